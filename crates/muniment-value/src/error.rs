@@ -1,0 +1,149 @@
+//! The one error type: what a client sees.
+
+use crate::{Code, DocBuf, doc};
+use std::fmt;
+
+/// `Result` with Muniment's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error as MongoDB reports it: code, code name, message, labels and extra fields.
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    code: Code,
+    message: String,
+    labels: Vec<&'static str>,
+    extra: DocBuf,
+}
+
+impl Error {
+    /// An error with MongoDB's code and a message for people.
+    pub fn new(code: Code, message: impl Into<String>) -> Error {
+        Error(Box::new(Inner {
+            code,
+            message: message.into(),
+            labels: Vec::new(),
+            extra: DocBuf::new(),
+        }))
+    }
+
+    /// 2 BadValue.
+    pub fn bad_value(message: impl Into<String>) -> Error {
+        Error::new(Code::BadValue, message)
+    }
+
+    /// 9 FailedToParse.
+    pub fn failed_to_parse(message: impl Into<String>) -> Error {
+        Error::new(Code::FailedToParse, message)
+    }
+
+    /// 14 TypeMismatch.
+    pub fn type_mismatch(message: impl Into<String>) -> Error {
+        Error::new(Code::TypeMismatch, message)
+    }
+
+    /// An error with a numeric location code ("Location40415") for which there is no name.
+    pub fn location(code: i32, message: impl Into<String>) -> Error {
+        Error::new(Code(code), message)
+    }
+
+    /// 1 InternalError: a bug of ours, or a failure of the machine's.
+    pub fn internal(message: impl Into<String>) -> Error {
+        Error::new(Code::InternalError, message)
+    }
+
+    /// The code.
+    pub fn code(&self) -> Code {
+        self.0.code
+    }
+
+    /// The message.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// Fields beside code and message, such as keyPattern and keyValue.
+    pub fn extra(&self) -> &DocBuf {
+        &self.0.extra
+    }
+
+    /// Adds extra fields.
+    #[must_use]
+    pub fn with_extra(mut self, extra: DocBuf) -> Error {
+        self.0.extra.append_all(extra.as_doc());
+        self
+    }
+
+    /// Adds an error label.
+    #[must_use]
+    pub fn with_label(mut self, label: &'static str) -> Error {
+        self.0.labels.push(label);
+        self
+    }
+
+    /// Puts `prefix` before the message.
+    #[must_use]
+    pub fn context(mut self, prefix: &str) -> Error {
+        self.0.message = format!("{prefix}{}", self.0.message);
+        self
+    }
+
+    /// The labels.
+    pub fn labels(&self) -> &[&'static str] {
+        &self.0.labels
+    }
+
+    /// The failing command's reply: `{ok: 0, errmsg, code, codeName, …extra, errorLabels}`.
+    pub fn to_reply(&self) -> DocBuf {
+        let mut d = doc! {
+            "ok": 0.0,
+            "errmsg": self.message(),
+            "code": self.code().0,
+            "codeName": self.code().name().as_ref(),
+        };
+        d.append_all(self.0.extra.as_doc());
+        if !self.0.labels.is_empty() {
+            d.append(
+                "errorLabels",
+                self.0.labels.iter().collect::<crate::ArrayBuf>(),
+            );
+        }
+        d
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} ({}): {}",
+            self.code().name(),
+            self.code().0,
+            self.message()
+        )
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)?;
+        if !self.0.extra.as_doc().is_empty() {
+            write!(f, " {:?}", self.0.extra)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<std::io::Error> for Error {
+    fn from(e: std::io::Error) -> Error {
+        let code = match e.raw_os_error() {
+            Some(28) => Code::OutOfDiskSpace,
+            _ => Code::InternalError,
+        };
+        Error::new(code, e.to_string())
+    }
+}

@@ -1,0 +1,27 @@
+//! BSON as Muniment sees it: views over raw bytes, MongoDB's canonical order, dotted paths,
+//! the order-preserving key encoding, and the one [`Error`].
+//!
+//! Invariants: nothing here does I/O; nothing here panics on any input; a [`Doc`] is a cheap,
+//! copyable view whose every read is bounds-checked, so that even bytes that were never
+//! validated can only end an iteration early.
+
+mod build;
+mod codes;
+mod error;
+mod json;
+pub mod keyenc;
+pub mod number;
+mod oid;
+mod order;
+pub mod path;
+mod raw;
+mod validate;
+
+pub use build::{ArrayBuf, DocBuf, Put, ValueBuf};
+pub use codes::Code;
+pub use error::{Error, Result};
+pub use json::JsonMode;
+pub use oid::new_object_id;
+pub use order::{cmp_docs, cmp_values, values_equal};
+pub use raw::{Doc, DocIter, Elem, Type, Value};
+pub use validate::{MAX_DEPTH, validate};

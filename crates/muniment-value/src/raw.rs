@@ -1,0 +1,562 @@
+//! Zero-copy views over BSON bytes.
+
+use std::fmt;
+
+/// A BSON type with its number on the wire. Source: bsonspec.org 1.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+#[allow(missing_docs)] // the names are the specification's own
+pub enum Type {
+    Double = 0x01,
+    String = 0x02,
+    Document = 0x03,
+    Array = 0x04,
+    Binary = 0x05,
+    Undefined = 0x06,
+    ObjectId = 0x07,
+    Bool = 0x08,
+    DateTime = 0x09,
+    Null = 0x0A,
+    Regex = 0x0B,
+    DbPointer = 0x0C,
+    Code = 0x0D,
+    Symbol = 0x0E,
+    CodeWithScope = 0x0F,
+    Int32 = 0x10,
+    Timestamp = 0x11,
+    Int64 = 0x12,
+    Decimal128 = 0x13,
+    MaxKey = 0x7F,
+    MinKey = 0xFF,
+}
+
+impl Type {
+    /// The type with this number on the wire, if there is one.
+    pub fn from_byte(b: u8) -> Option<Type> {
+        Some(match b {
+            0x01 => Type::Double,
+            0x02 => Type::String,
+            0x03 => Type::Document,
+            0x04 => Type::Array,
+            0x05 => Type::Binary,
+            0x06 => Type::Undefined,
+            0x07 => Type::ObjectId,
+            0x08 => Type::Bool,
+            0x09 => Type::DateTime,
+            0x0A => Type::Null,
+            0x0B => Type::Regex,
+            0x0C => Type::DbPointer,
+            0x0D => Type::Code,
+            0x0E => Type::Symbol,
+            0x0F => Type::CodeWithScope,
+            0x10 => Type::Int32,
+            0x11 => Type::Timestamp,
+            0x12 => Type::Int64,
+            0x13 => Type::Decimal128,
+            0x7F => Type::MaxKey,
+            0xFF => Type::MinKey,
+            _ => return None,
+        })
+    }
+
+    /// MongoDB's alias of the type, as `$type` takes it and error messages print it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Type::Double => "double",
+            Type::String => "string",
+            Type::Document => "object",
+            Type::Array => "array",
+            Type::Binary => "binData",
+            Type::Undefined => "undefined",
+            Type::ObjectId => "objectId",
+            Type::Bool => "bool",
+            Type::DateTime => "date",
+            Type::Null => "null",
+            Type::Regex => "regex",
+            Type::DbPointer => "dbPointer",
+            Type::Code => "javascript",
+            Type::Symbol => "symbol",
+            Type::CodeWithScope => "javascriptWithScope",
+            Type::Int32 => "int",
+            Type::Timestamp => "timestamp",
+            Type::Int64 => "long",
+            Type::Decimal128 => "decimal",
+            Type::MaxKey => "maxKey",
+            Type::MinKey => "minKey",
+        }
+    }
+
+    /// The rank of the type in MongoDB's canonical comparison order: types with equal rank
+    /// compare by value. Source: the manual, "Comparison/Sort Order".
+    pub fn rank(self) -> u8 {
+        match self {
+            Type::MinKey => 0,
+            Type::Undefined => 1,
+            Type::Null => 5,
+            Type::Double | Type::Int32 | Type::Int64 | Type::Decimal128 => 10,
+            Type::String | Type::Symbol => 15,
+            Type::Document => 20,
+            Type::Array => 25,
+            Type::Binary => 30,
+            Type::ObjectId => 35,
+            Type::Bool => 40,
+            Type::DateTime => 45,
+            Type::Timestamp => 47,
+            Type::Regex => 50,
+            Type::DbPointer => 55,
+            Type::Code => 60,
+            Type::CodeWithScope => 65,
+            Type::MaxKey => 127,
+        }
+    }
+
+    /// The number that `$type` takes: the wire number, with MinKey as −1.
+    pub fn number(self) -> i32 {
+        match self {
+            Type::MinKey => -1,
+            t => t as u8 as i32,
+        }
+    }
+}
+
+/// One BSON value, borrowed from the bytes that hold it.
+///
+/// Equality and order are not derived on purpose: use [`crate::values_equal`] and
+/// [`crate::cmp_values`], which follow MongoDB's rules.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // the names are the specification's own
+pub enum Value<'a> {
+    Double(f64),
+    String(&'a str),
+    Document(Doc<'a>),
+    /// The elements stand in a document whose names are "0", "1", …
+    Array(Doc<'a>),
+    Binary {
+        subtype: u8,
+        bytes: &'a [u8],
+    },
+    Undefined,
+    ObjectId([u8; 12]),
+    Bool(bool),
+    /// Milliseconds since 1970-01-01T00:00:00Z.
+    DateTime(i64),
+    Null,
+    Regex {
+        pattern: &'a str,
+        options: &'a str,
+    },
+    DbPointer {
+        namespace: &'a str,
+        id: [u8; 12],
+    },
+    Code(&'a str),
+    Symbol(&'a str),
+    CodeWithScope {
+        code: &'a str,
+        scope: Doc<'a>,
+    },
+    Int32(i32),
+    /// `t` in seconds since 1970, `i` an ordinal within the second.
+    Timestamp {
+        t: u32,
+        i: u32,
+    },
+    Int64(i64),
+    /// IEEE 754-2008 decimal128 in the BID encoding, little-endian.
+    Decimal128([u8; 16]),
+    MaxKey,
+    MinKey,
+}
+
+impl<'a> Value<'a> {
+    /// The value's type.
+    pub fn ty(&self) -> Type {
+        match self {
+            Value::Double(_) => Type::Double,
+            Value::String(_) => Type::String,
+            Value::Document(_) => Type::Document,
+            Value::Array(_) => Type::Array,
+            Value::Binary { .. } => Type::Binary,
+            Value::Undefined => Type::Undefined,
+            Value::ObjectId(_) => Type::ObjectId,
+            Value::Bool(_) => Type::Bool,
+            Value::DateTime(_) => Type::DateTime,
+            Value::Null => Type::Null,
+            Value::Regex { .. } => Type::Regex,
+            Value::DbPointer { .. } => Type::DbPointer,
+            Value::Code(_) => Type::Code,
+            Value::Symbol(_) => Type::Symbol,
+            Value::CodeWithScope { .. } => Type::CodeWithScope,
+            Value::Int32(_) => Type::Int32,
+            Value::Timestamp { .. } => Type::Timestamp,
+            Value::Int64(_) => Type::Int64,
+            Value::Decimal128(_) => Type::Decimal128,
+            Value::MaxKey => Type::MaxKey,
+            Value::MinKey => Type::MinKey,
+        }
+    }
+
+    /// MongoDB's alias of the value's type.
+    pub fn type_name(&self) -> &'static str {
+        self.ty().name()
+    }
+
+    /// True for the four numeric types.
+    pub fn is_number(&self) -> bool {
+        matches!(
+            self,
+            Value::Double(_) | Value::Int32(_) | Value::Int64(_) | Value::Decimal128(_)
+        )
+    }
+
+    /// True for null and undefined.
+    pub fn is_nullish(&self) -> bool {
+        matches!(self, Value::Null | Value::Undefined)
+    }
+
+    /// The text of a string.
+    pub fn as_str(&self) -> Option<&'a str> {
+        match self {
+            Value::String(s) => Some(s),
+            _ => None,
+        }
+    }
+
+    /// The document of a document value.
+    pub fn as_doc(&self) -> Option<Doc<'a>> {
+        match self {
+            Value::Document(d) => Some(*d),
+            _ => None,
+        }
+    }
+
+    /// The elements of an array value.
+    pub fn as_array(&self) -> Option<Doc<'a>> {
+        match self {
+            Value::Array(d) => Some(*d),
+            _ => None,
+        }
+    }
+
+    /// The value of a boolean.
+    pub fn as_bool(&self) -> Option<bool> {
+        match self {
+            Value::Bool(b) => Some(*b),
+            _ => None,
+        }
+    }
+
+    /// MongoDB's truth of a value: false, null, undefined and any numeric zero are false.
+    pub fn truthy(&self) -> bool {
+        match self {
+            Value::Bool(b) => *b,
+            Value::Null | Value::Undefined => false,
+            Value::Int32(n) => *n != 0,
+            Value::Int64(n) => *n != 0,
+            Value::Double(n) => *n != 0.0,
+            Value::Decimal128(_) => !crate::number::is_zero(*self),
+            _ => true,
+        }
+    }
+
+    /// The value as a whole number: int32, int64, or a double or decimal without fraction and
+    /// in range.
+    pub fn as_i64_exact(&self) -> Option<i64> {
+        crate::number::to_i64_exact(*self)
+    }
+}
+
+/// A view of one BSON document (or of the elements of an array): the bytes from its length
+/// prefix to its closing zero. Creating one checks nothing; reading is always bounds-checked.
+#[derive(Clone, Copy)]
+pub struct Doc<'a>(&'a [u8]);
+
+impl<'a> Doc<'a> {
+    /// The empty document.
+    pub const EMPTY: Doc<'static> = Doc(&[5, 0, 0, 0, 0]);
+
+    /// A view of `bytes`, which hold exactly one document that [`crate::validate`] has seen.
+    pub fn new(bytes: &'a [u8]) -> Doc<'a> {
+        Doc(bytes)
+    }
+
+    /// The bytes, from the length prefix to the closing zero.
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Size in bytes.
+    pub fn byte_len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True if there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.0.len() <= 5
+    }
+
+    /// The elements in order.
+    pub fn iter(&self) -> DocIter<'a> {
+        DocIter {
+            bytes: self.0,
+            pos: 4,
+        }
+    }
+
+    /// The values in order; for arrays.
+    pub fn values(&self) -> impl Iterator<Item = Value<'a>> + Clone + use<'a> {
+        self.iter().map(|e| e.value())
+    }
+
+    /// How many elements there are (a walk over the bytes).
+    pub fn count(&self) -> usize {
+        self.iter().count()
+    }
+
+    /// The element with this name.
+    pub fn get_elem(&self, name: &str) -> Option<Elem<'a>> {
+        let name = name.as_bytes();
+        self.iter().find(|e| e.name_bytes() == name)
+    }
+
+    /// The value with this name.
+    pub fn get(&self, name: &str) -> Option<Value<'a>> {
+        self.get_elem(name).map(|e| e.value())
+    }
+
+    /// The string with this name, if it is there and a string.
+    pub fn get_str(&self, name: &str) -> Option<&'a str> {
+        self.get(name).and_then(|v| v.as_str())
+    }
+
+    /// The sub-document with this name, if it is there and a document.
+    pub fn get_doc(&self, name: &str) -> Option<Doc<'a>> {
+        self.get(name).and_then(|v| v.as_doc())
+    }
+
+    /// The array with this name, if it is there and an array.
+    pub fn get_array(&self, name: &str) -> Option<Doc<'a>> {
+        self.get(name).and_then(|v| v.as_array())
+    }
+
+    /// The first element.
+    pub fn first(&self) -> Option<Elem<'a>> {
+        self.iter().next()
+    }
+
+    /// An owned copy.
+    pub fn to_buf(&self) -> crate::DocBuf {
+        crate::DocBuf::from_doc(*self)
+    }
+}
+
+impl fmt::Debug for Doc<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map()
+            .entries(self.iter().map(|e| (e.name(), e.value())))
+            .finish()
+    }
+}
+
+/// One element of a document: its type, name and undecoded value.
+#[derive(Clone, Copy)]
+pub struct Elem<'a> {
+    ty: Type,
+    name: &'a [u8],
+    raw: &'a [u8],
+    whole: &'a [u8],
+}
+
+impl<'a> Elem<'a> {
+    /// The value's type, without decoding the value.
+    pub fn ty(&self) -> Type {
+        self.ty
+    }
+
+    /// The name.
+    pub fn name(&self) -> &'a str {
+        text(self.name)
+    }
+
+    /// The name's bytes: cheaper to compare than [`Elem::name`].
+    pub fn name_bytes(&self) -> &'a [u8] {
+        self.name
+    }
+
+    /// The value's bytes, without type and name.
+    pub fn raw_value(&self) -> &'a [u8] {
+        self.raw
+    }
+
+    /// The whole element: type byte, name, zero, value. Appending it to a document copies it.
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.whole
+    }
+
+    /// The decoded value.
+    pub fn value(&self) -> Value<'a> {
+        decode(self.ty, self.raw)
+    }
+}
+
+impl fmt::Debug for Elem<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:?}", self.name(), self.value())
+    }
+}
+
+/// Iterator over a document's elements.
+#[derive(Clone)]
+pub struct DocIter<'a> {
+    bytes: &'a [u8],
+    pos: usize,
+}
+
+impl<'a> DocIter<'a> {
+    /// The offset of the next element within the document's bytes.
+    pub fn offset(&self) -> usize {
+        self.pos
+    }
+}
+
+impl<'a> Iterator for DocIter<'a> {
+    type Item = Elem<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Elem<'a>> {
+        let rest = self.bytes.get(self.pos..)?;
+        let ty = Type::from_byte(*rest.first()?)?;
+        let name_len = rest.get(1..)?.iter().position(|&b| b == 0)?;
+        let name = rest.get(1..1 + name_len)?;
+        let start = name_len + 2;
+        let len = value_len(ty, rest.get(start..)?)?;
+        let raw = rest.get(start..start + len)?;
+        let whole = rest.get(..start + len)?;
+        self.pos += start + len;
+        Some(Elem {
+            ty,
+            name,
+            raw,
+            whole,
+        })
+    }
+}
+
+impl<'a> IntoIterator for Doc<'a> {
+    type Item = Elem<'a>;
+    type IntoIter = DocIter<'a>;
+    fn into_iter(self) -> DocIter<'a> {
+        self.iter()
+    }
+}
+
+pub(crate) fn le_i32(b: &[u8], at: usize) -> Option<i32> {
+    let a: [u8; 4] = b.get(at..at.checked_add(4)?)?.try_into().ok()?;
+    Some(i32::from_le_bytes(a))
+}
+
+pub(crate) fn le_i64(b: &[u8], at: usize) -> Option<i64> {
+    let a: [u8; 8] = b.get(at..at.checked_add(8)?)?.try_into().ok()?;
+    Some(i64::from_le_bytes(a))
+}
+
+/// The length in bytes of a value of type `ty` that starts at `b`; `None` if `b` is too short
+/// to tell or the length is impossible.
+pub(crate) fn value_len(ty: Type, b: &[u8]) -> Option<usize> {
+    let prefixed = |extra: usize, least: i32| {
+        let n = le_i32(b, 0)?;
+        if n < least {
+            return None;
+        }
+        (n as usize).checked_add(extra)
+    };
+    Some(match ty {
+        Type::Double | Type::DateTime | Type::Timestamp | Type::Int64 => 8,
+        Type::String | Type::Code | Type::Symbol => prefixed(4, 1)?,
+        Type::Document | Type::Array => prefixed(0, 5)?,
+        Type::Binary => prefixed(5, 0)?,
+        Type::Undefined | Type::Null | Type::MaxKey | Type::MinKey => 0,
+        Type::ObjectId => 12,
+        Type::Bool => 1,
+        Type::Regex => {
+            let p = b.iter().position(|&c| c == 0)?;
+            let o = b.get(p + 1..)?.iter().position(|&c| c == 0)?;
+            p + o + 2
+        }
+        Type::DbPointer => prefixed(4 + 12, 1)?,
+        Type::CodeWithScope => prefixed(0, 14)?,
+        Type::Int32 => 4,
+        Type::Decimal128 => 16,
+    })
+}
+
+/// Text that was valid when it came in; a replacement stands for what is not text, so that a
+/// view over unchecked bytes cannot be undefined behaviour.
+fn text(b: &[u8]) -> &str {
+    std::str::from_utf8(b).unwrap_or("\u{FFFD}")
+}
+
+fn string(b: &[u8]) -> &str {
+    let n = le_i32(b, 0).unwrap_or(1).max(1) as usize;
+    text(b.get(4..4 + n - 1).unwrap_or_default())
+}
+
+fn array<const N: usize>(b: &[u8]) -> [u8; N] {
+    b.get(..N).and_then(|s| s.try_into().ok()).unwrap_or([0; N])
+}
+
+/// Decodes `raw`, whose length [`value_len`] has determined.
+#[inline]
+pub(crate) fn decode(ty: Type, raw: &[u8]) -> Value<'_> {
+    match ty {
+        Type::Double => Value::Double(f64::from_le_bytes(array(raw))),
+        Type::String => Value::String(string(raw)),
+        Type::Document => Value::Document(Doc(raw)),
+        Type::Array => Value::Array(Doc(raw)),
+        Type::Binary => Value::Binary {
+            subtype: raw.get(4).copied().unwrap_or(0),
+            bytes: raw.get(5..).unwrap_or_default(),
+        },
+        Type::Undefined => Value::Undefined,
+        Type::ObjectId => Value::ObjectId(array(raw)),
+        Type::Bool => Value::Bool(raw.first().is_some_and(|&b| b != 0)),
+        Type::DateTime => Value::DateTime(i64::from_le_bytes(array(raw))),
+        Type::Null => Value::Null,
+        Type::Regex => {
+            let mut parts = raw.split(|&b| b == 0);
+            Value::Regex {
+                pattern: text(parts.next().unwrap_or_default()),
+                options: text(parts.next().unwrap_or_default()),
+            }
+        }
+        Type::DbPointer => {
+            let at = raw.len().saturating_sub(12);
+            Value::DbPointer {
+                namespace: string(raw),
+                id: array(raw.get(at..).unwrap_or_default()),
+            }
+        }
+        Type::Code => Value::Code(string(raw)),
+        Type::Symbol => Value::Symbol(string(raw)),
+        Type::CodeWithScope => {
+            let inner = raw.get(4..).unwrap_or_default();
+            let n = 4 + le_i32(inner, 0).unwrap_or(1).max(1) as usize;
+            Value::CodeWithScope {
+                code: string(inner),
+                scope: Doc(inner.get(n..).unwrap_or(Doc::EMPTY.0)),
+            }
+        }
+        Type::Int32 => Value::Int32(i32::from_le_bytes(array(raw))),
+        Type::Timestamp => {
+            let n = u64::from_le_bytes(array(raw));
+            Value::Timestamp {
+                t: (n >> 32) as u32,
+                i: n as u32,
+            }
+        }
+        Type::Int64 => Value::Int64(i64::from_le_bytes(array(raw))),
+        Type::Decimal128 => Value::Decimal128(array(raw)),
+        Type::MaxKey => Value::MaxKey,
+        Type::MinKey => Value::MinKey,
+    }
+}
