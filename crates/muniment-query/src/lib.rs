@@ -1,1 +1,21 @@
-//! See ARCHITECTURE.md.
+//! The query language as pure functions over documents: filters, expressions, projections,
+//! updates, sorts and aggregation stages.
+//!
+//! Invariants: no I/O but the spill files a stage is given a directory for; no knowledge of the
+//! storage or of commands; everything works on raw BSON bytes; nothing panics on any input.
+
+pub mod context;
+pub mod expr;
+pub mod filter;
+pub mod projection;
+pub mod sort;
+pub mod stage;
+pub mod update;
+
+pub use context::{Interrupt, MatchInfo, NeverInterrupted, QueryContext, Runtime};
+pub use expr::Expr;
+pub use filter::Filter;
+pub use projection::Projection;
+pub use sort::SortSpec;
+pub use stage::{DocStream, Pipeline};
+pub use update::Update;

@@ -1,0 +1,83 @@
+//! What surrounds a query while it is parsed and while it runs.
+
+use muniment_value::{DocBuf, Result};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What parsing needs to know.
+#[derive(Clone, Debug)]
+pub struct QueryContext {
+    /// `$$NOW`: milliseconds since 1970, fixed for the whole command.
+    pub now_ms: i64,
+    /// The command's `let` document, already evaluated to constants: name → value.
+    pub variables: DocBuf,
+}
+
+impl QueryContext {
+    /// A context with the clock's time and no variables.
+    pub fn new() -> QueryContext {
+        let now_ms = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |d| d.as_millis() as i64);
+        QueryContext {
+            now_ms,
+            variables: DocBuf::new(),
+        }
+    }
+}
+
+impl Default for QueryContext {
+    fn default() -> QueryContext {
+        QueryContext::new()
+    }
+}
+
+/// What a match found out beside "yes".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MatchInfo {
+    /// The index of the array element that the filter matched through: what `$` stands for in
+    /// updates and projections. The last array condition that matched wins, as in MongoDB.
+    pub array_index: Option<usize>,
+}
+
+/// Asked often by everything that can run long.
+pub trait Interrupt: Send + Sync {
+    /// An error when the operation must stop: 50 MaxTimeMSExpired, 11601 Interrupted,
+    /// 279 ClientDisconnect, 11600 InterruptedAtShutdown.
+    ///
+    /// # Errors
+    /// The reason to stop.
+    fn check(&self) -> Result<()>;
+}
+
+/// For tests and internal work without a client.
+pub struct NeverInterrupted;
+
+impl Interrupt for NeverInterrupted {
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What running stages need.
+#[derive(Clone)]
+pub struct Runtime {
+    /// When to stop.
+    pub interrupt: Arc<dyn Interrupt>,
+    /// Bytes a blocking stage (sort, group) may hold in memory before it spills.
+    pub memory_limit: usize,
+    /// Where to spill; `None` means that spilling is not allowed (`allowDiskUse: false`), and
+    /// the limit is an error: 292 QueryExceededMemoryLimitNoDiskUseAllowed.
+    pub spill_dir: Option<PathBuf>,
+}
+
+impl Runtime {
+    /// No interrupts, 100 MiB, no spilling: for tests.
+    pub fn for_tests() -> Runtime {
+        Runtime {
+            interrupt: Arc::new(NeverInterrupted),
+            memory_limit: 100 << 20,
+            spill_dir: None,
+        }
+    }
+}
