@@ -1,1 +1,23 @@
-//! See ARCHITECTURE.md.
+//! The storage: engine, catalog, collections, indexes, write sets and group commit.
+//!
+//! Keyspaces: `docs` (collection id ‖ record key → raw BSON), `index` (index id ‖ encoded fields
+//! ‖ record key → type bits; unique: index id ‖ encoded fields → record key and bits), `meta`
+//! (catalog entries, counters). Every change of the catalog or of a counter commits in the same
+//! atomic batch as the data it belongs to, so a crash between any two lines leaves either the
+//! whole write or nothing of it.
+//!
+//! Invariants: reads go through a [`Snapshot`] only; a write set never waits for a latch while it
+//! holds others; an invariant violation stops the process (crash over corrupt). Must not know
+//! commands or the wire.
+
+mod catalog;
+mod collection;
+mod snapshot;
+mod store;
+mod writeset;
+
+pub use catalog::{CollectionOptions, IndexSpec};
+pub use collection::{Collection, Index};
+pub use snapshot::{Bound, Direction, DocCursor, IndexCursor, IndexEntry, KeyRange, Snapshot};
+pub use store::{CommitId, JournalStats, Store, StoreOptions, StoreStats};
+pub use writeset::{DuplicateKey, WriteSet};
