@@ -7,6 +7,7 @@
 
 mod build;
 mod codes;
+pub mod decimal;
 mod error;
 mod json;
 pub mod keyenc;
