@@ -1,1 +1,38 @@
-//! See ARCHITECTURE.md.
+//! The MongoDB wire protocol, server and client side.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`frame`] | the 16-byte header, and [`MessageReader`], which cuts a byte stream into messages |
+//! | [`op_msg`] | OP_MSG: parsing with full validation, and building in place |
+//! | [`op_query`] | the legacy OP_QUERY handshake and its OP_REPLY |
+//! | [`compress`] | OP_COMPRESSED: noop, snappy, zlib, zstd |
+//! | [`docwriter`] | documents written straight into a reply buffer |
+//! | [`stream`] | TCP or Unix socket |
+//! | [`client`] | a small blocking client |
+//! | [`null_server`] | the null responder, the yardstick of the benchmarks |
+//!
+//! Invariants: no input makes anything here panic, recurse without bound, or allocate more than
+//! a small multiple of the bytes that have arrived; every document handed out has passed
+//! [`muniment_value::validate`]. This crate must not know what a command means (the null
+//! responder, which answers constants, is the one exception).
+
+pub mod client;
+pub mod compress;
+pub mod docwriter;
+pub mod frame;
+pub mod null_server;
+pub mod op_msg;
+pub mod op_query;
+pub mod stream;
+
+pub use client::Connection;
+pub use compress::Compressor;
+pub use docwriter::DocWriter;
+pub use frame::{
+    FrameError, Header, MAX_MESSAGE_SIZE, MessageReader, OP_COMPRESSED, OP_MSG, OP_QUERY, OP_REPLY,
+    read_message,
+};
+pub use null_server::NullServer;
+pub use op_msg::{DocSeq, OpMsg, OpMsgWriter, Sequence, begin_reply, begin_request};
+pub use op_query::{OpQuery, write_op_reply};
+pub use stream::Stream;
