@@ -25,4 +25,4 @@ pub use json::JsonMode;
 pub use oid::new_object_id;
 pub use order::{cmp_docs, cmp_values, values_equal};
 pub use raw::{Doc, DocIter, Elem, Type, Value};
-pub use validate::{MAX_DEPTH, validate};
+pub use validate::{MAX_DEPTH, MAX_MESSAGE_DEPTH, validate, validate_depth, validate_first};

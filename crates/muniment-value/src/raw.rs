@@ -426,7 +426,7 @@ impl<'a> Iterator for DocIter<'a> {
     fn next(&mut self) -> Option<Elem<'a>> {
         let rest = self.bytes.get(self.pos..)?;
         let ty = Type::from_byte(*rest.first()?)?;
-        let name_len = rest.get(1..)?.iter().position(|&b| b == 0)?;
+        let (name_len, _) = cstr_len(rest.get(1..)?)?;
         let name = rest.get(1..1 + name_len)?;
         let start = name_len + 2;
         let len = value_len(ty, rest.get(start..)?)?;
@@ -455,9 +455,30 @@ pub(crate) fn le_i32(b: &[u8], at: usize) -> Option<i32> {
     Some(i32::from_le_bytes(a))
 }
 
-pub(crate) fn le_i64(b: &[u8], at: usize) -> Option<i64> {
-    let a: [u8; 8] = b.get(at..at.checked_add(8)?)?.try_into().ok()?;
-    Some(i64::from_le_bytes(a))
+/// The length of the text before the first zero byte, and whether it is ASCII; `None` if there
+/// is no zero.
+#[inline]
+pub(crate) fn cstr_len(b: &[u8]) -> Option<(usize, bool)> {
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = LOW << 7;
+    let mut at = 0;
+    let mut high = 0;
+    while let Some(chunk) = b.get(at..).and_then(|r| r.first_chunk::<8>()) {
+        let w = u64::from_le_bytes(*chunk);
+        // The lowest set bit marks the first zero byte; bits above it may be false alarms.
+        let zero = w.wrapping_sub(LOW) & !w & HIGH;
+        if zero != 0 {
+            let before = zero.trailing_zeros() & !7;
+            high |= w & HIGH & !(u64::MAX << before);
+            return Some((at + (before / 8) as usize, high == 0));
+        }
+        high |= w & HIGH;
+        at += 8;
+    }
+    let tail = b.get(at..)?;
+    let n = tail.iter().position(|&c| c == 0)?;
+    let ascii = high == 0 && tail.get(..n)?.is_ascii();
+    Some((at + n, ascii))
 }
 
 /// The length in bytes of a value of type `ty` that starts at `b`; `None` if `b` is too short
@@ -479,8 +500,8 @@ pub(crate) fn value_len(ty: Type, b: &[u8]) -> Option<usize> {
         Type::ObjectId => 12,
         Type::Bool => 1,
         Type::Regex => {
-            let p = b.iter().position(|&c| c == 0)?;
-            let o = b.get(p + 1..)?.iter().position(|&c| c == 0)?;
+            let (p, _) = cstr_len(b)?;
+            let (o, _) = cstr_len(b.get(p + 1..)?)?;
             p + o + 2
         }
         Type::DbPointer => prefixed(4 + 12, 1)?,
