@@ -5,5 +5,6 @@ pub mod conn;
 pub mod docs;
 pub mod fail;
 pub mod hist;
+pub mod report;
 pub mod rng;
 pub mod stats;

@@ -1,0 +1,645 @@
+//! Plots as static SVG: lines, points and bars on linear or logarithmic axes. Colours are CSS
+//! classes, so that one file serves light and dark; every plot is drawn twice, wide and narrow,
+//! and the style sheet shows the one that fits, so that its text stays readable on a phone.
+
+use super::table::{Table, rate};
+use std::fmt::Write;
+
+/// How an axis runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    /// From zero, or from the smallest value if it is negative.
+    Linear,
+    /// Decades; values that are not positive are left out.
+    Log,
+}
+
+/// One axis.
+#[derive(Debug, Clone)]
+pub struct Axis {
+    /// What it shows, with the unit.
+    pub label: String,
+    /// How it runs.
+    pub scale: Scale,
+}
+
+/// How a series is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    /// A line with its points.
+    Line,
+    /// Points only.
+    Dots,
+    /// A line across the plot at the y value of the first point.
+    Level,
+    /// Bars; x is the index of the category.
+    Bar,
+}
+
+/// A named set of points.
+#[derive(Debug, Clone)]
+pub struct Series {
+    /// For the legend.
+    pub name: String,
+    /// How it is drawn.
+    pub mark: Mark,
+    /// True for a post's figures: drawn dashed or hatched.
+    pub published: bool,
+    /// Which colour, 0–7. A post's series takes the colour of ours that it belongs to.
+    pub color: usize,
+    /// (x, y).
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A plot.
+#[derive(Debug, Clone)]
+pub struct Plot {
+    /// Its heading.
+    pub title: String,
+    /// One sentence on how to read it.
+    pub caption: String,
+    /// The x axis.
+    pub x: Axis,
+    /// The y axis.
+    pub y: Axis,
+    /// For bar plots: the names of the groups, x = 0, 1, ….
+    pub categories: Vec<String>,
+    /// What is drawn, later on top.
+    pub series: Vec<Series>,
+}
+
+/// `text` for HTML and SVG content and attributes.
+pub fn escape(text: &str) -> String {
+    let mut o = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => o.push_str("&amp;"),
+            '<' => o.push_str("&lt;"),
+            '>' => o.push_str("&gt;"),
+            '"' => o.push_str("&quot;"),
+            // XML forbids the other control characters.
+            c if c.is_control() => o.push(' '),
+            c => o.push(c),
+        }
+    }
+    o
+}
+
+/// A number on an axis: `0.01`, `5`, `20k`, `1.5M`.
+fn tick_text(v: f64) -> String {
+    let trim = |s: String| {
+        if s.contains('.') {
+            s.trim_end_matches('0').trim_end_matches('.').to_string()
+        } else {
+            s
+        }
+    };
+    match v.abs() {
+        0.0 => "0".to_string(),
+        a if a >= 1e6 => format!("{}M", trim(format!("{:.2}", v / 1e6))),
+        a if a >= 1e3 => format!("{}k", trim(format!("{:.2}", v / 1e3))),
+        a if a >= 1.0 => trim(format!("{v:.2}")),
+        _ => trim(format!("{v:.6}")),
+    }
+}
+
+/// The range of an axis and its ticks.
+struct Span {
+    lo: f64,
+    hi: f64,
+    log: bool,
+    ticks: Vec<f64>,
+}
+
+impl Span {
+    fn new(
+        values: impl Iterator<Item = f64>,
+        scale: Scale,
+        wanted: usize,
+        from_zero: bool,
+    ) -> Span {
+        let log = scale == Scale::Log;
+        let (mut lo, mut hi) = (f64::INFINITY, f64::NEG_INFINITY);
+        for v in values.filter(|v| v.is_finite() && (!log || *v > 0.0)) {
+            lo = lo.min(v);
+            hi = hi.max(v);
+        }
+        if !lo.is_finite() {
+            (lo, hi) = if log { (1.0, 10.0) } else { (0.0, 1.0) };
+        }
+        if log {
+            return Span::decades(lo, hi, wanted);
+        }
+        if from_zero {
+            lo = lo.min(0.0);
+        }
+        if hi <= lo {
+            hi = lo + 1.0;
+        }
+        let rough = (hi - lo) / wanted.max(2) as f64;
+        let pow = 10f64.powf(rough.log10().floor());
+        let step = [1.0, 2.0, 2.5, 5.0, 10.0]
+            .iter()
+            .map(|m| m * pow)
+            .find(|s| *s >= rough * 0.999)
+            .unwrap_or(10.0 * pow);
+        let first = (lo / step).floor();
+        let last = if from_zero {
+            (hi / step - 1e-9).ceil()
+        } else {
+            (hi / step).floor()
+        };
+        let ticks: Vec<f64> = (0..=((last - first).clamp(0.0, 50.0) as usize))
+            .map(|i| (first + i as f64) * step)
+            .filter(|t| *t >= lo - step * 1e-6)
+            .collect();
+        if from_zero {
+            hi = hi.max(last * step);
+        }
+        Span { lo, hi, log, ticks }
+    }
+
+    fn decades(lo: f64, hi: f64, wanted: usize) -> Span {
+        // Whole decades look empty when the data fill less than one: then 1-2-5 steps.
+        let (a, b) = (lo.log10(), hi.log10());
+        let fine = b - a < 2.5;
+        let marks: &[f64] = if fine { &[1.0, 2.0, 5.0] } else { &[1.0] };
+        let mut all = Vec::new();
+        for d in (a.floor() as i32 - 1)..=(b.ceil() as i32 + 1) {
+            for m in marks {
+                all.push(m * 10f64.powi(d));
+            }
+        }
+        let below = all.iter().rposition(|t| *t <= lo * 1.0001).unwrap_or(0);
+        let above = all
+            .iter()
+            .position(|t| *t >= hi * 0.9999)
+            .unwrap_or(all.len() - 1)
+            .max(below + 1);
+        let used = all.get(below..=above).unwrap_or_default();
+        let every = used.len().div_ceil(wanted.max(2) + 2).max(1);
+        Span {
+            lo: used.first().copied().unwrap_or(lo),
+            hi: used.last().copied().unwrap_or(hi),
+            log: true,
+            ticks: used.iter().copied().step_by(every).collect(),
+        }
+    }
+
+    /// 0..=1 along the axis; `None` where the axis does not reach.
+    fn at(&self, v: f64) -> Option<f64> {
+        if !v.is_finite() || (self.log && v <= 0.0) {
+            return None;
+        }
+        let f = |x: f64| if self.log { x.log10() } else { x };
+        let r = (f(v) - f(self.lo)) / (f(self.hi) - f(self.lo));
+        r.is_finite().then_some(r.clamp(-0.02, 1.02))
+    }
+}
+
+/// The area inside the axes, in pixels.
+struct Frame {
+    left: f64,
+    top: f64,
+    width: f64,
+    height: f64,
+}
+
+impl Frame {
+    fn x(&self, r: f64) -> f64 {
+        self.left + r * self.width
+    }
+    fn y(&self, r: f64) -> f64 {
+        self.top + (1.0 - r) * self.height
+    }
+}
+
+impl Plot {
+    /// The plot in a figure with its legend and its data table.
+    pub fn html(&self) -> String {
+        let mut o = String::from("<figure>");
+        let _ = write!(o, "<figcaption><b>{}</b>", escape(&self.title));
+        if !self.caption.is_empty() {
+            let _ = write!(o, "<span>{}</span>", escape(&self.caption));
+        }
+        o.push_str("</figcaption>");
+        self.legend(&mut o);
+        o.push_str(&self.svg(860.0, 360.0, "wide"));
+        o.push_str(&self.svg(380.0, 300.0, "narrow"));
+        o.push_str("<details><summary>Data</summary>");
+        o.push_str(&self.data_table().html());
+        o.push_str("</details></figure>");
+        o
+    }
+
+    fn legend(&self, o: &mut String) {
+        o.push_str("<ul class=\"legend\">");
+        for s in &self.series {
+            let _ = write!(
+                o,
+                "<li><svg width=\"26\" height=\"12\" aria-hidden=\"true\">{}</svg>{}</li>",
+                swatch(s),
+                escape(&s.name)
+            );
+        }
+        o.push_str("</ul>");
+    }
+
+    /// The numbers behind the plot.
+    pub fn data_table(&self) -> Table {
+        const MOST: usize = 400;
+        let mut t = Table::new("", &["<series", ">x", ">y"]);
+        if let Some(c) = t.columns.get_mut(1) {
+            c.name.clone_from(&self.x.label);
+        }
+        if let Some(c) = t.columns.get_mut(2) {
+            c.name.clone_from(&self.y.label);
+        }
+        let mut left_out = 0;
+        for s in &self.series {
+            let step = s.points.len().div_ceil(MOST).max(1);
+            left_out += s.points.len() - s.points.len().div_ceil(step);
+            for (x, y) in s.points.iter().step_by(step) {
+                let x = match self.categories.get(*x as usize) {
+                    Some(c) => c.clone(),
+                    None if x.fract() == 0.0 => rate(*x),
+                    None => format!("{x:.2}"),
+                };
+                let y = if y.abs() >= 1000.0 {
+                    rate(*y)
+                } else {
+                    format!("{y:.4}")
+                };
+                t.row([s.name.clone(), x, y]);
+            }
+        }
+        if left_out > 0 {
+            t.note("Evenly thinned; every value is in results.json.");
+        }
+        t
+    }
+
+    /// The drawing alone.
+    pub fn svg(&self, width: f64, height: f64, class: &str) -> String {
+        let narrow = width < 500.0;
+        let bars = !self.categories.is_empty();
+        let frame = Frame {
+            left: 58.0,
+            top: 26.0,
+            width: width - 58.0 - 14.0,
+            height: height - 26.0 - 46.0,
+        };
+        let all = || self.series.iter().flat_map(|s| s.points.iter());
+        let xs = all().map(|p| p.0);
+        let xspan = if bars {
+            Span {
+                lo: -0.5,
+                hi: self.categories.len() as f64 - 0.5,
+                log: false,
+                ticks: Vec::new(),
+            }
+        } else {
+            Span::new(xs, self.x.scale, if narrow { 4 } else { 8 }, false)
+        };
+        let yspan = Span::new(all().map(|p| p.1), self.y.scale, 5, true);
+        let mut o = String::new();
+        let _ = write!(
+            o,
+            "<svg class=\"plot {class}\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">",
+            escape(&self.title)
+        );
+        self.axes(&mut o, &frame, &xspan, &yspan, height, narrow);
+        let bar_series = self.series.iter().filter(|s| s.mark == Mark::Bar).count();
+        let mut bar_index = 0;
+        for s in &self.series {
+            match s.mark {
+                Mark::Bar => {
+                    self.bars(
+                        &mut o,
+                        s,
+                        &frame,
+                        (&xspan, &yspan),
+                        (bar_index, bar_series),
+                        narrow,
+                    );
+                    bar_index += 1;
+                }
+                Mark::Level => level(&mut o, s, &frame, &yspan),
+                Mark::Line | Mark::Dots => line(&mut o, s, &frame, &xspan, &yspan),
+            }
+        }
+        o.push_str("</svg>");
+        o
+    }
+
+    fn axes(&self, o: &mut String, f: &Frame, xs: &Span, ys: &Span, height: f64, narrow: bool) {
+        let _ = write!(
+            o,
+            "<text class=\"axis\" x=\"4\" y=\"14\">{}</text>",
+            escape(&self.y.label)
+        );
+        for t in &ys.ticks {
+            let Some(y) = ys.at(*t).map(|r| f.y(r)) else {
+                continue;
+            };
+            let class = if *t == 0.0 { "base" } else { "grid" };
+            let _ = write!(
+                o,
+                "<path class=\"{class}\" d=\"M{:.1} {y:.1}H{:.1}\"/><text class=\"tick\" text-anchor=\"end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                f.left,
+                f.left + f.width,
+                f.left - 7.0,
+                y + 4.0,
+                tick_text(*t)
+            );
+        }
+        let below = f.top + f.height;
+        for t in &xs.ticks {
+            let Some(x) = xs.at(*t).map(|r| f.x(r)) else {
+                continue;
+            };
+            let _ = write!(
+                o,
+                "<path class=\"grid\" d=\"M{x:.1} {below:.1}v5\"/><text class=\"tick\" text-anchor=\"middle\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
+                below + 18.0,
+                tick_text(*t)
+            );
+        }
+        for (i, c) in self.categories.iter().enumerate() {
+            let Some(x) = xs.at(i as f64).map(|r| f.x(r)) else {
+                continue;
+            };
+            // Long names are broken at the first space on a narrow screen.
+            let (a, b) = match c.split_once(' ') {
+                Some((a, b)) if narrow || self.categories.len() > 6 => (a, b),
+                _ => (c.as_str(), ""),
+            };
+            let _ = write!(
+                o,
+                "<text class=\"tick\" text-anchor=\"middle\" x=\"{x:.1}\" y=\"{:.1}\">{}</text><text class=\"tick\" text-anchor=\"middle\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
+                below + 16.0,
+                escape(a),
+                below + 29.0,
+                escape(b)
+            );
+        }
+        if self.categories.is_empty() {
+            let _ = write!(
+                o,
+                "<text class=\"axis\" text-anchor=\"end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                f.left + f.width,
+                height - 8.0,
+                escape(&self.x.label)
+            );
+        }
+    }
+
+    fn bars(
+        &self,
+        o: &mut String,
+        s: &Series,
+        f: &Frame,
+        (xs, ys): (&Span, &Span),
+        (index, count): (usize, usize),
+        narrow: bool,
+    ) {
+        let group = f.width / self.categories.len().max(1) as f64;
+        let gap = 2.0;
+        let full = (group * 0.78 / count.max(1) as f64).min(64.0);
+        let bar = (full - gap).max(2.0);
+        for (x, y) in &s.points {
+            let (Some(xr), Some(yr)) = (xs.at(*x), ys.at(*y)) else {
+                continue;
+            };
+            let left = f.x(xr) - full * count as f64 / 2.0 + full * index as f64 + gap / 2.0;
+            let top = f.y(yr.max(0.0));
+            let _ = write!(
+                o,
+                "<rect class=\"c{}{}\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{bar:.1}\" height=\"{:.1}\" rx=\"1.5\"><title>{}: {}</title></rect>",
+                s.color,
+                if s.published { " pub" } else { "" },
+                (f.top + f.height - top).max(0.5),
+                escape(&s.name),
+                tick_text(*y)
+            );
+            if !narrow || count <= 2 {
+                let _ = write!(
+                    o,
+                    "<text class=\"value\" text-anchor=\"middle\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                    left + bar / 2.0,
+                    top - 4.0,
+                    value_text(*y)
+                );
+            }
+        }
+    }
+}
+
+/// A bar's own figure: three significant digits.
+fn value_text(v: f64) -> String {
+    match v.abs() {
+        a if a >= 1e6 => format!("{:.2}M", v / 1e6),
+        a if a >= 1e5 => format!("{:.0}k", v / 1e3),
+        a if a >= 1e4 => format!("{:.1}k", v / 1e3),
+        a if a >= 1e3 => format!("{:.2}k", v / 1e3),
+        a if a >= 100.0 => format!("{v:.0}"),
+        a if a >= 10.0 => format!("{v:.1}"),
+        _ => format!("{v:.2}"),
+    }
+}
+
+fn swatch(s: &Series) -> String {
+    let p = if s.published { " pub" } else { "" };
+    let c = s.color;
+    match s.mark {
+        Mark::Bar => format!(
+            "<rect class=\"c{c}{p}\" x=\"7\" y=\"0.5\" width=\"12\" height=\"11\" rx=\"1.5\"/>"
+        ),
+        Mark::Dots => format!("<circle class=\"d{c}{p}\" cx=\"13\" cy=\"6\" r=\"3\"/>"),
+        Mark::Level => format!("<path class=\"l{c}{p} level\" d=\"M0 6H26\"/>"),
+        Mark::Line => {
+            format!(
+                "<path class=\"l{c}{p}\" d=\"M0 6H26\"/><circle class=\"d{c}{p}\" cx=\"13\" cy=\"6\" r=\"3\"/>"
+            )
+        }
+    }
+}
+
+fn level(o: &mut String, s: &Series, f: &Frame, ys: &Span) {
+    let Some(y) = s.points.first().and_then(|p| ys.at(p.1)).map(|r| f.y(r)) else {
+        return;
+    };
+    let _ = write!(
+        o,
+        "<path class=\"l{}{} level\" d=\"M{:.1} {y:.1}H{:.1}\"/>",
+        s.color,
+        if s.published { " pub" } else { "" },
+        f.left,
+        f.left + f.width
+    );
+}
+
+fn line(o: &mut String, s: &Series, f: &Frame, xs: &Span, ys: &Span) {
+    let p = if s.published { " pub" } else { "" };
+    let at: Vec<(f64, f64)> = s
+        .points
+        .iter()
+        .filter_map(|(x, y)| Some((f.x(xs.at(*x)?), f.y(ys.at(*y)?))))
+        .collect();
+    if s.mark == Mark::Line && at.len() > 1 {
+        let mut d = String::new();
+        for (i, (x, y)) in at.iter().enumerate() {
+            let _ = write!(d, "{}{x:.1} {y:.1}", if i == 0 { 'M' } else { 'L' });
+        }
+        let _ = write!(o, "<path class=\"l{}{p}\" d=\"{d}\"/>", s.color);
+    }
+    // Points of a dense line would only thicken it.
+    let r = match (s.mark, at.len()) {
+        (Mark::Line, n) if n > 60 => return,
+        (Mark::Dots, n) if n > 150 => 1.6,
+        _ => 3.0,
+    };
+    for (x, y) in at {
+        let _ = write!(
+            o,
+            "<circle class=\"d{}{p}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{r}\"/>",
+            s.color
+        );
+    }
+}
+
+/// Fails unless `text` is one well-formed element tree of the XML subset written here (no
+/// comments, no processing instructions): for tests of this module and of the report.
+#[cfg(test)]
+pub fn well_formed(text: &str, void: &[&str]) -> Result<(), String> {
+    let mut open: Vec<String> = Vec::new();
+    let mut rest = text;
+    while let Some(i) = rest.find('<') {
+        if rest[..i].contains('>') && open.last().is_none_or(|o| o != "style") {
+            return Err(format!(
+                "a stray > before {}",
+                &rest[i..rest.len().min(i + 40)]
+            ));
+        }
+        let end = rest[i..].find('>').ok_or("an unclosed tag")? + i;
+        let tag = &rest[i + 1..end];
+        rest = &rest[end + 1..];
+        if tag.starts_with('!') {
+            continue;
+        }
+        if tag.matches('"').count() % 2 == 1 {
+            return Err(format!("unbalanced quotes in <{tag}>"));
+        }
+        let name = tag.trim_start_matches('/').trim_end_matches('/');
+        let name = name.split_whitespace().next().unwrap_or("").to_string();
+        if tag.starts_with('/') {
+            if open.pop().as_deref() != Some(&name) {
+                return Err(format!("</{name}> closes nothing"));
+            }
+        } else if !tag.ends_with('/') && !void.contains(&name.as_str()) {
+            open.push(name);
+        }
+    }
+    if open.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("left open: {open:?}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn plot(mark: Mark, x: Scale, y: Scale, points: Vec<(f64, f64)>) -> Plot {
+        Plot {
+            title: "a < b & \"c\"".into(),
+            caption: "how".into(),
+            x: Axis {
+                label: "x".into(),
+                scale: x,
+            },
+            y: Axis {
+                label: "y".into(),
+                scale: y,
+            },
+            categories: if mark == Mark::Bar {
+                vec!["w:1 one".into(), "j".into()]
+            } else {
+                vec![]
+            },
+            series: vec![
+                Series {
+                    name: "ours".into(),
+                    mark,
+                    published: false,
+                    color: 0,
+                    points: points.clone(),
+                },
+                Series {
+                    name: "post".into(),
+                    mark,
+                    published: true,
+                    color: 0,
+                    points,
+                },
+            ],
+        }
+    }
+
+    #[test]
+    fn every_mark_and_scale_is_well_formed() {
+        let odd = vec![
+            (0.0, 0.0),
+            (1.0, 5.0),
+            (f64::NAN, 1.0),
+            (2.0, f64::INFINITY),
+            (1e9, -3.0),
+        ];
+        for mark in [Mark::Line, Mark::Dots, Mark::Bar, Mark::Level] {
+            for scale in [Scale::Linear, Scale::Log] {
+                for points in [odd.clone(), vec![], vec![(3.0, 3.0)]] {
+                    let p = plot(mark, scale, scale, points);
+                    let s = p.svg(860.0, 360.0, "wide");
+                    well_formed(&s, &[]).unwrap();
+                    assert!(!s.contains("NaN") && !s.contains("inf"), "{s}");
+                    well_formed(&p.html(), &[]).unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn points_land_where_they_should() {
+        let s = Span::new([1.0, 400_000.0].into_iter(), Scale::Log, 8, false);
+        assert_eq!(s.at(1.0), Some(0.0));
+        assert!((s.at(1000.0).unwrap() - 0.5).abs() < 1e-9);
+        assert_eq!(s.at(0.0), None);
+        let s = Span::new([3.0, 97.0].into_iter(), Scale::Linear, 5, true);
+        assert_eq!(s.ticks, [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
+        assert_eq!(s.at(50.0), Some(0.5));
+    }
+
+    #[test]
+    fn ticks_are_short() {
+        for (v, want) in [
+            (0.0, "0"),
+            (0.05, "0.05"),
+            (5.0, "5"),
+            (2500.0, "2.5k"),
+            (1e6, "1M"),
+            (400_000.0, "400k"),
+        ] {
+            assert_eq!(tick_text(v), want);
+        }
+    }
+
+    #[test]
+    fn the_checker_finds_faults() {
+        assert!(well_formed("<a><b></a>", &[]).is_err());
+        assert!(well_formed("<a x=\"1></a>", &[]).is_err());
+        assert!(well_formed("<a>1 > 0</a>", &[]).is_err());
+        assert!(well_formed("<a><br></a>", &["br"]).is_ok());
+    }
+}
