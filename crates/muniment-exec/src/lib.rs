@@ -1,1 +1,36 @@
-//! See ARCHITECTURE.md.
+//! Planner, executor, cursors and the write operations: what stands between the commands and the
+//! storage.
+//!
+//! Invariants: every read sees one [`muniment_storage::Snapshot`] at a time, and no idle cursor
+//! holds one for long; every write goes through a [`muniment_storage::WriteSet`], whose `lock` is
+//! followed by a second match before anything is changed; everything that can run long asks its
+//! [`OpContext`] whether it may go on. Must not know the wire or command documents: the server
+//! parses those into the request structures here.
+
+mod aggregate;
+mod count;
+mod cursor;
+mod distinct;
+mod engine;
+mod explain;
+mod find;
+mod operation;
+mod ttl;
+mod write;
+
+pub use aggregate::AggregateRequest;
+pub use count::CountRequest;
+pub use cursor::{
+    BatchEnd, BatchLimits, Cursor, CursorInfo, CursorManager, CursorMetrics, CursorOwner,
+    GetMoreRequest, KillResult,
+};
+pub use distinct::DistinctRequest;
+pub use engine::Engine;
+pub use explain::{Explainable, Verbosity};
+pub use find::{FindRequest, Hint};
+pub use operation::{Counters, OpContext, OpGuard, OpStart, Operations};
+pub use ttl::TtlOutcome;
+pub use write::{
+    BulkOutcome, DeleteStatement, FindAndModifyOutcome, FindAndModifyRequest, InsertOptions,
+    StatementOutcome, UpdateStatement, WriteError,
+};

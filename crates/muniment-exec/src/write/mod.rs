@@ -1,0 +1,17 @@
+//! Writes: insert, update, delete, findAndModify.
+//!
+//! Candidates are found by a plan on a snapshot; then each record is locked, read again, matched
+//! again and changed, so that no decision rests on a stale document. A statement over many
+//! documents works on the snapshot it began with: a document is changed once.
+
+mod bulk;
+mod delete;
+mod find_and_modify;
+mod insert;
+mod update;
+
+pub use bulk::{BulkOutcome, StatementOutcome, WriteError};
+pub use delete::DeleteStatement;
+pub use find_and_modify::{FindAndModifyOutcome, FindAndModifyRequest};
+pub use insert::InsertOptions;
+pub use update::UpdateStatement;

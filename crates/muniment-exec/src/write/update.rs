@@ -1,0 +1,85 @@
+//! Updates.
+
+use super::bulk::{BulkOutcome, StatementOutcome};
+use crate::engine::Engine;
+use crate::find::Hint;
+use crate::operation::OpContext;
+use muniment_value::{Doc, Result, Value};
+use std::sync::Arc;
+
+/// One element of `update.updates`.
+#[derive(Clone, Debug)]
+pub struct UpdateStatement<'a> {
+    /// `q`.
+    pub filter: Doc<'a>,
+    /// `u`: operators, replacement or pipeline.
+    pub update: Value<'a>,
+    /// All that match, not just one.
+    pub multi: bool,
+    /// Insert when nothing matches.
+    pub upsert: bool,
+    /// The hint.
+    pub hint: Option<Hint<'a>>,
+    /// `arrayFilters`; empty for none.
+    pub array_filters: Doc<'a>,
+    /// `sort` (8.0), for one document only; empty for none.
+    pub sort: Doc<'a>,
+    /// `c`: constants of a pipeline update; empty for none.
+    pub constants: Doc<'a>,
+    /// The command's `let`.
+    pub let_: Doc<'a>,
+    /// Skip the collection's validator.
+    pub bypass_document_validation: bool,
+}
+
+impl<'a> UpdateStatement<'a> {
+    /// A statement without options.
+    pub fn new(filter: Doc<'a>, update: Value<'a>) -> UpdateStatement<'a> {
+        UpdateStatement {
+            filter,
+            update,
+            multi: false,
+            upsert: false,
+            hint: None,
+            array_filters: Doc::EMPTY,
+            sort: Doc::EMPTY,
+            constants: Doc::EMPTY,
+            let_: Doc::EMPTY,
+            bypass_document_validation: false,
+        }
+    }
+}
+
+impl Engine {
+    /// Runs one update statement.
+    ///
+    /// # Errors
+    /// The statement's error; what earlier documents of a multi-update changed stays changed.
+    pub fn update(
+        &self,
+        op: &Arc<OpContext>,
+        namespace: &str,
+        statement: &UpdateStatement<'_>,
+    ) -> Result<StatementOutcome> {
+        let _ = (op, namespace, statement);
+        todo!()
+    }
+
+    /// Runs the statements of an update command.
+    pub fn update_many<'d>(
+        &self,
+        op: &Arc<OpContext>,
+        namespace: &str,
+        statements: &mut dyn Iterator<Item = Result<UpdateStatement<'d>>>,
+        ordered: bool,
+    ) -> BulkOutcome {
+        let mut out = BulkOutcome::default();
+        for (i, s) in statements.enumerate() {
+            let r = s.and_then(|s| self.update(op, namespace, &s));
+            if !out.note(i, r, ordered) {
+                break;
+            }
+        }
+        out
+    }
+}
