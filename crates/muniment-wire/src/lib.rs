@@ -13,13 +13,16 @@
 //!
 //! Invariants: no input makes anything here panic, recurse without bound, or allocate more than
 //! a small multiple of the bytes that have arrived; every document handed out has passed
-//! [`muniment_value::validate`]. This crate must not know what a command means (the null
+//! [`muniment_value::validate_depth`] (nesting at most 200: what a command stores is checked
+//! against the storage limit where it is stored). This crate must not know what a command means (the null
 //! responder, which answers constants, is the one exception).
 
 pub mod client;
 pub mod compress;
 pub mod docwriter;
 pub mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod null_server;
 pub mod op_msg;
 pub mod op_query;

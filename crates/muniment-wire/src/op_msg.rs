@@ -8,7 +8,7 @@
 
 use crate::docwriter::DocWriter;
 use crate::frame::{Header, MAX_MESSAGE_SIZE, OP_MSG, i32_at, next_request_id, set_i32};
-use muniment_value::{Code, Doc, Error, Result, validate};
+use muniment_value::{Code, Doc, Error, MAX_MESSAGE_DEPTH, Result, validate_depth};
 use std::ops::Deref;
 
 /// Flag bit 0: the last four bytes are the CRC-32C of all before them.
@@ -109,7 +109,7 @@ impl<'a> DocSeq<'a> {
     /// Validates `bytes`, which must be whole documents and nothing else.
     ///
     /// # Errors
-    /// As [`validate`]; 22 InvalidBSON for a length that does not fit.
+    /// As [`validate_depth`] with [`MAX_MESSAGE_DEPTH`]; 22 InvalidBSON for a length that does not fit.
     pub fn parse(bytes: &'a [u8]) -> Result<DocSeq<'a>> {
         let (mut at, mut left) = (0, 0);
         while at < bytes.len() {
@@ -149,7 +149,7 @@ impl ExactSizeIterator for DocSeq<'_> {}
 pub(crate) fn cut_document(bytes: &[u8], at: usize) -> Result<Doc<'_>> {
     let len = i32_at(bytes, at).and_then(|n| usize::try_from(n).ok());
     match len.and_then(|n| bytes.get(at..at.checked_add(n)?)) {
-        Some(doc) => validate(doc),
+        Some(doc) => validate_depth(doc, MAX_MESSAGE_DEPTH),
         None => Err(Error::new(
             Code::InvalidBSON,
             format!("document at offset {at} of the message is longer than what is left"),

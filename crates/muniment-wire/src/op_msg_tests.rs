@@ -52,7 +52,7 @@ fn golden_sequence() {
     let docs = vec![doc! { "a": 1 }, doc! {}];
     let m = request(MORE_TO_COME, &doc! {}, &[("documents", docs)]);
     let expected: &[u8] = &[
-        57, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0xDD, 7, 0, 0, // header
+        58, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0xDD, 7, 0, 0, // header
         2, 0, 0, 0, // flags
         0, 5, 0, 0, 0, 0, // body {}
         1, 31, 0, 0, 0, // kind 1, size
@@ -205,7 +205,7 @@ fn every_cut_is_refused() {
             // With the length patched, a cut at a section's end is a message of its own.
             let mut cut = whole[..n].to_vec();
             set_i32(&mut cut, 0, n as i32);
-            let at_section_end = flags == 0 && n == 41;
+            let at_section_end = flags == 0 && n == 40;
             assert_eq!(
                 code_of(&cut) == 0,
                 at_section_end,
