@@ -1,24 +1,109 @@
 //! Aggregation expressions: `$expr`, `$project`, `$group` and pipeline updates evaluate them.
 //!
-//! Every operator is one file below `ops/` with its `SPEC`, and one line in the sorted registry.
-//! Values computed on the way live as raw BSON in a bump arena that is reset per document.
+//! Every operator is one file below `ops/` with its `SPEC`, and one line in the sorted registry
+//! there. Values computed on the way live as raw BSON in a bump arena that is reset per document.
+//!
+//! Invariants: parsing and evaluation recurse at most [`parse::MAX_DEPTH`] levels; evaluation
+//! cannot fill the memory ([`arena::MAX_ARENA`]); nothing here panics on any input.
+
+pub mod arena;
+mod field_path;
+pub mod ops;
+mod parse;
+pub mod spec;
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub use field_path::FieldPath;
+pub use parse::Parser;
+pub use spec::{Arity, OpSpec, registry};
 
 use crate::context::QueryContext;
 use bumpalo::Bump;
-use muniment_value::{Doc, Result, Value};
+use muniment_value::{Doc, Result, Value, ValueBuf};
+use std::sync::Arc;
 
 /// A parsed expression.
 #[derive(Clone, Debug)]
 pub struct Expr {
-    _private: (),
+    node: Node,
+    /// The expression as it was written; kept at the top only, for `explain`.
+    source: Option<Arc<ValueBuf>>,
+}
+
+#[derive(Clone, Debug)]
+enum Node {
+    /// A constant; `None` is missing (`$$REMOVE`).
+    Const(Option<ValueBuf>),
+    /// `$$ROOT`.
+    Root,
+    /// `$a.b`.
+    Field(FieldPath),
+    /// `$$name.a.b`: the variable by its place in the chain of bindings.
+    Var { slot: usize, path: FieldPath },
+    /// `{a: …, b: …}`.
+    Object(Vec<(String, Expr)>),
+    /// `[…, …]`.
+    Array(Vec<Expr>),
+    /// An operator.
+    Call {
+        spec: &'static OpSpec,
+        args: Box<[Expr]>,
+    },
 }
 
 /// What an evaluation sees: the document, the variables, and where to put computed values.
+#[derive(Clone, Copy)]
 pub struct EvalContext<'a> {
     /// `$$ROOT` (and `$$CURRENT` at first).
     pub root: Doc<'a>,
     /// Where computed values live.
     pub arena: &'a Bump,
+    vars: Option<&'a Binding<'a>>,
+}
+
+/// One variable in scope. The chain's length is the depth that the parser counted.
+struct Binding<'a> {
+    slot: usize,
+    value: Option<Value<'a>>,
+    outer: Option<&'a Binding<'a>>,
+}
+
+impl<'a> EvalContext<'a> {
+    /// A context for one document. `$$NOW` and the command's `let` variables were put into the
+    /// expression when it was parsed.
+    pub fn new(root: Doc<'a>, arena: &'a Bump) -> EvalContext<'a> {
+        EvalContext {
+            root,
+            arena,
+            vars: None,
+        }
+    }
+
+    /// This context with one more variable, innermost.
+    #[must_use]
+    pub fn bind(&self, value: Option<Value<'a>>) -> EvalContext<'a> {
+        let binding: &'a Binding<'a> = self.arena.alloc(Binding {
+            slot: self.vars.map_or(0, |b| b.slot + 1),
+            value,
+            outer: self.vars,
+        });
+        EvalContext {
+            vars: Some(binding),
+            ..*self
+        }
+    }
+
+    fn var(&self, slot: usize) -> Option<Value<'a>> {
+        let mut at = self.vars;
+        while let Some(b) = at {
+            if b.slot == slot {
+                return b.value;
+            }
+            at = b.outer;
+        }
+        None
+    }
 }
 
 impl Expr {
@@ -27,21 +112,91 @@ impl Expr {
     /// # Errors
     /// MongoDB's codes, e.g. 168 InvalidPipelineOperator "Unrecognized expression '$x'".
     pub fn parse(value: Value<'_>, ctx: &QueryContext) -> Result<Expr> {
-        let _ = (value, ctx);
-        todo!()
+        let mut e = Parser::new(ctx).parse(value)?;
+        e.source = Some(Arc::new(ValueBuf::new(value)));
+        Ok(e)
+    }
+
+    /// A constant.
+    pub fn constant(value: Value<'_>) -> Expr {
+        Node::Const(Some(ValueBuf::new(value))).into()
     }
 
     /// Evaluates; `None` is "missing".
     ///
     /// # Errors
     /// MongoDB's codes of the operators.
-    pub fn eval<'a>(&self, ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
-        let _ = ctx;
-        todo!()
+    pub fn eval<'a>(&'a self, ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
+        match &self.node {
+            Node::Const(v) => Ok(v.as_ref().map(ValueBuf::as_value)),
+            Node::Root => Ok(Some(Value::Document(ctx.root))),
+            Node::Field(path) => path.eval(ctx.root, ctx.arena),
+            Node::Var { slot, path } => match ctx.var(*slot) {
+                Some(v) => path.eval_in(v, ctx.arena),
+                None => Ok(None),
+            },
+            Node::Object(fields) => arena::build_doc(ctx.arena, |w| {
+                for (name, e) in fields {
+                    if let Some(v) = e.eval(ctx)? {
+                        w.put(name, &v);
+                    }
+                }
+                Ok(())
+            })
+            .map(|d| Some(Value::Document(d))),
+            Node::Array(items) => arena::build_array(ctx.arena, |w| {
+                for e in items {
+                    w.push(&e.eval(ctx)?.unwrap_or(Value::Null))?;
+                }
+                Ok(())
+            })
+            .map(|d| Some(Value::Array(d))),
+            Node::Call { spec, args } => (spec.eval)(args, ctx),
+        }
     }
 
-    /// The value when the expression is a constant.
+    /// The value when the expression is a constant (and not missing).
     pub fn as_constant(&self) -> Option<Value<'_>> {
-        todo!()
+        match &self.node {
+            Node::Const(Some(v)) => Some(v.as_value()),
+            _ => None,
+        }
+    }
+
+    /// The path when the expression is a plain field path of the document.
+    pub fn as_field_path(&self) -> Option<&FieldPath> {
+        match &self.node {
+            Node::Field(p) => Some(p),
+            _ => None,
+        }
+    }
+
+    /// The operator and its arguments when the expression is a call.
+    pub fn as_call(&self) -> Option<(&'static OpSpec, &[Expr])> {
+        match &self.node {
+            Node::Call { spec, args } => Some((spec, args)),
+            _ => None,
+        }
+    }
+
+    /// The expression as it was written.
+    pub fn to_value(&self) -> ValueBuf {
+        match &self.source {
+            Some(s) => (**s).clone(),
+            None => match &self.node {
+                Node::Const(Some(v)) => v.clone(),
+                _ => ValueBuf::new(Value::Null),
+            },
+        }
+    }
+
+    fn is_constant(&self) -> bool {
+        matches!(self.node, Node::Const(_))
+    }
+}
+
+impl From<Node> for Expr {
+    fn from(node: Node) -> Expr {
+        Expr { node, source: None }
     }
 }

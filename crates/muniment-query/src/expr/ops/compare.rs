@@ -1,0 +1,70 @@
+//! `$cmp`, `$eq`, `$gt`, `$gte`, `$lt`, `$lte`, `$ne`: canonical comparison across types; missing
+//! is less than everything but MinKey, and equal to itself and undefined only.
+
+use super::arg;
+use crate::expr::{Arity, EvalContext, Expr, OpSpec};
+use muniment_value::{Result, Value, cmp_values};
+use std::cmp::Ordering;
+
+macro_rules! spec {
+    ($id:ident, $name:literal, $doc:literal, |$o:ident| $value:expr) => {
+        /// The specification.
+        pub(super) const $id: OpSpec = OpSpec::new(
+            $name,
+            Arity::Exactly(2),
+            $doc,
+            |args, ctx| {
+                let $o = compare(args, ctx)?;
+                Ok(Some($value))
+            },
+        );
+    };
+}
+
+spec!(CMP, "$cmp", "-1, 0 or 1: how the first operand compares with the second.", |o| Value::Int32(o as i32));
+spec!(EQ, "$eq", "Whether the operands are equal.", |o| Value::Bool(o.is_eq()));
+spec!(GT, "$gt", "Whether the first operand is greater.", |o| Value::Bool(o.is_gt()));
+spec!(GTE, "$gte", "Whether the first operand is greater or equal.", |o| Value::Bool(o.is_ge()));
+spec!(LT, "$lt", "Whether the first operand is less.", |o| Value::Bool(o.is_lt()));
+spec!(LTE, "$lte", "Whether the first operand is less or equal.", |o| Value::Bool(o.is_le()));
+spec!(NE, "$ne", "Whether the operands differ.", |o| Value::Bool(o.is_ne()));
+
+fn compare<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Ordering> {
+    Ok(compare_values(arg(args, 0, ctx)?, arg(args, 1, ctx)?))
+}
+
+/// Canonical comparison with missing.
+pub(crate) fn compare_values(a: Option<Value<'_>>, b: Option<Value<'_>>) -> Ordering {
+    let (Some(x), Some(y)) = (a, b) else {
+        // Missing has undefined's rank, and is less than an undefined that is there.
+        let rank = |v: Option<Value<'_>>| v.map_or((1, 0), |v| (v.ty().rank(), 1));
+        return rank(a).cmp(&rank(b));
+    };
+    cmp_values(x, y)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::expr::testing::*;
+
+    #[test]
+    fn table_test() {
+        table(
+            "{'a': 1, 'b': 2.0, 's': 'x', 'n': null, 'u': ['$undefined']}",
+            &[
+                ("{'$cmp': ['$a', '$b']}", Gives("-1")),
+                ("{'$cmp': ['$b', '$a']}", Gives("1")),
+                ("{'$eq': ['$b', 2]}", Gives("true")),
+                ("{'$eq': ['$missing', null]}", Gives("false")),
+                ("{'$eq': ['$missing', '$nope']}", Gives("true")),
+                ("{'$lt': ['$missing', null]}", Gives("true")),
+                ("{'$lt': ['$missing', '$u']}", Gives("true")),
+                ("{'$gt': ['$missing', {'$literal': ['$minKey']}]}", Gives("true")),
+                ("{'$gt': ['$s', '$a']}", Gives("true")),
+                ("{'$ne': ['$s', 'x']}", Gives("false")),
+                ("{'$gte': [[1, 2], [1]]}", Gives("true")),
+                ("{'$lte': ['$a']}", Fails(16020)),
+            ],
+        );
+    }
+}

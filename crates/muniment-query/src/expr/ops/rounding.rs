@@ -1,0 +1,220 @@
+//! `$abs`, `$ceil`, `$floor`, `$round`, `$trunc`.
+
+use super::{NULL, arg_some};
+use crate::expr::{Arity, EvalContext, Expr, OpSpec};
+use muniment_value::{Error, Result, Value, number};
+
+/// The specification of `$abs`.
+pub(super) const ABS: OpSpec = OpSpec::new(
+    "$abs",
+    Arity::Exactly(1),
+    "The absolute value.",
+    |args, ctx| {
+        let Some(v) = super::numeric("$abs", args, ctx)? else {
+            return NULL;
+        };
+        Ok(Some(match v {
+            Value::Int32(n) => match n.checked_abs() {
+                Some(n) => Value::Int32(n),
+                None => Value::Int64(-i64::from(n)),
+            },
+            Value::Int64(n) => Value::Int64(n.checked_abs().ok_or_else(|| {
+                Error::location(28680, "can't take $abs of long long min")
+            })?),
+            // The sign is the last byte's highest bit.
+            Value::Decimal128(mut b) => {
+                if let Some(last) = b.last_mut() {
+                    *last &= 0x7F;
+                }
+                Value::Decimal128(b)
+            }
+            v => Value::Double(super::double("$abs", v)?.abs()),
+        }))
+    },
+);
+
+/// The specification of `$ceil`.
+pub(super) const CEIL: OpSpec = OpSpec::new(
+    "$ceil",
+    Arity::Exactly(1),
+    "The least whole number that is not less.",
+    |args, ctx| whole("$ceil", args, ctx, f64::ceil),
+);
+
+/// The specification of `$floor`.
+pub(super) const FLOOR: OpSpec = OpSpec::new(
+    "$floor",
+    Arity::Exactly(1),
+    "The greatest whole number that is not greater.",
+    |args, ctx| whole("$floor", args, ctx, f64::floor),
+);
+
+fn whole<'a>(
+    op: &str,
+    args: &'a [Expr],
+    ctx: &EvalContext<'a>,
+    f: fn(f64) -> f64,
+) -> Result<Option<Value<'a>>> {
+    Ok(Some(match super::numeric(op, args, ctx)? {
+        None => Value::Null,
+        Some(v @ (Value::Int32(_) | Value::Int64(_))) => v,
+        Some(v) => Value::Double(f(super::double(op, v)?)),
+    }))
+}
+
+/// The specification of `$round`.
+pub(super) const ROUND: OpSpec = OpSpec::new(
+    "$round",
+    Arity::Range(1, 2),
+    "Rounds to whole numbers, or to the place given (-20 to 100); halves go to the even digit.",
+    |args, ctx| to_place("$round", args, ctx, f64::round_ties_even, true),
+);
+
+/// The specification of `$trunc`.
+pub(super) const TRUNC: OpSpec = OpSpec::new(
+    "$trunc",
+    Arity::Range(1, 2),
+    "Cuts to whole numbers, or to the place given (-20 to 100).",
+    |args, ctx| to_place("$trunc", args, ctx, f64::trunc, false),
+);
+
+fn to_place<'a>(
+    op: &str,
+    args: &'a [Expr],
+    ctx: &EvalContext<'a>,
+    f: fn(f64) -> f64,
+    round: bool,
+) -> Result<Option<Value<'a>>> {
+    let Some(v) = arg_some(args, 0, ctx)? else {
+        return NULL;
+    };
+    let place = match args.get(1) {
+        None => 0,
+        Some(_) => match arg_some(args, 1, ctx)? {
+            None => return NULL,
+            Some(p) => {
+                let whole = number::to_i64_exact(p).ok_or_else(|| {
+                    Error::location(
+                        51082,
+                        format!("precision argument to  {op} must be a integral value"),
+                    )
+                })?;
+                if !(-20..=100).contains(&whole) {
+                    return Err(Error::location(
+                        51083,
+                        format!("cannot apply {op} with precision value {whole} value must be in [-20, 100]"),
+                    ));
+                }
+                whole as i32
+            }
+        },
+    };
+    let int = |n: i64| -> Option<i64> {
+        if place >= 0 {
+            return Some(n);
+        }
+        let step = 10_i128.checked_pow(place.unsigned_abs())?;
+        let n = i128::from(n);
+        let cut = n / step * step;
+        let rest = (n - cut).abs() * 2;
+        let up = round && (rest > step || (rest == step && (cut / step) % 2 != 0));
+        i64::try_from(if up { cut + step * n.signum() } else { cut }).ok()
+    };
+    let overflow = || {
+        Error::location(
+            51080,
+            format!("invalid conversion from Decimal128 result in {op} resulting from arguments"),
+        )
+    };
+    Ok(Some(match v {
+        Value::Int32(n) => {
+            let n = int(i64::from(n)).ok_or_else(overflow)?;
+            i32::try_from(n).map_or(Value::Int64(n), Value::Int32)
+        }
+        Value::Int64(n) => Value::Int64(int(n).ok_or_else(overflow)?),
+        Value::Double(n) => Value::Double(decimal_place(n, place, f, round)),
+        v if v.is_number() => Value::Double(super::double(op, v)?),
+        v => {
+            return Err(Error::location(
+                51081,
+                format!("{op} only supports numeric types, not {}", v.type_name()),
+            ));
+        }
+    }))
+}
+
+/// `n` at a decimal place. Positive places work on the decimal digits, since a scaled double is
+/// not exact (1.005 · 100 is 100.49999…).
+fn decimal_place(n: f64, place: i32, f: fn(f64) -> f64, round: bool) -> f64 {
+    if !n.is_finite() || place == 0 {
+        return if n.is_finite() { f(n) } else { n };
+    }
+    if place < 0 {
+        let step = 10_f64.powi(-place);
+        return f(n / step) * step;
+    }
+    // Fifteen digits are what MongoDB converts a double to before it rounds in decimal.
+    let text = format!("{:.14e}", n.abs());
+    let Some((digits, exp)) = text.split_once('e') else {
+        return n;
+    };
+    let exp: i32 = exp.parse().unwrap_or(0);
+    let digits: Vec<u8> = digits.bytes().filter(u8::is_ascii_digit).map(|b| b - b'0').collect();
+    // Digits that stay: those before the point and `place` after it.
+    let keep = exp + 1 + place;
+    if keep >= digits.len() as i32 {
+        return n;
+    }
+    let keep_n = keep.max(0) as usize;
+    let kept: u64 = digits.iter().take(keep_n).fold(0, |a, &d| a * 10 + u64::from(d));
+    let rest = digits.get(keep_n..).unwrap_or_default();
+    let up = round && keep >= 0 && match rest.split_first() {
+        Some((&d, tail)) => d > 5 || (d == 5 && (tail.iter().any(|&d| d != 0) || kept % 2 == 1)),
+        None => false,
+    };
+    let whole = kept + u64::from(up);
+    let value: f64 = format!("{whole}e{}", -place).parse().unwrap_or(n);
+    value.copysign(n)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::expr::testing::*;
+
+    #[test]
+    fn table_test() {
+        table(
+            "{'s': 'x', 'n': null, 'min': ['$long', -9223372036854775808]}",
+            &[
+                ("{'$abs': -3}", Gives("3")),
+                ("{'$abs': -2147483648}", Gives("2147483648")),
+                ("{'$abs': '$min'}", Fails(28680)),
+                ("{'$abs': -1.5}", Gives("1.5")),
+                ("{'$abs': '$n'}", Gives("null")),
+                ("{'$abs': '$s'}", Fails(28765)),
+                ("{'$ceil': 1.2}", Gives("2.0")),
+                ("{'$ceil': 3}", Gives("3")),
+                ("{'$floor': -1.2}", Gives("-2.0")),
+                ("{'$floor': '$s'}", Fails(28765)),
+                ("{'$round': 2.5}", Gives("2.0")),
+                ("{'$round': 3.5}", Gives("4.0")),
+                ("{'$round': [10.005, 2]}", Gives("10.0")),
+                ("{'$round': [19.25, 1]}", Gives("19.2")),
+                ("{'$round': [1.237, 2]}", Gives("1.24")),
+                ("{'$round': [-1.237, 2]}", Gives("-1.24")),
+                ("{'$round': [0.004, 2]}", Gives("0.0")),
+                ("{'$round': [1250, -2]}", Gives("1200")),
+                ("{'$round': [1350, -2]}", Gives("1400")),
+                ("{'$round': [1351.0, -2]}", Gives("1400.0")),
+                ("{'$round': [1, 1.5]}", Fails(51082)),
+                ("{'$round': [1, 101]}", Fails(51083)),
+                ("{'$round': ['$s', 1]}", Fails(51081)),
+                ("{'$round': [1, '$n']}", Gives("null")),
+                ("{'$trunc': 2.9}", Gives("2.0")),
+                ("{'$trunc': [-1.999, 2]}", Gives("-1.99")),
+                ("{'$trunc': [1999, -3]}", Gives("1000")),
+                ("{'$trunc': [1, 2, 3]}", Fails(28667)),
+            ],
+        );
+    }
+}

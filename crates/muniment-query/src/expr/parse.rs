@@ -1,0 +1,262 @@
+//! Parsing expressions, with constant folding.
+
+use super::field_path::{self, FieldPath};
+use super::spec::{self, Arity, OpSpec};
+use super::{EvalContext, Expr, Node, arena};
+use crate::context::QueryContext;
+use muniment_value::{Code, Doc, Error, Result, Value, ValueBuf};
+
+/// How deep expressions may nest.
+pub const MAX_DEPTH: usize = 150;
+
+/// Parses expressions; knows the variables in scope.
+pub struct Parser<'c> {
+    ctx: &'c QueryContext,
+    scope: Vec<String>,
+    depth: usize,
+}
+
+impl<'c> Parser<'c> {
+    /// A parser with the command's variables only.
+    pub fn new(ctx: &'c QueryContext) -> Parser<'c> {
+        Parser {
+            ctx,
+            scope: Vec::new(),
+            depth: 0,
+        }
+    }
+
+    /// Parses one expression.
+    ///
+    /// # Errors
+    /// MongoDB's codes; 15 Overflow for too deep a nesting.
+    pub fn parse(&mut self, value: Value<'_>) -> Result<Expr> {
+        if self.depth >= MAX_DEPTH {
+            return Err(Error::new(
+                Code::Overflow,
+                format!("expressions may not be nested more than {MAX_DEPTH} levels deep"),
+            ));
+        }
+        self.depth += 1;
+        let e = self.parse_inner(value);
+        self.depth -= 1;
+        e
+    }
+
+    fn parse_inner(&mut self, value: Value<'_>) -> Result<Expr> {
+        match value {
+            Value::String(s) if s.starts_with('$') => self.path(s),
+            Value::Document(d) => self.document(d),
+            Value::Array(items) => {
+                let items = self.parse_all(items)?;
+                let e = Expr::from(Node::Array(items));
+                let all_constant = matches!(&e.node, Node::Array(i) if i.iter().all(Expr::is_constant));
+                Ok(if all_constant { fold(e) } else { e })
+            }
+            v => Ok(Expr::constant(v)),
+        }
+    }
+
+    /// Parses every element of an array.
+    ///
+    /// # Errors
+    /// See [`Parser::parse`].
+    pub fn parse_all(&mut self, items: Doc<'_>) -> Result<Vec<Expr>> {
+        items.values().map(|v| self.parse(v)).collect()
+    }
+
+    /// Runs `f` with more variables in scope, innermost last; the evaluation must
+    /// [`bind`](EvalContext::bind) as many.
+    ///
+    /// # Errors
+    /// What `f` raises.
+    pub fn with_vars<T>(
+        &mut self,
+        names: &[&str],
+        f: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        let before = self.scope.len();
+        self.scope.extend(names.iter().map(|n| n.to_string()));
+        let out = f(self);
+        self.scope.truncate(before);
+        out
+    }
+
+    /// A call of an operator whose arguments are parsed already; folded when constant.
+    pub fn call(&self, spec: &'static OpSpec, args: Vec<Expr>) -> Expr {
+        let foldable = spec.pure && args.iter().all(Expr::is_constant);
+        let e = Expr::from(Node::Call {
+            spec,
+            args: args.into_boxed_slice(),
+        });
+        if foldable { fold(e) } else { e }
+    }
+
+    fn document(&mut self, d: Doc<'_>) -> Result<Expr> {
+        let Some(first) = d.first() else {
+            return Ok(Expr::constant(Value::Document(d)));
+        };
+        if first.name().starts_with('$') {
+            if d.iter().nth(1).is_some() {
+                return Err(Error::location(
+                    15983,
+                    format!(
+                        "an expression specification must contain exactly one field, the name of the expression. Found {} fields in {}",
+                        d.count(),
+                        Value::Document(d).to_display()
+                    ),
+                ));
+            }
+            return self.operator(first.name(), first.value());
+        }
+        let mut fields = Vec::new();
+        for e in d {
+            let name = e.name();
+            field_path::check_name(name)?;
+            if name.contains('.') {
+                return Err(Error::location(
+                    16412,
+                    format!("FieldPath field names may not contain '.'. Consider using $getField or $setField. Found: '{name}'"),
+                ));
+            }
+            if fields.iter().any(|(n, _): &(String, Expr)| n == name) {
+                return Err(Error::location(
+                    16406,
+                    format!("duplicate field name specified in object literal: {}", Value::Document(d).to_display()),
+                ));
+            }
+            fields.push((name.to_string(), self.parse(e.value())?));
+        }
+        let constant = fields.iter().all(|(_, e)| e.is_constant());
+        let e = Expr::from(Node::Object(fields));
+        Ok(if constant { fold(e) } else { e })
+    }
+
+    fn operator(&mut self, name: &str, operand: Value<'_>) -> Result<Expr> {
+        let Some(spec) = spec::find(name) else {
+            return Err(Error::new(
+                Code::InvalidPipelineOperator,
+                format!("Unrecognized expression '{name}'"),
+            ));
+        };
+        let args = match (spec.arity, operand) {
+            (Arity::Custom(parse), v) => parse(v, self)?,
+            (_, Value::Array(items)) => self.parse_all(items)?,
+            (_, v) => vec![self.parse(v)?],
+        };
+        spec.check_count(args.len())?;
+        Ok(self.call(spec, args))
+    }
+
+    fn path(&mut self, text: &str) -> Result<Expr> {
+        let Some(rest) = text.strip_prefix("$$") else {
+            let path = text.strip_prefix('$').unwrap_or(text);
+            if path.is_empty() {
+                return Err(Error::location(
+                    16872,
+                    "'$' by itself is not a valid FieldPath",
+                ));
+            }
+            let path = FieldPath::parse(path)?;
+            // A `$let` may have rebound CURRENT, which every plain path starts from.
+            return Ok(match self.scope.iter().rposition(|n| n == "CURRENT") {
+                Some(slot) => Node::Var { slot, path }.into(),
+                None => Node::Field(path).into(),
+            });
+        };
+        let (name, path) = match rest.split_once('.') {
+            Some((name, path)) => (name, Some(FieldPath::parse(path)?)),
+            None => (rest, None),
+        };
+        if let Some(slot) = self.scope.iter().rposition(|n| n == name) {
+            let path = path.unwrap_or_else(FieldPath::none);
+            return Ok(Node::Var { slot, path }.into());
+        }
+        let constant = |v: Value<'_>| {
+            let v = ValueBuf::new(v);
+            Ok(match &path {
+                None => Node::Const(Some(v)).into(),
+                Some(p) => arena::with_arena(|a| {
+                    let at = p.eval_in(v.as_value(), a)?;
+                    Ok::<_, Error>(Node::Const(at.map(ValueBuf::new)))
+                })?
+                .into(),
+            })
+        };
+        match name {
+            "ROOT" | "CURRENT" => Ok(match path {
+                None => Node::Root.into(),
+                Some(p) => Node::Field(p).into(),
+            }),
+            "REMOVE" => Ok(Node::Const(None).into()),
+            "NOW" => constant(Value::DateTime(self.ctx.now_ms)),
+            "DESCEND" => constant(Value::String("descend")),
+            "PRUNE" => constant(Value::String("prune")),
+            "KEEP" => constant(Value::String("keep")),
+            "CLUSTER_TIME" => Err(Error::location(
+                51144,
+                "Builtin variable '$$CLUSTER_TIME' is not available",
+            )),
+            "USER_ROLES" => constant(Value::Array(Doc::EMPTY)),
+            _ => match self.ctx.variables.as_doc().get(name) {
+                Some(v) => constant(v),
+                None => {
+                    check_variable(name)?;
+                    Err(Error::location(
+                        17276,
+                        format!("Use of undefined variable: {name}"),
+                    ))
+                }
+            },
+        }
+    }
+}
+
+/// Checks the characters of a variable's name.
+fn check_variable(name: &str) -> Result<()> {
+    let Some(first) = name.chars().next() else {
+        return Err(Error::failed_to_parse("empty variable names are not allowed"));
+    };
+    if first.is_ascii() && !first.is_ascii_alphabetic() {
+        return Err(Error::failed_to_parse(format!(
+            "'{name}' starts with an invalid character for a variable name"
+        )));
+    }
+    match name.chars().find(|c| c.is_ascii() && !c.is_ascii_alphanumeric() && *c != '_') {
+        Some(c) => Err(Error::failed_to_parse(format!(
+            "'{name}' contains an invalid character for a variable name: '{c}'"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Checks a name that the user defines ($let, $map's `as`, the command's `let`).
+///
+/// # Errors
+/// 9 FailedToParse.
+pub fn check_user_variable(name: &str) -> Result<()> {
+    if name == "CURRENT" {
+        return Ok(());
+    }
+    check_variable(name)?;
+    match name.chars().next() {
+        Some(c) if c.is_ascii() && !c.is_ascii_lowercase() => Err(Error::failed_to_parse(format!(
+            "'{name}' starts with an invalid character for a user variable name"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Evaluates a constant expression once. What fails stays as it is, so that the error comes from
+/// the document that meets it, or never if no document does.
+fn fold(e: Expr) -> Expr {
+    let folded = arena::with_arena(|a| {
+        e.eval(&EvalContext::new(Doc::EMPTY, a))
+            .ok()
+            .map(|v| v.map(ValueBuf::new))
+    });
+    match folded {
+        Some(v) => Node::Const(v).into(),
+        None => e,
+    }
+}
