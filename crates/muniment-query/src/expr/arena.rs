@@ -20,9 +20,7 @@ thread_local! {
 
 /// Runs `f` with an empty arena that the thread reuses.
 pub fn with_arena<T>(f: impl FnOnce(&Bump) -> T) -> T {
-    let mut arena = ARENAS
-        .with_borrow_mut(Vec::pop)
-        .unwrap_or_default();
+    let mut arena = ARENAS.with_borrow_mut(Vec::pop).unwrap_or_default();
     let out = f(&arena);
     arena.reset();
     if arena.allocated_bytes() <= 1 << 20 {
@@ -49,7 +47,9 @@ pub fn check_size(arena: &Bump, bytes: usize) -> Result<()> {
     if bytes > MAX_VALUE {
         return Err(Error::new(
             Code::BSONObjectTooLarge,
-            format!("an expression's value of {bytes} bytes exceeds the limit of {MAX_VALUE} bytes"),
+            format!(
+                "an expression's value of {bytes} bytes exceeds the limit of {MAX_VALUE} bytes"
+            ),
         ));
     }
     if arena.allocated_bytes().saturating_add(bytes) > MAX_ARENA {
@@ -286,6 +286,9 @@ mod tests {
             Ok(())
         })
         .unwrap();
-        assert_eq!(d.as_bytes(), muniment_value::doc! { "a": 1, "b": muniment_value::doc! { "x": 2 } }.as_bytes());
+        assert_eq!(
+            d.as_bytes(),
+            muniment_value::doc! { "a": 1, "b": muniment_value::doc! { "x": 2 } }.as_bytes()
+        );
     }
 }

@@ -155,11 +155,22 @@ mod tests {
     fn arrays_are_mapped_and_numbers_are_names() {
         let d = doc! { "a": array![doc!{"b": 1}, 2, doc!{}, doc!{"b": array![doc!{"c": 3}]}], "x": doc!{"0": 5} };
         let bump = Bump::new();
-        let get = |p: &str| FieldPath::parse(p).unwrap().eval(d.as_doc(), &bump).unwrap();
+        let get = |p: &str| {
+            FieldPath::parse(p)
+                .unwrap()
+                .eval(d.as_doc(), &bump)
+                .unwrap()
+        };
         let want = array![1, array![doc! {"c": 3}]];
-        assert!(values_equal(get("a.b").unwrap(), Value::Array(want.as_doc())));
+        assert!(values_equal(
+            get("a.b").unwrap(),
+            Value::Array(want.as_doc())
+        ));
         let want = array![array![3]];
-        assert!(values_equal(get("a.b.c").unwrap(), Value::Array(want.as_doc())));
+        assert!(values_equal(
+            get("a.b.c").unwrap(),
+            Value::Array(want.as_doc())
+        ));
         assert!(values_equal(get("a.0").unwrap(), Value::Array(Doc::EMPTY)));
         assert!(values_equal(get("x.0").unwrap(), Value::Int32(5)));
         assert!(get("x.y.z").is_none());
@@ -167,7 +178,13 @@ mod tests {
 
     #[test]
     fn bad_paths() {
-        for (p, code) in [("", 40352), ("a.", 40353), ("a..b", 15998), (".a", 15998), ("a.$b", 16410)] {
+        for (p, code) in [
+            ("", 40352),
+            ("a.", 40353),
+            ("a..b", 15998),
+            (".a", 15998),
+            ("a.$b", 16410),
+        ] {
             assert_eq!(FieldPath::parse(p).unwrap_err().code().0, code, "{p}");
         }
     }

@@ -50,7 +50,8 @@ impl<'c> Parser<'c> {
             Value::Array(items) => {
                 let items = self.parse_all(items)?;
                 let e = Expr::from(Node::Array(items));
-                let all_constant = matches!(&e.node, Node::Array(i) if i.iter().all(Expr::is_constant));
+                let all_constant =
+                    matches!(&e.node, Node::Array(i) if i.iter().all(Expr::is_constant));
                 Ok(if all_constant { fold(e) } else { e })
             }
             v => Ok(Expr::constant(v)),
@@ -116,13 +117,18 @@ impl<'c> Parser<'c> {
             if name.contains('.') {
                 return Err(Error::location(
                     16412,
-                    format!("FieldPath field names may not contain '.'. Consider using $getField or $setField. Found: '{name}'"),
+                    format!(
+                        "FieldPath field names may not contain '.'. Consider using $getField or $setField. Found: '{name}'"
+                    ),
                 ));
             }
             if fields.iter().any(|(n, _): &(String, Expr)| n == name) {
                 return Err(Error::location(
                     16406,
-                    format!("duplicate field name specified in object literal: {}", Value::Document(d).to_display()),
+                    format!(
+                        "duplicate field name specified in object literal: {}",
+                        Value::Document(d).to_display()
+                    ),
                 ));
             }
             fields.push((name.to_string(), self.parse(e.value())?));
@@ -215,14 +221,19 @@ impl<'c> Parser<'c> {
 /// Checks the characters of a variable's name.
 fn check_variable(name: &str) -> Result<()> {
     let Some(first) = name.chars().next() else {
-        return Err(Error::failed_to_parse("empty variable names are not allowed"));
+        return Err(Error::failed_to_parse(
+            "empty variable names are not allowed",
+        ));
     };
     if first.is_ascii() && !first.is_ascii_alphabetic() {
         return Err(Error::failed_to_parse(format!(
             "'{name}' starts with an invalid character for a variable name"
         )));
     }
-    match name.chars().find(|c| c.is_ascii() && !c.is_ascii_alphanumeric() && *c != '_') {
+    match name
+        .chars()
+        .find(|c| c.is_ascii() && !c.is_ascii_alphanumeric() && *c != '_')
+    {
         Some(c) => Err(Error::failed_to_parse(format!(
             "'{name}' contains an invalid character for a variable name: '{c}'"
         ))),

@@ -39,12 +39,7 @@ pub struct OpSpec {
 
 impl OpSpec {
     /// A pure operator.
-    pub const fn new(
-        name: &'static str,
-        arity: Arity,
-        doc: &'static str,
-        eval: EvalFn,
-    ) -> OpSpec {
+    pub const fn new(name: &'static str, arity: Arity, doc: &'static str, eval: EvalFn) -> OpSpec {
         OpSpec {
             name,
             arity,

@@ -11,10 +11,14 @@ use muniment_value::{ArrayBuf, Doc, DocBuf, Value, ValueBuf};
 /// `['$undefined']`, `['$minKey']`, `['$maxKey']`, `['$re', 'p', 'i']`, `['$NaN']`,
 /// `['$oid', n]` stand for values JSON has not.
 pub(crate) fn json(text: &str) -> DocBuf {
-    let v: serde_json::Value = serde_json::from_str(&text.replace('\'', "\""))
-        .unwrap_or_else(|e| panic!("{e} in {text}"));
+    let v: serde_json::Value =
+        serde_json::from_str(&text.replace('\'', "\"")).unwrap_or_else(|e| panic!("{e} in {text}"));
     let v = convert(&v);
-    DocBuf::from_doc(v.as_value().as_doc().unwrap_or_else(|| panic!("no document: {text}")))
+    DocBuf::from_doc(
+        v.as_value()
+            .as_doc()
+            .unwrap_or_else(|| panic!("no document: {text}")),
+    )
 }
 
 /// As [`json`], for any value.
@@ -42,7 +46,12 @@ fn convert(v: &serde_json::Value) -> ValueBuf {
             match first {
                 "$long" => return ValueBuf::new(n()),
                 "$date" => return ValueBuf::new(Value::DateTime(n())),
-                "$ts" => return ValueBuf::new(Value::Timestamp { t: n() as u32, i: 1 }),
+                "$ts" => {
+                    return ValueBuf::new(Value::Timestamp {
+                        t: n() as u32,
+                        i: 1,
+                    });
+                }
                 "$undefined" => return ValueBuf::new(Value::Undefined),
                 "$minKey" => return ValueBuf::new(Value::MinKey),
                 "$maxKey" => return ValueBuf::new(Value::MaxKey),
@@ -54,9 +63,14 @@ fn convert(v: &serde_json::Value) -> ValueBuf {
                     return ValueBuf::new(Value::ObjectId(id));
                 }
                 "$bin" => {
-                    let bytes: Vec<u8> =
-                        items[1..].iter().map(|b| b.as_i64().unwrap() as u8).collect();
-                    return ValueBuf::new(Value::Binary { subtype: 0, bytes: &bytes });
+                    let bytes: Vec<u8> = items[1..]
+                        .iter()
+                        .map(|b| b.as_i64().unwrap() as u8)
+                        .collect();
+                    return ValueBuf::new(Value::Binary {
+                        subtype: 0,
+                        bytes: &bytes,
+                    });
                 }
                 "$re" => {
                     return ValueBuf::new(Value::Regex {

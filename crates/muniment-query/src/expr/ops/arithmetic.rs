@@ -22,12 +22,8 @@ pub(super) const SUBTRACT: OpSpec = OpSpec::new(
 );
 
 /// The specification of `$multiply`.
-pub(super) const MULTIPLY: OpSpec = OpSpec::new(
-    "$multiply",
-    Arity::Any,
-    "The product of numbers.",
-    multiply,
-);
+pub(super) const MULTIPLY: OpSpec =
+    OpSpec::new("$multiply", Arity::Any, "The product of numbers.", multiply);
 
 /// The specification of `$divide`.
 pub(super) const DIVIDE: OpSpec = OpSpec::new(
@@ -145,10 +141,7 @@ fn doubles(op: &str, a: Value<'_>, b: Value<'_>) -> Result<(f64, f64)> {
 
 fn divide<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
     let (a, b) = (arg(args, 0, ctx)?, arg(args, 1, ctx)?);
-    let (Some(x), Some(y)) = (
-        a.filter(|v| !v.is_nullish()),
-        b.filter(|v| !v.is_nullish()),
-    ) else {
+    let (Some(x), Some(y)) = (a.filter(|v| !v.is_nullish()), b.filter(|v| !v.is_nullish())) else {
         return NULL;
     };
     if !x.is_number() || !y.is_number() {

@@ -9,25 +9,43 @@ use std::cmp::Ordering;
 macro_rules! spec {
     ($id:ident, $name:literal, $doc:literal, |$o:ident| $value:expr) => {
         /// The specification.
-        pub(super) const $id: OpSpec = OpSpec::new(
-            $name,
-            Arity::Exactly(2),
-            $doc,
-            |args, ctx| {
-                let $o = compare(args, ctx)?;
-                Ok(Some($value))
-            },
-        );
+        pub(super) const $id: OpSpec = OpSpec::new($name, Arity::Exactly(2), $doc, |args, ctx| {
+            let $o = compare(args, ctx)?;
+            Ok(Some($value))
+        });
     };
 }
 
-spec!(CMP, "$cmp", "-1, 0 or 1: how the first operand compares with the second.", |o| Value::Int32(o as i32));
-spec!(EQ, "$eq", "Whether the operands are equal.", |o| Value::Bool(o.is_eq()));
-spec!(GT, "$gt", "Whether the first operand is greater.", |o| Value::Bool(o.is_gt()));
-spec!(GTE, "$gte", "Whether the first operand is greater or equal.", |o| Value::Bool(o.is_ge()));
-spec!(LT, "$lt", "Whether the first operand is less.", |o| Value::Bool(o.is_lt()));
-spec!(LTE, "$lte", "Whether the first operand is less or equal.", |o| Value::Bool(o.is_le()));
-spec!(NE, "$ne", "Whether the operands differ.", |o| Value::Bool(o.is_ne()));
+spec!(
+    CMP,
+    "$cmp",
+    "-1, 0 or 1: how the first operand compares with the second.",
+    |o| Value::Int32(o as i32)
+);
+spec!(EQ, "$eq", "Whether the operands are equal.", |o| {
+    Value::Bool(o.is_eq())
+});
+spec!(GT, "$gt", "Whether the first operand is greater.", |o| {
+    Value::Bool(o.is_gt())
+});
+spec!(
+    GTE,
+    "$gte",
+    "Whether the first operand is greater or equal.",
+    |o| Value::Bool(o.is_ge())
+);
+spec!(LT, "$lt", "Whether the first operand is less.", |o| {
+    Value::Bool(o.is_lt())
+});
+spec!(
+    LTE,
+    "$lte",
+    "Whether the first operand is less or equal.",
+    |o| Value::Bool(o.is_le())
+);
+spec!(NE, "$ne", "Whether the operands differ.", |o| Value::Bool(
+    o.is_ne()
+));
 
 fn compare<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Ordering> {
     Ok(compare_values(arg(args, 0, ctx)?, arg(args, 1, ctx)?))
@@ -59,7 +77,10 @@ mod tests {
                 ("{'$eq': ['$missing', '$nope']}", Gives("true")),
                 ("{'$lt': ['$missing', null]}", Gives("true")),
                 ("{'$lt': ['$missing', '$u']}", Gives("true")),
-                ("{'$gt': ['$missing', {'$literal': ['$minKey']}]}", Gives("true")),
+                (
+                    "{'$gt': ['$missing', {'$literal': ['$minKey']}]}",
+                    Gives("true"),
+                ),
                 ("{'$gt': ['$s', '$a']}", Gives("true")),
                 ("{'$ne': ['$s', 'x']}", Gives("false")),
                 ("{'$gte': [[1, 2], [1]]}", Gives("true")),

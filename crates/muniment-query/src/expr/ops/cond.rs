@@ -1,7 +1,7 @@
 //! `$cond`, `$ifNull`, `$switch`: only the branch that is taken is evaluated.
 
 use super::{Named, arg, truthy};
-use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser};
+use crate::expr::{Arity, Expr, OpSpec, Parser};
 use muniment_value::{Error, Result, Value};
 
 /// The specification of `$cond`.
@@ -30,7 +30,10 @@ fn parse_cond(operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
             if args.len() != 3 {
                 return Err(Error::location(
                     16020,
-                    format!("Expression $cond takes exactly 3 arguments. {} were passed in.", args.len()),
+                    format!(
+                        "Expression $cond takes exactly 3 arguments. {} were passed in.",
+                        args.len()
+                    ),
                 ));
             }
             Ok(args)
@@ -98,7 +101,10 @@ fn parse_switch(operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
     let Value::Document(d) = operand else {
         return Err(Error::location(
             40060,
-            format!("$switch requires an object as an argument, found: {}", operand.type_name()),
+            format!(
+                "$switch requires an object as an argument, found: {}",
+                operand.type_name()
+            ),
         ));
     };
     let (mut args, mut default) = (Vec::new(), None);
@@ -112,7 +118,10 @@ fn parse_switch(operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
             ("branches", v) => {
                 return Err(Error::location(
                     40061,
-                    format!("$switch expected an array for 'branches', found: {}", v.type_name()),
+                    format!(
+                        "$switch expected an array for 'branches', found: {}",
+                        v.type_name()
+                    ),
                 ));
             }
             ("default", v) => default = Some(p.parse(v)?),
@@ -125,7 +134,10 @@ fn parse_switch(operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
         }
     }
     if args.is_empty() {
-        return Err(Error::location(40068, "$switch requires at least one branch."));
+        return Err(Error::location(
+            40068,
+            "$switch requires at least one branch.",
+        ));
     }
     args.extend(default);
     Ok(args)
@@ -135,7 +147,10 @@ fn parse_branch(branch: Value<'_>, p: &mut Parser<'_>, args: &mut Vec<Expr>) -> 
     let Value::Document(d) = branch else {
         return Err(Error::location(
             40062,
-            format!("$switch expected each branch to be an object, found: {}", branch.type_name()),
+            format!(
+                "$switch expected each branch to be an object, found: {}",
+                branch.type_name()
+            ),
         ));
     };
     let (mut case, mut then) = (None, None);
@@ -152,10 +167,16 @@ fn parse_branch(branch: Value<'_>, p: &mut Parser<'_>, args: &mut Vec<Expr>) -> 
         }
     }
     let case = case.ok_or_else(|| {
-        Error::location(40064, "$switch requires each branch have a 'case' expression")
+        Error::location(
+            40064,
+            "$switch requires each branch have a 'case' expression",
+        )
     })?;
     let then = then.ok_or_else(|| {
-        Error::location(40065, "$switch requires each branch have a 'then' expression.")
+        Error::location(
+            40065,
+            "$switch requires each branch have a 'then' expression.",
+        )
     })?;
     args.extend([case, then]);
     Ok(())
@@ -171,20 +192,35 @@ mod tests {
             "{'a': 1, 'n': null}",
             &[
                 ("{'$cond': ['$a', 'y', 'n']}", Gives("'y'")),
-                ("{'$cond': {'if': '$n', 'then': 'y', 'else': 'n'}}", Gives("'n'")),
+                (
+                    "{'$cond': {'if': '$n', 'then': 'y', 'else': 'n'}}",
+                    Gives("'n'"),
+                ),
                 ("{'$cond': ['$a', '$missing', 'n']}", Missing),
                 ("{'$cond': ['$a', 1]}", Fails(16020)),
                 ("{'$cond': {'then': 1, 'else': 2}}", Fails(17080)),
                 ("{'$cond': {'if': 1, 'else': 2}}", Fails(17081)),
                 ("{'$cond': {'if': 1, 'then': 2}}", Fails(17082)),
-                ("{'$cond': {'if': 1, 'then': 2, 'else': 3, 'x': 4}}", Fails(17083)),
+                (
+                    "{'$cond': {'if': 1, 'then': 2, 'else': 3, 'x': 4}}",
+                    Fails(17083),
+                ),
                 ("{'$ifNull': ['$n', '$missing', 7]}", Gives("7")),
                 ("{'$ifNull': ['$a', 7]}", Gives("1")),
                 ("{'$ifNull': ['$n', '$missing']}", Missing),
                 ("{'$ifNull': ['$n']}", Fails(1257300)),
-                ("{'$switch': {'branches': [{'case': '$n', 'then': 1}, {'case': '$a', 'then': 2}], 'default': 3}}", Gives("2")),
-                ("{'$switch': {'branches': [{'case': '$n', 'then': 1}], 'default': 3}}", Gives("3")),
-                ("{'$switch': {'branches': [{'case': '$n', 'then': 1}]}}", Fails(40066)),
+                (
+                    "{'$switch': {'branches': [{'case': '$n', 'then': 1}, {'case': '$a', 'then': 2}], 'default': 3}}",
+                    Gives("2"),
+                ),
+                (
+                    "{'$switch': {'branches': [{'case': '$n', 'then': 1}], 'default': 3}}",
+                    Gives("3"),
+                ),
+                (
+                    "{'$switch': {'branches': [{'case': '$n', 'then': 1}]}}",
+                    Fails(40066),
+                ),
                 ("{'$switch': {'branches': []}}", Fails(40068)),
                 ("{'$switch': {'branches': [{'then': 1}]}}", Fails(40064)),
                 ("{'$switch': {'branches': [{'case': 1}]}}", Fails(40065)),

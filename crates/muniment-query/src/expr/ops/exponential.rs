@@ -18,9 +18,17 @@ pub(super) const LN: OpSpec = OpSpec::new(
     Arity::Exactly(1),
     "The natural logarithm.",
     |args, ctx| {
-        one("$ln", args, ctx, |n| {
-            positive(n, 28766, || format!("$ln's argument must be a positive number, but is {n}"))
-        }, f64::ln)
+        one(
+            "$ln",
+            args,
+            ctx,
+            |n| {
+                positive(n, 28766, || {
+                    format!("$ln's argument must be a positive number, but is {n}")
+                })
+            },
+            f64::ln,
+        )
     },
 );
 
@@ -30,9 +38,17 @@ pub(super) const LOG10: OpSpec = OpSpec::new(
     Arity::Exactly(1),
     "The logarithm to base 10.",
     |args, ctx| {
-        one("$log10", args, ctx, |n| {
-            positive(n, 28761, || format!("$log10's argument must be a positive number, but is {n}"))
-        }, f64::log10)
+        one(
+            "$log10",
+            args,
+            ctx,
+            |n| {
+                positive(n, 28761, || {
+                    format!("$log10's argument must be a positive number, but is {n}")
+                })
+            },
+            f64::log10,
+        )
     },
 );
 
@@ -42,15 +58,21 @@ pub(super) const SQRT: OpSpec = OpSpec::new(
     Arity::Exactly(1),
     "The square root.",
     |args, ctx| {
-        one("$sqrt", args, ctx, |n| {
-            if n < 0.0 {
-                return Err(Error::location(
-                    28714,
-                    "$sqrt's argument must be greater than or equal to 0",
-                ));
-            }
-            Ok(())
-        }, f64::sqrt)
+        one(
+            "$sqrt",
+            args,
+            ctx,
+            |n| {
+                if n < 0.0 {
+                    return Err(Error::location(
+                        28714,
+                        "$sqrt's argument must be greater than or equal to 0",
+                    ));
+                }
+                Ok(())
+            },
+            f64::sqrt,
+        )
     },
 );
 

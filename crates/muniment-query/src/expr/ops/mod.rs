@@ -127,7 +127,11 @@ impl<'s, 'v, const N: usize> Named<'s, 'v, N> {
         };
         let mut values = [None; N];
         for e in d {
-            match names.iter().position(|n| *n == e.name()).and_then(|i| values.get_mut(i)) {
+            match names
+                .iter()
+                .position(|n| *n == e.name())
+                .and_then(|i| values.get_mut(i))
+            {
                 Some(slot) => *slot = Some(e.value()),
                 None => {
                     return Err(muniment_value::Error::location(
@@ -166,7 +170,12 @@ mod tests {
     #[test]
     fn registry_is_sorted() {
         for pair in REGISTRY.windows(2) {
-            assert!(pair[0].name < pair[1].name, "{} {}", pair[0].name, pair[1].name);
+            assert!(
+                pair[0].name < pair[1].name,
+                "{} {}",
+                pair[0].name,
+                pair[1].name
+            );
         }
     }
 }

@@ -18,9 +18,10 @@ pub(super) const ABS: OpSpec = OpSpec::new(
                 Some(n) => Value::Int32(n),
                 None => Value::Int64(-i64::from(n)),
             },
-            Value::Int64(n) => Value::Int64(n.checked_abs().ok_or_else(|| {
-                Error::location(28680, "can't take $abs of long long min")
-            })?),
+            Value::Int64(n) => Value::Int64(
+                n.checked_abs()
+                    .ok_or_else(|| Error::location(28680, "can't take $abs of long long min"))?,
+            ),
             // The sign is the last byte's highest bit.
             Value::Decimal128(mut b) => {
                 if let Some(last) = b.last_mut() {
@@ -102,7 +103,9 @@ fn to_place<'a>(
                 if !(-20..=100).contains(&whole) {
                     return Err(Error::location(
                         51083,
-                        format!("cannot apply {op} with precision value {whole} value must be in [-20, 100]"),
+                        format!(
+                            "cannot apply {op} with precision value {whole} value must be in [-20, 100]"
+                        ),
                     ));
                 }
                 whole as i32
@@ -159,19 +162,30 @@ fn decimal_place(n: f64, place: i32, f: fn(f64) -> f64, round: bool) -> f64 {
         return n;
     };
     let exp: i32 = exp.parse().unwrap_or(0);
-    let digits: Vec<u8> = digits.bytes().filter(u8::is_ascii_digit).map(|b| b - b'0').collect();
+    let digits: Vec<u8> = digits
+        .bytes()
+        .filter(u8::is_ascii_digit)
+        .map(|b| b - b'0')
+        .collect();
     // Digits that stay: those before the point and `place` after it.
     let keep = exp + 1 + place;
     if keep >= digits.len() as i32 {
         return n;
     }
     let keep_n = keep.max(0) as usize;
-    let kept: u64 = digits.iter().take(keep_n).fold(0, |a, &d| a * 10 + u64::from(d));
+    let kept: u64 = digits
+        .iter()
+        .take(keep_n)
+        .fold(0, |a, &d| a * 10 + u64::from(d));
     let rest = digits.get(keep_n..).unwrap_or_default();
-    let up = round && keep >= 0 && match rest.split_first() {
-        Some((&d, tail)) => d > 5 || (d == 5 && (tail.iter().any(|&d| d != 0) || kept % 2 == 1)),
-        None => false,
-    };
+    let up = round
+        && keep >= 0
+        && match rest.split_first() {
+            Some((&d, tail)) => {
+                d > 5 || (d == 5 && (tail.iter().any(|&d| d != 0) || kept % 2 == 1))
+            }
+            None => false,
+        };
     let whole = kept + u64::from(up);
     let value: f64 = format!("{whole}e{}", -place).parse().unwrap_or(n);
     value.copysign(n)
