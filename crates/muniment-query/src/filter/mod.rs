@@ -124,6 +124,11 @@ impl Filter {
         todo!()
     }
 
+    /// A filter of a tree that parsing made: the planner's residual filters.
+    pub fn from_root(root: Node) -> Filter {
+        Filter { root }
+    }
+
     /// The tree.
     pub fn root(&self) -> &Node {
         &self.root
