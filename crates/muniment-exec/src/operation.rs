@@ -2,10 +2,15 @@
 
 use bytes::Bytes;
 use muniment_query::Interrupt;
-use muniment_value::{Code, DocBuf, Result};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
+use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How often the client's socket is looked at.
+const PROBE_EVERY: Duration = Duration::from_millis(10);
 
 /// What an operation has done so far. Relaxed counters: for people, not for decisions.
 #[derive(Debug, Default)]
@@ -46,70 +51,208 @@ pub struct OpStart {
 
 /// One running operation. Stages ask it through [`Interrupt`].
 pub struct OpContext {
-    _private: (),
+    id: u32,
+    start: OpStart,
+    started: Instant,
+    deadline: Option<Instant>,
+    killed: AtomicI32,
+    /// Microseconds after `started` of the last look at the socket.
+    probed: AtomicU64,
+    plan_summary: Mutex<Option<String>>,
     /// What it has done so far.
     pub counters: Counters,
 }
 
 impl OpContext {
+    fn new(id: u32, start: OpStart) -> OpContext {
+        let started = Instant::now();
+        OpContext {
+            id,
+            started,
+            deadline: start.max_time.and_then(|t| started.checked_add(t)),
+            start,
+            killed: AtomicI32::new(0),
+            probed: AtomicU64::new(0),
+            plan_summary: Mutex::new(None),
+            counters: Counters::default(),
+        }
+    }
+
     /// An operation that is in no registry: monitor threads and tests.
     pub fn internal(command: &'static str) -> Arc<OpContext> {
-        let _ = command;
-        todo!()
+        Arc::new(OpContext::new(
+            0,
+            OpStart {
+                command,
+                ..OpStart::default()
+            },
+        ))
     }
 
     /// The operation's number: `opid`.
     pub fn id(&self) -> u32 {
-        todo!()
+        self.id
     }
 
     /// The command's name.
     pub fn command(&self) -> &'static str {
-        todo!()
+        self.start.command
     }
 
     /// The namespace.
     pub fn namespace(&self) -> &str {
-        todo!()
+        &self.start.namespace
     }
 
     /// When it began.
     pub fn started(&self) -> Instant {
-        todo!()
+        self.started
     }
 
     /// When `maxTimeMS` runs out.
     pub fn deadline(&self) -> Option<Instant> {
-        todo!()
+        self.deadline
     }
 
     /// Asks it to stop: the next [`Interrupt::check`] fails with `code` (11601 Interrupted for
     /// killOp, 237 CursorKilled for killCursors on a pinned cursor, …). The first reason stays.
     pub fn kill(&self, code: Code) {
-        let _ = code;
-        todo!()
+        let _ = self.killed.compare_exchange(0, code.0, Relaxed, Relaxed);
+    }
+
+    /// Notes the plan for currentOp's `planSummary`.
+    pub(crate) fn set_plan_summary(&self, summary: String) {
+        *self.plan_summary.lock() = Some(summary);
+    }
+
+    /// The plan's summary, e.g. `IXSCAN { a: 1 }`, once there is one.
+    pub fn plan_summary(&self) -> Option<String> {
+        self.plan_summary.lock().clone()
+    }
+
+    /// The bytes of the session's `id`, if the operation belongs to one.
+    pub fn session_id(&self) -> Option<&[u8]> {
+        let lsid = self.start.lsid.as_ref()?;
+        match lsid.as_doc().get("id")? {
+            Value::Binary { bytes, .. } => Some(bytes),
+            _ => None,
+        }
     }
 
     /// As `currentOp` shows it.
     pub fn describe(&self) -> DocBuf {
-        todo!()
+        let running = self.started.elapsed();
+        let mut d = doc! {
+            "type": "op",
+            "active": true,
+            "opid": self.id as i32,
+            "op": match self.start.command {
+                "find" => "query",
+                "getMore" => "getmore",
+                "insert" => "insert",
+                "update" => "update",
+                "delete" => "remove",
+                _ => "command",
+            },
+            "ns": self.start.namespace.as_str(),
+            "secs_running": running.as_secs() as i64,
+            "microsecs_running": running.as_micros() as i64,
+        };
+        if let Some(now) = SystemTime::now()
+            .checked_sub(running)
+            .and_then(|t| t.duration_since(UNIX_EPOCH).ok())
+        {
+            let ms = Value::DateTime(now.as_millis() as i64);
+            d.append("currentOpTime", ms);
+        }
+        if self.start.connection_id != 0 {
+            d.append("connectionId", self.start.connection_id as i64);
+            d.append("desc", format!("conn{}", self.start.connection_id));
+        }
+        d.append_some("client", self.start.client.as_deref());
+        d.append_some("appName", self.start.app_name.as_deref());
+        d.append_some("lsid", self.start.lsid.as_ref());
+        match &self.start.body {
+            Some(b) => d.append("command", Doc::new(b)),
+            None => d.append("command", doc! {}),
+        };
+        d.append_some("planSummary", self.plan_summary());
+        d.append(
+            "keysExamined",
+            self.counters.keys_examined.load(Relaxed) as i64,
+        );
+        d.append(
+            "docsExamined",
+            self.counters.docs_examined.load(Relaxed) as i64,
+        );
+        d.append("nreturned", self.counters.returned.load(Relaxed) as i64);
+        d.append("nwritten", self.counters.written.load(Relaxed) as i64);
+        if let Some(t) = self.start.max_time {
+            d.append("maxTimeMS", t.as_millis() as i64);
+        }
+        d.append("killPending", self.killed.load(Relaxed) != 0);
+        d
+    }
+
+    fn killed_error(code: i32) -> Error {
+        let message = match Code(code) {
+            Code::InterruptedAtShutdown => "interrupted at shutdown",
+            Code::CursorKilled => "operation was interrupted because its cursor was killed",
+            Code::QueryPlanKilled => "operation was interrupted because its collection was dropped",
+            _ => "operation was interrupted",
+        };
+        Error::new(Code(code), message)
     }
 }
 
 impl Interrupt for OpContext {
     fn check(&self) -> Result<()> {
-        todo!()
+        let killed = self.killed.load(Relaxed);
+        if killed != 0 {
+            return Err(OpContext::killed_error(killed));
+        }
+        if self.deadline.is_none() && self.start.disconnected.is_none() {
+            return Ok(());
+        }
+        let now = Instant::now();
+        if self.deadline.is_some_and(|d| now >= d) {
+            return Err(Error::new(
+                Code::MaxTimeMSExpired,
+                "operation exceeded time limit",
+            ));
+        }
+        if let Some(gone) = &self.start.disconnected {
+            let at = now.duration_since(self.started).as_micros() as u64;
+            let last = self.probed.load(Relaxed);
+            if at.saturating_sub(last) >= PROBE_EVERY.as_micros() as u64
+                && self
+                    .probed
+                    .compare_exchange(last, at, Relaxed, Relaxed)
+                    .is_ok()
+                && gone()
+            {
+                self.kill(Code::ClientDisconnect);
+                return Err(Error::new(
+                    Code::ClientDisconnect,
+                    "operation was interrupted because the client disconnected",
+                ));
+            }
+        }
+        Ok(())
     }
 }
 
+const SHARDS: usize = 16;
+
 /// All running operations.
 pub struct Operations {
-    _private: (),
+    next: AtomicU32,
+    shards: [Mutex<HashMap<u32, Arc<OpContext>>>; SHARDS],
 }
 
 /// A registered operation; dropping it takes it from the registry.
 pub struct OpGuard<'r> {
-    _registry: &'r Operations,
+    registry: &'r Operations,
     op: Arc<OpContext>,
 }
 
@@ -120,44 +263,75 @@ impl std::ops::Deref for OpGuard<'_> {
     }
 }
 
+impl Drop for OpGuard<'_> {
+    fn drop(&mut self) {
+        self.registry.shard(self.op.id).lock().remove(&self.op.id);
+    }
+}
+
 impl Operations {
     /// An empty registry.
     pub fn new() -> Operations {
-        Operations { _private: () }
+        Operations {
+            next: AtomicU32::new(1),
+            shards: Default::default(),
+        }
+    }
+
+    fn shard(&self, id: u32) -> &Mutex<HashMap<u32, Arc<OpContext>>> {
+        &self.shards[id as usize % SHARDS]
     }
 
     /// Registers an operation.
     pub fn begin(&self, start: OpStart) -> OpGuard<'_> {
-        let _ = start;
-        todo!()
+        // opid is an int32 that clients give back to killOp: keep it positive.
+        let id = (self.next.fetch_add(1, Relaxed) & 0x7FFF_FFFF).max(1);
+        let op = Arc::new(OpContext::new(id, start));
+        self.shard(id).lock().insert(id, op.clone());
+        OpGuard { registry: self, op }
     }
 
     /// All running operations, oldest first.
     pub fn list(&self) -> Vec<Arc<OpContext>> {
-        todo!()
+        let mut all: Vec<_> = self
+            .shards
+            .iter()
+            .flat_map(|s| s.lock().values().cloned().collect::<Vec<_>>())
+            .collect();
+        all.sort_by_key(|o| o.started);
+        all
     }
 
     /// Kills one; false if it is not there (killOp answers ok all the same).
     pub fn kill(&self, id: u32) -> bool {
-        let _ = id;
-        todo!()
+        match self.shard(id).lock().get(&id) {
+            Some(op) => {
+                op.kill(Code::Interrupted);
+                true
+            }
+            None => false,
+        }
     }
 
     /// Kills all that run, with 11600 InterruptedAtShutdown: before the store closes.
     pub fn kill_all(&self, code: Code) {
-        let _ = code;
-        todo!()
+        for op in self.list() {
+            op.kill(code);
+        }
     }
 
     /// Kills those of a session (killSessions, endSessions).
     pub fn kill_session(&self, lsid_id: &[u8]) {
-        let _ = lsid_id;
-        todo!()
+        for op in self.list() {
+            if op.session_id() == Some(lsid_id) {
+                op.kill(Code::Interrupted);
+            }
+        }
     }
 
     /// How many run.
     pub fn len(&self) -> usize {
-        todo!()
+        self.shards.iter().map(|s| s.lock().len()).sum()
     }
 
     /// True if none runs.
@@ -169,5 +343,43 @@ impl Operations {
 impl Default for Operations {
     fn default() -> Operations {
         Operations::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn limits_and_kills_stop_an_operation() {
+        let ops = Operations::new();
+        let op = ops.begin(OpStart {
+            command: "find",
+            max_time: Some(Duration::from_millis(5)),
+            ..OpStart::default()
+        });
+        assert!(op.check().is_ok());
+        std::thread::sleep(Duration::from_millis(6));
+        assert_eq!(op.check().unwrap_err().code(), Code::MaxTimeMSExpired);
+        let other = ops.begin(OpStart::default());
+        assert_eq!(ops.len(), 2);
+        assert!(ops.kill(other.id()));
+        assert_eq!(other.check().unwrap_err().code(), Code::Interrupted);
+        drop(other);
+        drop(op);
+        assert!(ops.is_empty());
+    }
+
+    #[test]
+    fn a_client_that_went_away_is_noticed() {
+        let ops = Operations::new();
+        let op = ops.begin(OpStart {
+            disconnected: Some(Box::new(|| true)),
+            ..OpStart::default()
+        });
+        assert!(op.check().is_ok(), "not asked before 10 ms");
+        std::thread::sleep(Duration::from_millis(12));
+        assert_eq!(op.check().unwrap_err().code(), Code::ClientDisconnect);
     }
 }
