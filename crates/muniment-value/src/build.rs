@@ -229,6 +229,10 @@ impl ValueBuf {
         }
     }
 
+    pub(crate) fn from_raw(ty: Type, raw: Vec<u8>) -> ValueBuf {
+        ValueBuf { ty, raw }
+    }
+
     /// The view.
     pub fn as_value(&self) -> Value<'_> {
         decode(self.ty, &self.raw)

@@ -41,6 +41,20 @@ impl Decimal {
         kind: Kind::Nan,
     };
 
+    /// The greatest exponent; the least is −6176.
+    pub const MAX_EXPONENT: i32 = 6111;
+
+    /// A finite number; `None` if the coefficient has more than 34 digits or the exponent is out
+    /// of range.
+    pub fn from_parts(negative: bool, coefficient: u128, exponent: i32) -> Option<Decimal> {
+        (coefficient < COEFF_END && (-BIAS..=Decimal::MAX_EXPONENT).contains(&exponent)).then_some(
+            Decimal {
+                neg: negative,
+                kind: Kind::Finite(coefficient, exponent),
+            },
+        )
+    }
+
     /// Decodes BSON's 16 bytes. A coefficient beyond 34 digits means zero, as IEEE 754 says.
     pub fn from_bid(bytes: [u8; 16]) -> Decimal {
         let x = u128::from_le_bytes(bytes);
@@ -310,7 +324,10 @@ impl Decimal {
                     half == Ordering::Greater || half == Ordering::Equal && q % 2 == 1
                 }
             };
-        let (c, e) = (q + u128::from(up), (-places).clamp(-BIAS, 6111));
+        let (c, e) = (
+            q + u128::from(up),
+            (-places).clamp(-BIAS, Decimal::MAX_EXPONENT),
+        );
         Decimal {
             neg: self.neg,
             kind: Kind::Finite(c, e),

@@ -4,17 +4,30 @@
 //! value; numbers compare across their four types by exact value.
 
 use crate::number;
-use crate::raw::{Doc, Elem, Value};
+use crate::raw::{Doc, Value};
 use std::cmp::Ordering;
 
+/// Where comparison and key encoding stop descending: deeper than anything that passes
+/// validation, so that no input can exhaust the stack. What lies deeper counts as equal.
+pub(crate) const MAX_NESTING: usize = 250;
+
 /// Compares two values canonically.
+#[inline]
 pub fn cmp_values(a: Value<'_>, b: Value<'_>) -> Ordering {
+    match (a, b) {
+        (Value::Int32(x), Value::Int32(y)) => x.cmp(&y),
+        (Value::String(x), Value::String(y)) => x.as_bytes().cmp(y.as_bytes()),
+        (Value::ObjectId(x), Value::ObjectId(y)) => x.cmp(&y),
+        _ => cmp_any(a, b, MAX_NESTING),
+    }
+}
+
+fn cmp_any(a: Value<'_>, b: Value<'_>, depth: usize) -> Ordering {
     let ranks = a.ty().rank().cmp(&b.ty().rank());
     if ranks != Ordering::Equal {
         return ranks;
     }
     match (a, b) {
-        (Value::Int32(x), Value::Int32(y)) => x.cmp(&y),
         (Value::String(x) | Value::Symbol(x), Value::String(y) | Value::Symbol(y)) => {
             x.as_bytes().cmp(y.as_bytes())
         }
@@ -22,8 +35,8 @@ pub fn cmp_values(a: Value<'_>, b: Value<'_>) -> Ordering {
         (Value::Bool(x), Value::Bool(y)) => x.cmp(&y),
         (Value::DateTime(x), Value::DateTime(y)) => x.cmp(&y),
         (Value::Timestamp { t, i }, Value::Timestamp { t: t2, i: i2 }) => (t, i).cmp(&(t2, i2)),
-        (Value::Document(x), Value::Document(y)) => cmp_docs(x, y),
-        (Value::Array(x), Value::Array(y)) => cmp_arrays(x, y),
+        (Value::Document(x), Value::Document(y)) => cmp_elems(x, y, true, depth),
+        (Value::Array(x), Value::Array(y)) => cmp_elems(x, y, false, depth),
         (
             Value::Binary { subtype, bytes },
             Value::Binary {
@@ -52,7 +65,7 @@ pub fn cmp_values(a: Value<'_>, b: Value<'_>) -> Ordering {
                 code: c2,
                 scope: s2,
             },
-        ) => code.cmp(c2).then_with(|| cmp_docs(scope, s2)),
+        ) => code.cmp(c2).then_with(|| cmp_elems(scope, s2, true, depth)),
         _ if a.is_number() => number::cmp(a, b),
         _ => Ordering::Equal,
     }
@@ -61,15 +74,11 @@ pub fn cmp_values(a: Value<'_>, b: Value<'_>) -> Ordering {
 /// Compares two documents canonically: element by element, by type rank, then name, then value;
 /// a document that ends first is less.
 pub fn cmp_docs(a: Doc<'_>, b: Doc<'_>) -> Ordering {
-    cmp_elems(a, b, |x, y| x.name_bytes().cmp(y.name_bytes()))
+    cmp_elems(a, b, true, MAX_NESTING)
 }
 
-fn cmp_arrays(a: Doc<'_>, b: Doc<'_>) -> Ordering {
-    cmp_elems(a, b, |_, _| Ordering::Equal)
-}
-
-fn cmp_elems(a: Doc<'_>, b: Doc<'_>, names: impl Fn(&Elem<'_>, &Elem<'_>) -> Ordering) -> Ordering {
-    if a.as_bytes() == b.as_bytes() {
+fn cmp_elems(a: Doc<'_>, b: Doc<'_>, names: bool, depth: usize) -> Ordering {
+    if depth == 0 || a.as_bytes() == b.as_bytes() {
         return Ordering::Equal;
     }
     let (mut ia, mut ib) = (a.iter(), b.iter());
@@ -80,12 +89,16 @@ fn cmp_elems(a: Doc<'_>, b: Doc<'_>, names: impl Fn(&Elem<'_>, &Elem<'_>) -> Ord
             (Some(_), None) => return Ordering::Greater,
             (Some(x), Some(y)) => (x, y),
         };
-        let o = x
-            .ty()
-            .rank()
-            .cmp(&y.ty().rank())
-            .then_with(|| names(&x, &y))
-            .then_with(|| cmp_values(x.value(), y.value()));
+        let ranks = x.ty().rank().cmp(&y.ty().rank());
+        let o = ranks
+            .then_with(|| {
+                if names {
+                    x.name_bytes().cmp(y.name_bytes())
+                } else {
+                    Ordering::Equal
+                }
+            })
+            .then_with(|| cmp_any(x.value(), y.value(), depth - 1));
         if o != Ordering::Equal {
             return o;
         }
