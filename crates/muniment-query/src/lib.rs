@@ -4,6 +4,7 @@
 //! Invariants: no I/O but the spill files a stage is given a directory for; no knowledge of the
 //! storage or of commands; everything works on raw BSON bytes; nothing panics on any input.
 
+pub mod bytes;
 pub mod context;
 pub mod expr;
 pub mod filter;

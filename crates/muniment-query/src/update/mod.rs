@@ -1,13 +1,63 @@
 //! Updates: operators, replacements and pipelines, applied to raw documents in one pass.
+//!
+//! The paths of all operators are merged into one tree when the update is parsed; applying it is
+//! one walk over the document's bytes that copies what is not named in the longest runs there
+//! are. Nothing here builds a tree of a document.
 
+mod apply;
+mod array_filter;
+mod ops;
+mod registry;
+mod replace;
+mod tree;
+mod upsert;
+
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub use registry::{Spec, registry};
+pub use replace::{fill_zero_timestamps, validate_id};
+
+use crate::bytes::{MAX_DOCUMENT, array_index, check_depth};
 use crate::context::{MatchInfo, QueryContext};
 use crate::filter::Filter;
-use muniment_value::{Doc, Result, Value};
+use crate::stage::Transform;
+use apply::Cx;
+use array_filter::ArrayFilters;
+use muniment_value::{Code, Doc, Error, MAX_DEPTH, Result, Value};
+use registry::{LeafOp, ParseCx};
+use replace::{Replacement, check_same_id, id_first};
+use std::sync::Arc;
+use tree::Tree;
 
 /// A parsed update.
 #[derive(Clone, Debug)]
 pub struct Update {
-    _private: (),
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Operators(Arc<Operators>),
+    Replacement(Arc<Replacement>),
+    Pipeline(Vec<Arc<dyn Transform>>),
+}
+
+/// A document of operators.
+#[derive(Debug, Default)]
+struct Operators {
+    /// What applies to a document that exists.
+    tree: Tree,
+    /// What applies to an upsert's document, where `$setOnInsert` makes it another tree.
+    insert: Option<Tree>,
+    filters: ArrayFilters,
+    /// All paths as written.
+    paths: Vec<String>,
+    /// The path that touches `_id`, if one does.
+    id_path: Option<String>,
+    positional: bool,
+    /// Whether the result may nest deeper than is allowed.
+    deep: bool,
 }
 
 impl Update {
@@ -18,29 +68,94 @@ impl Update {
     /// 9 FailedToParse, 40 ConflictingUpdateOperators, 56 EmptyFieldName, … with MongoDB's
     /// messages.
     pub fn parse(u: Value<'_>, array_filters: Doc<'_>, ctx: &QueryContext) -> Result<Update> {
-        let _ = (u, array_filters, ctx);
-        todo!()
+        let kind = match u {
+            Value::Array(stages) => {
+                if !array_filters.is_empty() {
+                    return Err(Error::failed_to_parse(
+                        "arrayFilters may not be specified for pipeline-syle updates",
+                    ));
+                }
+                Kind::Pipeline(crate::stage::parse_update_pipeline(stages, ctx)?)
+            }
+            Value::Document(d) => {
+                if d.first().is_some_and(|e| e.name().starts_with('$')) {
+                    Kind::Operators(Arc::new(Operators::parse(d, array_filters, ctx)?))
+                } else {
+                    if !array_filters.is_empty() {
+                        return Err(Error::failed_to_parse(
+                            "arrayFilters may not be specified for replacement-style updates",
+                        ));
+                    }
+                    Kind::Replacement(Arc::new(Replacement::parse(d)?))
+                }
+            }
+            other => {
+                return Err(Error::failed_to_parse(format!(
+                    "Update argument must be either an object or an array, not {}",
+                    other.type_name()
+                )));
+            }
+        };
+        Ok(Update { kind })
     }
 
     /// True for a replacement document.
     pub fn is_replacement(&self) -> bool {
-        todo!()
+        matches!(self.kind, Kind::Replacement(_))
+    }
+
+    /// True for an aggregation pipeline.
+    pub fn is_pipeline(&self) -> bool {
+        matches!(self.kind, Kind::Pipeline(_))
     }
 
     /// True when `apply` needs a [`MatchInfo`] (the positional `$`).
     pub fn needs_match_info(&self) -> bool {
-        todo!()
+        match &self.kind {
+            Kind::Operators(ops) => ops.positional,
+            _ => false,
+        }
     }
 
     /// Appends the updated document to `out` and tells whether it differs from `doc`; when it
-    /// does not, `out` may be left as it was. `_id` is kept first and may not change.
+    /// does not, or on an error, `out` is left as it was. `_id` is kept first and may not change.
     ///
     /// # Errors
     /// 66 ImmutableField, 28 PathNotViable, 14 TypeMismatch, … with MongoDB's messages;
     /// 10334 when the result is larger than a document may be.
     pub fn apply(&self, doc: Doc<'_>, info: MatchInfo, out: &mut Vec<u8>) -> Result<bool> {
-        let _ = (doc, info, out);
-        todo!()
+        let start = out.len();
+        let result = self.apply_at(doc, info, start, out);
+        if !matches!(result, Ok(true)) {
+            out.truncate(start);
+        }
+        result
+    }
+
+    fn apply_at(
+        &self,
+        doc: Doc<'_>,
+        info: MatchInfo,
+        start: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let changed = match &self.kind {
+            Kind::Operators(ops) => ops.apply(&ops.tree, doc, info, start, out)?,
+            Kind::Replacement(r) => r.apply(doc, out)?,
+            Kind::Pipeline(stages) => {
+                run_pipeline(stages, doc, out)?;
+                let new = Doc::new(out.get(start..).unwrap_or_default());
+                if let Some(old) = doc.get_elem("_id") {
+                    check_same_id(old, new.get_elem("_id"))?;
+                }
+                check_depth(new)?;
+                new.as_bytes() != doc.as_bytes()
+            }
+        };
+        if changed {
+            check_size(out.len() - start)?;
+        }
+        Ok(changed)
     }
 
     /// Appends the document that an upsert inserts: the filter's equalities, then the update with
@@ -49,14 +164,423 @@ impl Update {
     /// # Errors
     /// As [`Update::apply`]; 54 NotSingleValueField for contradicting equalities.
     pub fn upsert(&self, filter: &Filter, out: &mut Vec<u8>) -> Result<()> {
-        let _ = (filter, out);
-        todo!()
+        let start = out.len();
+        let result = self.upsert_at(filter, out);
+        if result.is_err() {
+            out.truncate(start);
+        }
+        result
+    }
+
+    fn upsert_at(&self, filter: &Filter, out: &mut Vec<u8>) -> Result<()> {
+        let start = out.len();
+        let mut base = Vec::new();
+        upsert::base(filter, self.is_replacement(), &mut base)?;
+        let base = Doc::new(&base);
+        let mut new = Vec::new();
+        match &self.kind {
+            Kind::Operators(ops) => {
+                let tree = ops.insert.as_ref().unwrap_or(&ops.tree);
+                ops.apply(tree, base, MatchInfo::default(), 0, &mut new)?;
+            }
+            Kind::Replacement(r) => {
+                r.apply(base, &mut new)?;
+            }
+            Kind::Pipeline(stages) => {
+                run_pipeline(stages, base, &mut new)?;
+                if let Some(old) = base.get_elem("_id") {
+                    check_same_id(old, Doc::new(&new).get_elem("_id"))?;
+                }
+            }
+        }
+        id_first(Doc::new(&new), out)?;
+        check_depth(Doc::new(out.get(start..).unwrap_or_default()))?;
+        check_size(out.len() - start)
     }
 
     /// Whether the update can change a value at or below `path`: false lets the write path skip
     /// the index on it.
     pub fn may_touch(&self, path: &str) -> bool {
-        let _ = path;
-        todo!()
+        if path == "_id" {
+            return false;
+        }
+        match &self.kind {
+            Kind::Operators(ops) => ops.paths.iter().any(|p| overlaps(p, path)),
+            Kind::Replacement(_) => true,
+            Kind::Pipeline(stages) => stages.iter().any(|s| s.may_touch(path)),
+        }
+    }
+}
+
+/// Whether one of the paths lies at or below the other, when array indexes are left out: both
+/// `a.0.b` and `a.$[x].b` may change what an index on `a.b` holds.
+pub(crate) fn overlaps(a: &str, b: &str) -> bool {
+    fn fields(p: &str) -> impl Iterator<Item = &str> {
+        p.split('.')
+            .enumerate()
+            .filter(|(i, part)| *i == 0 || !(part.starts_with('$') || array_index(part).is_some()))
+            .map(|(_, part)| part)
+    }
+    fields(a).zip(fields(b)).all(|(x, y)| x == y)
+}
+
+fn check_size(bytes: usize) -> Result<()> {
+    if bytes > MAX_DOCUMENT {
+        return Err(Error::new(
+            Code::BSONObjectTooLarge,
+            format!("Resulting document after update is larger than {MAX_DOCUMENT}"),
+        ));
+    }
+    Ok(())
+}
+
+fn run_pipeline(stages: &[Arc<dyn Transform>], doc: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
+    let Some((last, first)) = stages.split_last() else {
+        out.extend_from_slice(doc.as_bytes());
+        return Ok(());
+    };
+    let mut current: Option<Vec<u8>> = None;
+    for s in first {
+        let mut next = Vec::with_capacity(doc.byte_len());
+        s.transform(current.as_deref().map_or(doc, Doc::new), &mut next)?;
+        current = Some(next);
+    }
+    last.transform(current.as_deref().map_or(doc, Doc::new), out)
+}
+
+impl Operators {
+    fn parse(d: Doc<'_>, array_filters: Doc<'_>, ctx: &QueryContext) -> Result<Operators> {
+        let mut ops = Operators {
+            filters: ArrayFilters::parse(array_filters, ctx)?,
+            ..Operators::default()
+        };
+        let on_insert = d.get("$setOnInsert").is_some();
+        let mut insert = Tree::default();
+        let cx = ParseCx { ctx };
+        for e in d {
+            let spec = registry::find(e.name()).ok_or_else(|| {
+                Error::failed_to_parse(format!(
+                    "Unknown modifier: {}. Expected a valid update modifier or pipeline-style \
+                     update specified as an array",
+                    e.name()
+                ))
+            })?;
+            let Value::Document(fields) = e.value() else {
+                return Err(Error::failed_to_parse(format!(
+                    "Modifiers operate on fields but we found type {} instead. For example: \
+                     {{$mod: {{<field>: ...}}}} not {{{}}}",
+                    e.value().type_name(),
+                    crate::bytes::show(e)
+                )));
+            };
+            let inserts_only = spec.name == "$setOnInsert";
+            for f in fields {
+                (spec.parse)(&cx, f, &mut |path, op: Arc<dyn LeafOp>| {
+                    ops.note(path, &op);
+                    let Operators { tree, filters, .. } = &mut ops;
+                    let find = &mut |id: &str, path: &str| filters.index(id, path);
+                    if on_insert {
+                        // The tree of inserts has every path, so it finds the conflicts.
+                        insert.insert(path, Arc::clone(&op), find)?;
+                    }
+                    if inserts_only {
+                        return Ok(());
+                    }
+                    tree.insert(path, op, find)
+                })?;
+            }
+        }
+        ops.filters.check_used(d)?;
+        if on_insert {
+            ops.insert = Some(insert);
+        }
+        Ok(ops)
+    }
+
+    /// Remembers what a path means for the checks after an update.
+    fn note(&mut self, path: &str, op: &Arc<dyn LeafOp>) {
+        let parts = path.split('.').count();
+        self.deep |= parts + op.depth() > MAX_DEPTH;
+        self.positional |= path.split('.').any(|p| p == "$");
+        if path == "_id" || path.starts_with("_id.") {
+            self.id_path = Some(path.to_string());
+        }
+        self.paths.push(path.to_string());
+    }
+
+    fn apply(
+        &self,
+        tree: &Tree,
+        doc: Doc<'_>,
+        info: MatchInfo,
+        start: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
+        out.reserve(doc.byte_len() + 64);
+        let cx = Cx {
+            root: doc,
+            info,
+            filters: &self.filters,
+        };
+        let changed = cx.document(tree, doc, out)?;
+        if !changed {
+            return Ok(false);
+        }
+        let new = Doc::new(out.get(start..).unwrap_or_default());
+        if let Some(path) = &self.id_path
+            && let Some(old) = doc.get_elem("_id")
+            && new.get_elem("_id").map(|e| e.as_bytes()) != Some(old.as_bytes())
+        {
+            return Err(Error::new(
+                Code::ImmutableField,
+                format!(
+                    "Performing an update on the path '{path}' would modify the immutable field \
+                     '_id'"
+                ),
+            ));
+        }
+        if self.deep {
+            check_depth(new)?;
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::testing::{parse, table, table_with};
+    use super::*;
+
+    #[test]
+    fn table_of_parse_errors() {
+        table(&[
+            (
+                "{}",
+                "{$foo:{a:1}}",
+                "9: Unknown modifier: $foo. Expected a valid update modifier or pipeline-style update \
+              specified as an array",
+            ),
+            (
+                "{}",
+                "{$set:{a:1},b:1}",
+                "9: Unknown modifier: b. Expected a valid update modifier or pipeline-style update \
+              specified as an array",
+            ),
+            (
+                "{}",
+                "{$set:5}",
+                "9: Modifiers operate on fields but we found type int instead. For example: {$mod: \
+              {<field>: ...}} not {$set: 5}",
+            ),
+            (
+                "{}",
+                "{$set:{'':1}}",
+                "56: An empty update path is not valid.",
+            ),
+            (
+                "{}",
+                "{$set:{'a.':1}}",
+                "56: The update path 'a.' contains an empty field name, which is not allowed.",
+            ),
+            (
+                "{}",
+                "{$set:{a:1,'a.b':1}}",
+                "40: Updating the path 'a.b' would create a conflict at 'a'",
+            ),
+            (
+                "{}",
+                "{$set:{'a.b':1},$inc:{a:1}}",
+                "40: Updating the path 'a' would create a conflict at 'a'",
+            ),
+            (
+                "{}",
+                "{$set:{'a.b':1},$inc:{'a.b':1}}",
+                "40: Updating the path 'a.b' would create a conflict at 'a.b'",
+            ),
+            (
+                "{}",
+                "{$set:{'a.b':1,'a.$[]':1}}",
+                "40: Updating the path 'a.$[]' would create a conflict at 'a'",
+            ),
+            (
+                "{}",
+                "{$set:{'$':1}}",
+                "2: Cannot have positional (i.e. '$') element in the first position in path '$'",
+            ),
+            (
+                "{}",
+                "{$set:{'a.$.b.$':1}}",
+                "2: Too many positional (i.e. '$') elements found in path 'a.$.b.$'",
+            ),
+            (
+                "{}",
+                "{$set:{'a.$[x]':1}}",
+                "2: No array filter found for identifier 'x' in path 'a.$[x]'",
+            ),
+            (
+                "{}",
+                "{$set:{$a:1}}",
+                "52: The dollar ($) prefixed field '$a' in '$a' is not allowed in the context of an \
+              update's replacement document. Consider using an aggregation pipeline with \
+              $replaceWith.",
+            ),
+            ("{a:1}", "{$set:{}}", "="),
+        ]);
+    }
+
+    #[test]
+    fn table_of_positional() {
+        table_with(
+            1,
+            "[]",
+            &[
+                ("{a:[1,2,3]}", "{$set:{'a.$':9}}", "{a:[1,9,3]}"),
+                ("{a:[1,2,3]}", "{$unset:{'a.$':9}}", "{a:[1,null,3]}"),
+                ("{a:[1,2,3]}", "{$set:{'a.$':9,'a.0':8}}", "{a:[8,9,3]}"),
+                (
+                    "{a:[{b:1},{b:2}]}",
+                    "{$inc:{'a.$.b':9}}",
+                    "{a:[{b:1},{b:11}]}",
+                ),
+                (
+                    "{a:[{b:1},{b:2}]}",
+                    "{$set:{'a.$.b':9,'a.1.c':3}}",
+                    "{a:[{b:1},{b:9,c:3}]}",
+                ),
+                (
+                    "{a:[1,2]}",
+                    "{$set:{'a.$':9,'a.1':8}}",
+                    "40: Update created a conflict at 'a.1'",
+                ),
+            ],
+        );
+        table(&[(
+            "{a:[1]}",
+            "{$set:{'a.$':9}}",
+            "2: The positional operator did not find the match needed from the query.",
+        )]);
+        assert!(
+            parse("{$set:{'a.$.b':1}}", "[]")
+                .unwrap()
+                .needs_match_info()
+        );
+        assert!(
+            !parse("{$set:{'a.$[].b':1}}", "[]")
+                .unwrap()
+                .needs_match_info()
+        );
+    }
+
+    #[test]
+    fn table_of_array_updates() {
+        table(&[
+            ("{a:[1,2]}", "{$inc:{'a.$[]':1}}", "{a:[2,3]}"),
+            (
+                "{a:[{b:1},{}]}",
+                "{$set:{'a.$[].b':5}}",
+                "{a:[{b:5},{b:5}]}",
+            ),
+            ("{a:[[1],[2]]}", "{$inc:{'a.$[].$[]':1}}", "{a:[[2],[3]]}"),
+            ("{a:[]}", "{$inc:{'a.$[]':1}}", "="),
+            (
+                "{a:1}",
+                "{$inc:{'a.$[]':1}}",
+                "2: Cannot apply array updates to non-array element a: 1",
+            ),
+            (
+                "{}",
+                "{$inc:{'a.$[]':1}}",
+                "2: The path 'a' must exist in the document in order to apply array updates.",
+            ),
+        ]);
+        table_with(
+            0,
+            "[{x:{$gte:5}}]",
+            &[
+                ("{a:[1,5,9]}", "{$set:{'a.$[x]':0}}", "{a:[1,0,0]}"),
+                (
+                    "{a:[1,5,9]}",
+                    "{$set:{b:0}}",
+                    "9: The array filter for identifier 'x' was not used in the update { $set: { b: 0 } }",
+                ),
+            ],
+        );
+        table_with(
+            0,
+            "[{'x.n':1},{'y.m':2}]",
+            &[
+                (
+                    "{a:[{n:1,l:[{m:1},{m:2}]},{n:2,l:[{m:2}]}]}",
+                    "{$set:{'a.$[x].l.$[y].k':0}}",
+                    "{a:[{n:1,l:[{m:1},{m:2,k:0}]},{n:2,l:[{m:2}]}]}",
+                ),
+                (
+                    "{a:[{n:1,m:2}]}",
+                    "{$set:{'a.$[x].p':0,'a.$[y].q':1}}",
+                    "{a:[{n:1,m:2,p:0,q:1}]}",
+                ),
+                (
+                    "{a:[{n:1,m:2}]}",
+                    "{$set:{'a.$[x].p':0,'a.$[y].p':1}}",
+                    "40: Update created a conflict at 'a.$[x].p'",
+                ),
+            ],
+        );
+        let bad = |f: &str| {
+            parse("{$set:{'a.$[x]':1}}", f)
+                .unwrap_err()
+                .message()
+                .to_string()
+        };
+        assert!(bad("[{x:1},{x:2}]").starts_with("Found multiple array filters"));
+        assert!(bad("[{X:1}]").contains("found 'X'"));
+        assert!(bad("[{}]").starts_with("Cannot use an expression without a top-level"));
+        assert!(bad("[{x:1,y:1}]").contains("Expected a single top-level field name"));
+    }
+
+    #[test]
+    fn touched_paths() {
+        let u = parse("{$set:{'a.b':1,'c.0.d':1,'e.$[].f':1}}", "[]").unwrap();
+        for (path, want) in [
+            ("a", true),
+            ("a.b", true),
+            ("a.b.c", true),
+            ("a.c", false),
+            ("ab", false),
+            ("c.d", true),
+            ("c", true),
+            ("c.e", false),
+            ("c.0.d", true),
+            ("e.f", true),
+            ("_id", false),
+            ("z", false),
+        ] {
+            assert_eq!(u.may_touch(path), want, "{path}");
+        }
+    }
+
+    #[test]
+    fn limits() {
+        let big = "x".repeat(MAX_DOCUMENT - 20);
+        let d = muniment_value::doc! { "a": big.as_str() };
+        let u = parse("{$set:{b:'0123456789'}}", "[]").unwrap();
+        let mut out = vec![7];
+        let e = u
+            .apply(d.as_doc(), MatchInfo::default(), &mut out)
+            .unwrap_err();
+        assert_eq!(e.code(), Code::BSONObjectTooLarge);
+        assert_eq!(out, [7]);
+        let deep = vec!["a"; 181].join(".");
+        let u = parse(&format!("{{$set:{{'{deep}':1}}}}"), "[]").unwrap();
+        let e = u
+            .apply(Doc::EMPTY, MatchInfo::default(), &mut out)
+            .unwrap_err();
+        assert_eq!(e.code(), Code::Overflow);
+        let deep = vec!["a"; 180].join(".");
+        let u = parse(&format!("{{$set:{{'{deep}':1}}}}"), "[]").unwrap();
+        assert!(u.apply(Doc::EMPTY, MatchInfo::default(), &mut out).unwrap());
+        let long = vec!["a"; 5000].join(".");
+        assert!(parse(&format!("{{$set:{{'{long}':1}}}}"), "[]").is_err());
     }
 }

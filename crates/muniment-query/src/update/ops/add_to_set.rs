@@ -1,0 +1,123 @@
+//! `$addToSet`: appends values that the array does not have yet.
+
+use super::Raw;
+use crate::bytes::{IndexName, body, close, head, open};
+use crate::update::registry::{LeafOp, Outcome, ParseCx, Sink, Spec, Target};
+use muniment_value::{Doc, Elem, Error, Result, Type, Value, values_equal};
+use std::sync::Arc;
+
+pub(crate) const SPEC: Spec = Spec {
+    name: "$addToSet",
+    doc: "Appends a value, or each of several ($each), that the array does not have yet.",
+    parse,
+};
+
+/// The values, without duplicates.
+#[derive(Debug)]
+struct AddToSet(Vec<Raw>);
+
+fn parse(_: &ParseCx<'_>, e: Elem<'_>, sink: &mut Sink<'_>) -> Result<()> {
+    let each = match e.value() {
+        Value::Document(d) => d.first().filter(|f| f.name() == "$each").map(|f| (d, f)),
+        _ => None,
+    };
+    let mut values: Vec<Raw> = Vec::new();
+    match each {
+        None => values.push(Raw::new(e)),
+        Some((d, each)) => {
+            let Value::Array(array) = each.value() else {
+                return Err(Error::type_mismatch(format!(
+                    "The argument to $each in $addToSet must be an array but it was of type {}",
+                    each.value().type_name()
+                )));
+            };
+            if d.count() > 1 {
+                return Err(Error::bad_value(format!(
+                    "Found unexpected fields after $each in $addToSet: {}",
+                    e.value().to_display()
+                )));
+            }
+            for v in array {
+                if !values.iter().any(|w| values_equal(w.value(), v.value())) {
+                    values.push(Raw::new(v));
+                }
+            }
+        }
+    }
+    sink(e.name(), Arc::new(AddToSet(values)))
+}
+
+impl LeafOp for AddToSet {
+    fn apply(&self, t: &Target<'_>, out: &mut Vec<u8>) -> Result<Outcome> {
+        let array = match t.old.map(|e| e.value()) {
+            None => Doc::EMPTY,
+            Some(Value::Array(a)) => a,
+            Some(other) => {
+                return Err(Error::bad_value(format!(
+                    "Cannot apply $addToSet to non-array field. Field named '{}' has non-array \
+                     type {}",
+                    t.name_str(),
+                    other.type_name()
+                )));
+            }
+        };
+        let before = out.len();
+        head(out, Type::Array, t.name);
+        let start = open(out);
+        out.extend_from_slice(body(array));
+        let mut n = array.count();
+        let had = n;
+        for v in &self.0 {
+            if !array.values().any(|w| values_equal(v.value(), w)) {
+                v.put(IndexName::new(n).as_bytes(), out);
+                n += 1;
+            }
+        }
+        if n == had && t.old.is_some() {
+            out.truncate(before);
+            return Ok(Outcome::Unchanged);
+        }
+        close(out, start);
+        Ok(Outcome::Changed)
+    }
+
+    fn depth(&self) -> usize {
+        1 + self.0.iter().map(Raw::depth).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::update::testing::table;
+
+    #[test]
+    fn table_of_add_to_set() {
+        table(&[
+            ("{a:[1]}", "{$addToSet:{a:2}}", "{a:[1,2]}"),
+            ("{a:[1]}", "{$addToSet:{a:1.0}}", "="),
+            ("{}", "{$addToSet:{a:1}}", "{a:[1]}"),
+            ("{}", "{$addToSet:{a:{$each:[]}}}", "{a:[]}"),
+            ("{a:[1]}", "{$addToSet:{a:[1]}}", "{a:[1,[1]]}"),
+            (
+                "{a:[1,2]}",
+                "{$addToSet:{a:{$each:[2,3,3,4]}}}",
+                "{a:[1,2,3,4]}",
+            ),
+            (
+                "{a:[{x:1,y:2}]}",
+                "{$addToSet:{a:{y:2,x:1}}}",
+                "{a:[{x:1,y:2},{y:2,x:1}]}",
+            ),
+            (
+                "{a:'s'}",
+                "{$addToSet:{a:1}}",
+                "2: Cannot apply $addToSet to non-array field. Field named 'a' has non-array type string",
+            ),
+            (
+                "{}",
+                "{$addToSet:{a:{$each:1}}}",
+                "14: The argument to $each in $addToSet must be an array but it was of type int",
+            ),
+        ]);
+    }
+}

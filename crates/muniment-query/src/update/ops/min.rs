@@ -1,0 +1,67 @@
+//! `$min`: sets a field when the operand is less.
+
+use super::Raw;
+use crate::update::registry::{LeafOp, Outcome, ParseCx, Sink, Spec, Target};
+use muniment_value::{Elem, Result, cmp_values};
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+pub(crate) const SPEC: Spec = Spec {
+    name: "$min",
+    doc: "Sets a field when the value given is less than the field's, or the field is missing.",
+    parse,
+};
+
+fn parse(_: &ParseCx<'_>, e: Elem<'_>, sink: &mut Sink<'_>) -> Result<()> {
+    sink(e.name(), Arc::new(Extreme::new(e, Ordering::Less)))
+}
+
+/// `$min` or `$max`.
+#[derive(Debug)]
+pub(crate) struct Extreme {
+    operand: Raw,
+    /// How the operand must compare with the field to replace it.
+    wanted: Ordering,
+}
+
+impl Extreme {
+    pub fn new(e: Elem<'_>, wanted: Ordering) -> Extreme {
+        Extreme {
+            operand: Raw::new(e),
+            wanted,
+        }
+    }
+}
+
+impl LeafOp for Extreme {
+    fn apply(&self, t: &Target<'_>, out: &mut Vec<u8>) -> Result<Outcome> {
+        if let Some(old) = t.old
+            && cmp_values(self.operand.value(), old.value()) != self.wanted
+        {
+            return Ok(Outcome::Unchanged);
+        }
+        self.operand.put(t.name, out);
+        Ok(Outcome::Changed)
+    }
+
+    fn depth(&self) -> usize {
+        self.operand.depth()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::update::testing::table;
+
+    #[test]
+    fn table_of_min() {
+        table(&[
+            ("{a:3}", "{$min:{a:2}}", "{a:2}"),
+            ("{a:3}", "{$min:{a:3.0}}", "="),
+            ("{a:3}", "{$min:{a:4}}", "="),
+            ("{a:3}", "{$min:{a:'x'}}", "="),
+            ("{a:3}", "{$min:{a:null}}", "{a:null}"),
+            ("{}", "{$min:{'a.b':1}}", "{a:{b:1}}"),
+        ]);
+    }
+}

@@ -1,0 +1,101 @@
+//! One file per update operator, and what several of them share.
+
+pub(crate) mod add_to_set;
+pub(crate) mod bit;
+pub(crate) mod current_date;
+pub(crate) mod inc;
+pub(crate) mod max;
+pub(crate) mod min;
+pub(crate) mod mul;
+pub(crate) mod pop;
+pub(crate) mod pull;
+pub(crate) mod pull_all;
+pub(crate) mod push;
+pub(crate) mod rename;
+pub(crate) mod set;
+pub(crate) mod set_on_insert;
+pub(crate) mod unset;
+
+use muniment_value::{Elem, Type, Value, ValueBuf};
+
+/// A value kept as raw bytes, ready to be copied into a document.
+#[derive(Clone, Debug)]
+pub(crate) struct Raw {
+    ty: Type,
+    bytes: Vec<u8>,
+    buf: ValueBuf,
+}
+
+impl Raw {
+    pub fn new(e: Elem<'_>) -> Raw {
+        Raw {
+            ty: e.ty(),
+            bytes: e.raw_value().to_vec(),
+            buf: ValueBuf::new(e),
+        }
+    }
+
+    pub fn of(v: Value<'_>) -> Raw {
+        let buf = ValueBuf::new(v);
+        let mut bytes = Vec::new();
+        muniment_value::Put::put(&buf, &mut bytes);
+        Raw {
+            ty: v.ty(),
+            bytes,
+            buf,
+        }
+    }
+
+    /// True if `e` has exactly this type and these bytes.
+    #[inline]
+    pub fn same(&self, e: Elem<'_>) -> bool {
+        e.ty() == self.ty && e.raw_value() == self.bytes.as_slice()
+    }
+
+    /// The value.
+    pub fn value(&self) -> Value<'_> {
+        self.buf.as_value()
+    }
+
+    /// Appends the element `name`.
+    #[inline]
+    pub fn put(&self, name: &[u8], out: &mut Vec<u8>) {
+        crate::bytes::head(out, self.ty, name);
+        out.extend_from_slice(&self.bytes);
+    }
+
+    /// How deep the value nests.
+    pub fn depth(&self) -> usize {
+        crate::bytes::depth(self.value())
+    }
+}
+
+/// Writes `name: v` unless `old` is exactly that.
+pub(crate) fn put_if_new(
+    old: Option<Elem<'_>>,
+    name: &[u8],
+    v: Value<'_>,
+    out: &mut Vec<u8>,
+) -> super::registry::Outcome {
+    use super::registry::Outcome;
+    let start = out.len();
+    crate::bytes::put(out, name, &v);
+    let value_at = start + name.len() + 2;
+    if let Some(old) = old
+        && old.ty() == v.ty()
+        && out.get(value_at..) == Some(old.raw_value())
+    {
+        out.truncate(start);
+        return Outcome::Unchanged;
+    }
+    Outcome::Changed
+}
+
+/// A whole number an operator takes as an option.
+pub(crate) fn whole(v: Value<'_>) -> Option<i64> {
+    if v.is_number() {
+        v.as_i64_exact()
+    } else {
+        None
+    }
+}

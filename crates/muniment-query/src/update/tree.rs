@@ -1,0 +1,376 @@
+//! The update's paths merged into one tree, so that one walk over a document applies them all.
+//!
+//! Invariants: no leaf has anything below it; the children of a node are sorted as MongoDB
+//! applies them (numeric names by number, then the others by text), so that new fields appear in
+//! that order.
+
+use super::registry::LeafOp;
+use crate::bytes::array_index;
+use muniment_value::{Code, Error, Result};
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// The longest path an update may name; a longer one could not be stored anyway.
+const MAX_PARTS: usize = 200;
+
+/// A node below which there are further paths.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tree {
+    /// Children by name, sorted.
+    pub named: Vec<Named>,
+    /// The child of the positional `$`.
+    pub positional: Option<Box<Node>>,
+    /// Children of `$[]` and `$[id]`; then `named` and `positional` are empty.
+    pub each: Vec<Each>,
+}
+
+/// A child with a name.
+#[derive(Clone, Debug)]
+pub(crate) struct Named {
+    /// The name.
+    pub name: Box<str>,
+    /// The array index that the name can stand for.
+    pub index: Option<usize>,
+    /// What is below.
+    pub node: Node,
+}
+
+/// A child that stands for many elements of an array.
+#[derive(Clone, Debug)]
+pub(crate) struct Each {
+    /// Which array filter the elements must satisfy; `None` for `$[]`.
+    pub filter: Option<usize>,
+    /// What is below.
+    pub node: Node,
+}
+
+/// A leaf or a tree.
+#[derive(Clone, Debug)]
+pub(crate) enum Node {
+    /// The end of a path.
+    Leaf(Leaf),
+    /// More to come.
+    Inner(Tree),
+}
+
+/// The end of a path.
+#[derive(Clone, Debug)]
+pub(crate) struct Leaf {
+    /// What happens there.
+    pub op: Arc<dyn LeafOp>,
+    /// The path as written.
+    pub path: Arc<str>,
+}
+
+impl Named {
+    fn new(name: &str, node: Node) -> Named {
+        Named {
+            name: name.into(),
+            index: array_index(name),
+            node,
+        }
+    }
+}
+
+/// The order in which MongoDB applies and creates fields.
+fn order(a: &Named, name: &str, index: Option<usize>) -> Ordering {
+    match (a.index, index) {
+        (Some(x), Some(y)) => x.cmp(&y),
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) => a.name.as_ref().cmp(name),
+    }
+}
+
+/// One component of an update's path.
+enum Part<'p> {
+    Name(&'p str),
+    Positional,
+    Each(Option<usize>),
+}
+
+/// Checks the components of an update's path and resolves array filters by `filter_index`.
+fn split<'p>(
+    path: &'p str,
+    filter_index: &mut dyn FnMut(&str, &str) -> Result<usize>,
+) -> Result<Vec<Part<'p>>> {
+    if path.is_empty() {
+        return Err(Error::new(
+            Code::EmptyFieldName,
+            "An empty update path is not valid.",
+        ));
+    }
+    let mut parts = Vec::new();
+    let mut positional = false;
+    for (i, part) in path.split('.').enumerate() {
+        if part.is_empty() {
+            return Err(Error::new(
+                Code::EmptyFieldName,
+                format!(
+                    "The update path '{path}' contains an empty field name, which is not allowed."
+                ),
+            ));
+        }
+        if i >= MAX_PARTS {
+            return Err(crate::bytes::too_deep());
+        }
+        let id = part.strip_prefix("$[").and_then(|p| p.strip_suffix(']'));
+        if part == "$" {
+            if i == 0 {
+                return Err(Error::bad_value(format!(
+                    "Cannot have positional (i.e. '$') element in the first position in path '{path}'"
+                )));
+            }
+            if positional {
+                return Err(Error::bad_value(format!(
+                    "Too many positional (i.e. '$') elements found in path '{path}'"
+                )));
+            }
+            positional = true;
+            parts.push(Part::Positional);
+        } else if let Some(id) = id {
+            if i == 0 {
+                return Err(Error::bad_value(format!(
+                    "Cannot have array filter identifier (i.e. '$[<id>]') element in the first \
+                     position in path '{path}'"
+                )));
+            }
+            parts.push(Part::Each(if id.is_empty() {
+                None
+            } else {
+                Some(filter_index(id, path)?)
+            }));
+        } else if part.starts_with('$') && !matches!(part, "$id" | "$ref" | "$db") {
+            return Err(dollar_field(part, path));
+        } else {
+            parts.push(Part::Name(part));
+        }
+    }
+    Ok(parts)
+}
+
+/// 52 for a field that begins with a dollar where that is not allowed.
+pub(crate) fn dollar_field(field: &str, path: &str) -> Error {
+    Error::new(
+        Code::DollarPrefixedFieldName,
+        format!(
+            "The dollar ($) prefixed field '{field}' in '{path}' is not allowed in the context of \
+             an update's replacement document. Consider using an aggregation pipeline with \
+             $replaceWith."
+        ),
+    )
+}
+
+/// The first `n` components of `path`.
+fn prefix(path: &str, n: usize) -> &str {
+    match path.match_indices('.').nth(n.saturating_sub(1)) {
+        Some((at, _)) if n > 0 => path.get(..at).unwrap_or(path),
+        _ => path,
+    }
+}
+
+fn conflict(path: &str, parts: usize) -> Error {
+    Error::new(
+        Code::ConflictingUpdateOperators,
+        format!(
+            "Updating the path '{path}' would create a conflict at '{}'",
+            prefix(path, parts)
+        ),
+    )
+}
+
+impl Tree {
+    /// Adds `op` at `path`.
+    ///
+    /// # Errors
+    /// 40 ConflictingUpdateOperators when the path lies above, below or on one that is there;
+    /// 56 and 2 for paths that are none.
+    pub fn insert(
+        &mut self,
+        path: &str,
+        op: Arc<dyn LeafOp>,
+        filter_index: &mut dyn FnMut(&str, &str) -> Result<usize>,
+    ) -> Result<()> {
+        let parts = split(path, filter_index)?;
+        let leaf = Node::Leaf(Leaf {
+            op,
+            path: path.into(),
+        });
+        let mut at = self;
+        let last = parts.len().saturating_sub(1);
+        let mut leaf = Some(leaf);
+        for (i, part) in parts.into_iter().enumerate() {
+            let make = |leaf: &mut Option<Node>| {
+                if i == last {
+                    leaf.take().unwrap_or_else(|| Node::Inner(Tree::default()))
+                } else {
+                    Node::Inner(Tree::default())
+                }
+            };
+            let (node, new) = at
+                .child(part, &mut || make(&mut leaf))
+                .ok_or_else(|| conflict(path, i))?;
+            match node {
+                Node::Inner(t) if i < last => at = t,
+                _ if new => return Ok(()),
+                _ => return Err(conflict(path, i + 1)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The child for `part`, made when it is missing, and whether it was; `None` if the node
+    /// holds children of the other kind (`$[]` beside names).
+    fn child(
+        &mut self,
+        part: Part<'_>,
+        make: &mut dyn FnMut() -> Node,
+    ) -> Option<(&mut Node, bool)> {
+        let each = matches!(part, Part::Each(_));
+        if each && !(self.named.is_empty() && self.positional.is_none()) {
+            return None;
+        }
+        if !each && !self.each.is_empty() {
+            return None;
+        }
+        match part {
+            Part::Positional => {
+                let new = self.positional.is_none();
+                let node = self.positional.get_or_insert_with(|| Box::new(make()));
+                Some((node, new))
+            }
+            Part::Each(filter) => {
+                let found = self.each.iter().position(|e| e.filter == filter);
+                let at = found.unwrap_or_else(|| {
+                    self.each.push(Each {
+                        filter,
+                        node: make(),
+                    });
+                    self.each.len() - 1
+                });
+                self.each
+                    .get_mut(at)
+                    .map(|e| (&mut e.node, found.is_none()))
+            }
+            Part::Name(name) => {
+                let (at, new) = self.named_at(name, make);
+                self.named.get_mut(at).map(|n| (&mut n.node, new))
+            }
+        }
+    }
+
+    /// The place of the child `name`, made when it is missing.
+    fn named_at(&mut self, name: &str, make: &mut dyn FnMut() -> Node) -> (usize, bool) {
+        let index = array_index(name);
+        match self.named.binary_search_by(|c| order(c, name, index)) {
+            Ok(at) => (at, false),
+            Err(at) => {
+                self.named.insert(at, Named::new(name, make()));
+                (at, true)
+            }
+        }
+    }
+
+    /// The child with this name.
+    #[inline]
+    pub fn find(&self, name: &[u8]) -> Option<usize> {
+        if self.named.len() <= 8 {
+            return self.named.iter().position(|c| c.name.as_bytes() == name);
+        }
+        let name = std::str::from_utf8(name).ok()?;
+        let index = array_index(name);
+        self.named.binary_search_by(|c| order(c, name, index)).ok()
+    }
+
+    /// A copy in which the positional child stands under its index's name, for the rare case
+    /// that both a `$` and a name may mean the same element.
+    ///
+    /// # Errors
+    /// 40 when both do and cannot be merged.
+    pub fn resolve(&self, index: usize) -> Result<Tree> {
+        let mut tree = self.clone();
+        if let Some(node) = tree.positional.take() {
+            let name = index.to_string();
+            let mut node = Some(*node);
+            let make = &mut || node.take().unwrap_or_else(|| Node::Inner(Tree::default()));
+            let (at, new) = tree.named_at(&name, make);
+            if !new && let (Some(there), Some(node)) = (tree.named.get_mut(at), node) {
+                there.node.merge(node, &name)?;
+            }
+        }
+        Ok(tree)
+    }
+
+    fn merge(&mut self, other: Tree) -> Result<()> {
+        let named = !(other.named.is_empty() && other.positional.is_none());
+        if (named && !self.each.is_empty())
+            || (!other.each.is_empty() && !(self.named.is_empty() && self.positional.is_none()))
+        {
+            return Err(created_conflict("$[]"));
+        }
+        for n in other.named {
+            let mut node = Some(n.node);
+            let make = &mut || node.take().unwrap_or_else(|| Node::Inner(Tree::default()));
+            let (at, _) = self.named_at(&n.name, make);
+            if let (Some(node), Some(there)) = (node, self.named.get_mut(at)) {
+                there.node.merge(node, &n.name)?;
+            }
+        }
+        for e in other.each {
+            match self.each.iter_mut().find(|x| x.filter == e.filter) {
+                Some(there) => there.node.merge(e.node, "$[]")?,
+                None => self.each.push(e),
+            }
+        }
+        match (&mut self.positional, other.positional) {
+            (Some(there), Some(node)) => there.merge(*node, "$")?,
+            (None, Some(node)) => self.positional = Some(node),
+            (_, None) => {}
+        }
+        Ok(())
+    }
+}
+
+fn created_conflict(at: &str) -> Error {
+    Error::new(
+        Code::ConflictingUpdateOperators,
+        format!("Update created a conflict at '{at}'"),
+    )
+}
+
+impl Node {
+    /// Merges another node for the same element into this one.
+    ///
+    /// # Errors
+    /// 40 when a leaf meets anything.
+    pub fn merge(&mut self, other: Node, name: &str) -> Result<()> {
+        match (self, other) {
+            (Node::Inner(a), Node::Inner(b)) => a.merge(b),
+            (Node::Leaf(l), _) => Err(created_conflict(&l.path)),
+            (_, Node::Leaf(l)) => Err(created_conflict(if l.path.is_empty() {
+                name
+            } else {
+                &l.path
+            })),
+        }
+    }
+
+    /// Calls `f` for every leaf, in order, until it returns an error.
+    pub fn each_leaf(&self, f: &mut dyn FnMut(&Leaf) -> Result<()>) -> Result<()> {
+        match self {
+            Node::Leaf(l) => f(l),
+            Node::Inner(t) => {
+                for n in &t.named {
+                    n.node.each_leaf(f)?;
+                }
+                if let Some(n) = &t.positional {
+                    n.each_leaf(f)?;
+                }
+                for e in &t.each {
+                    e.node.each_leaf(f)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
