@@ -1,0 +1,315 @@
+//! The suites of real clients. Each installs what it needs below `target/clients` once, starts
+//! a server of its own, and runs the suite against it.
+
+use crate::run::{check, command, have, output, root, server_binary, target_dir};
+use crate::test::{Outcome, missing};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A server on a free port and a temporary directory, killed when this goes out of scope.
+struct Server {
+    child: Child,
+    dir: PathBuf,
+    port: u16,
+}
+
+impl Server {
+    fn start() -> Result<Server, String> {
+        static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let n = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("muniment-clients-{}-{n}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+        let port_file = dir.join("port");
+        let log = std::fs::File::create(dir.join("log")).map_err(|e| e.to_string())?;
+        let child = Command::new(server_binary())
+            .args(["serve", "--port", "0", "--nounixsocket", "--setParameter"])
+            .arg("enableTestCommands=1")
+            .arg("--dbpath")
+            .arg(dir.join("db"))
+            .arg("--portFile")
+            .arg(&port_file)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .spawn()
+            .map_err(|e| format!("{}: {e}", server_binary().display()))?;
+        let mut server = Server {
+            child,
+            dir,
+            port: 0,
+        };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while server.port == 0 {
+            if let Ok(text) = std::fs::read_to_string(&port_file) {
+                server.port = text.trim().parse().unwrap_or(0);
+            }
+            if let Ok(Some(status)) = server.child.try_wait() {
+                return Err(format!("the server ended at start: {status}"));
+            }
+            if Instant::now() > deadline {
+                return Err("the server did not start within 20 s".into());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(server)
+    }
+
+    fn uri(&self) -> String {
+        format!("mongodb://127.0.0.1:{}/", self.port)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Runs `suite` (which sees MUNIMENT_URI) against a server of its own.
+fn against_a_server(suite: &mut Command) -> Result<Outcome, String> {
+    let server = Server::start()?;
+    check(suite.env("MUNIMENT_URI", server.uri()))?;
+    Ok(Outcome::Passed)
+}
+
+fn suite_dir(name: &str) -> PathBuf {
+    root().join("tests").join("clients").join(name)
+}
+
+fn install_dir(name: &str) -> PathBuf {
+    target_dir().join("clients").join(name)
+}
+
+/// Runs `install` unless it has run for the same `inputs` before.
+fn once(
+    dir: &Path,
+    inputs: &str,
+    install: impl FnOnce() -> Result<(), String>,
+) -> Result<(), String> {
+    let stamp = dir.join(".installed");
+    if std::fs::read_to_string(&stamp).is_ok_and(|s| s == inputs) {
+        return Ok(());
+    }
+    std::fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    install()?;
+    std::fs::write(&stamp, inputs).map_err(|e| format!("{}: {e}", stamp.display()))
+}
+
+/// On a Debian machine where we are root, installs a package that gives a missing program.
+fn ensure(program: &str, package: &str) -> bool {
+    if have(program) {
+        return true;
+    }
+    let root_user = output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0");
+    if root_user && have("apt-get") {
+        let _ = check(Command::new("apt-get").args(["update", "-qq"]));
+        let _ = check(Command::new("apt-get").args(["install", "-y", "-qq", package]));
+    }
+    have(program)
+}
+
+/// A Python virtual environment with the packages of one requirements file.
+fn venv(requirements: &str) -> Result<PathBuf, String> {
+    let dir = install_dir(&format!("python-{requirements}"));
+    let file = suite_dir("python").join(format!("requirements-{requirements}.txt"));
+    let inputs = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+    once(&dir, &inputs, || {
+        let made = check(Command::new("python3").args(["-m", "venv"]).arg(&dir));
+        if made.is_err() {
+            ensure("python3-venv", "python3-venv");
+            check(Command::new("python3").args(["-m", "venv"]).arg(&dir))?;
+        }
+        check(
+            Command::new(dir.join("bin/pip"))
+                .args(["install", "--quiet", "--disable-pip-version-check", "-r"])
+                .arg(&file),
+        )
+    })?;
+    Ok(dir)
+}
+
+fn pytest(requirements: &str) -> Result<Outcome, String> {
+    if !ensure("python3", "python3") {
+        return missing("python3");
+    }
+    let venv = venv(requirements)?;
+    against_a_server(
+        command(venv.join("bin/python"), &suite_dir("python")).args([
+            "-B",
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+        ]),
+    )
+}
+
+pub fn pymongo_current() -> Result<Outcome, String> {
+    pytest("current")
+}
+
+pub fn pymongo_legacy() -> Result<Outcome, String> {
+    pytest("legacy")
+}
+
+/// mlaunch runs a directory's `mongod`: a link to the binary.
+pub fn mlaunch() -> Result<Outcome, String> {
+    if !ensure("python3", "python3") {
+        return missing("python3");
+    }
+    let venv = venv("mlaunch")?;
+    let scratch = std::env::temp_dir().join(format!("muniment-mlaunch-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&scratch);
+    let bin = scratch.join("bin");
+    std::fs::create_dir_all(&bin).map_err(|e| format!("{}: {e}", bin.display()))?;
+    std::os::unix::fs::symlink(server_binary(), bin.join("mongod")).map_err(|e| e.to_string())?;
+    // Asking for port 0 and closing again finds a port that is free now.
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .and_then(|l| l.local_addr())
+        .map_err(|e| e.to_string())?
+        .port();
+    let result = check(
+        command(venv.join("bin/python"), &suite_dir("python"))
+            .args(["-B", "mlaunch.py"])
+            .arg(venv.join("bin/mlaunch"))
+            .arg(&bin)
+            .arg(scratch.join("data"))
+            .arg(port.to_string()),
+    );
+    let _ = std::fs::remove_dir_all(&scratch);
+    result.map(|()| Outcome::Passed)
+}
+
+/// An npm project copied below the target directory, with its packages.
+fn npm(name: &str) -> Result<PathBuf, String> {
+    let dir = install_dir(&format!("npm-{name}"));
+    let from = suite_dir(name);
+    let manifest = from.join("package.json");
+    let inputs =
+        std::fs::read_to_string(&manifest).map_err(|e| format!("{}: {e}", manifest.display()))?;
+    once(&dir, &inputs, || {
+        std::fs::copy(&manifest, dir.join("package.json")).map_err(|e| e.to_string())?;
+        check(command("npm", &dir).args([
+            "install",
+            "--no-package-lock",
+            "--no-audit",
+            "--no-fund",
+            "--loglevel=error",
+        ]))
+    })?;
+    for entry in std::fs::read_dir(&from)
+        .map_err(|e| e.to_string())?
+        .flatten()
+    {
+        if entry.path().extension().is_some_and(|e| e == "js") {
+            std::fs::copy(entry.path(), dir.join(entry.file_name())).map_err(|e| e.to_string())?;
+        }
+    }
+    Ok(dir)
+}
+
+pub fn node() -> Result<Outcome, String> {
+    if !(ensure("node", "nodejs") && ensure("npm", "npm")) {
+        return missing("Node.js (node and npm)");
+    }
+    let dir = npm("node")?;
+    against_a_server(command("node", &dir).args(["--test", "driver.test.js"]))
+}
+
+pub fn mongosh() -> Result<Outcome, String> {
+    if !(ensure("node", "nodejs") && ensure("npm", "npm")) {
+        return missing("Node.js (node and npm)");
+    }
+    let dir = npm("mongosh")?;
+    let server = Server::start()?;
+    let printed = output(
+        command(dir.join("node_modules/.bin/mongosh"), &dir)
+            .arg(server.uri())
+            .args(["--quiet", "--norc", "--file", "smoke.js"])
+            .env("HOME", &dir),
+    )?;
+    println!("{printed}");
+    if printed.contains("mongosh smoke passed") {
+        Ok(Outcome::Passed)
+    } else {
+        Err("mongosh did not reach the end of smoke.js".into())
+    }
+}
+
+pub fn go() -> Result<Outcome, String> {
+    if !ensure("go", "golang-go") {
+        return missing("Go");
+    }
+    // A copy: `go mod tidy` writes go.sum beside go.mod.
+    let dir = install_dir("go");
+    std::fs::create_dir_all(&dir).map_err(|e| e.to_string())?;
+    for file in ["go.mod", "driver_test.go"] {
+        std::fs::copy(suite_dir("go").join(file), dir.join(file)).map_err(|e| e.to_string())?;
+    }
+    check(command("go", &dir).args(["mod", "tidy"]))?;
+    against_a_server(command("go", &dir).args(["test", "-count=1", "./..."]))
+}
+
+fn maven(name: &str) -> Result<Outcome, String> {
+    if !(ensure("javac", "default-jdk-headless") && ensure("mvn", "maven")) {
+        return missing("a JDK and Maven");
+    }
+    let dir = suite_dir("java").join(name);
+    let repository = install_dir("maven").join("repository");
+    let build = install_dir("maven").join(name);
+    against_a_server(
+        command("mvn", &dir)
+            .args(["--batch-mode", "--quiet", "test"])
+            .arg(format!("-Dmaven.repo.local={}", repository.display()))
+            .arg(format!("-DbuildDirectory={}", build.display())),
+    )
+}
+
+pub fn java_current() -> Result<Outcome, String> {
+    maven("current")
+}
+
+pub fn java_legacy() -> Result<Outcome, String> {
+    maven("legacy")
+}
+
+pub fn rust() -> Result<Outcome, String> {
+    let dir = suite_dir("rust");
+    let target = install_dir("rust");
+    // Compile before the server starts.
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    check(
+        command(&cargo, &dir)
+            .args(["test", "--no-run", "--quiet"])
+            .env("CARGO_TARGET_DIR", &target),
+    )?;
+    against_a_server(
+        command(&cargo, &dir)
+            .arg("test")
+            .env("CARGO_TARGET_DIR", &target),
+    )
+}
+
+/// The database tools: from MONGO_TOOLS (a directory), the PATH, or the Go module if it can be
+/// had. They are not in every package index, so not having them is a skip even in CI.
+pub fn mongo_tools() -> Result<Outcome, String> {
+    let dir = match std::env::var_os("MONGO_TOOLS") {
+        Some(dir) => PathBuf::from(dir),
+        None if have("mongodump") => PathBuf::new(),
+        None => {
+            return Ok(Outcome::Skipped(
+                "mongodump is not on the PATH and MONGO_TOOLS names no directory with it".into(),
+            ));
+        }
+    };
+    let venv = venv("current")?;
+    against_a_server(
+        command(venv.join("bin/python"), &suite_dir("python"))
+            .args(["-B", "mongo_tools.py"])
+            .arg(dir),
+    )
+}

@@ -1,0 +1,148 @@
+//! `cargo xtask test`: every step, then one line each about how it went.
+
+use crate::run::{cargo, check, in_ci, server_binary};
+use crate::{clients, docs, tidy};
+use std::time::Instant;
+
+/// How a step that did not fail ended.
+pub enum Outcome {
+    /// It ran and passed.
+    Passed,
+    /// It could not run here, and that is no fault of the tree's.
+    Skipped(String),
+}
+
+/// A step: its name, what it shows, and the function.
+pub type Step = (&'static str, &'static str, fn() -> Result<Outcome, String>);
+
+/// All steps in order. The server is built by `build`, which every later step needs.
+const STEPS: &[Step] = &[
+    ("tidy", "house rules", || {
+        tidy::run().map(|()| Outcome::Passed)
+    }),
+    ("build", "the server binary", build),
+    ("docs", "generated pages are fresh", || {
+        docs::run(&["--check".into()]).map(|()| Outcome::Passed)
+    }),
+    (
+        "cargo",
+        "unit tests, goldens, protocol and fault tests",
+        cargo_tests,
+    ),
+    ("pymongo", "PyMongo, current", clients::pymongo_current),
+    ("pymongo-legacy", "PyMongo 3.13", clients::pymongo_legacy),
+    (
+        "mlaunch",
+        "mlaunch starts, stops and restarts it as mongod",
+        clients::mlaunch,
+    ),
+    ("mongosh", "mongosh", clients::mongosh),
+    ("node", "the Node driver, current", clients::node),
+    ("go", "the Go driver, current", clients::go),
+    ("java", "the Java driver, current", clients::java_current),
+    (
+        "java-legacy",
+        "the Java driver 3.12, YCSB's",
+        clients::java_legacy,
+    ),
+    ("rust", "the Rust driver, current", clients::rust),
+    (
+        "mongo-tools",
+        "mongodump, mongorestore, mongoimport, mongoexport, mongostat, mongotop",
+        clients::mongo_tools,
+    ),
+];
+
+/// Runs the steps that `args` choose.
+pub fn run(args: &[String]) -> Result<(), String> {
+    let (mut only, mut skip) = (Vec::new(), Vec::new());
+    let mut it = args.iter();
+    while let Some(arg) = it.next() {
+        match arg.as_str() {
+            "--only" => only.push(it.next().ok_or("--only needs a step")?.clone()),
+            "--skip" => skip.push(it.next().ok_or("--skip needs a step")?.clone()),
+            // SAFETY: before any thread is started.
+            "--long" => unsafe { std::env::set_var("MUNIMENT_LONG", "1") },
+            "--list" => {
+                for (name, what, _) in STEPS {
+                    println!("{name:<16}{what}");
+                }
+                return Ok(());
+            }
+            other => return Err(format!("test does not know '{other}'")),
+        }
+    }
+    for name in only.iter().chain(&skip) {
+        if !STEPS.iter().any(|(n, ..)| n == name) {
+            return Err(format!(
+                "there is no step '{name}'; see cargo xtask test --list"
+            ));
+        }
+    }
+    let mut lines = Vec::new();
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for (name, what, step) in STEPS {
+        let wanted = only.is_empty() || only.iter().any(|n| n == name) || *name == "build";
+        if !wanted || skip.iter().any(|n| n == name) {
+            continue;
+        }
+        println!("\n=== {name}: {what}");
+        let started = Instant::now();
+        let (word, detail) = match step() {
+            Ok(Outcome::Passed) => {
+                passed += 1;
+                ("ok", String::new())
+            }
+            Ok(Outcome::Skipped(why)) => {
+                skipped += 1;
+                ("SKIPPED", why)
+            }
+            Err(why) => {
+                failed += 1;
+                ("FAILED", why)
+            }
+        };
+        let seconds = started.elapsed().as_secs_f64();
+        lines.push(format!("{word:<8}{name:<16}{seconds:>7.1} s  {detail}"));
+        if word == "FAILED" {
+            println!("{detail}");
+            if *name == "build" {
+                break;
+            }
+        }
+    }
+    println!("\n=== summary");
+    for line in lines {
+        println!("{line}");
+    }
+    println!("steps: {passed} passed, {failed} failed, {skipped} skipped");
+    if failed == 0 {
+        Ok(())
+    } else {
+        Err(format!("{failed} of the steps failed"))
+    }
+}
+
+/// What a step says when a toolchain is not on this machine: a failure in CI, else a skip.
+pub fn missing(what: &str) -> Result<Outcome, String> {
+    let message = format!("{what} is not installed");
+    if in_ci() {
+        Err(message)
+    } else {
+        Ok(Outcome::Skipped(message))
+    }
+}
+
+fn build() -> Result<Outcome, String> {
+    check(cargo().args(["build", "--package", "muniment"]))?;
+    Ok(Outcome::Passed)
+}
+
+fn cargo_tests() -> Result<Outcome, String> {
+    check(
+        cargo()
+            .args(["test", "--workspace", "--no-fail-fast"])
+            .env("MUNIMENT_BIN", server_binary()),
+    )?;
+    Ok(Outcome::Passed)
+}

@@ -1,0 +1,77 @@
+//! House rules that no compiler checks.
+
+use crate::run::{output, root};
+use std::process::Command;
+
+/// Longest production part of a source file, in lines.
+const LONGEST: usize = 900;
+
+/// Checks all tracked files.
+pub fn run() -> Result<(), String> {
+    let list = output(Command::new("git").current_dir(root()).args([
+        "ls-files",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ]))?;
+    let mut wrong = Vec::new();
+    for file in list.lines() {
+        let Ok(text) = std::fs::read_to_string(root().join(file)) else {
+            continue; // binary, or deleted and not yet committed
+        };
+        let mut complain = |what: String| wrong.push(format!("{file}: {what}"));
+        if file.ends_with(".rs") && !file.starts_with("tests/") {
+            rust(file, &text, &mut complain);
+        }
+        if text.contains("<<<<<<< ") && text.contains(">>>>>>> ") {
+            complain("a merge conflict marker".into());
+        }
+        if matches!(
+            file.rsplit('.').next(),
+            Some("rs" | "md" | "py" | "js" | "toml")
+        ) && text.lines().any(|l| l.ends_with([' ', '\t']))
+        {
+            complain("trailing white space".into());
+        }
+    }
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(format!(
+            "{} house rules broken:\n{}",
+            wrong.len(),
+            wrong.join("\n")
+        ))
+    }
+}
+
+fn rust(file: &str, text: &str, complain: &mut dyn FnMut(String)) {
+    let production = text
+        .lines()
+        .position(|l| l.trim() == "#[cfg(test)]")
+        .unwrap_or_else(|| text.lines().count());
+    let tests_only = ["/tests/", "/benches/", "/examples/"]
+        .iter()
+        .any(|d| file.contains(d));
+    if production > LONGEST && !tests_only {
+        complain(format!(
+            "{production} lines before its tests; at most {LONGEST}"
+        ));
+    }
+    let module_head = text.lines().find(|l| !l.trim().is_empty());
+    if !module_head.is_some_and(|l| l.starts_with("//!") || l.starts_with("#!")) {
+        complain("no module head (//!) that says what it is for".into());
+    }
+    for (n, line) in text.lines().take(production).enumerate() {
+        // Split, so that this file does not find itself.
+        for mark in [
+            concat!("TO", "DO"),
+            concat!("FIX", "ME"),
+            concat!("X", "XX"),
+        ] {
+            if line.contains(mark) {
+                complain(format!("line {}: a mark of unfinished work", n + 1));
+            }
+        }
+    }
+}
