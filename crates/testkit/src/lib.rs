@@ -1,1 +1,15 @@
-//! Test harness.
+//! Test harness: the real binary as a child that ends with the test, power cuts, full disks and
+//! damaged files. Linux.
+//!
+//! Everything here panics when the harness itself fails (the binary is not there, the server
+//! does not start): a test cannot go on then. It must never be linked into what ships.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod damage;
+mod power;
+mod server;
+
+pub use damage::{files_below, flip_bit, truncate_file};
+pub use power::{layer, materialise, probe};
+pub use server::{Server, ServerOptions};

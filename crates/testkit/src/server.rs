@@ -1,0 +1,398 @@
+//! The real binary as a child process.
+
+use crate::power;
+use muniment_wire::Connection;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// How a server is started.
+#[derive(Clone, Debug, Default)]
+pub struct ServerOptions {
+    args: Vec<String>,
+    powerloss: bool,
+    ordered: bool,
+    sync_delay: Duration,
+    budget: Option<u64>,
+}
+
+impl ServerOptions {
+    /// `muniment serve` on a free port and a new directory.
+    pub fn new() -> ServerOptions {
+        ServerOptions::default()
+    }
+
+    /// Adds an argument.
+    #[must_use]
+    pub fn arg(mut self, arg: impl Into<String>) -> ServerOptions {
+        self.args.push(arg.into());
+        self
+    }
+
+    /// Keeps the image of the disk, for [`Server::power_cut`].
+    #[must_use]
+    pub fn powerloss(mut self) -> ServerOptions {
+        self.powerloss = true;
+        self
+    }
+
+    /// As [`ServerOptions::powerloss`], with ext4's rather than POSIX's promise for names.
+    #[must_use]
+    pub fn powerloss_ordered(mut self) -> ServerOptions {
+        self.ordered = true;
+        self.powerloss()
+    }
+
+    /// Each sync takes this much longer (with the power-loss layer only, whose syncs are quick).
+    #[must_use]
+    pub fn sync_delay(mut self, d: Duration) -> ServerOptions {
+        self.sync_delay = d;
+        self
+    }
+
+    /// The disk is full after so many written bytes; see [`Server::set_budget`].
+    #[must_use]
+    pub fn budget(mut self, bytes: u64) -> ServerOptions {
+        self.budget = Some(bytes);
+        self
+    }
+}
+
+/// A running (or killed) server. Ends when dropped, and with the thread that started it.
+pub struct Server {
+    options: ServerOptions,
+    home: tempfile::TempDir,
+    /// Counts the power cuts: each leaves a new directory.
+    cuts: u32,
+    child: Option<Child>,
+    port: u16,
+}
+
+/// The binary under test: `MUNIMENT_BIN`, or this build's.
+fn binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("MUNIMENT_BIN") {
+        return path.into();
+    }
+    let here = power::build_dir();
+    let other = here.with_file_name("release");
+    let found = [here.join("muniment"), other.join("muniment")]
+        .into_iter()
+        .find(|p| p.is_file());
+    found.unwrap_or_else(|| {
+        panic!(
+            "no muniment binary in {}: run `cargo build -p muniment` first, or set MUNIMENT_BIN",
+            here.display()
+        )
+    })
+}
+
+impl Server {
+    /// Starts a server on a new directory and waits until it answers.
+    ///
+    /// # Panics
+    /// With the server's log if it does not answer within ten seconds.
+    pub fn start(options: ServerOptions) -> Server {
+        let mut server = Server::prepare(options);
+        server.start_again();
+        server
+    }
+
+    /// A server on a new directory that is not started yet.
+    pub fn prepare(options: ServerOptions) -> Server {
+        let home = tempfile::Builder::new()
+            .prefix("muniment-test-")
+            .tempdir()
+            .expect("a temporary directory");
+        let server = Server {
+            options,
+            home,
+            cuts: 0,
+            child: None,
+            port: 0,
+        };
+        fs::create_dir(server.dir()).unwrap();
+        if let Some(bytes) = server.options.budget {
+            server.write_budget(bytes);
+        }
+        server
+    }
+
+    /// Starts the server on its directory.
+    ///
+    /// # Panics
+    /// With the server's log if it does not answer within ten seconds.
+    pub fn start_again(&mut self) {
+        if let Err(why) = self.try_start() {
+            panic!("{why}\n--- log of the server:\n{}", self.log());
+        }
+    }
+
+    /// Starts the server on its directory; the error says why it does not answer, and its log
+    /// is in [`Server::log`].
+    ///
+    /// # Errors
+    /// It ended, or did not answer within ten seconds (then it is killed).
+    pub fn try_start(&mut self) -> Result<(), String> {
+        assert!(self.child.is_none(), "the server runs already");
+        let port_file = self.home.path().join("port");
+        let _ = fs::remove_file(&port_file);
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.log_path())
+            .unwrap();
+        let mut command = Command::new(binary());
+        command
+            .args(["serve", "--port", "0", "--portFile"])
+            .arg(&port_file)
+            .arg("--dbpath")
+            .arg(self.dir())
+            .args(&self.options.args)
+            .current_dir(self.home.path())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log);
+        self.add_layer(&mut command);
+        // SAFETY: only an async-signal-safe call between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            });
+        }
+        let mut child = command
+            .spawn()
+            .map_err(|e| format!("{}: {e}", binary().display()))?;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            if let Some(port) = answers(&port_file) {
+                self.port = port;
+                self.child = Some(child);
+                return Ok(());
+            }
+            if let Some(status) = child.try_wait().unwrap() {
+                return Err(format!("the server ended: {status}"));
+            }
+            if Instant::now() > deadline {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err("the server does not answer after ten seconds".into());
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn add_layer(&self, command: &mut Command) {
+        let o = &self.options;
+        if !o.powerloss && o.budget.is_none() {
+            return;
+        }
+        command
+            .env("LD_PRELOAD", power::layer())
+            .env("POWERLOSS_DIR", self.dir());
+        if o.powerloss {
+            command
+                .env("POWERLOSS_SHADOW", self.shadow())
+                .env(
+                    "POWERLOSS_DIRS",
+                    if o.ordered { "ordered" } else { "strict" },
+                )
+                .env("POWERLOSS_SYNC_US", o.sync_delay.as_micros().to_string());
+        }
+        if o.budget.is_some() {
+            command.env("POWERLOSS_BUDGET", self.budget_path());
+        }
+    }
+
+    /// The data directory; another one after each power cut.
+    pub fn dir(&self) -> PathBuf {
+        self.home.path().join(format!("data-{}", self.cuts))
+    }
+
+    fn shadow(&self) -> PathBuf {
+        self.home.path().join(format!("shadow-{}", self.cuts))
+    }
+
+    fn budget_path(&self) -> PathBuf {
+        self.home.path().join("budget")
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.home.path().join("log")
+    }
+
+    fn write_budget(&self, bytes: u64) {
+        // Fixed width and in place, so that no reader ever sees a part of the number.
+        let text = format!("{bytes:020}");
+        let path = self.budget_path();
+        let open = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path);
+        std::os::unix::fs::FileExt::write_all_at(&open.unwrap(), text.as_bytes(), 0).unwrap();
+    }
+
+    /// From now on the server may have written `bytes` bytes since its start; 0 makes the disk
+    /// full at once, `u64::MAX` never.
+    pub fn set_budget(&self, bytes: u64) {
+        assert!(self.options.budget.is_some(), "started without a budget");
+        self.write_budget(bytes);
+    }
+
+    /// What the server has written to its standard streams since it was first started.
+    pub fn log(&self) -> String {
+        fs::read(self.log_path())
+            .map(|b| String::from_utf8_lossy(&b).into_owned())
+            .unwrap_or_default()
+    }
+
+    /// The port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// `127.0.0.1:port`.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// A new connection whose replies may take thirty seconds.
+    pub fn connect(&self) -> Connection {
+        let c = Connection::connect(&self.address()).and_then(|mut c| {
+            c.set_timeout(Some(Duration::from_secs(30)))?;
+            Ok(c)
+        });
+        c.unwrap_or_else(|e| panic!("{e}\n--- log of the server:\n{}", self.log()))
+    }
+
+    /// The process, if it has not been ended through this harness.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// True if the process runs.
+    pub fn is_running(&mut self) -> bool {
+        match &mut self.child {
+            Some(c) => c.try_wait().unwrap().is_none(),
+            None => false,
+        }
+    }
+
+    /// Kills the process with SIGKILL and waits for its end.
+    pub fn kill9(&mut self) {
+        if let Some(mut c) = self.child.take() {
+            let _ = c.kill();
+            let _ = c.wait();
+        }
+    }
+
+    /// Asks the process to end (SIGTERM) and waits.
+    ///
+    /// # Panics
+    /// With its log if it does not end within thirty seconds.
+    pub fn terminate(&mut self) -> ExitStatus {
+        let mut c = self.child.take().expect("a running server");
+        // SAFETY: plain numbers; the child has not been waited for, so the id is its own.
+        unsafe { libc::kill(c.id() as libc::pid_t, libc::SIGTERM) };
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while Instant::now() < deadline {
+            if let Some(status) = c.try_wait().unwrap() {
+                return status;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = c.kill();
+        let _ = c.wait();
+        panic!("the server does not end on SIGTERM\n{}", self.log());
+    }
+
+    /// Ends the process if it runs (SIGTERM) and starts it on the same directory.
+    pub fn restart(&mut self) {
+        if self.child.is_some() {
+            self.terminate();
+        }
+        self.start_again();
+    }
+
+    /// Cuts the power: the process is killed and the directory is what the disk held. Start it
+    /// with [`Server::start_again`].
+    pub fn cut_power(&mut self) {
+        assert!(
+            self.options.powerloss,
+            "started without the power-loss layer"
+        );
+        self.kill9();
+        let (shadow, dir) = (self.shadow(), self.dir());
+        self.cuts += 1;
+        power::materialise(&shadow, &self.dir());
+        fs::remove_dir_all(shadow).unwrap();
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// Cuts the power and starts the server on what is left.
+    pub fn power_cut(&mut self) {
+        self.cut_power();
+        self.start_again();
+    }
+
+    /// Resident memory in bytes.
+    pub fn rss_bytes(&self) -> u64 {
+        let statm = self.proc_file("statm");
+        let pages = statm.split(' ').nth(1).and_then(|n| n.parse::<u64>().ok());
+        // SAFETY: a plain question.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+        pages.expect("a number of pages") * page
+    }
+
+    /// Processor time used so far, user and system.
+    pub fn cpu_time(&self) -> Duration {
+        let stat = self.proc_file("stat");
+        // The name, in parentheses, may hold spaces.
+        let fields = stat.rsplit(')').next().unwrap_or_default();
+        let ticks: u64 = fields
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .filter_map(|n| n.parse::<u64>().ok())
+            .sum();
+        // SAFETY: a plain question.
+        let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as u64;
+        Duration::from_micros(ticks * 1_000_000 / hz)
+    }
+
+    fn proc_file(&self, name: &str) -> String {
+        let pid = self.pid().expect("a running server");
+        let path = PathBuf::from(format!("/proc/{pid}/{name}"));
+        fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    }
+}
+
+/// The port in `port_file` if a server answers there.
+fn answers(port_file: &Path) -> Option<u16> {
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut File::open(port_file).ok()?, &mut text).ok()?;
+    let port: u16 = text.trim().parse().ok()?;
+    let mut c = Connection::connect(&format!("127.0.0.1:{port}")).ok()?;
+    c.set_timeout(Some(Duration::from_secs(5))).ok()?;
+    c.hello().ok()?;
+    Some(port)
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill9();
+        if std::thread::panicking() {
+            eprintln!("--- log of the server:\n{}", tail(&self.log()));
+        }
+    }
+}
+
+/// The last lines of a log.
+fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    let from = lines.len().saturating_sub(40);
+    lines.get(from..).unwrap_or_default().join("\n")
+}
