@@ -1,0 +1,513 @@
+//! The keys a document has in an index: MongoDB's rules for paths through arrays.
+//!
+//! - A path without an array on it gives its value, or null where it does not exist.
+//! - An array on the path gives one key for each element; below the array the rest of the path
+//!   is looked up in each element (null in one that is no document). An array at the end gives
+//!   its elements; an array inside it is a value. An empty array is undefined at the end of a
+//!   path, null on the way.
+//! - Fields of a compound index below the same array are paired element by element; two
+//!   different arrays are refused.
+//! - A numeric part directly after an array selects that element, unless elements are documents
+//!   with such a field, which is refused as ambiguous.
+//! - A sparse index has no key in which every field is missing.
+//!
+//! Invariants: the common case, no array, is one pass over each path and allocates nothing once
+//! the buffers are warm. Recursion is bounded by the number of path parts.
+
+use crate::keyenc::{TypeBits, encode_with_bits};
+use crate::path::{Path, array_index};
+use crate::{Code, Doc, Error, Result, Value};
+
+/// The keys of one document in one index. Reuse it: the buffers keep their memory.
+#[derive(Default)]
+pub struct IndexKeys {
+    /// Keys, each followed by its type bits.
+    data: Vec<u8>,
+    entries: Vec<Entry>,
+    multikey: Vec<u64>,
+    bits: TypeBits,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    start: usize,
+    key_end: usize,
+    end: usize,
+}
+
+impl IndexKeys {
+    /// No keys yet.
+    pub fn new() -> IndexKeys {
+        IndexKeys::default()
+    }
+
+    /// The keys, ascending and without duplicates, each with its type bits.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
+        self.entries.iter().map(|e| {
+            (
+                self.data.get(e.start..e.key_end).unwrap_or_default(),
+                self.data.get(e.key_end..e.end).unwrap_or_default(),
+            )
+        })
+    }
+
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True if the document has no key: in a sparse index.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// For each field the path parts at which an array was entered: bit i for part i (bit 63 for
+    /// all from 63). All zero if there was none; parts that selected an element by number do not
+    /// count.
+    pub fn multikey(&self) -> &[u64] {
+        &self.multikey
+    }
+
+    /// True if an array was entered on any path.
+    pub fn is_multikey(&self) -> bool {
+        self.multikey.iter().any(|&m| m != 0)
+    }
+
+    fn clear(&mut self, fields: usize) {
+        self.data.clear();
+        self.entries.clear();
+        self.multikey.clear();
+        self.multikey.resize(fields, 0);
+        self.bits.clear();
+    }
+
+    fn value(&mut self, v: Value<'_>, descending: bool) {
+        encode_with_bits(v, descending, &mut self.data, &mut self.bits);
+    }
+
+    /// Ends the key whose values were written since the last one.
+    fn finish(&mut self) {
+        let start = self.entries.last().map_or(0, |e| e.end);
+        let key_end = self.data.len();
+        self.data.extend_from_slice(self.bits.as_bytes());
+        self.bits.clear();
+        let end = self.data.len();
+        self.entries.push(Entry {
+            start,
+            key_end,
+            end,
+        });
+    }
+
+    fn sort(&mut self) {
+        let IndexKeys { data, entries, .. } = self;
+        let key = |e: &Entry| data.get(e.start..e.key_end).unwrap_or_default();
+        entries.sort_by(|a, b| key(a).cmp(key(b)));
+        entries.dedup_by(|a, b| key(a) == key(b));
+    }
+}
+
+/// Computes the keys of `doc` in an index on `fields` (path and whether it is descending).
+/// Replaces what `out` held.
+///
+/// # Errors
+/// 171 CannotIndexParallelArrays; 16746 for an ambiguous numeric part.
+pub fn index_keys(
+    doc: Doc<'_>,
+    fields: &[(Path, bool)],
+    sparse: bool,
+    out: &mut IndexKeys,
+) -> Result<()> {
+    out.clear(fields.len());
+    let mut missing = 0;
+    for (path, descending) in fields {
+        let (_, found) = follow(doc, path.parts());
+        match found {
+            Found::Value(v) => out.value(v, *descending),
+            Found::Missing => {
+                missing += 1;
+                out.value(Value::Null, *descending);
+            }
+            Found::Array(..) => return with_arrays(doc, fields, sparse, out),
+        }
+    }
+    if sparse && missing == fields.len() {
+        out.clear(fields.len());
+    } else {
+        out.finish();
+    }
+    Ok(())
+}
+
+/// What a path leads to before it meets an array.
+#[derive(Clone, Copy)]
+enum Found<'a> {
+    Missing,
+    /// The value at the end of the path; also an array that stands as a value.
+    Value(Value<'a>),
+    /// An array on the way or at the end.
+    Array(Doc<'a>),
+}
+
+/// Follows `parts` to the end or the first array; returns how many parts that took.
+#[inline]
+fn follow<'a>(doc: Doc<'a>, parts: &[String]) -> (usize, Found<'a>) {
+    let mut at = doc;
+    for (i, part) in parts.iter().enumerate() {
+        match at.get(part) {
+            Some(Value::Array(a)) => return (i + 1, Found::Array(a)),
+            Some(v) if i + 1 == parts.len() => return (i + 1, Found::Value(v)),
+            Some(Value::Document(d)) => at = d,
+            _ => break,
+        }
+    }
+    (parts.len(), Found::Missing)
+}
+
+/// One field while its path is followed.
+#[derive(Clone, Copy)]
+struct Field<'a, 'p> {
+    descending: bool,
+    /// The whole path.
+    parts: &'p [String],
+    /// The parts that are left.
+    rest: &'p [String],
+    state: State<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum State<'a> {
+    /// To be looked up in the current document.
+    Open,
+    /// To be looked up in this array, of which the next part selects an element.
+    Selecting(Doc<'a>),
+    Done(Value<'a>),
+    Missing,
+}
+
+fn with_arrays(
+    doc: Doc<'_>,
+    fields: &[(Path, bool)],
+    sparse: bool,
+    out: &mut IndexKeys,
+) -> Result<()> {
+    out.clear(fields.len());
+    let fields: Vec<Field<'_, '_>> = fields
+        .iter()
+        .map(|(path, descending)| Field {
+            descending: *descending,
+            parts: path.parts(),
+            rest: path.parts(),
+            state: State::Open,
+        })
+        .collect();
+    expand(doc, fields, sparse, out)?;
+    out.sort();
+    Ok(())
+}
+
+/// Writes the keys of `fields`, of which the open ones are looked up in `doc`.
+fn expand<'a, 'p>(
+    doc: Doc<'a>,
+    mut fields: Vec<Field<'a, 'p>>,
+    sparse: bool,
+    out: &mut IndexKeys,
+) -> Result<()> {
+    // The one array that is entered here, its name, and the fields that enter it.
+    let mut array: Option<(Doc<'a>, &'p str)> = None;
+    let mut entering: Vec<usize> = Vec::new();
+    let mut whole = false;
+    for (i, f) in fields.iter_mut().enumerate() {
+        let (start, found, nested) = match f.state {
+            State::Done(_) | State::Missing => continue,
+            State::Open => (doc, None, false),
+            State::Selecting(a) => match f.rest.split_first() {
+                Some((part, rest)) => {
+                    let elem = array_index(part).and_then(|n| a.values().nth(n));
+                    let nested = matches!(elem, Some(Value::Array(_)));
+                    let found = match elem {
+                        Some(Value::Array(inner)) => (1, Found::Array(inner)),
+                        Some(v) if rest.is_empty() => (1, Found::Value(v)),
+                        Some(Value::Document(d)) => {
+                            let (n, found) = follow(d, rest);
+                            (n + 1, found)
+                        }
+                        _ => (f.rest.len(), Found::Missing),
+                    };
+                    (doc, Some(found), nested)
+                }
+                None => (doc, Some((0, Found::Missing)), false),
+            },
+        };
+        whole |= nested;
+        let (used, found) = found.unwrap_or_else(|| follow(start, f.rest));
+        let name = f.rest.get(used.wrapping_sub(1)).map_or("", String::as_str);
+        f.rest = f.rest.get(used..).unwrap_or_default();
+        f.state = match found {
+            Found::Missing => State::Missing,
+            Found::Value(v) => State::Done(v),
+            Found::Array(a) => {
+                match array {
+                    Some((other, other_name)) if !std::ptr::eq(other.as_bytes(), a.as_bytes()) => {
+                        return Err(Error::new(
+                            Code::CannotIndexParallelArrays,
+                            format!("cannot index parallel arrays [{name}] [{other_name}]"),
+                        ));
+                    }
+                    _ => array = Some((a, name)),
+                }
+                entering.push(i);
+                State::Open
+            }
+        };
+    }
+    let Some((array, _)) = array else {
+        emit(&fields, sparse, out);
+        return Ok(());
+    };
+
+    let mut by_element = false;
+    let mut open = false;
+    for &i in &entering {
+        let Some(f) = fields.get_mut(i) else { continue };
+        open |= !f.rest.is_empty();
+        let index = f.rest.first().and_then(|p| array_index(p));
+        if index.is_some_and(|n| array.values().nth(n).is_some()) {
+            f.state = State::Selecting(array);
+            refuse_ambiguous(array, f.rest)?;
+            continue;
+        }
+        by_element = true;
+        if f.rest.is_empty() && whole && !array.is_empty() {
+            continue; // the array stands as a value
+        }
+        let part = (f.parts.len() - f.rest.len()).saturating_sub(1).min(63);
+        if let Some(m) = out.multikey.get_mut(i) {
+            *m |= 1 << part;
+        }
+    }
+
+    let mut each = |value: Value<'a>, out: &mut IndexKeys| -> Result<()> {
+        let at_end = match value {
+            Value::Undefined if array.is_empty() => value,
+            _ if whole => Value::Array(array),
+            _ => value,
+        };
+        for &i in &entering {
+            if let Some(f) = fields.get_mut(i)
+                && f.rest.is_empty()
+            {
+                f.state = State::Done(at_end);
+            }
+        }
+        if !open {
+            emit(&fields, sparse, out);
+            return Ok(());
+        }
+        let inner = match value {
+            Value::Document(d) => d,
+            _ => Doc::EMPTY,
+        };
+        expand(inner, fields.clone(), sparse, out)
+    };
+    if array.is_empty() {
+        return each(Value::Undefined, out);
+    }
+    if !by_element {
+        // Every field selects its element by number, so that all elements give the same keys:
+        // once is enough, and bounds the work that a hostile path can cause.
+        return each(Value::Null, out);
+    }
+    for value in array.values() {
+        each(value, out)?;
+    }
+    Ok(())
+}
+
+/// Refuses a path whose next part selects an element of `array` but also names a field of one of
+/// its documents.
+fn refuse_ambiguous(array: Doc<'_>, rest: &[String]) -> Result<()> {
+    let Some(part) = rest.first() else {
+        return Ok(());
+    };
+    let named = |v: Value<'_>| v.as_doc().is_some_and(|d| d.get_elem(part).is_some());
+    if !array.values().any(named) {
+        return Ok(());
+    }
+    Err(Error::location(
+        16746,
+        format!(
+            "Ambiguous field name found in array (do not use numeric field names in embedded \
+             elements in an array), field: '{part}' for array: {}",
+            Value::Array(array).to_display()
+        ),
+    ))
+}
+
+fn emit(fields: &[Field<'_, '_>], sparse: bool, out: &mut IndexKeys) {
+    let missing = |f: &Field<'_, '_>| !matches!(f.state, State::Done(_));
+    if sparse && fields.iter().all(missing) {
+        return;
+    }
+    for f in fields {
+        let value = match f.state {
+            State::Done(v) => v,
+            _ => Value::Null,
+        };
+        out.value(value, f.descending);
+    }
+    out.finish();
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::{DocBuf, keyenc};
+
+    fn keys(json: &str, paths: &[&str], sparse: bool) -> Result<(Vec<String>, Vec<u64>)> {
+        let doc = DocBuf::from_json(json)?;
+        let fields: Vec<_> = paths
+            .iter()
+            .map(|p| (Path::new(p.trim_start_matches('-')), p.starts_with('-')))
+            .collect();
+        let mut out = IndexKeys::new();
+        // Twice into the same buffers: nothing may be left over.
+        index_keys(
+            DocBuf::from_json(r#"{"a":[9,8]}"#)?.as_doc(),
+            &fields,
+            false,
+            &mut out,
+        )?;
+        index_keys(doc.as_doc(), &fields, sparse, &mut out)?;
+        let mut texts = Vec::new();
+        for (mut key, mut bits) in out.iter() {
+            let mut values = Vec::new();
+            for (_, descending) in &fields {
+                let (v, rest) = keyenc::decode(key, *descending, &mut bits)?;
+                values.push(v.as_value().to_display());
+                key = rest;
+            }
+            assert!(key.is_empty() && bits.is_empty());
+            texts.push(values.join("|"));
+        }
+        Ok((texts, out.multikey().to_vec()))
+    }
+
+    #[test]
+    fn keys_follow_mongodbs_rules() {
+        for (json, paths, want, multikey) in [
+            (
+                r#"{"a": 1, "b": "x"}"#,
+                &["a", "-b"][..],
+                &["1|\"x\""][..],
+                &[0, 0][..],
+            ),
+            (r#"{"b": 1}"#, &["a"], &["null"], &[0]),
+            (r#"{"a": {"b": 1.5}}"#, &["a.b"], &["1.5"], &[0]),
+            (r#"{"a": {"b": 1}}"#, &["a"], &["{ b: 1 }"], &[0]),
+            (r#"{"a": 5}"#, &["a.b"], &["null"], &[0]),
+            (r#"{"a": [3, 1, 3, 1.0]}"#, &["a"], &["1", "3"], &[1]),
+            (r#"{"a": [3, 1, 2]}"#, &["-a"], &["3", "2", "1"], &[1]),
+            (r#"{"a": []}"#, &["a"], &["undefined"], &[1]),
+            (r#"{"a": []}"#, &["a.b"], &["null"], &[1]),
+            (r#"{"a": [[1, 2], []]}"#, &["a"], &["[]", "[ 1, 2 ]"], &[1]),
+            (
+                r#"{"a": [{"b": 1}, {"b": 2}, {}, 7]}"#,
+                &["a.b"],
+                &["null", "1", "2"],
+                &[1],
+            ),
+            (
+                r#"{"a": [{"b": [1, 2]}, {"b": 3}]}"#,
+                &["a.b"],
+                &["1", "2", "3"],
+                &[3],
+            ),
+            (
+                r#"{"a": [{"b": 1, "c": 2}, {"b": 3, "c": 4}], "d": 9}"#,
+                &["a.b", "d", "a.c"],
+                &["1|9|2", "3|9|4"],
+                &[1, 0, 1],
+            ),
+            (
+                r#"{"a": [{"b": [1, 2], "c": 5}, {"c": 6}]}"#,
+                &["a.b", "a.c"],
+                &["null|6", "1|5", "2|5"],
+                &[3, 1],
+            ),
+            (
+                r#"{"a": [1, {"b": 2}]}"#,
+                &["a", "a.b"],
+                &["1|null", "{ b: 2 }|2"],
+                &[1, 1],
+            ),
+            // By number.
+            (r#"{"a": [5, {"b": 4}, 3]}"#, &["a.1.b"], &["4"], &[0]),
+            (r#"{"a": [5, [2, 4]]}"#, &["a.1"], &["[ 2, 4 ]"], &[0]),
+            (r#"{"a": [5, 6]}"#, &["a.1"], &["6"], &[0]),
+            (r#"{"a": [5, 6]}"#, &["a.7"], &["null"], &[1]),
+            (r#"{"a": [{"7": 1}, 6]}"#, &["a.7"], &["null", "1"], &[1]),
+            (
+                r#"{"a": [[{"b": 1}, {"b": 2}]]}"#,
+                &["a.0.b"],
+                &["1", "2"],
+                &[2],
+            ),
+            (r#"{"a": [5, 6]}"#, &["a", "a.0"], &["5|5", "6|5"], &[1, 0]),
+        ] {
+            let (texts, mask) = keys(json, paths, false).unwrap();
+            assert_eq!(
+                (&texts[..], &mask[..]),
+                (
+                    want.to_vec()
+                        .iter()
+                        .map(|s| s.to_string())
+                        .collect::<Vec<_>>()
+                        .as_slice(),
+                    multikey
+                ),
+                "{json} {paths:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn sparse_leaves_out_what_is_missing() {
+        let sparse = |json, paths| keys(json, paths, true).unwrap().0;
+        assert!(sparse(r#"{"c": 1}"#, &["a", "b"]).is_empty());
+        assert_eq!(sparse(r#"{"b": 1}"#, &["a", "b"]), ["null|1"]);
+        assert_eq!(sparse(r#"{"a": null}"#, &["a"]), ["null"]);
+        assert_eq!(sparse(r#"{"a": [{"b": 1}, 2]}"#, &["a.b"]), ["1"]);
+        assert!(sparse(r#"{"a": []}"#, &["a.b"]).is_empty());
+        assert_eq!(sparse(r#"{"a": []}"#, &["a"]), ["undefined"]);
+    }
+
+    #[test]
+    fn what_cannot_be_indexed_is_refused() {
+        let e = keys(r#"{"a": [1], "b": [2]}"#, &["a", "b"], false).unwrap_err();
+        assert_eq!(e.code(), Code::CannotIndexParallelArrays);
+        assert_eq!(e.message(), "cannot index parallel arrays [b] [a]");
+        let e = keys(r#"{"a": {"x": [1], "y": [2]}}"#, &["a.x", "a.y"], false).unwrap_err();
+        assert_eq!(e.message(), "cannot index parallel arrays [y] [x]");
+        let e = keys(r#"{"a": [{"b": [1], "c": [2]}]}"#, &["a.b", "a.c"], false).unwrap_err();
+        assert_eq!(e.code(), Code::CannotIndexParallelArrays);
+        let e = keys(r#"{"a": [{"0": 1}]}"#, &["a.0"], false).unwrap_err();
+        assert_eq!(e.code(), Code(16746));
+    }
+
+    #[test]
+    fn numbered_parts_do_not_multiply_the_work() {
+        // 30 levels of three-element arrays, followed by number: 3^30 steps if each level
+        // walked all elements.
+        let mut v = crate::ValueBuf::new(1);
+        for _ in 0..30 {
+            v = crate::ValueBuf::new(crate::array![v.as_value(), 0, 0]);
+        }
+        let doc = crate::doc! { "a": v.as_value() };
+        let path = format!("a{}", ".0".repeat(29));
+        let mut out = IndexKeys::new();
+        index_keys(doc.as_doc(), &[(Path::new(&path), false)], false, &mut out).unwrap();
+        assert_eq!(out.len(), 1);
+    }
+}
