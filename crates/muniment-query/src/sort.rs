@@ -1,7 +1,14 @@
 //! Sort specifications and sort keys.
+//!
+//! A sort key is the concatenation of order-preserving encodings, so comparing two documents is
+//! one `memcmp`. Arrays follow the rules of index keys: a path that meets an array stands for one
+//! key per element, and the least key (in the sort's own order) counts.
 
 use muniment_value::path::Path;
-use muniment_value::{Doc, Result};
+use muniment_value::{Doc, Error, Result, Value, keyenc};
+
+/// MongoDB's limit on the keys of one sort.
+const MAX_KEYS: usize = 32;
 
 /// A parsed sort: at most 32 keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,12 +27,67 @@ pub struct SortKey {
 
 impl SortSpec {
     /// Parses `{a: 1, b: -1}`. `{$natural: ±1}` is not a sort key: the caller treats it as a hint.
+    /// An empty document gives a sort without keys; the `$sort` stage refuses it, find means no
+    /// sort.
     ///
     /// # Errors
-    /// 2 BadValue / 15974-like codes with MongoDB's messages for illegal keys.
+    /// 15974, 15975, 7472500, 13103 for illegal keys; 16410, 15998, 40352, 40353 for names that are
+    /// no paths; 17312 and 115 for `{$meta: …}`.
     pub fn parse(doc: Doc<'_>) -> Result<SortSpec> {
-        let _ = doc;
-        todo!()
+        let mut keys: Vec<SortKey> = Vec::new();
+        for e in doc {
+            check_field_path(e.name())?;
+            let descending = match e.value() {
+                Value::Document(d) => {
+                    return Err(match d.first() {
+                        Some(m) if m.name() == "$meta" => Error::new(
+                            muniment_value::Code::CommandNotSupported,
+                            format!("sorting by {} is not supported", e.value().to_display()),
+                        ),
+                        _ => Error::location(
+                            17312,
+                            "$meta is the only expression supported by $sort right now",
+                        ),
+                    });
+                }
+                v if v.is_number() => match v.as_i64_exact() {
+                    Some(1) => false,
+                    Some(-1) => true,
+                    _ => {
+                        return Err(Error::location(
+                            15975,
+                            "$sort key ordering must be 1 (for ascending) or -1 (for descending)",
+                        ));
+                    }
+                },
+                _ => {
+                    return Err(Error::location(
+                        15974,
+                        format!(
+                            "Illegal key in $sort specification: {}",
+                            crate::bytes::show(e)
+                        ),
+                    ));
+                }
+            };
+            if keys.iter().any(|k| k.path.as_str() == e.name()) {
+                return Err(Error::location(
+                    7_472_500,
+                    format!(
+                        "$sort key must not contain duplicate keys (field: '{}')",
+                        e.name()
+                    ),
+                ));
+            }
+            if keys.len() == MAX_KEYS {
+                return Err(Error::location(13103, "too many compound keys"));
+            }
+            keys.push(SortKey {
+                path: Path::new(e.name()),
+                descending,
+            });
+        }
+        Ok(SortSpec { keys })
     }
 
     /// The keys.
@@ -40,7 +102,288 @@ impl SortSpec {
     /// # Errors
     /// 2 BadValue for parallel arrays.
     pub fn key(&self, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
-        let _ = (doc, out);
-        todo!()
+        let start = out.len();
+        for key in &self.keys {
+            match follow(Value::Document(doc), key.path.parts()) {
+                At::Value(v) => keyenc::encode(v, key.descending, out),
+                At::Array { .. } => {
+                    out.truncate(start);
+                    return self.key_of_arrays(doc, out);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The slow path: a key per element of the array that the paths share; the least is taken.
+    fn key_of_arrays(&self, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
+        let states: Vec<At<'_, '_>> = self
+            .keys
+            .iter()
+            .map(|k| follow(Value::Document(doc), k.path.parts()))
+            .collect();
+        let mut best = None;
+        self.expand(&states, &mut best)?;
+        if let Some(best) = best {
+            out.extend_from_slice(&best);
+        }
+        Ok(())
+    }
+
+    fn expand(&self, states: &[At<'_, '_>], best: &mut Option<Vec<u8>>) -> Result<()> {
+        let mut shared: Option<Doc<'_>> = None;
+        for s in states {
+            if let At::Array { array, .. } = s {
+                match shared {
+                    None => shared = Some(*array),
+                    Some(other) if std::ptr::eq(other.as_bytes(), array.as_bytes()) => {}
+                    Some(_) => {
+                        return Err(Error::bad_value(
+                            "cannot sort with keys that are parallel arrays",
+                        ));
+                    }
+                }
+            }
+        }
+        let Some(array) = shared else {
+            let mut key = Vec::new();
+            for (k, s) in self.keys.iter().zip(states) {
+                if let At::Value(v) = s {
+                    keyenc::encode(*v, k.descending, &mut key);
+                }
+            }
+            if best.as_ref().is_none_or(|b| key < *b) {
+                *best = Some(key);
+            }
+            return Ok(());
+        };
+        let step = |element: Option<Value<'_>>, best: &mut Option<Vec<u8>>| {
+            let next: Vec<At<'_, '_>> = states
+                .iter()
+                .map(|s| match s {
+                    At::Array { rest, .. } => match element {
+                        // An empty array is undefined where the path ends, and has no fields.
+                        None if rest.is_empty() => At::Value(Value::Undefined),
+                        None => At::Value(Value::Null),
+                        Some(v) if rest.is_empty() => At::Value(v),
+                        Some(Value::Array(inner)) => nested(inner, rest),
+                        Some(v) => follow(v, rest),
+                    },
+                    At::Value(v) => At::Value(*v),
+                })
+                .collect();
+            self.expand(&next, best)
+        };
+        if array.is_empty() {
+            return step(None, best);
+        }
+        for v in array.values() {
+            step(Some(v), best)?;
+        }
+        Ok(())
+    }
+}
+
+/// Where a path leads: to a value, or to an array that stands for several.
+enum At<'a, 'p> {
+    Value(Value<'a>),
+    Array { array: Doc<'a>, rest: &'p [String] },
+}
+
+/// Follows `parts` until they end or meet an array.
+fn follow<'a, 'p>(from: Value<'a>, parts: &'p [String]) -> At<'a, 'p> {
+    let mut at = from;
+    let mut rest = parts;
+    loop {
+        match (at, rest.split_first()) {
+            (Value::Array(array), None) => return At::Array { array, rest },
+            (Value::Array(array), Some((part, below))) => {
+                match crate::bytes::array_index(part).and_then(|i| array.values().nth(i)) {
+                    Some(v) => {
+                        at = v;
+                        rest = below;
+                    }
+                    None => return At::Array { array, rest },
+                }
+            }
+            (v, None) => return At::Value(v),
+            (Value::Document(d), Some((part, below))) => match d.get(part) {
+                Some(v) => {
+                    at = v;
+                    rest = below;
+                }
+                None => return At::Value(Value::Null),
+            },
+            (_, Some(_)) => return At::Value(Value::Null),
+        }
+    }
+}
+
+/// An array directly inside an array is entered by index only.
+fn nested<'a, 'p>(array: Doc<'a>, rest: &'p [String]) -> At<'a, 'p> {
+    let entered = rest.split_first().and_then(|(part, below)| {
+        let v = crate::bytes::array_index(part).and_then(|i| array.values().nth(i))?;
+        Some(follow(v, below))
+    });
+    entered.unwrap_or(At::Value(Value::Null))
+}
+
+/// Whether `path` can be a field path in a sort, projection or stage.
+///
+/// # Errors
+/// 40352, 40353, 15998, 16410 with MongoDB's messages; 15 Overflow beyond 200 parts.
+pub fn check_field_path(path: &str) -> Result<()> {
+    if path.is_empty() {
+        return Err(Error::location(
+            40352,
+            "FieldPath cannot be constructed with empty string",
+        ));
+    }
+    if path.ends_with('.') {
+        return Err(Error::location(40353, "FieldPath must not end with a '.'."));
+    }
+    for (i, part) in path.split('.').enumerate() {
+        if part.is_empty() {
+            return Err(Error::location(
+                15998,
+                "FieldPath field names may not be empty strings.",
+            ));
+        }
+        if part.starts_with('$') && !matches!(part, "$id" | "$ref" | "$db") {
+            return Err(Error::location(
+                16410,
+                format!(
+                    "FieldPath field names may not start with '$'. Consider using $getField or \
+                     $setField. Found '{part}'"
+                ),
+            ));
+        }
+        if i >= muniment_value::MAX_DEPTH {
+            return Err(crate::bytes::too_deep());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::update::testing::json;
+
+    fn key(spec: &str, d: &str) -> Result<Vec<u8>> {
+        let spec = SortSpec::parse(json(spec).as_doc())?;
+        let mut out = Vec::new();
+        spec.key(json(d).as_doc(), &mut out)?;
+        Ok(out)
+    }
+
+    #[test]
+    fn table_of_orders() {
+        // Each row: the sort, then documents in the order it must give.
+        for (spec, docs) in [
+            (
+                "{a:1}",
+                vec![
+                    "{a:{$minKey:1}}",
+                    "{a:[]}",
+                    "{}",
+                    "{a:1}",
+                    "{a:2.5}",
+                    "{a:'x'}",
+                    "{a:{}}",
+                ],
+            ),
+            (
+                "{a:-1}",
+                vec!["{a:'x'}", "{a:2.5}", "{a:1}", "{}", "{a:[]}"],
+            ),
+            ("{a:1}", vec!["{a:[5,0]}", "{a:1}", "{a:[2,9]}", "{a:3}"]),
+            ("{a:-1}", vec!["{a:[2,9]}", "{a:[5,0]}", "{a:3}", "{a:1}"]),
+            (
+                "{'a.b':1}",
+                vec!["{a:5}", "{a:[{b:7},{b:1}]}", "{a:{b:2}}", "{a:[{b:3}]}"],
+            ),
+            ("{'a.0':1}", vec!["{a:[1,0]}", "{a:[2,-5]}"]),
+            (
+                "{a:1,b:-1}",
+                vec!["{a:1,b:3}", "{a:1,b:2}", "{a:1}", "{a:2,b:9}"],
+            ),
+            (
+                "{'a.x':1,'a.y':1}",
+                vec![
+                    "{a:[{x:1,y:5},{x:2,y:0}]}",
+                    "{a:{x:1,y:6}}",
+                    "{a:[{x:2,y:0}]}",
+                ],
+            ),
+            ("{a:1,b:1}", vec!["{a:[3,1],b:1}", "{a:1,b:2}"]),
+        ] {
+            let keys: Vec<_> = docs.iter().map(|d| key(spec, d).unwrap()).collect();
+            assert!(keys.is_sorted_by(|a, b| a < b), "{spec} {docs:?}");
+        }
+        assert_eq!(
+            key("{a:1}", "{a:1}").unwrap(),
+            key("{a:1}", "{a:1.0}").unwrap()
+        );
+        assert_eq!(
+            key("{a:1}", "{a:null}").unwrap(),
+            key("{a:1}", "{}").unwrap()
+        );
+        assert_eq!(
+            key("{'a.b':1}", "{a:[]}").unwrap(),
+            key("{'a.b':1}", "{}").unwrap()
+        );
+    }
+
+    #[test]
+    fn table_of_errors() {
+        for (spec, code, text) in [
+            (
+                "{a:'x'}",
+                15974,
+                "Illegal key in $sort specification: a: \"x\"",
+            ),
+            ("{a:2}", 15975, "$sort key ordering must be 1"),
+            ("{a:0}", 15975, "$sort key ordering must be 1"),
+            ("{a:{x:1}}", 17312, "$meta is the only expression"),
+            (
+                "{a:{$meta:'textScore'}}",
+                115,
+                "sorting by { $meta: \"textScore\" } is not supported",
+            ),
+            (
+                "{$a:1}",
+                16410,
+                "FieldPath field names may not start with '$'.",
+            ),
+            (
+                "{'':1}",
+                40352,
+                "FieldPath cannot be constructed with empty string",
+            ),
+            (
+                "{'a..b':1}",
+                15998,
+                "FieldPath field names may not be empty strings.",
+            ),
+            ("{'a.':1}", 40353, "FieldPath must not end with a '.'."),
+        ] {
+            let e = SortSpec::parse(json(spec).as_doc()).unwrap_err();
+            assert_eq!(e.code().0, code, "{spec}");
+            assert!(e.message().starts_with(text), "{spec}: {e}");
+        }
+        let twice = muniment_value::doc! { "a": 1, "a": -1 };
+        let e = SortSpec::parse(twice.as_doc()).unwrap_err();
+        assert_eq!(e.code().0, 7_472_500);
+        let e = key("{a:1,b:1}", "{a:[1],b:[2]}").unwrap_err();
+        assert_eq!(
+            e.message(),
+            "cannot sort with keys that are parallel arrays"
+        );
+        assert!(SortSpec::parse(json("{a:1.0,b:{$numberLong:'-1'}}").as_doc()).is_ok());
+        let many: Vec<String> = (0..33).map(|i| format!("f{i}:1")).collect();
+        let e = SortSpec::parse(json(&format!("{{{}}}", many.join(","))).as_doc()).unwrap_err();
+        assert_eq!(e.code().0, 13103);
     }
 }

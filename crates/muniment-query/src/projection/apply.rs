@@ -1,0 +1,329 @@
+//! Applying a projection: one pass over the raw document.
+
+use super::{Action, Fields, Mode, Projection};
+use crate::bytes::{IndexName, body, close, head, open, put};
+use crate::context::MatchInfo;
+use crate::expr::EvalContext;
+use crate::filter::Filter;
+use bumpalo::Bump;
+use muniment_value::{Doc, Elem, Error, Result, Type, Value};
+
+struct Cx<'a> {
+    mode: Mode,
+    eval: EvalContext<'a>,
+    /// The matched element of the first array below a positional field.
+    info: MatchInfo,
+}
+
+pub(super) fn apply<'a>(
+    p: &'a Projection,
+    doc: Doc<'a>,
+    info: MatchInfo,
+    arena: &'a Bump,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let start = out.len();
+    let cx = Cx {
+        mode: p.mode,
+        eval: EvalContext::new(doc, arena),
+        info,
+    };
+    let result = cx.document(&p.root, doc, out);
+    if result.is_err() {
+        out.truncate(start);
+    }
+    result
+}
+
+impl<'a> Cx<'a> {
+    fn keeps(&self) -> bool {
+        self.mode != Mode::Inclusion
+    }
+
+    /// Projects `doc` by `level`.
+    fn document(&self, level: &'a Fields, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
+        let start = open(out);
+        let mut seen = 0u64;
+        let mut seen_late: Vec<usize> = Vec::new();
+        let mut left = level.fields.len();
+        let bytes = doc.as_bytes();
+        // What lies between `run` and the current element is to be copied.
+        let mut run = 4;
+        let mut elems = doc.iter();
+        while left > 0 {
+            let at = elems.offset();
+            let Some(e) = elems.next() else { break };
+            let Some(i) = level.find(e.name_bytes()) else {
+                if !self.keeps() {
+                    out.extend_from_slice(bytes.get(run..at).unwrap_or_default());
+                    run = elems.offset();
+                }
+                continue;
+            };
+            let Some(field) = level.fields.get(i) else {
+                continue;
+            };
+            let again = if i < 64 {
+                let bit = 1u64 << i;
+                let again = seen & bit != 0;
+                seen |= bit;
+                again
+            } else {
+                let again = seen_late.contains(&i);
+                seen_late.push(i);
+                again
+            };
+            if again {
+                // A second field of the same name: only the first counts.
+                if !self.keeps() {
+                    out.extend_from_slice(bytes.get(run..at).unwrap_or_default());
+                    run = elems.offset();
+                }
+                continue;
+            }
+            left -= 1;
+            if matches!(field.action, Action::Include) {
+                continue;
+            }
+            out.extend_from_slice(bytes.get(run..at).unwrap_or_default());
+            run = elems.offset();
+            if !self.existing(&field.action, e, out)? {
+                // Not written where it stood: it is made below, if it is made.
+                if i < 64 {
+                    seen &= !(1u64 << i);
+                } else {
+                    seen_late.retain(|s| *s != i);
+                }
+            }
+        }
+        let end = if self.keeps() {
+            bytes.len().saturating_sub(1)
+        } else {
+            elems.offset()
+        };
+        out.extend_from_slice(bytes.get(run..end).unwrap_or_default());
+        if level.computes {
+            for (i, field) in level.fields.iter().enumerate() {
+                let done = if i < 64 {
+                    seen & (1u64 << i) != 0
+                } else {
+                    seen_late.contains(&i)
+                };
+                if !done {
+                    self.missing(field.name.as_bytes(), &field.action, doc, out)?;
+                }
+            }
+        }
+        close(out, start);
+        Ok(())
+    }
+
+    /// Writes what becomes of an element; false if it has to be made after the others.
+    fn existing(&self, action: &'a Action, e: Elem<'_>, out: &mut Vec<u8>) -> Result<bool> {
+        let name = e.name_bytes();
+        match action {
+            Action::Include => out.extend_from_slice(e.as_bytes()),
+            Action::Exclude => {}
+            Action::Slice { skip, limit } => slice(e, *skip, *limit, out),
+            Action::Positional => self.positional(e, out)?,
+            Action::ElemMatch(filter) if self.keeps() => elem_match(filter, e, out)?,
+            Action::Compute(expr) if self.keeps() => {
+                if let Some(v) = expr.eval(&self.eval)? {
+                    put(out, name, &v);
+                }
+            }
+            Action::ElemMatch(_) | Action::Compute(_) => return Ok(false),
+            Action::Below(level) => return self.below(level, name, e, out),
+        }
+        Ok(true)
+    }
+
+    /// Projects the value of `e` by the fields below it.
+    fn below(
+        &self,
+        level: &'a Fields,
+        name: &[u8],
+        e: Elem<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
+        match e.value() {
+            Value::Document(d) => {
+                head(out, Type::Document, name);
+                self.document(level, d, out)?;
+            }
+            Value::Array(a) => {
+                let one = only_positional(level);
+                let index = match (one, self.info.array_index) {
+                    (false, _) => None,
+                    (true, Some(i)) => Some(i),
+                    (true, None) => return Err(no_match()),
+                };
+                head(out, Type::Array, name);
+                self.array(level, a, index, out)?;
+            }
+            _ if level.computes && !self.keeps() => return Ok(false),
+            _ if self.mode == Mode::Addition => {
+                head(out, Type::Document, name);
+                self.document(level, Doc::EMPTY, out)?;
+            }
+            _ if self.keeps() => out.extend_from_slice(e.as_bytes()),
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    /// Projects every element of an array, or the one at `only`.
+    fn array(
+        &self,
+        level: &'a Fields,
+        array: Doc<'_>,
+        only: Option<usize>,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let start = open(out);
+        let mut n = 0;
+        for (i, e) in array.iter().enumerate() {
+            if only.is_some_and(|o| o != i) {
+                continue;
+            }
+            let name = IndexName::new(n);
+            let name = name.as_bytes();
+            match e.value() {
+                Value::Document(d) => {
+                    head(out, Type::Document, name);
+                    self.document(level, d, out)?;
+                }
+                Value::Array(a) => {
+                    head(out, Type::Array, name);
+                    self.array(level, a, None, out)?;
+                }
+                _ if level.computes => {
+                    head(out, Type::Document, name);
+                    self.document(level, Doc::EMPTY, out)?;
+                }
+                _ if self.keeps() => put(out, name, &e),
+                _ => continue,
+            }
+            n += 1;
+        }
+        close(out, start);
+        Ok(())
+    }
+
+    /// Makes a computed field that the document has not, or not where it stood.
+    fn missing(
+        &self,
+        name: &[u8],
+        action: &'a Action,
+        doc: Doc<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        match action {
+            Action::Compute(expr) => {
+                if let Some(v) = expr.eval(&self.eval)? {
+                    put(out, name, &v);
+                }
+            }
+            Action::ElemMatch(filter) => {
+                let found = doc.iter().find(|e| e.name_bytes() == name);
+                if let Some(e) = found {
+                    elem_match(filter, e, out)?;
+                }
+            }
+            Action::Below(level) if level.computes => {
+                head(out, Type::Document, name);
+                self.document(level, Doc::EMPTY, out)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// `a.$` at its end: an array is cut to the matched element.
+    fn positional(&self, e: Elem<'_>, out: &mut Vec<u8>) -> Result<()> {
+        let Value::Array(array) = e.value() else {
+            out.extend_from_slice(e.as_bytes());
+            return Ok(());
+        };
+        let index = self.info.array_index.ok_or_else(no_match)?;
+        let item = array.iter().nth(index).ok_or_else(|| {
+            Error::location(
+                51247,
+                "Executor error during find command :: caused by :: positional operator '.$' \
+                 element mismatch",
+            )
+        })?;
+        head(out, Type::Array, e.name_bytes());
+        let start = open(out);
+        put(out, b"0", &item);
+        close(out, start);
+        Ok(())
+    }
+}
+
+/// Whether the array that is met here is the one that the positional operator below cuts.
+fn only_positional(level: &Fields) -> bool {
+    level.fields.iter().any(|f| match &f.action {
+        Action::Positional => true,
+        Action::Below(below) => only_positional(below),
+        _ => false,
+    })
+}
+
+fn no_match() -> Error {
+    Error::location(
+        51246,
+        "Executor error during find command :: caused by :: positional operator '.$' couldn't \
+         find a matching element in the array",
+    )
+}
+
+/// find's `$slice`: a part of an array; anything else stays as it is.
+fn slice(e: Elem<'_>, skip: i64, limit: i64, out: &mut Vec<u8>) {
+    let Value::Array(array) = e.value() else {
+        out.extend_from_slice(e.as_bytes());
+        return;
+    };
+    let first = if skip < 0 {
+        let back = usize::try_from(skip.unsigned_abs()).unwrap_or(usize::MAX);
+        array.count().saturating_sub(back)
+    } else {
+        usize::try_from(skip).unwrap_or(usize::MAX)
+    };
+    let limit = usize::try_from(limit).unwrap_or(0);
+    head(out, Type::Array, e.name_bytes());
+    let start = open(out);
+    if first == 0 && limit >= array.count() {
+        out.extend_from_slice(body(array));
+    } else {
+        for (n, item) in array.iter().skip(first).take(limit).enumerate() {
+            put(out, IndexName::new(n).as_bytes(), &item);
+        }
+    }
+    close(out, start);
+}
+
+/// `$elemMatch`: the first element that matches, if there is one.
+fn elem_match(filter: &Filter, e: Elem<'_>, out: &mut Vec<u8>) -> Result<()> {
+    let Value::Array(array) = e.value() else {
+        return Ok(());
+    };
+    let mut wrapped = Vec::new();
+    for item in array {
+        wrapped.clear();
+        let start = open(&mut wrapped);
+        head(&mut wrapped, Type::Array, b"e");
+        let inner = open(&mut wrapped);
+        put(&mut wrapped, b"0", &item);
+        close(&mut wrapped, inner);
+        close(&mut wrapped, start);
+        if filter.matches(Doc::new(&wrapped))? {
+            head(out, Type::Array, e.name_bytes());
+            let start = open(out);
+            put(out, b"0", &item);
+            close(out, start);
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,385 @@
+//! Parsing projections, with MongoDB's codes for what contradicts itself.
+
+use super::{Action, Field, Fields, Mode, Projection, switch};
+use crate::context::QueryContext;
+use crate::expr::Expr;
+use crate::filter::{Filter, Node};
+use crate::sort::check_field_path;
+use muniment_value::{Code, Doc, DocBuf, Elem, Error, MAX_DEPTH, Result, Value};
+
+/// Whose projection it is.
+#[derive(Clone, Copy)]
+pub(crate) enum Dialect<'f> {
+    /// find's, with its `$slice`, `$elemMatch` and `$`, and the command's filter.
+    Find(Option<&'f Filter>),
+    /// The `$project` stage's.
+    Stage,
+    /// The `$addFields` stage's.
+    AddFields,
+}
+
+struct State<'c> {
+    dialect: Dialect<'c>,
+    ctx: &'c QueryContext,
+    root: Fields,
+    mode: Option<Mode>,
+    id_included: bool,
+    id_excluded: bool,
+    id_named: bool,
+    elem_match: bool,
+    positional: bool,
+}
+
+pub(super) fn parse(doc: Doc<'_>, dialect: Dialect<'_>, ctx: &QueryContext) -> Result<Projection> {
+    let mut s = State {
+        dialect,
+        ctx,
+        root: Fields::default(),
+        mode: None,
+        id_included: false,
+        id_excluded: false,
+        id_named: false,
+        elem_match: false,
+        positional: false,
+    };
+    match dialect {
+        Dialect::Find(_) => {}
+        Dialect::Stage | Dialect::AddFields if doc.is_empty() => {
+            return Err(Error::location(
+                if matches!(dialect, Dialect::Stage) {
+                    51272
+                } else {
+                    40177
+                },
+                "projection specification must have at least one field",
+            ));
+        }
+        Dialect::Stage => {}
+        Dialect::AddFields => s.mode = Some(Mode::Addition),
+    }
+    for e in doc {
+        s.element(e, e.name(), 0)?;
+    }
+    let mode = s
+        .mode
+        .unwrap_or(if s.id_included || (s.elem_match && !s.id_excluded) {
+            Mode::Inclusion
+        } else {
+            Mode::Exclusion
+        });
+    if mode == Mode::Inclusion && !s.id_named {
+        s.root.fields.insert(
+            0,
+            Field {
+                name: "_id".to_string(),
+                action: Action::Include,
+            },
+        );
+    }
+    Ok(Projection {
+        root: s.root,
+        mode,
+        positional: s.positional,
+    })
+}
+
+pub(super) fn excluding<'p>(paths: impl Iterator<Item = &'p str>) -> Result<Projection> {
+    let mut root = Fields::default();
+    for path in paths {
+        check_field_path(path)?;
+        root.add(path, Action::Exclude)?;
+    }
+    Ok(Projection {
+        root,
+        mode: Mode::Exclusion,
+        positional: false,
+    })
+}
+
+impl State<'_> {
+    fn element(&mut self, e: Elem<'_>, path: &str, level: usize) -> Result<()> {
+        if level > MAX_DEPTH {
+            return Err(crate::bytes::too_deep());
+        }
+        let find = matches!(self.dialect, Dialect::Find(_));
+        if find && let Some(base) = path.strip_suffix(".$") {
+            return self.positional(base, e);
+        }
+        check_field_path(path)?;
+        if self.mode != Some(Mode::Addition)
+            && let Some(include) = switch(e.value())
+        {
+            return self.switch(path, include);
+        }
+        let Value::Document(d) = e.value() else {
+            return self.compute(path, e.value());
+        };
+        let Some(first) = d.first() else {
+            if self.mode == Some(Mode::Addition) {
+                return self.compute(path, e.value());
+            }
+            return Err(Error::location(
+                51270,
+                format!(
+                    "An empty sub-projection is not a valid value. Found empty object at path {path}"
+                ),
+            ));
+        };
+        if first.name() == "$meta" {
+            return Err(Error::new(
+                Code::CommandNotSupported,
+                format!(
+                    "projecting {} at path {path} is not supported",
+                    e.value().to_display()
+                ),
+            ));
+        }
+        if find
+            && first.name() == "$slice"
+            && let Some((skip, limit)) = slice(first)?
+        {
+            return self.add(path, Action::Slice { skip, limit });
+        }
+        if find && first.name() == "$elemMatch" {
+            return self.elem_match(path, first);
+        }
+        if first.name().starts_with('$') {
+            return self.compute(path, e.value());
+        }
+        for sub in d {
+            if sub.name().starts_with('$') && d.count() > 1 {
+                return Err(Error::location(
+                    40181,
+                    format!(
+                        "an expression specification must contain exactly one field, the name of \
+                         the expression. Found {} fields in {}",
+                        d.count(),
+                        e.value().to_display()
+                    ),
+                ));
+            }
+            self.element(sub, &format!("{path}.{}", sub.name()), level + 1)?;
+        }
+        Ok(())
+    }
+
+    fn switch(&mut self, path: &str, include: bool) -> Result<()> {
+        if path == "_id" {
+            self.id_included |= include;
+            self.id_excluded |= !include;
+        } else if include {
+            if self.mode == Some(Mode::Exclusion) {
+                return Err(Error::location(
+                    31253,
+                    format!("Cannot do inclusion on field {path} in exclusion projection"),
+                ));
+            }
+            self.mode = Some(Mode::Inclusion);
+        } else {
+            if self.mode == Some(Mode::Inclusion) {
+                return Err(Error::location(
+                    31254,
+                    format!("Cannot do exclusion on field {path} in inclusion projection"),
+                ));
+            }
+            self.mode = Some(Mode::Exclusion);
+        }
+        self.add(
+            path,
+            if include {
+                Action::Include
+            } else {
+                Action::Exclude
+            },
+        )
+    }
+
+    fn compute(&mut self, path: &str, v: Value<'_>) -> Result<()> {
+        if self.mode == Some(Mode::Exclusion) {
+            return Err(Error::location(
+                31252,
+                "Cannot use expression other than $meta in exclusion projection",
+            ));
+        }
+        let expr = Expr::parse(v, self.ctx)?;
+        self.mode = self.mode.or(Some(Mode::Inclusion));
+        self.add(path, Action::Compute(Box::new(expr)))
+    }
+
+    fn positional(&mut self, path: &str, e: Elem<'_>) -> Result<()> {
+        if switch(e.value()) != Some(true) {
+            return Err(Error::location(
+                31277,
+                format!(
+                    "Cannot use an expression or exclusion as the value of the positional \
+                     projection '{path}.$'"
+                ),
+            ));
+        }
+        check_field_path(path)?;
+        if self.positional {
+            return Err(Error::location(
+                31276,
+                "Cannot specify more than one positional projection per query.",
+            ));
+        }
+        if self.elem_match {
+            return Err(Error::location(
+                31255,
+                "Cannot specify positional operator and $elemMatch.",
+            ));
+        }
+        if self.mode == Some(Mode::Exclusion) {
+            return Err(Error::location(
+                31395,
+                "positional projection cannot be used with exclusion",
+            ));
+        }
+        let named = match self.dialect {
+            Dialect::Find(Some(f)) => mentions(f.root(), path),
+            _ => false,
+        };
+        if !named {
+            return Err(Error::location(
+                51050,
+                format!("Positional projection '{path}.$' does not match the query document."),
+            ));
+        }
+        self.mode = Some(Mode::Inclusion);
+        self.positional = true;
+        self.add(path, Action::Positional)
+    }
+
+    fn elem_match(&mut self, path: &str, e: Elem<'_>) -> Result<()> {
+        let Value::Document(_) = e.value() else {
+            return Err(Error::location(
+                31274,
+                format!(
+                    "elemMatch: Invalid argument, object required, but got {}",
+                    e.value().type_name()
+                ),
+            ));
+        };
+        if self.positional {
+            return Err(Error::location(
+                31255,
+                "Cannot specify positional operator and $elemMatch.",
+            ));
+        }
+        if path.contains('.') {
+            return Err(Error::location(
+                31275,
+                "Cannot use $elemMatch projection on a nested field",
+            ));
+        }
+        let mut condition = DocBuf::new();
+        condition.append_elem(e);
+        let mut wrapped = DocBuf::new();
+        wrapped.append("e", condition);
+        let filter = Filter::parse(wrapped.as_doc(), self.ctx)?;
+        self.elem_match = true;
+        self.add(path, Action::ElemMatch(Box::new(filter)))
+    }
+
+    fn add(&mut self, path: &str, action: Action) -> Result<()> {
+        self.id_named |= path == "_id" || path.starts_with("_id.");
+        self.root.add(path, action)
+    }
+}
+
+impl Fields {
+    /// Adds `action` at `path`.
+    ///
+    /// # Errors
+    /// 31250 when the path is there or has fields below it; 31249 when a field above it is.
+    fn add(&mut self, path: &str, action: Action) -> Result<()> {
+        let computes = matches!(action, Action::Compute(_) | Action::ElemMatch(_));
+        let mut at = self;
+        let mut rest = path;
+        loop {
+            at.computes |= computes;
+            let Some((name, below)) = rest.split_once('.') else {
+                if at.find(rest.as_bytes()).is_some() {
+                    return Err(Error::location(31250, format!("Path collision at {path}")));
+                }
+                at.fields.push(Field {
+                    name: rest.to_string(),
+                    action,
+                });
+                return Ok(());
+            };
+            let i = match at.find(name.as_bytes()) {
+                Some(i) => i,
+                None => {
+                    at.fields.push(Field {
+                        name: name.to_string(),
+                        action: Action::Below(Fields::default()),
+                    });
+                    at.fields.len() - 1
+                }
+            };
+            match at.fields.get_mut(i).map(|f| &mut f.action) {
+                Some(Action::Below(fields)) => at = fields,
+                _ => {
+                    return Err(Error::location(
+                        31249,
+                        format!("Path collision at {path} remaining portion {below}"),
+                    ));
+                }
+            }
+            rest = below;
+        }
+    }
+}
+
+/// find's `$slice`: a number, or skip and limit. Anything else is left to the expression of the
+/// same name.
+fn slice(e: Elem<'_>) -> Result<Option<(i64, i64)>> {
+    use muniment_value::number::to_i64_clamped;
+    match e.value() {
+        v if v.is_number() => {
+            let n = to_i64_clamped(v).unwrap_or(0);
+            // A negative count is that many from the end.
+            Ok(Some(if n < 0 {
+                (n, n.checked_neg().unwrap_or(i64::MAX))
+            } else {
+                (0, n)
+            }))
+        }
+        Value::Array(a) => {
+            let values: Vec<Value<'_>> = a.values().take(3).collect();
+            match values.as_slice() {
+                [skip, limit] if skip.is_number() && limit.is_number() => {
+                    let limit = to_i64_clamped(*limit).unwrap_or(0);
+                    if limit <= 0 {
+                        return Err(Error::location(
+                            28724,
+                            "First argument to $slice must be an array, but is of type: int; \
+                             as a find projection, its limit must be positive",
+                        ));
+                    }
+                    Ok(Some((to_i64_clamped(*skip).unwrap_or(0), limit)))
+                }
+                _ => Ok(None),
+            }
+        }
+        _ => Err(Error::location(
+            28667,
+            format!(
+                "Invalid $slice syntax. The given syntax {{ {} }} did not match the find() syntax",
+                crate::bytes::show(e)
+            ),
+        )),
+    }
+}
+
+/// Whether the filter has a condition on `path`, or above or below it.
+fn mentions(node: &Node, path: &str) -> bool {
+    match node {
+        Node::And(nodes) | Node::Or(nodes) | Node::Nor(nodes) => {
+            nodes.iter().any(|n| mentions(n, path))
+        }
+        Node::Field { path: p, .. } => crate::update::overlaps(p.as_str(), path),
+        _ => false,
+    }
+}
