@@ -266,6 +266,8 @@ fn expand<'a, 'p>(
         return Ok(());
     };
 
+    // By iteration: even a damaged array gives one key.
+    let empty = array.first().is_none();
     let mut by_element = false;
     let mut open = false;
     for &i in &entering {
@@ -278,7 +280,7 @@ fn expand<'a, 'p>(
             continue;
         }
         by_element = true;
-        if f.rest.is_empty() && whole && !array.is_empty() {
+        if f.rest.is_empty() && whole && !empty {
             continue; // the array stands as a value
         }
         let part = (f.parts.len() - f.rest.len()).saturating_sub(1).min(63);
@@ -289,7 +291,7 @@ fn expand<'a, 'p>(
 
     let mut each = |value: Value<'a>, out: &mut IndexKeys| -> Result<()> {
         let at_end = match value {
-            Value::Undefined if array.is_empty() => value,
+            Value::Undefined if empty => value,
             _ if whole => Value::Array(array),
             _ => value,
         };
@@ -310,7 +312,7 @@ fn expand<'a, 'p>(
         };
         expand(inner, fields.clone(), sparse, out)
     };
-    if array.is_empty() {
+    if empty {
         return each(Value::Undefined, out);
     }
     if !by_element {

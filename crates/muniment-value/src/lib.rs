@@ -5,10 +5,13 @@
 //! copyable view whose every read is bounds-checked, so that even bytes that were never
 //! validated can only end an iteration early.
 
+#[cfg(any(test, feature = "arbitrary"))]
+pub mod arbitrary;
 mod build;
 mod codes;
 pub mod decimal;
 mod error;
+pub mod fuzzing;
 mod indexkeys;
 mod json;
 pub mod keyenc;
