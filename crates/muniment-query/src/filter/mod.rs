@@ -1,14 +1,35 @@
-//! Filters: parsed once per command into a [`Node`] tree, then matched against raw documents.
+//! Filters: parsed once per command into a [`Node`] tree, which the planner reads, and compiled
+//! into a program that matches raw documents.
+//!
+//! Every operator is one file below `ops/` with its `SPEC` and one line in the sorted registry
+//! there. Invariants: matching a document allocates nothing (but what `$expr` computes); nesting
+//! is bounded by [`parse::MAX_DEPTH`]; nothing here panics on any input.
+
+mod compile;
+mod explain;
+mod matcher;
+mod operand;
+pub mod ops;
+pub mod parse;
+mod regex;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+pub use ops::{OpSpec, registry};
+pub use regex::Regex;
 
 use crate::context::{MatchInfo, QueryContext};
 use crate::expr::Expr;
 use muniment_value::path::Path;
-use muniment_value::{Doc, DocBuf, Result, ValueBuf};
+use muniment_value::{Doc, DocBuf, Result, Value, ValueBuf};
+use std::sync::Arc;
 
-/// A parsed and compiled filter.
+/// A parsed and compiled filter. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Filter {
-    root: Node,
+    root: Arc<Node>,
+    program: Arc<compile::Prog>,
 }
 
 /// A filter's tree, as the planner reads it. Equality, ranges and the like stand in
@@ -21,7 +42,7 @@ pub enum Node {
     False,
     /// `$and`, and several fields side by side.
     And(Vec<Node>),
-    /// `$or`.
+    /// `$or`. Equalities of one path are rewritten to [`Pred::In`].
     Or(Vec<Node>),
     /// `$nor`.
     Nor(Vec<Node>),
@@ -66,10 +87,11 @@ pub enum Pred {
     ElemMatchValue(Vec<Pred>),
     /// `$not`, `$ne`, `$nin`.
     Not(Box<Pred>),
-    /// Several predicates on the same path written together; also `$all`.
+    /// Several predicates on the same path written together, each of which any value at the
+    /// path may satisfy; also `$all`.
     And(Vec<Pred>),
     /// A predicate the planner has no use for ($type, $mod, $size, bits, …).
-    Other(std::sync::Arc<dyn FieldOp>),
+    Other(Arc<dyn FieldOp>),
 }
 
 /// A predicate that is a file of its own in the operator registry.
@@ -79,21 +101,12 @@ pub trait FieldOp: std::fmt::Debug + Send + Sync {
     /// The operand as written, for parsedQuery.
     fn operand(&self) -> ValueBuf;
     /// Whether one value (never the elements of an array; the matcher sees to them) satisfies it.
-    fn matches(&self, value: Option<muniment_value::Value<'_>>) -> bool;
-    /// True when an array value is also tried element by element ($size and $type: "array" say
-    /// no here and look at the array themselves).
+    fn matches(&self, value: Option<Value<'_>>) -> bool;
+    /// True when an array value is also tried element by element; `$size` says no here and looks
+    /// at the array itself.
     fn traverses_array(&self) -> bool {
         true
     }
-}
-
-/// A compiled regular expression with its source.
-#[derive(Clone, Debug)]
-pub struct Regex {
-    /// The pattern.
-    pub pattern: String,
-    /// The options, sorted.
-    pub options: String,
 }
 
 impl Filter {
@@ -102,31 +115,37 @@ impl Filter {
     /// # Errors
     /// 2 BadValue and 9 FailedToParse with MongoDB's messages.
     pub fn parse(doc: Doc<'_>, ctx: &QueryContext) -> Result<Filter> {
-        let _ = (doc, ctx);
-        todo!()
+        Ok(Filter::from_root(parse::Parser::new(ctx).filter(doc)?))
+    }
+
+    /// The filter that matches everything.
+    pub fn always_true() -> Filter {
+        Filter::from_root(Node::True)
+    }
+
+    /// A filter of a tree that parsing made: the planner's residual filters.
+    pub fn from_root(root: Node) -> Filter {
+        let program = Arc::new(compile::compile(&root));
+        Filter {
+            root: Arc::new(root),
+            program,
+        }
     }
 
     /// Whether `doc` matches.
     ///
     /// # Errors
-    /// What `$expr` raises.
+    /// What `$expr` raises; 51156 for a regular expression that exceeds its limits.
     pub fn matches(&self, doc: Doc<'_>) -> Result<bool> {
-        let _ = doc;
-        todo!()
+        matcher::matches(&self.program, doc)
     }
 
     /// As [`Filter::matches`], with what the positional operator needs; `None` is no match.
     ///
     /// # Errors
-    /// What `$expr` raises.
+    /// What [`Filter::matches`] raises.
     pub fn matches_info(&self, doc: Doc<'_>) -> Result<Option<MatchInfo>> {
-        let _ = doc;
-        todo!()
-    }
-
-    /// A filter of a tree that parsing made: the planner's residual filters.
-    pub fn from_root(root: Node) -> Filter {
-        Filter { root }
+        matcher::matches_info(&self.program, doc)
     }
 
     /// The tree.
@@ -137,11 +156,20 @@ impl Filter {
     /// The operand when the filter is exactly `{_id: <value>}` by equality with a value that is
     /// no array, regex, undefined or null: the planner's short cut.
     pub fn id_equality(&self) -> Option<&ValueBuf> {
-        todo!()
+        match &*self.root {
+            Node::Field {
+                path,
+                pred: Pred::Eq(v),
+            } if path.as_str() == "_id" => match v.as_value() {
+                Value::Array(_) | Value::Regex { .. } | Value::Undefined | Value::Null => None,
+                _ => Some(v),
+            },
+            _ => None,
+        }
     }
 
     /// The filter as `explain`'s parsedQuery shows it.
     pub fn to_doc(&self) -> DocBuf {
-        todo!()
+        explain::to_doc(&self.root)
     }
 }

@@ -7,6 +7,7 @@ mod cond;
 mod exponential;
 mod let_;
 mod literal;
+mod rand;
 mod rounding;
 
 use super::{EvalContext, Expr, OpSpec};
@@ -42,6 +43,7 @@ pub(super) const REGISTRY: &[&OpSpec] = &[
     &boolean::NOT,
     &boolean::OR,
     &exponential::POW,
+    &rand::SPEC,
     &rounding::ROUND,
     &exponential::SQRT,
     &arithmetic::SUBTRACT,

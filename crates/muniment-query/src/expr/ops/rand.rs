@@ -1,0 +1,69 @@
+//! `$rand`: a random double, 0 ≤ n < 1, anew for every evaluation.
+
+use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser};
+use muniment_value::{Error, Result, Value};
+use std::cell::Cell;
+use std::hash::{BuildHasher, Hasher};
+
+/// The specification.
+pub(super) const SPEC: OpSpec = OpSpec {
+    name: "$rand",
+    arity: Arity::Custom(parse),
+    doc: "A random double between 0 (inclusive) and 1 (exclusive).",
+    pure: false,
+    eval,
+};
+
+fn parse(operand: Value<'_>, _: &mut Parser<'_>) -> Result<Vec<Expr>> {
+    match operand {
+        Value::Document(d) | Value::Array(d) if d.is_empty() => Ok(Vec::new()),
+        _ => Err(Error::location(
+            10065,
+            "invalid parameter: expected an object ($rand)",
+        )),
+    }
+}
+
+thread_local! {
+    static STATE: Cell<u64> = Cell::new(
+        std::collections::hash_map::RandomState::new().build_hasher().finish() | 1,
+    );
+}
+
+fn eval<'a>(_: &'a [Expr], _: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
+    // xorshift64*: statistical, not secret. Source: Vigna, "An experimental exploration of
+    // Marsaglia's xorshift generators, scrambled".
+    let bits = STATE.with(|s| {
+        let mut x = s.get();
+        x ^= x >> 12;
+        x ^= x << 25;
+        x ^= x >> 27;
+        s.set(x);
+        x.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    });
+    Ok(Some(Value::Double(
+        (bits >> 11) as f64 / (1_u64 << 53) as f64,
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::expr::testing::*;
+
+    #[test]
+    fn table_test() {
+        for _ in 0..100 {
+            check(
+                "{}",
+                "{'$and': [{'$gte': [{'$rand': {}}, 0]}, {'$lt': [{'$rand': {}}, 1]}]}",
+                &Gives("true"),
+            );
+            check(
+                "{}",
+                "{'$ne': [{'$rand': {}}, {'$rand': []}]}",
+                &Gives("true"),
+            );
+        }
+        check("{}", "{'$rand': 1}", &Fails(10065));
+    }
+}

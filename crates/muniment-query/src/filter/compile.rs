@@ -1,0 +1,162 @@
+//! From the tree to the program that the matcher runs.
+
+use super::operand::{CmpOp, InSet, Operand};
+use super::regex::Regex;
+use super::{FieldOp, Node, Pred};
+use crate::expr::Expr;
+use muniment_value::path::{self, Path};
+use std::sync::Arc;
+
+/// A compiled filter.
+#[derive(Clone, Debug)]
+pub(super) enum Prog {
+    True,
+    False,
+    All(Box<[Prog]>),
+    Any(Box<[Prog]>),
+    None(Box<[Prog]>),
+    /// One field.
+    Field(FieldProg),
+    /// Several fields of one document in one pass over its elements.
+    Fields(Box<[FieldGroup]>),
+    Expr(Expr),
+}
+
+/// A test of the values at a path.
+#[derive(Clone, Debug)]
+pub(super) struct FieldProg {
+    /// The path's first part.
+    pub(super) name: Box<[u8]>,
+    pub(super) rest: Box<[Part]>,
+    pub(super) test: Test,
+    /// Its place among the conditions as written: the last one tells the positional operator.
+    pub(super) order: usize,
+}
+
+/// All tests that start at one top-level field.
+#[derive(Clone, Debug)]
+pub(super) struct FieldGroup {
+    pub(super) name: Box<[u8]>,
+    pub(super) fields: Box<[FieldProg]>,
+}
+
+/// A part of a path after the first.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) name: Box<[u8]>,
+    /// The array index that it can mean.
+    pub(super) index: Option<usize>,
+}
+
+/// A test.
+#[derive(Clone, Debug)]
+pub(super) enum Test {
+    Cmp(CmpOp, Operand),
+    In(InSet, Box<[Regex]>),
+    Regex(Regex),
+    Exists,
+    ElemObject(Box<Prog>),
+    ElemValue(Box<[Test]>),
+    Op(Arc<dyn FieldOp>),
+    Not(Box<Test>),
+    All(Box<[Test]>),
+}
+
+impl Test {
+    /// Whether an array is also tried element by element.
+    pub(super) fn traverses(&self) -> bool {
+        match self {
+            Test::ElemObject(_) | Test::ElemValue(_) => false,
+            Test::Op(op) => op.traverses_array(),
+            _ => true,
+        }
+    }
+}
+
+/// The pass over a document keeps one bit per group.
+const MAX_GROUPS: usize = 64;
+
+pub(super) fn compile(node: &Node) -> Prog {
+    let all = |nodes: &[Node]| nodes.iter().map(compile).collect::<Box<[_]>>();
+    match node {
+        Node::True => Prog::True,
+        Node::False => Prog::False,
+        Node::And(nodes) => and(nodes),
+        Node::Or(nodes) => Prog::Any(all(nodes)),
+        Node::Nor(nodes) => Prog::None(all(nodes)),
+        Node::Field { path, pred } => Prog::Field(field(path, pred, 0)),
+        Node::Expr(e) => Prog::Expr(e.clone()),
+    }
+}
+
+fn and(nodes: &[Node]) -> Prog {
+    let mut groups: Vec<(Box<[u8]>, Vec<FieldProg>)> = Vec::new();
+    let mut rest = Vec::new();
+    for (order, node) in nodes.iter().enumerate() {
+        match node {
+            Node::Field { path, pred } => {
+                let f = field(path, pred, order);
+                let known = groups.len();
+                match groups.iter_mut().find(|(name, _)| *name == f.name) {
+                    Some((_, fields)) => fields.push(f),
+                    None if known < MAX_GROUPS => groups.push((f.name.clone(), vec![f])),
+                    None => rest.push(Prog::Field(f)),
+                }
+            }
+            other => rest.push(compile(other)),
+        }
+    }
+    if !groups.is_empty() {
+        let groups = groups
+            .into_iter()
+            .map(|(name, fields)| FieldGroup {
+                name,
+                fields: fields.into(),
+            })
+            .collect();
+        rest.insert(0, Prog::Fields(groups));
+    }
+    match rest.len() {
+        1 => rest.pop().unwrap_or(Prog::True),
+        _ => Prog::All(rest.into()),
+    }
+}
+
+fn field(path: &Path, pred: &Pred, order: usize) -> FieldProg {
+    let mut parts = path.parts().iter();
+    let name = parts.next().map_or("", String::as_str).as_bytes().into();
+    FieldProg {
+        name,
+        rest: parts
+            .map(|p| Part {
+                name: p.as_bytes().into(),
+                index: path::array_index(p),
+            })
+            .collect(),
+        test: test(pred),
+        order,
+    }
+}
+
+fn test(pred: &Pred) -> Test {
+    let cmp = |op, v| Test::Cmp(op, Operand::new(v));
+    let all = |preds: &[Pred]| preds.iter().map(test).collect::<Box<[_]>>();
+    match pred {
+        Pred::Eq(v) => cmp(CmpOp::Eq, v),
+        Pred::Lt(v) => cmp(CmpOp::Lt, v),
+        Pred::Lte(v) => cmp(CmpOp::Lte, v),
+        Pred::Gt(v) => cmp(CmpOp::Gt, v),
+        Pred::Gte(v) => cmp(CmpOp::Gte, v),
+        Pred::In { values, regexes } => {
+            Test::In(InSet::new(values), regexes.clone().into_boxed_slice())
+        }
+        Pred::Regex(re) => Test::Regex(re.clone()),
+        Pred::Exists(true) => Test::Exists,
+        Pred::Exists(false) => Test::Not(Box::new(Test::Exists)),
+        Pred::ElemMatchObject(node) => Test::ElemObject(Box::new(compile(node))),
+        Pred::ElemMatchValue(preds) => Test::ElemValue(all(preds)),
+        Pred::Not(p) => Test::Not(Box::new(test(p))),
+        Pred::And(preds) => Test::All(all(preds)),
+        Pred::Other(op) => Test::Op(op.clone()),
+    }
+}

@@ -1,0 +1,214 @@
+//! Runs a compiled filter over a raw document.
+
+use super::compile::{FieldGroup, FieldProg, Prog, Test};
+use super::operand::string_bytes;
+use super::regex::Regex;
+use super::walk::{inner, lookup, walk};
+use crate::context::MatchInfo;
+use crate::expr::{EvalContext, arena};
+use muniment_value::{Doc, Elem, Error, Result, Type, Value};
+
+/// What a match carries along.
+#[derive(Default)]
+struct Env {
+    /// Where the positional operator points, if somebody asks.
+    record: bool,
+    index: Option<usize>,
+    /// The first error; the result does not count then.
+    error: Option<Error>,
+}
+
+impl Env {
+    fn result(self, matched: bool) -> Result<Option<MatchInfo>> {
+        match self.error {
+            Some(e) => Err(e),
+            None => Ok(matched.then_some(MatchInfo {
+                array_index: self.index,
+            })),
+        }
+    }
+
+    /// Runs `f` without recording: `$or`, `$nor`, `$not` tell the positional operator nothing.
+    #[inline]
+    fn quietly<T>(&mut self, f: impl FnOnce(&mut Env) -> T) -> T {
+        let record = std::mem::replace(&mut self.record, false);
+        let out = f(self);
+        self.record = record;
+        out
+    }
+}
+
+#[inline]
+pub(super) fn matches(prog: &Prog, doc: Doc<'_>) -> Result<bool> {
+    let mut env = Env::default();
+    let matched = run(prog, doc, &mut env);
+    match env.error {
+        Some(e) => Err(e),
+        None => Ok(matched),
+    }
+}
+
+pub(super) fn matches_info(prog: &Prog, doc: Doc<'_>) -> Result<Option<MatchInfo>> {
+    let mut env = Env {
+        record: true,
+        ..Env::default()
+    };
+    let matched = run(prog, doc, &mut env);
+    env.result(matched)
+}
+
+fn run(prog: &Prog, doc: Doc<'_>, env: &mut Env) -> bool {
+    match prog {
+        Prog::Field(f) => field(f, lookup(doc, &f.name), env),
+        Prog::Fields(groups) => fields(groups, doc, env),
+        Prog::True => true,
+        Prog::False => false,
+        Prog::All(progs) => progs.iter().all(|p| run(p, doc, env)),
+        Prog::Any(progs) => env.quietly(|env| progs.iter().any(|p| run(p, doc, env))),
+        Prog::None(progs) => env.quietly(|env| !progs.iter().any(|p| run(p, doc, env))),
+        Prog::Expr(e) => {
+            let truth = arena::with_arena(|a| {
+                e.eval(&EvalContext::new(doc, a))
+                    .map(|v| v.is_some_and(|v| v.truthy()))
+            });
+            truth.unwrap_or_else(|error| {
+                env.error.get_or_insert(error);
+                false
+            })
+        }
+    }
+}
+
+/// One pass over the document's elements for all groups.
+fn fields(groups: &[FieldGroup], doc: Doc<'_>, env: &mut Env) -> bool {
+    // In the order in which the conditions were written, the last to point somewhere wins.
+    let mut last: Option<(usize, usize)> = None;
+    let mut group = |g: &FieldGroup, e: Option<Elem<'_>>, env: &mut Env| {
+        g.fields.iter().all(|f| {
+            let before = env.index.take();
+            let ok = field(f, e, env);
+            if let Some(i) = env.index {
+                if last.is_none_or(|(order, _)| order <= f.order) {
+                    last = Some((f.order, i));
+                }
+            } else {
+                env.index = before;
+            }
+            ok
+        })
+    };
+    let mut pending: u64 = u64::MAX >> (64 - groups.len().clamp(1, 64));
+    for e in doc {
+        let name = e.name_bytes();
+        for (i, g) in groups.iter().enumerate() {
+            // The first of several fields with one name counts.
+            if *g.name == *name && pending >> i & 1 == 1 {
+                pending &= !(1 << i);
+                if !group(g, Some(e), env) {
+                    return false;
+                }
+                break;
+            }
+        }
+        if pending == 0 {
+            break;
+        }
+    }
+    for (i, g) in groups.iter().enumerate() {
+        if pending >> i & 1 == 1 && !group(g, None, env) {
+            return false;
+        }
+    }
+    if let Some((_, i)) = last {
+        env.index = Some(i);
+    }
+    true
+}
+
+/// A test of the values below the element of the path's first part.
+#[inline]
+fn field(f: &FieldProg, e: Option<Elem<'_>>, env: &mut Env) -> bool {
+    if f.rest.is_empty() && e.is_none_or(|e| e.ty() != Type::Array) {
+        return single(&f.test, e.as_ref(), env);
+    }
+    at_path(&f.test, f, e, env)
+}
+
+/// Negations and conjunctions apply to the whole path, everything else to any value at it.
+fn at_path(test: &Test, f: &FieldProg, e: Option<Elem<'_>>, env: &mut Env) -> bool {
+    match test {
+        Test::Not(t) => env.quietly(|env| !at_path(t, f, e, env)),
+        Test::All(ts) => ts.iter().all(|t| at_path(t, f, e, env)),
+        leaf => match walk(e, &f.rest, leaf.traverses(), &mut |v| single(leaf, v, env)) {
+            None => false,
+            Some(index) => {
+                if env.record && index.is_some() {
+                    env.index = index;
+                }
+                true
+            }
+        },
+    }
+}
+
+/// Whether one value passes; `None` is missing.
+#[inline]
+fn single(test: &Test, e: Option<&Elem<'_>>, env: &mut Env) -> bool {
+    match test {
+        Test::Cmp(op, operand) => operand.test(*op, e),
+        Test::In(set, regexes) => set.contains(e) || regexes.iter().any(|re| regex(re, e, env)),
+        Test::Regex(re) => regex(re, e, env),
+        Test::Exists => e.is_some(),
+        Test::ElemObject(prog) => elements(e, env, |x, env| {
+            matches!(x.ty(), Type::Document | Type::Array)
+                && env.quietly(|env| run(prog, inner(x), env))
+        }),
+        Test::ElemValue(tests) => elements(e, env, |x, env| {
+            env.quietly(|env| tests.iter().all(|t| single(t, Some(x), env)))
+        }),
+        Test::Op(op) => op.matches(e.map(Elem::value)),
+        Test::Not(t) => !env.quietly(|env| single(t, e, env)),
+        Test::All(ts) => ts.iter().all(|t| single(t, e, env)),
+    }
+}
+
+/// Whether some element of an array passes.
+fn elements(
+    e: Option<&Elem<'_>>,
+    env: &mut Env,
+    mut f: impl FnMut(&Elem<'_>, &mut Env) -> bool,
+) -> bool {
+    let Some(array) = e.filter(|e| e.ty() == Type::Array) else {
+        return false;
+    };
+    for (i, x) in inner(array).iter().enumerate() {
+        if f(&x, env) {
+            if env.record {
+                env.index = Some(i);
+            }
+            return true;
+        }
+    }
+    false
+}
+
+/// A string that matches, or an equal regular expression.
+fn regex(re: &Regex, e: Option<&Elem<'_>>, env: &mut Env) -> bool {
+    let Some(e) = e else {
+        return false;
+    };
+    match e.ty() {
+        Type::String | Type::Symbol => {
+            re.is_match(string_bytes(e.raw_value()))
+                .unwrap_or_else(|error| {
+                    env.error.get_or_insert(error);
+                    false
+                })
+        }
+        Type::Regex => matches!(
+            e.value(),
+            Value::Regex { pattern, options } if pattern == re.pattern && options == re.options
+        ),
+        _ => false,
+    }
+}

@@ -1,0 +1,143 @@
+//! The query operators: one file each (or one for a family of one shape), one line each in the
+//! registry.
+
+mod all;
+mod always;
+mod bits;
+mod comment;
+mod compare;
+mod elem_match;
+mod exists;
+mod expr;
+mod in_;
+mod logical;
+mod mod_;
+mod not;
+mod regex;
+mod sample_rate;
+mod size;
+mod type_;
+mod unsupported;
+
+use super::parse::{FieldOperand, Parser};
+use super::{Node, Pred};
+use muniment_value::{Result, Value};
+
+/// Parses an operator below a path; `None` if it says nothing ($comment, $options).
+pub type FieldParse = fn(&mut Parser<'_>, &FieldOperand<'_>) -> Result<Option<Pred>>;
+
+/// Parses an operator that stands beside fields.
+pub type TopParse = fn(&mut Parser<'_>, Value<'_>) -> Result<Node>;
+
+/// Where an operator stands.
+#[derive(Clone, Copy, Debug)]
+pub enum Place {
+    /// Below a path: `{a: {$op: …}}`.
+    Field(FieldParse),
+    /// Beside fields: `{$op: …}`.
+    Top(TopParse),
+}
+
+/// A query operator.
+#[derive(Debug)]
+pub struct OpSpec {
+    /// The name with its dollar.
+    pub name: &'static str,
+    /// One line for the documentation.
+    pub doc: &'static str,
+    /// False for an operator that is known and refused.
+    pub supported: bool,
+    /// Where it stands, and how it is parsed.
+    pub place: Place,
+}
+
+impl OpSpec {
+    const fn field(name: &'static str, doc: &'static str, parse: FieldParse) -> OpSpec {
+        OpSpec {
+            name,
+            doc,
+            supported: true,
+            place: Place::Field(parse),
+        }
+    }
+
+    const fn top(name: &'static str, doc: &'static str, parse: TopParse) -> OpSpec {
+        OpSpec {
+            name,
+            doc,
+            supported: true,
+            place: Place::Top(parse),
+        }
+    }
+}
+
+/// All operators, sorted by name and place. `$comment` stands in both places.
+pub fn registry() -> &'static [&'static OpSpec] {
+    REGISTRY
+}
+
+#[rustfmt::skip]
+const REGISTRY: &[&OpSpec] = &[
+    &all::SPEC,
+    &always::FALSE,
+    &always::TRUE,
+    &logical::AND,
+    &bits::ALL_CLEAR,
+    &bits::ALL_SET,
+    &bits::ANY_CLEAR,
+    &bits::ANY_SET,
+    &comment::SPEC,
+    &elem_match::SPEC,
+    &compare::EQ,
+    &exists::SPEC,
+    &expr::SPEC,
+    &unsupported::GEO_INTERSECTS,
+    &unsupported::GEO_NEAR,
+    &unsupported::GEO_WITHIN,
+    &compare::GT,
+    &compare::GTE,
+    &in_::IN,
+    &unsupported::JSON_SCHEMA,
+    &compare::LT,
+    &compare::LTE,
+    &mod_::SPEC,
+    &compare::NE,
+    &unsupported::NEAR,
+    &unsupported::NEAR_SPHERE,
+    &in_::NIN,
+    &logical::NOR,
+    &not::SPEC,
+    &regex::OPTIONS,
+    &logical::OR,
+    &regex::SPEC,
+    &sample_rate::SPEC,
+    &size::SPEC,
+    &unsupported::TEXT,
+    &type_::SPEC,
+    &unsupported::WHERE,
+    &unsupported::WITHIN,
+];
+
+/// The operator with this name (with its dollar).
+pub(super) fn find(name: &str) -> Option<&'static OpSpec> {
+    REGISTRY
+        .binary_search_by(|s| s.name.cmp(name))
+        .ok()
+        .and_then(|i| REGISTRY.get(i))
+        .copied()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn registry_is_sorted() {
+        for pair in super::REGISTRY.windows(2) {
+            assert!(
+                pair[0].name < pair[1].name,
+                "{} {}",
+                pair[0].name,
+                pair[1].name
+            );
+        }
+    }
+}

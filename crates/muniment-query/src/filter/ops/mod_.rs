@@ -1,0 +1,141 @@
+//! `$mod`: whole-number remainder.
+
+use super::OpSpec;
+use crate::filter::parse::FieldOperand;
+use crate::filter::{FieldOp, Pred};
+use muniment_value::{Error, Result, Value, ValueBuf, array, number};
+use std::sync::Arc;
+
+/// The specification.
+pub(super) const SPEC: OpSpec = OpSpec::field(
+    "$mod",
+    "The value, cut to a whole number, divided by the first number leaves the second.",
+    |_, o| parse(o),
+);
+
+#[derive(Debug)]
+struct Mod {
+    divisor: i64,
+    remainder: i64,
+}
+
+/// A finite number in the range of int64, cut to a whole one.
+fn whole(v: Value<'_>) -> Option<i64> {
+    match v {
+        Value::Double(n) => {
+            ((-9.223372036854775808e18..9.223372036854775808e18).contains(&n)).then_some(n as i64)
+        }
+        v if v.is_number() && !number::is_nan(v) && !number::is_infinite(v) => {
+            number::to_i64_clamped(v)
+        }
+        _ => None,
+    }
+}
+
+fn parse(o: &FieldOperand<'_>) -> Result<Option<Pred>> {
+    let Value::Array(items) = o.value else {
+        return Err(Error::bad_value("malformed mod, needs to be an array"));
+    };
+    let mut items = items.values();
+    let (Some(d), Some(r)) = (items.next(), items.next()) else {
+        return Err(Error::bad_value("malformed mod, not enough elements"));
+    };
+    if items.next().is_some() {
+        return Err(Error::bad_value("malformed mod, too many elements"));
+    }
+    let number = |v: Value<'_>, what: &str| {
+        if !v.is_number() {
+            return Err(Error::bad_value(format!(
+                "malformed mod, {what} not a number"
+            )));
+        }
+        whole(v).ok_or_else(|| {
+            Error::bad_value(format!(
+                "malformed mod, {what} value is invalid :: caused by :: Unable to coerce {} to integral type",
+                v.to_display()
+            ))
+        })
+    };
+    let divisor = number(d, "divisor")?;
+    let remainder = number(r, "remainder")?;
+    if divisor == 0 {
+        return Err(Error::bad_value("divisor cannot be 0"));
+    }
+    Ok(Some(Pred::Other(Arc::new(Mod { divisor, remainder }))))
+}
+
+impl FieldOp for Mod {
+    fn name(&self) -> &'static str {
+        "$mod"
+    }
+
+    fn operand(&self) -> ValueBuf {
+        ValueBuf::new(Value::Array(
+            array![number::narrow(self.divisor), number::narrow(self.remainder)].as_doc(),
+        ))
+    }
+
+    fn matches(&self, value: Option<Value<'_>>) -> bool {
+        value
+            .and_then(whole)
+            .is_some_and(|n| n.wrapping_rem(self.divisor) == self.remainder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::filter::tests::{fails, matches};
+
+    #[test]
+    fn table_test() {
+        matches(
+            "{'a': {'$mod': [4, 1]}}",
+            &[
+                "{'a': 5}",
+                "{'a': 5.9}",
+                "{'a': ['$long', 9]}",
+                "{'a': [2, 5]}",
+            ],
+            &[
+                "{'a': 4}",
+                "{'a': '5'}",
+                "{'a': ['$NaN']}",
+                "{'a': ['$inf']}",
+                "{}",
+            ],
+        );
+        matches("{'a': {'$mod': [4, -1]}}", &["{'a': -5}"], &["{'a': 3}"]);
+        matches("{'a': {'$mod': [4.7, 0]}}", &["{'a': 8}"], &["{'a': 7}"]);
+        matches(
+            "{'a': {'$mod': [-1, 0]}}",
+            &["{'a': ['$long', -9223372036854775808]}"],
+            &[],
+        );
+        fails(
+            "{'a': {'$mod': 1}}",
+            2,
+            "malformed mod, needs to be an array",
+        );
+        fails(
+            "{'a': {'$mod': [1]}}",
+            2,
+            "malformed mod, not enough elements",
+        );
+        fails(
+            "{'a': {'$mod': [1, 2, 3]}}",
+            2,
+            "malformed mod, too many elements",
+        );
+        fails(
+            "{'a': {'$mod': ['x', 2]}}",
+            2,
+            "malformed mod, divisor not a number",
+        );
+        fails(
+            "{'a': {'$mod': [1, 'x']}}",
+            2,
+            "malformed mod, remainder not a number",
+        );
+        fails("{'a': {'$mod': [0, 1]}}", 2, "divisor cannot be 0");
+    }
+}

@@ -1,0 +1,54 @@
+//! Operators that are known and refused: an option is an error that names it, never silence.
+
+use super::{OpSpec, Place};
+use muniment_value::{Code, Error, Result};
+
+fn refuse<T>(name: &str) -> Result<T> {
+    Err(Error::new(
+        Code::NotImplemented,
+        format!("the query operator {name} is not supported"),
+    ))
+}
+
+macro_rules! unsupported {
+    ($($id:ident $place:ident $name:literal;)*) => {$(
+        /// The specification.
+        pub(super) const $id: OpSpec = OpSpec {
+            name: $name,
+            doc: "Not supported.",
+            supported: false,
+            place: Place::$place(|_, _| refuse($name)),
+        };
+    )*};
+}
+
+unsupported! {
+    GEO_INTERSECTS Field "$geoIntersects";
+    GEO_NEAR Field "$geoNear";
+    GEO_WITHIN Field "$geoWithin";
+    JSON_SCHEMA Top "$jsonSchema";
+    NEAR Field "$near";
+    NEAR_SPHERE Field "$nearSphere";
+    TEXT Top "$text";
+    WHERE Top "$where";
+    WITHIN Field "$within";
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::filter::tests::fails;
+
+    #[test]
+    fn table_test() {
+        fails(
+            "{'$where': 'true'}",
+            238,
+            "the query operator $where is not supported",
+        );
+        fails(
+            "{'a': {'$near': [1, 2]}}",
+            238,
+            "the query operator $near is not supported",
+        );
+    }
+}

@@ -1,0 +1,234 @@
+//! Parsing filter documents into the tree.
+
+use super::ops::{self, Place};
+use super::{Node, Pred, Regex};
+use crate::context::QueryContext;
+use muniment_value::path::Path;
+use muniment_value::{Doc, Error, Result, Type, Value, ValueBuf, cmp_values, values_equal};
+
+/// How deep a filter may nest: MongoDB's limit.
+pub const MAX_DEPTH: usize = 100;
+
+/// Parses filters.
+pub struct Parser<'c> {
+    /// What surrounds the query.
+    pub(super) ctx: &'c QueryContext,
+    depth: usize,
+}
+
+/// Where an operator below a path stands: its operand and the document that it is part of.
+pub struct FieldOperand<'v> {
+    /// The path, as written; empty inside a value `$elemMatch`.
+    pub path: &'v str,
+    /// The operator's operand.
+    pub value: Value<'v>,
+    /// The operators around it ($options is $regex's).
+    pub siblings: Doc<'v>,
+}
+
+impl<'c> Parser<'c> {
+    /// A parser.
+    pub fn new(ctx: &'c QueryContext) -> Parser<'c> {
+        Parser { ctx, depth: 0 }
+    }
+
+    /// Parses a filter document.
+    ///
+    /// # Errors
+    /// 2 BadValue and others with MongoDB's messages.
+    pub fn filter(&mut self, doc: Doc<'_>) -> Result<Node> {
+        self.deeper(doc, |p| {
+            let mut nodes = Vec::new();
+            for e in doc {
+                nodes.push(p.element(e.name(), e.value())?);
+            }
+            Ok(and(nodes))
+        })
+    }
+
+    /// Parses the operators of `{path: {$gt: 1, …}}` or of a value `$elemMatch`.
+    ///
+    /// # Errors
+    /// 2 BadValue "unknown operator: $foo" and the operators' own.
+    pub fn operators(&mut self, path: &str, doc: Doc<'_>) -> Result<Vec<Pred>> {
+        self.deeper(doc, |p| {
+            let mut preds = Vec::new();
+            for e in doc {
+                let name = e.name();
+                if name == "$comment" {
+                    continue;
+                }
+                let spec = ops::find(name);
+                let Some(Place::Field(parse)) = spec.map(|s| s.place) else {
+                    return Err(Error::bad_value(format!("unknown operator: {name}")));
+                };
+                let operand = FieldOperand {
+                    path,
+                    value: e.value(),
+                    siblings: doc,
+                };
+                preds.extend(parse(p, &operand)?);
+            }
+            Ok(preds)
+        })
+    }
+
+    fn deeper<T>(&mut self, doc: Doc<'_>, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.depth >= MAX_DEPTH {
+            let mut shown = Value::Document(doc).to_display();
+            let cut = (0..=200.min(shown.len()))
+                .rev()
+                .find(|&i| shown.is_char_boundary(i))
+                .unwrap_or(0);
+            shown.truncate(cut);
+            return Err(Error::bad_value(format!(
+                "exceeded maximum query tree depth of {MAX_DEPTH} at {shown}"
+            )));
+        }
+        self.depth += 1;
+        let out = f(self);
+        self.depth -= 1;
+        out
+    }
+
+    fn element(&mut self, name: &str, value: Value<'_>) -> Result<Node> {
+        if name.starts_with('$') && !matches!(name, "$ref" | "$id" | "$db") {
+            if let Some(Place::Top(parse)) = ops::find(name).map(|s| s.place) {
+                return parse(self, value);
+            }
+            let hint = match name {
+                "$not" => "If you are trying to negate an entire expression, use $nor.",
+                _ => {
+                    "If you have a field name that starts with a '$' symbol, consider using $getField or $setField."
+                }
+            };
+            return Err(Error::bad_value(format!(
+                "unknown top level operator: {name}. {hint}"
+            )));
+        }
+        let pred = match value {
+            Value::Document(d) if is_operators(d) => {
+                let mut preds = self.operators(name, d)?;
+                match preds.len() {
+                    0 => return Ok(Node::True),
+                    1 => preds.pop().unwrap_or(Pred::And(Vec::new())),
+                    _ => Pred::And(preds),
+                }
+            }
+            Value::Regex { pattern, options } => Pred::Regex(Regex::new(pattern, options)?),
+            v => Pred::Eq(comparable(v)?),
+        };
+        Ok(match pred {
+            Pred::In { values, regexes } if values.is_empty() && regexes.is_empty() => Node::False,
+            pred => Node::Field {
+                path: Path::new(name),
+                pred,
+            },
+        })
+    }
+}
+
+/// True for a document of operators: its first name starts with a dollar, and it is no DBRef.
+pub(super) fn is_operators(d: Doc<'_>) -> bool {
+    d.first().is_some_and(|e| e.name().starts_with('$'))
+        && !d.iter().any(|e| matches!(e.name(), "$ref" | "$id" | "$db"))
+}
+
+/// The operand of an equality or range.
+pub(super) fn comparable(v: Value<'_>) -> Result<ValueBuf> {
+    match v {
+        Value::Undefined => Err(Error::bad_value("cannot compare to undefined")),
+        v => Ok(ValueBuf::new(v)),
+    }
+}
+
+/// The values sorted canonically, without duplicates.
+pub(super) fn sorted(mut values: Vec<ValueBuf>) -> Vec<ValueBuf> {
+    values.sort_by(|a, b| cmp_values(a.as_value(), b.as_value()));
+    values.dedup_by(|a, b| values_equal(a.as_value(), b.as_value()));
+    values
+}
+
+/// A conjunction, flattened.
+pub(super) fn and(nodes: Vec<Node>) -> Node {
+    let mut flat = Vec::with_capacity(nodes.len());
+    for n in nodes {
+        match n {
+            Node::True => {}
+            Node::False => return Node::False,
+            Node::And(inner) => flat.extend(inner),
+            n => flat.push(n),
+        }
+    }
+    match flat.len() {
+        0 => Node::True,
+        1 => flat.pop().unwrap_or(Node::True),
+        _ => Node::And(flat),
+    }
+}
+
+/// A disjunction, flattened; equalities of one path become an `$in`.
+pub(super) fn or(nodes: Vec<Node>) -> Node {
+    let mut flat = Vec::with_capacity(nodes.len());
+    for n in nodes {
+        match n {
+            Node::False => {}
+            Node::True => return Node::True,
+            Node::Or(inner) => flat.extend(inner),
+            n => flat.push(n),
+        }
+    }
+    match flat.len() {
+        0 => Node::False,
+        1 => flat.pop().unwrap_or(Node::False),
+        _ => as_in(&flat).unwrap_or(Node::Or(flat)),
+    }
+}
+
+fn as_in(nodes: &[Node]) -> Option<Node> {
+    let Some(Node::Field { path: first, .. }) = nodes.first() else {
+        return None;
+    };
+    let (mut all_values, mut all_regexes) = (Vec::new(), Vec::new());
+    for n in nodes {
+        let Node::Field { path, pred } = n else {
+            return None;
+        };
+        if path != first {
+            return None;
+        }
+        match pred {
+            // A regex operand of $eq is a value, of $in a pattern.
+            Pred::Eq(v) if v.ty() != Type::Regex => all_values.push(v.clone()),
+            Pred::In { values, regexes } => {
+                all_values.extend(values.iter().cloned());
+                all_regexes.extend(regexes.iter().cloned());
+            }
+            _ => return None,
+        }
+    }
+    Some(Node::Field {
+        path: first.clone(),
+        pred: Pred::In {
+            values: sorted(all_values),
+            regexes: all_regexes,
+        },
+    })
+}
+
+/// What `$nor` means.
+pub(super) fn nor(nodes: Vec<Node>) -> Node {
+    let mut kept = Vec::with_capacity(nodes.len());
+    for n in nodes {
+        match n {
+            Node::False => {}
+            Node::True => return Node::False,
+            n => kept.push(n),
+        }
+    }
+    if kept.is_empty() {
+        Node::True
+    } else {
+        Node::Nor(kept)
+    }
+}

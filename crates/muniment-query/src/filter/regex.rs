@@ -1,0 +1,253 @@
+//! Regular expressions: PCRE2, as MongoDB has them.
+//!
+//! A pattern cannot hang the server: PCRE2's match limit is set in front of every pattern, and
+//! reaching it is an error. Patterns that are only an anchored literal never reach the engine.
+
+use muniment_value::{Error, Result, Value};
+use std::sync::Arc;
+
+/// Steps one match may take: PCRE2's match limit. Some tens of milliseconds at worst.
+const MATCH_LIMIT: u32 = 1_000_000;
+
+/// The longest pattern, in bytes: MongoDB's limit.
+const MAX_PATTERN: usize = 32_764;
+
+/// A compiled regular expression with its source.
+#[derive(Clone, Debug)]
+pub struct Regex {
+    /// The pattern.
+    pub pattern: String,
+    /// The options, sorted.
+    pub options: String,
+    prefix: Option<(String, bool)>,
+    engine: Engine,
+}
+
+#[derive(Clone, Debug)]
+enum Engine {
+    /// The text must start with the prefix.
+    Prefix,
+    Pcre(Arc<pcre2::bytes::Regex>),
+}
+
+impl Regex {
+    /// Compiles a pattern with the options i, m, s, x, u.
+    ///
+    /// # Errors
+    /// 51091 for a pattern that is not valid, 51108 for an unknown option.
+    pub fn new(pattern: &str, options: &str) -> Result<Regex> {
+        let mut builder = pcre2::bytes::RegexBuilder::new();
+        builder.utf(true);
+        for c in options.chars() {
+            match c {
+                'i' => builder.caseless(true),
+                'm' => builder.multi_line(true),
+                's' => builder.dotall(true),
+                'x' => builder.extended(true),
+                'u' => &mut builder,
+                c => {
+                    return Err(Error::location(
+                        51108,
+                        format!("invalid flag in regex options: {c}"),
+                    ));
+                }
+            };
+        }
+        let invalid =
+            |m: &str| Error::location(51091, format!("Regular expression is invalid: {m}"));
+        if pattern.len() > MAX_PATTERN {
+            return Err(invalid(&format!(
+                "pattern of {} bytes is longer than {MAX_PATTERN}",
+                pattern.len()
+            )));
+        }
+        if pattern.contains('\0') || options.contains('\0') {
+            return Err(Error::location(
+                51109,
+                "Regular expression cannot contain an embedded null byte",
+            ));
+        }
+        let mut sorted: Vec<char> = options.chars().collect();
+        sorted.sort_unstable();
+        sorted.dedup();
+        let prefix = literal_prefix(pattern, options);
+        let engine = match &prefix {
+            Some((_, true)) => Engine::Prefix,
+            _ => {
+                builder.jit_if_available(true);
+                let limited = format!("(*LIMIT_MATCH={MATCH_LIMIT}){pattern}");
+                let compiled = builder.build(&limited).map_err(|e| {
+                    let text = e.to_string();
+                    // "PCRE2: error compiling pattern at offset 7: what is wrong"
+                    invalid(text.splitn(3, ": ").nth(2).unwrap_or(&text))
+                })?;
+                Engine::Pcre(Arc::new(compiled))
+            }
+        };
+        Ok(Regex {
+            pattern: pattern.to_string(),
+            options: sorted.into_iter().collect(),
+            prefix,
+            engine,
+        })
+    }
+
+    /// Compiles a regular expression value.
+    ///
+    /// # Errors
+    /// See [`Regex::new`].
+    pub fn from_value(pattern: &str, options: &str) -> Result<Regex> {
+        Regex::new(pattern, options)
+    }
+
+    /// Whether a text matches.
+    ///
+    /// # Errors
+    /// 51156 when the match needs more steps than allowed.
+    pub fn is_match(&self, text: &[u8]) -> Result<bool> {
+        match &self.engine {
+            Engine::Prefix => Ok(self
+                .prefix
+                .as_ref()
+                .is_some_and(|(p, _)| text.starts_with(p.as_bytes()))),
+            Engine::Pcre(re) => re.is_match(text).map_err(|e| {
+                Error::location(
+                    51156,
+                    format!(
+                        "Error occurred while executing regular expression /{}/{}: {e}",
+                        self.pattern, self.options
+                    ),
+                )
+            }),
+        }
+    }
+
+    /// The literal that every matching string starts with, for index bounds; and whether every
+    /// string that starts so matches (`^abc`). `None` for patterns without one.
+    pub fn literal_prefix(&self) -> Option<(&str, bool)> {
+        self.prefix.as_ref().map(|(p, exact)| (p.as_str(), *exact))
+    }
+
+    /// The regular expression as a value.
+    pub fn as_value(&self) -> Value<'_> {
+        Value::Regex {
+            pattern: &self.pattern,
+            options: &self.options,
+        }
+    }
+}
+
+/// See [`Regex::literal_prefix`]. Conservative: what is not plainly a literal ends the prefix.
+fn literal_prefix(pattern: &str, options: &str) -> Option<(String, bool)> {
+    if options.contains(['i', 'm', 'x']) {
+        return None;
+    }
+    let rest = pattern
+        .strip_prefix('^')
+        .or_else(|| pattern.strip_prefix("\\A"))?;
+    // An alternative makes the anchor hold for one branch only.
+    if rest.contains('|') {
+        return None;
+    }
+    let mut prefix = String::new();
+    let mut chars = rest.chars();
+    let exact = loop {
+        let before = chars.as_str();
+        match chars.next() {
+            None => break true,
+            Some('\\') => match chars.next() {
+                Some(c) if !c.is_alphanumeric() && c.is_ascii() => prefix.push(c),
+                _ => break false,
+            },
+            // The character before may be absent.
+            Some('*' | '?' | '{') => {
+                prefix.pop();
+                break false;
+            }
+            Some('.') if before == ".*" => break true,
+            Some('.' | '+' | '(' | ')' | '[' | ']' | '}' | '^' | '$') => break false,
+            Some(c) => prefix.push(c),
+        }
+    };
+    (!prefix.is_empty()).then_some((prefix, exact))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn literal_prefixes() {
+        for (pattern, options, want) in [
+            ("^abc", "", Some(("abc", true))),
+            ("\\Aabc", "", Some(("abc", true))),
+            ("^abc.*", "", Some(("abc", true))),
+            ("^abc$", "", Some(("abc", false))),
+            ("^abc", "s", Some(("abc", true))),
+            ("^abc", "i", None),
+            ("^abc", "m", None),
+            ("^a bc", "x", None),
+            ("abc", "", None),
+            ("^abc|d", "", None),
+            ("^ab*", "", Some(("a", false))),
+            ("^ab+", "", Some(("ab", false))),
+            ("^ab{2}", "", Some(("a", false))),
+            ("^a\\.b", "", Some(("a.b", true))),
+            ("^a\\d", "", Some(("a", false))),
+            ("^é?", "", None),
+            ("^", "", None),
+            ("^(abc)", "", None),
+        ] {
+            let re = Regex::new(pattern, options).unwrap();
+            assert_eq!(re.literal_prefix(), want, "/{pattern}/{options}");
+        }
+    }
+
+    #[test]
+    fn matching() {
+        for (pattern, options, text, want) in [
+            ("^ab", "", "abc", true),
+            ("^ab", "", "cab", false),
+            ("AB", "i", "xaby", true),
+            ("^b", "m", "a\nb", true),
+            ("a.b", "", "a\nb", false),
+            ("a.b", "s", "a\nb", true),
+            ("a b", "x", "ab", true),
+            ("^É", "i", "é", true),
+            ("^.$", "u", "é", true),
+            ("(?<=a)b", "", "ab", true),
+            ("(a)\\1", "", "aa", true),
+        ] {
+            let re = Regex::new(pattern, options).unwrap();
+            assert_eq!(
+                re.is_match(text.as_bytes()).unwrap(),
+                want,
+                "/{pattern}/{options} {text}"
+            );
+        }
+    }
+
+    #[test]
+    fn bad_patterns_and_options() {
+        let e = Regex::new("a(", "").unwrap_err();
+        assert_eq!(e.code().0, 51091);
+        assert_eq!(
+            e.message(),
+            "Regular expression is invalid: missing closing parenthesis"
+        );
+        assert_eq!(Regex::new("a", "z").unwrap_err().code().0, 51108);
+        assert_eq!(Regex::new("a\0b", "").unwrap_err().code().0, 51109);
+        assert_eq!(
+            Regex::new(&"a".repeat(40_000), "").unwrap_err().code().0,
+            51091
+        );
+    }
+
+    #[test]
+    fn a_pattern_that_would_run_for_ever_is_stopped() {
+        let re = Regex::new("^(([a-z])+.)+[A-Z]([a-z])+$", "").unwrap();
+        let e = re.is_match("a".repeat(200).as_bytes()).unwrap_err();
+        assert_eq!(e.code().0, 51156);
+    }
+}
