@@ -1,0 +1,200 @@
+//! Damaged files: a torn or flipped end of the journal is cut off; a damaged table is reported
+//! with file and offset, and no document is missing without an error.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use fault_tests::{Rng, long, seed};
+use muniment_value::{ArrayBuf, DocBuf, array, doc};
+use muniment_wire::Connection;
+use std::path::{Path, PathBuf};
+use testkit::{Server, ServerOptions, files_below, flip_bit, truncate_file};
+
+const DB: &str = "damage";
+
+fn insert(c: &mut Connection, docs: Vec<DocBuf>) {
+    let n = docs.len() as i64;
+    let cmd = doc! {
+        "insert": "c",
+        "documents": docs.iter().map(DocBuf::as_doc).collect::<ArrayBuf>(),
+        "writeConcern": doc! { "w": 1, "j": true },
+    };
+    let reply = c.command(DB, &cmd).unwrap();
+    assert_eq!(
+        reply.as_doc().get("n").and_then(|v| v.as_i64_exact()),
+        Some(n),
+        "{reply:?}"
+    );
+}
+
+/// The ids that a full scan finds, in order.
+fn scan(c: &mut Connection) -> muniment_value::Result<Vec<i64>> {
+    let docs = c.find_all(DB, &doc! { "find": "c", "sort": doc! { "_id": 1 } })?;
+    Ok(docs
+        .iter()
+        .map(|d| {
+            d.as_doc()
+                .get("_id")
+                .and_then(|v| v.as_i64_exact())
+                .unwrap()
+        })
+        .collect())
+}
+
+/// The journal that was written last, and where its last byte that is not zero stands.
+fn journal_end(dir: &Path) -> (PathBuf, u64) {
+    let journals = files_below(dir).into_iter().filter_map(|f| {
+        let is_journal = f.extension().is_some_and(|e| e == "jnl");
+        let bytes = is_journal.then(|| std::fs::read(&f).unwrap())?;
+        let last = bytes.iter().rposition(|b| *b != 0)?;
+        let changed = f.metadata().unwrap().modified().unwrap();
+        Some((changed, f, last as u64))
+    });
+    let (_, file, last) = journals.max().expect("a journal");
+    (file, last)
+}
+
+#[test]
+fn a_damaged_end_of_the_journal_is_cut_off() {
+    let seed = seed();
+    let mut rng = Rng::new(seed);
+    let mut server = Server::start(ServerOptions::new());
+    let mut next = 0_i64;
+    for round in 0..if long() { 60 } else { 6 } {
+        let mut c = server.connect();
+        let from = next;
+        for _ in 0..20 {
+            insert(&mut c, vec![doc! { "_id": next, "text": rng.text(50) }]);
+            next += 1;
+        }
+        server.kill9();
+        let (file, last) = journal_end(&server.dir());
+        // Within the last write: each is more than 50 bytes long.
+        let at = last - rng.below(40);
+        if round % 2 == 0 {
+            truncate_file(&file, at);
+        } else {
+            flip_bit(&file, at, rng.below(8) as u8);
+        }
+        server.start_again();
+        let mut c = server.connect();
+        let ids = scan(&mut c).unwrap();
+        let expected: Vec<i64> = (0..ids.len() as i64).collect();
+        assert_eq!(ids, expected, "not a prefix");
+        // What was damaged is the last write or two (a write may end with zeros), no more.
+        let left = ids.len() as i64;
+        assert!(
+            left >= next - 2,
+            "{left} of {next}, damage at {at} of {last}"
+        );
+        assert!(left > from);
+        next = left;
+    }
+}
+
+/// Fills the collection until there are tables of some size; returns how many documents.
+fn fill(server: &Server, rng: &mut Rng) -> i64 {
+    let mut c = server.connect();
+    let mut next = 0_i64;
+    loop {
+        for _ in 0..10 {
+            let docs = (next..next + 500).map(|i| doc! { "_id": i, "text": rng.text(2000) });
+            insert(&mut c, docs.collect());
+            next += 500;
+        }
+        if !tables(&server.dir()).is_empty() {
+            return next;
+        }
+        assert!(next < 500_000, "no table after a gigabyte");
+    }
+}
+
+/// The table files of more than a megabyte.
+fn tables(dir: &Path) -> Vec<PathBuf> {
+    let mut tables = files_below(dir);
+    tables.retain(|f| {
+        let in_tables = f.parent().is_some_and(|p| p.ends_with("tables"));
+        in_tables && f.metadata().is_ok_and(|m| m.len() > 1 << 20)
+    });
+    tables
+}
+
+#[test]
+fn a_damaged_table_is_reported() {
+    let seed = seed();
+    let mut rng = Rng::new(seed);
+    let mut server = Server::start(ServerOptions::new());
+    let count = fill(&server, &mut rng);
+    assert!(server.terminate().success());
+    let all: Vec<i64> = (0..count).collect();
+    for _ in 0..if long() { 30 } else { 4 } {
+        let tables = tables(&server.dir());
+        let file = &tables[rng.below(tables.len() as u64) as usize];
+        let at = rng.below(file.metadata().unwrap().len());
+        let bit = rng.below(8) as u8;
+        flip_bit(file, at, bit);
+        let what = format!("bit {bit} of byte {at} of {}", file.display());
+        let name = file.file_name().unwrap().to_str().unwrap().to_owned();
+        match server.try_start() {
+            Err(_) => reported(&server.log(), &name, &what),
+            Ok(()) => {
+                let mut c = server.connect();
+                match scan(&mut c) {
+                    // The damage is in bytes that a scan does not use.
+                    Ok(ids) => assert!(ids == all, "{what}: {} of {count} documents", ids.len()),
+                    Err(e) => {
+                        reported(e.message(), &name, &what);
+                        let v = c.command(DB, &doc! { "validate": "c", "full": true });
+                        let valid =
+                            v.is_ok_and(|r| r.as_doc().get("valid").is_some_and(|b| b.truthy()));
+                        assert!(!valid, "{what}: validate sees nothing");
+                    }
+                }
+                drop(c);
+                server.kill9();
+            }
+        }
+        flip_bit(file, at, bit);
+    }
+    server.start_again();
+    assert_eq!(scan(&mut server.connect()).unwrap(), all);
+}
+
+/// The message names the file and an offset.
+fn reported(message: &str, file: &str, what: &str) {
+    let named = message.contains(&format!("tables/{file}"));
+    assert!(
+        named,
+        "{what}: the message does not name the file: {message}"
+    );
+    assert!(
+        message.contains("offset"),
+        "{what}: the message does not name an offset: {message}"
+    );
+}
+
+#[test]
+fn a_missing_table_is_reported() {
+    let seed = seed();
+    let mut rng = Rng::new(seed);
+    let mut server = Server::start(ServerOptions::new());
+    let count = fill(&server, &mut rng);
+    assert!(server.terminate().success());
+    let file = tables(&server.dir()).pop().unwrap();
+    let aside = server.dir().with_extension("aside");
+    std::fs::rename(&file, &aside).unwrap();
+    match server.try_start() {
+        Err(_) => assert!(server.log().contains("tables/"), "{}", server.log()),
+        Ok(()) => {
+            let found = scan(&mut server.connect());
+            assert!(
+                found.is_err(),
+                "{} of {count} documents without an error",
+                found.unwrap().len()
+            );
+            server.kill9();
+        }
+    }
+    std::fs::rename(&aside, &file).unwrap();
+    server.start_again();
+    assert_eq!(scan(&mut server.connect()).unwrap().len() as i64, count);
+    let _ = array![0];
+}

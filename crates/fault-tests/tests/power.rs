@@ -1,0 +1,75 @@
+//! Power cuts: what was acknowledged as journaled is there; of the rest, only what the last
+//! commit interval acknowledged may be missing.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use fault_tests::{Load, Promise, Rng, consistent, create_indexes, long, seed};
+use std::time::Duration;
+use testkit::{Server, ServerOptions};
+
+/// What a loaded machine may add to the commit interval before the flush is done.
+const SLACK: Duration = Duration::from_millis(400);
+
+/// Rounds of load and power cut; returns acknowledged and lost writes.
+fn cuts(
+    options: ServerOptions,
+    interval: u64,
+    journaled_percent: u64,
+    rounds: u64,
+) -> (usize, usize) {
+    let seed = seed();
+    let mut rng = Rng::new(seed);
+    let options = options
+        .sync_delay(Duration::from_millis(1))
+        .arg("--journalCommitInterval")
+        .arg(interval.to_string());
+    let mut server = Server::start(options);
+    create_indexes(&mut server.connect());
+    let mut load = Load::new(seed, 4, journaled_percent);
+    let (mut acknowledged, mut lost) = (0, 0);
+    // The indexes' creation is as durable as any unjournaled write.
+    std::thread::sleep(Duration::from_millis(interval) + SLACK);
+    for _ in 0..rounds {
+        let time = Duration::from_millis(20 + rng.below(2 * interval + 200));
+        let address = server.address();
+        let cut = load.run(&address, time, || server.kill9());
+        server.cut_power();
+        server.start_again();
+        acknowledged += load.acknowledged();
+        let mut c = server.connect();
+        let bound = Duration::from_millis(interval) + SLACK;
+        lost += load.judge(&mut c, Promise::Journaled { cut, bound });
+        consistent(&mut c);
+    }
+    println!(
+        "{rounds} power cuts, {acknowledged} acknowledged writes, {lost} lost within the bound"
+    );
+    (acknowledged, lost)
+}
+
+#[test]
+fn journaled_writes_survive() {
+    let rounds = if long() { 60 } else { 8 };
+    let (acknowledged, lost) = cuts(ServerOptions::new().powerloss(), 100, 100, rounds);
+    assert!(acknowledged > 0);
+    assert_eq!(lost, 0);
+}
+
+#[test]
+fn others_are_lost_for_at_most_the_commit_interval() {
+    let rounds = if long() { 40 } else { 6 };
+    let (_, lost) = cuts(ServerOptions::new().powerloss(), 100, 20, rounds);
+    println!("{lost} lost");
+}
+
+#[test]
+fn a_long_interval_loses_some_which_shows_that_the_test_can_tell() {
+    let rounds = if long() { 20 } else { 5 };
+    let (_, lost) = cuts(ServerOptions::new().powerloss(), 500, 0, rounds);
+    assert!(lost > 0, "no write was lost: is the layer active?");
+}
+
+#[test]
+fn on_a_file_system_that_orders_its_metadata() {
+    let rounds = if long() { 40 } else { 4 };
+    cuts(ServerOptions::new().powerloss_ordered(), 100, 30, rounds);
+}
