@@ -1,6 +1,17 @@
-//! What the catalog keeps of a collection and of an index.
+//! What the catalog keeps of a collection and of an index, and how it is stored.
+//!
+//! A catalog entry is a BSON document in `meta`: `{v, ns, uuid, options, cappedSize?, cappedMax?,
+//! indexes: [{id, state, spec}]}`.
 
-use muniment_value::{DocBuf, Result};
+use crate::index::is_id_pattern;
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
+use std::path::Path;
+
+/// The layout's version, in `meta` and in the FORMAT file.
+pub(crate) const LAYOUT_VERSION: i32 = 1;
+
+/// Most indexes a collection may have, `_id_` with them: MongoDB's limit.
+pub const MAX_INDEXES: usize = 64;
 
 /// A collection's options as `create` gave them and `listCollections` returns them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,19 +46,379 @@ pub struct IndexSpec {
     pub document: DocBuf,
 }
 
+fn cannot_create(message: impl Into<String>) -> Error {
+    Error::new(Code::CannotCreateIndex, message)
+}
+
+fn boolean(v: Value<'_>, name: &str) -> Result<bool> {
+    match v {
+        Value::Bool(_) | Value::Int32(_) | Value::Int64(_) | Value::Double(_) => Ok(v.truthy()),
+        _ => Err(Error::type_mismatch(format!(
+            "The field '{name}' has value {name}: {v:?}, which is not convertible to bool"
+        ))),
+    }
+}
+
 impl IndexSpec {
     /// Parses and checks one element of `createIndexes.indexes`.
     ///
     /// # Errors
     /// 67 CannotCreateIndex, 197 InvalidIndexSpecificationOption, 9 FailedToParse,
     /// 14 TypeMismatch with MongoDB's messages; an option that is not supported is named.
-    pub fn parse(spec: muniment_value::Doc<'_>) -> Result<IndexSpec> {
-        let _ = spec;
-        todo!()
+    pub fn parse(spec: Doc<'_>) -> Result<IndexSpec> {
+        let mut name = None;
+        let mut key = None;
+        let (mut unique, mut sparse, mut hidden) = (false, false, false);
+        let mut partial_filter = None;
+        let mut expire_after_seconds = None;
+        for e in spec {
+            let v = e.value();
+            match e.name() {
+                "name" => match v.as_str() {
+                    Some("") => return Err(cannot_create("index name cannot be empty")),
+                    Some("*") => {
+                        return Err(Error::bad_value("The index name '*' is not valid."));
+                    }
+                    Some(s) if s.contains('\0') => {
+                        return Err(cannot_create(
+                            "index name cannot contain an embedded null byte",
+                        ));
+                    }
+                    Some(s) => name = Some(s.to_string()),
+                    None => {
+                        return Err(Error::type_mismatch(format!(
+                            "The field 'name' must be a string, but got {}",
+                            v.type_name()
+                        )));
+                    }
+                },
+                "key" => match v {
+                    Value::Document(d) => key = Some(check_key(d)?),
+                    _ => {
+                        return Err(Error::type_mismatch(format!(
+                            "The field 'key' must be an object, but got {}",
+                            v.type_name()
+                        )));
+                    }
+                },
+                "unique" => unique = boolean(v, "unique")?,
+                "sparse" => sparse = boolean(v, "sparse")?,
+                "hidden" => hidden = boolean(v, "hidden")?,
+                "partialFilterExpression" => match v {
+                    Value::Document(d) => partial_filter = Some(d.to_buf()),
+                    _ => {
+                        return Err(Error::type_mismatch(format!(
+                            "The field 'partialFilterExpression' must be an object, but got {}",
+                            v.type_name()
+                        )));
+                    }
+                },
+                "expireAfterSeconds" => expire_after_seconds = Some(expire_seconds(v)?),
+                "v" => check_version(v)?,
+                // Accepted and without effect since MongoDB 4.2, as here; `ns` came with dumps
+                // of old servers.
+                "background" | "ns" => {}
+                "collation" => match v {
+                    Value::Document(d) if d.get_str("locale") == Some("simple") => {}
+                    _ => {
+                        return Err(Error::new(
+                            Code::InvalidIndexSpecificationOption,
+                            "The field 'collation' is only supported with {locale: 'simple'}",
+                        ));
+                    }
+                },
+                other => {
+                    return Err(Error::new(
+                        Code::InvalidIndexSpecificationOption,
+                        format!(
+                            "The field '{other}' is not valid for an index specification. \
+                             Specification: {spec:?}"
+                        ),
+                    ));
+                }
+            }
+        }
+        let Some(key) = key else {
+            return Err(Error::failed_to_parse(
+                "The 'key' field is a required property of an index specification",
+            ));
+        };
+        let Some(name) = name else {
+            return Err(Error::failed_to_parse(
+                "The 'name' field is a required property of an index specification",
+            ));
+        };
+        if is_id_pattern(&key) {
+            for e in spec {
+                if !matches!(e.name(), "key" | "name" | "v" | "ns" | "collation") {
+                    return Err(Error::new(
+                        Code::InvalidIndexSpecificationOption,
+                        format!(
+                            "The field '{}' is not valid for an _id index specification. \
+                             Specification: {spec:?}",
+                            e.name()
+                        ),
+                    ));
+                }
+            }
+            return Ok(IndexSpec::id_index());
+        }
+        if sparse && partial_filter.is_some() {
+            return Err(cannot_create(
+                "cannot mix \"partialFilterExpression\" and \"sparse\" options",
+            ));
+        }
+        if expire_after_seconds.is_some() && key.as_doc().count() != 1 {
+            return Err(cannot_create(format!(
+                "TTL indexes are single-field indexes, compound indexes do not support TTL. \
+                 Index spec: {spec:?}"
+            )));
+        }
+        Ok(IndexSpec {
+            name,
+            key,
+            unique,
+            sparse,
+            hidden,
+            partial_filter,
+            expire_after_seconds,
+            document: DocBuf::new(),
+        }
+        .with_document())
     }
 
     /// The `_id_` index.
     pub fn id_index() -> IndexSpec {
-        todo!()
+        IndexSpec {
+            name: "_id_".to_string(),
+            key: doc! { "_id": 1 },
+            unique: false,
+            sparse: false,
+            hidden: false,
+            partial_filter: None,
+            expire_after_seconds: None,
+            document: DocBuf::new(),
+        }
+        .with_document()
+    }
+
+    /// Makes `document` from the other fields: after a change of one of them.
+    #[must_use]
+    pub fn with_document(mut self) -> IndexSpec {
+        let mut d = doc! { "v": 2, "key": &self.key, "name": self.name.as_str() };
+        if self.unique {
+            d.append("unique", true);
+        }
+        if self.sparse {
+            d.append("sparse", true);
+        }
+        if self.hidden {
+            d.append("hidden", true);
+        }
+        d.append_some("partialFilterExpression", self.partial_filter.as_ref());
+        if let Some(s) = self.expire_after_seconds {
+            match i32::try_from(s) {
+                Ok(s) => d.append("expireAfterSeconds", s),
+                Err(_) => d.append("expireAfterSeconds", s),
+            };
+        }
+        self.document = d;
+        self
+    }
+}
+
+fn check_key(key: Doc<'_>) -> Result<DocBuf> {
+    if key.is_empty() {
+        return Err(cannot_create("Index keys cannot be an empty object."));
+    }
+    if key.count() > 32 {
+        return Err(cannot_create(format!(
+            "Index key pattern has too many fields: {}, at most 32 are allowed",
+            key.count()
+        )));
+    }
+    let mut seen = std::collections::HashSet::new();
+    for e in key {
+        let path = e.name();
+        if !seen.insert(path) {
+            return Err(cannot_create(format!(
+                "Index key pattern names the field '{path}' twice: {key:?}"
+            )));
+        }
+        if path.is_empty() {
+            return Err(cannot_create("Index keys cannot be an empty field."));
+        }
+        if path.split('.').any(str::is_empty) {
+            return Err(cannot_create("Index keys cannot contain an empty field."));
+        }
+        if path.split('.').any(|p| p.starts_with('$')) {
+            return Err(cannot_create(format!(
+                "Index key contains an illegal field name: field name starts with '$': {path}"
+            )));
+        }
+        if path.split('.').any(|p| p == "$**") {
+            return Err(cannot_create("wildcard indexes are not supported"));
+        }
+        match e.value() {
+            v if v.is_number() => {
+                let zero = match v {
+                    Value::Double(d) => d == 0.0 || d.is_nan(),
+                    other => !other.truthy(),
+                };
+                if zero {
+                    return Err(cannot_create(
+                        "Values in the index key pattern cannot be 0.",
+                    ));
+                }
+            }
+            Value::String(plugin) => {
+                return Err(cannot_create(format!(
+                    "Unknown index plugin '{plugin}': only ascending and descending keys are \
+                     supported"
+                )));
+            }
+            v => {
+                return Err(cannot_create(format!(
+                    "Values in v:2 index key pattern cannot be of type {}. Only numbers > 0, \
+                     numbers < 0, and strings are allowed.",
+                    v.type_name()
+                )));
+            }
+        }
+    }
+    Ok(key.to_buf())
+}
+
+fn check_version(v: Value<'_>) -> Result<()> {
+    match v.as_i64_exact() {
+        Some(1 | 2) => Ok(()),
+        _ if v.is_number() => Err(cannot_create(format!(
+            "Invalid index specification: v: {v:?}; only versions 1 and 2 are supported"
+        ))),
+        _ => Err(Error::type_mismatch(format!(
+            "The field 'v' must be a number, but got {}",
+            v.type_name()
+        ))),
+    }
+}
+
+fn expire_seconds(v: Value<'_>) -> Result<i64> {
+    if !v.is_number() {
+        return Err(cannot_create(format!(
+            "TTL index 'expireAfterSeconds' option must be numeric, but received a type of '{}'.",
+            v.type_name()
+        )));
+    }
+    let seconds = match v {
+        Value::Double(d) => d as i64,
+        other => other.as_i64_exact().unwrap_or(-1),
+    };
+    if seconds < 0 {
+        return Err(cannot_create(
+            "TTL index 'expireAfterSeconds' option cannot be less than 0.",
+        ));
+    }
+    if seconds > i64::from(i32::MAX) {
+        return Err(cannot_create(format!(
+            "TTL index 'expireAfterSeconds' option must be within an acceptable range, try a \
+             lower number; got {seconds}"
+        )));
+    }
+    Ok(seconds)
+}
+
+/// A catalog entry as it is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Entry {
+    pub namespace: String,
+    pub uuid: [u8; 16],
+    pub options: CollectionOptions,
+    pub indexes: Vec<IndexEntry>,
+}
+
+/// An index in a catalog entry.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct IndexEntry {
+    pub id: u32,
+    pub ready: bool,
+    pub spec: IndexSpec,
+}
+
+impl Entry {
+    /// The stored form.
+    pub fn to_doc(&self) -> DocBuf {
+        let mut d = doc! {
+            "v": LAYOUT_VERSION,
+            "ns": self.namespace.as_str(),
+            "uuid": Value::Binary { subtype: 4, bytes: &self.uuid },
+            "options": &self.options.document,
+        };
+        d.append_some("cappedSize", self.options.capped_size.map(|n| n as i64));
+        d.append_some("cappedMax", self.options.capped_max.map(|n| n as i64));
+        let indexes: ArrayBuf = self
+            .indexes
+            .iter()
+            .map(|i| {
+                doc! {
+                    "id": i64::from(i.id),
+                    "state": if i.ready { "ready" } else { "building" },
+                    "spec": &i.spec.document,
+                }
+            })
+            .collect();
+        d.append("indexes", indexes);
+        d
+    }
+
+    /// Reads the stored form. `path` is named if it is damaged.
+    pub fn from_doc(d: Doc<'_>, path: &Path) -> Result<Entry> {
+        let damaged = |what: &str| {
+            crate::engine::corrupt(path, &format!("a catalog entry has no valid {what}"))
+        };
+        if d.get("v").and_then(|v| v.as_i64_exact()) != Some(i64::from(LAYOUT_VERSION)) {
+            return Err(damaged("v"));
+        }
+        let uuid = match d.get("uuid") {
+            Some(Value::Binary { bytes, .. }) => {
+                <[u8; 16]>::try_from(bytes).map_err(|_| damaged("uuid"))?
+            }
+            _ => return Err(damaged("uuid")),
+        };
+        let size = |name: &str| {
+            d.get(name)
+                .and_then(|v| v.as_i64_exact())
+                .map(|n| n.max(0) as u64)
+        };
+        let mut indexes = Vec::new();
+        for v in d
+            .get_array("indexes")
+            .ok_or_else(|| damaged("indexes"))?
+            .values()
+        {
+            let i = v.as_doc().ok_or_else(|| damaged("indexes"))?;
+            let spec = i.get_doc("spec").ok_or_else(|| damaged("indexes.spec"))?;
+            indexes.push(IndexEntry {
+                id: i
+                    .get("id")
+                    .and_then(|v| v.as_i64_exact())
+                    .and_then(|n| u32::try_from(n).ok())
+                    .ok_or_else(|| damaged("indexes.id"))?,
+                ready: i.get_str("state") == Some("ready"),
+                spec: IndexSpec::parse(spec)?,
+            });
+        }
+        Ok(Entry {
+            namespace: d.get_str("ns").ok_or_else(|| damaged("ns"))?.to_string(),
+            uuid,
+            options: CollectionOptions {
+                capped_size: size("cappedSize"),
+                capped_max: size("cappedMax"),
+                document: d
+                    .get_doc("options")
+                    .ok_or_else(|| damaged("options"))?
+                    .to_buf(),
+            },
+            indexes,
+        })
     }
 }

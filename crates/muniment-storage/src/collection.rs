@@ -1,133 +1,298 @@
-//! A collection and its indexes as every operation sees them.
+//! A collection as every operation sees it.
 
-use crate::catalog::{CollectionOptions, IndexSpec};
-use muniment_query::Filter;
-use muniment_value::path::Path;
-use muniment_value::{Doc, Result, Value};
+use crate::catalog::CollectionOptions;
+use crate::index::Index;
+use crate::keys;
+use muniment_value::{Result, Value, keyenc};
+use parking_lot::{Condvar, Mutex, RwLock};
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 /// One collection. Handles are shared; a dropped collection's handle stays valid for reading the
 /// snapshots that were open, and refuses writes.
 pub struct Collection {
-    _private: (),
+    pub(crate) id: u32,
+    uuid: [u8; 16],
+    capped: bool,
+    namespace: RwLock<String>,
+    options: RwLock<Arc<CollectionOptions>>,
+    indexes: RwLock<Indexes>,
+    pub(crate) docs: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+    dropped: AtomicBool,
+    generation: AtomicU64,
+    /// Write sets share it, DDL has it alone.
+    pub(crate) ddl: Arc<RwLock<()>>,
+    /// Held from the computing of the new totals to the end of their commit, so that totals and
+    /// sequence numbers ascend together.
+    pub(crate) commit: Mutex<CommitState>,
+    /// Inserts beyond the greatest record key.
+    pub(crate) append: Mutex<Append>,
+    pub(crate) append_done: Condvar,
+    /// Capped: held from a write set's first insert to its commit, so that insertion order is
+    /// the order of visibility.
+    pub(crate) capped_order: Arc<Mutex<()>>,
+    pub(crate) inserts: AtomicU64,
+    waiters: AtomicUsize,
+    wait_lock: Mutex<()>,
+    inserted: Condvar,
 }
 
-/// One index of a collection.
-pub struct Index {
-    _private: (),
+/// What the commit mutex protects beside the order of commits.
+#[derive(Default)]
+pub(crate) struct CommitState {
+    /// While an index is being built: the records written since the builder's slice began.
+    pub dirty: Option<HashSet<Vec<u8>>>,
+}
+
+/// The greatest record key ever inserted, and who has inserts beyond it under way.
+///
+/// A record key above the maximum cannot exist, so an ascending insert needs no lookup. Until it
+/// is committed its key lies in the write set's run, and whoever inserts a key that lies in
+/// somebody's run waits for that run to end.
+#[derive(Default)]
+pub(crate) struct Append {
+    /// `None`: not read from the disk yet. Empty: no record was ever there.
+    pub max: Option<Vec<u8>>,
+    pub runs: Vec<Run>,
+}
+
+/// The keys that one write set appended: everything it appended lies in `low..=high`.
+pub(crate) struct Run {
+    pub owner: u64,
+    pub low: Vec<u8>,
+    pub high: Vec<u8>,
+}
+
+impl Append {
+    /// True if a write set other than `owner` may be about to commit `key`.
+    pub fn in_flight(&self, key: &[u8], owner: u64) -> bool {
+        self.runs
+            .iter()
+            .any(|r| r.owner != owner && r.contains(key))
+    }
+
+    /// True if `owner` itself may have staged `key` here.
+    pub fn mine(&self, key: &[u8], owner: u64) -> bool {
+        self.runs
+            .iter()
+            .any(|r| r.owner == owner && r.contains(key))
+    }
+
+    /// Notes that `owner` appends `key`, which is above the maximum.
+    pub fn append(&mut self, key: &[u8], owner: u64) {
+        let max = self.max.get_or_insert_default();
+        max.clear();
+        max.extend_from_slice(key);
+        match self.runs.iter_mut().find(|r| r.owner == owner) {
+            Some(run) => {
+                run.high.clear();
+                run.high.extend_from_slice(key);
+            }
+            None => self.runs.push(Run {
+                owner,
+                low: key.to_vec(),
+                high: key.to_vec(),
+            }),
+        }
+    }
+}
+
+impl Run {
+    fn contains(&self, key: &[u8]) -> bool {
+        *self.low <= *key && *key <= *self.high
+    }
+}
+
+#[derive(Default)]
+struct Indexes {
+    /// Those being built too: writers maintain them.
+    all: Arc<Vec<Arc<Index>>>,
+    ready: Arc<Vec<Arc<Index>>>,
 }
 
 impl Collection {
+    pub(crate) fn new(
+        id: u32,
+        namespace: &str,
+        uuid: [u8; 16],
+        options: CollectionOptions,
+        indexes: Vec<Arc<Index>>,
+    ) -> Collection {
+        let collection = Collection {
+            id,
+            uuid,
+            capped: options.capped_size.is_some(),
+            namespace: RwLock::new(namespace.to_string()),
+            options: RwLock::new(Arc::new(options)),
+            indexes: RwLock::default(),
+            docs: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            dropped: AtomicBool::new(false),
+            generation: AtomicU64::new(0),
+            ddl: Arc::default(),
+            commit: Mutex::default(),
+            append: Mutex::default(),
+            append_done: Condvar::new(),
+            capped_order: Arc::default(),
+            inserts: AtomicU64::new(0),
+            waiters: AtomicUsize::new(0),
+            wait_lock: Mutex::new(()),
+            inserted: Condvar::new(),
+        };
+        collection.set_indexes(indexes);
+        collection
+    }
+
     /// The full name, `db.collection`.
     pub fn namespace(&self) -> String {
-        todo!()
+        self.namespace.read().clone()
+    }
+
+    pub(crate) fn set_namespace(&self, namespace: &str) {
+        *self.namespace.write() = namespace.to_string();
+        self.bump();
     }
 
     /// The collection's UUID, as `listCollections` shows it.
     pub fn uuid(&self) -> [u8; 16] {
-        todo!()
+        self.uuid
     }
 
     /// The options.
     pub fn options(&self) -> Arc<CollectionOptions> {
-        todo!()
+        self.options.read().clone()
+    }
+
+    pub(crate) fn set_options(&self, options: CollectionOptions) {
+        *self.options.write() = Arc::new(options);
+        self.bump();
     }
 
     /// All indexes that are ready, `_id_` first (capped collections too).
     pub fn indexes(&self) -> Arc<Vec<Arc<Index>>> {
-        todo!()
+        self.indexes.read().ready.clone()
+    }
+
+    /// All indexes, those that are being built too.
+    pub fn all_indexes(&self) -> Arc<Vec<Arc<Index>>> {
+        self.indexes.read().all.clone()
+    }
+
+    pub(crate) fn set_indexes(&self, all: Vec<Arc<Index>>) {
+        let ready = all.iter().filter(|i| i.is_ready()).cloned().collect();
+        *self.indexes.write() = Indexes {
+            all: Arc::new(all),
+            ready: Arc::new(ready),
+        };
+        self.bump();
     }
 
     /// How many documents there are: exact, without a scan, also after a crash.
     pub fn count(&self) -> u64 {
-        todo!()
+        self.docs.load(SeqCst)
     }
 
     /// The documents' uncompressed size in bytes: exact, as [`Collection::count`].
     pub fn data_bytes(&self) -> u64 {
-        todo!()
+        self.bytes.load(SeqCst)
     }
 
     /// True once the collection was dropped.
     pub fn is_dropped(&self) -> bool {
-        todo!()
+        self.dropped.load(SeqCst)
     }
 
-    /// A number that changes whenever the indexes or options change: plans made for another
-    /// generation are stale.
+    pub(crate) fn set_dropped(&self) {
+        self.dropped.store(true, SeqCst);
+        self.bump();
+        self.notify_inserts(0);
+    }
+
+    /// A number that changes whenever the indexes, their multikey paths, the options or the name
+    /// change: plans made for another generation are stale.
     pub fn generation(&self) -> u64 {
-        todo!()
+        self.generation.load(SeqCst)
     }
 
-    /// Waits until the number of inserts ever made is above `seen` or the timeout passes;
-    /// returns the number: what awaitData cursors wait on.
-    pub fn wait_insert(&self, seen: u64, timeout: std::time::Duration) -> u64 {
-        let _ = (seen, timeout);
-        todo!()
+    pub(crate) fn bump(&self) {
+        self.generation.fetch_add(1, SeqCst);
+    }
+
+    /// Waits until the number of inserts ever made (since the store was opened) is above `seen`,
+    /// the collection is dropped, or the timeout passes; returns the number: what awaitData
+    /// cursors wait on.
+    pub fn wait_insert(&self, seen: u64, timeout: Duration) -> u64 {
+        let deadline = Instant::now() + timeout;
+        // Announced before the number is read, so that no insert between the two is missed.
+        self.waiters.fetch_add(1, SeqCst);
+        let mut guard = self.wait_lock.lock();
+        while self.inserts.load(SeqCst) <= seen && !self.is_dropped() {
+            if self.inserted.wait_until(&mut guard, deadline).timed_out() {
+                break;
+            }
+        }
+        drop(guard);
+        self.waiters.fetch_sub(1, SeqCst);
+        self.inserts.load(SeqCst)
+    }
+
+    pub(crate) fn notify_inserts(&self, n: u64) {
+        self.inserts.fetch_add(n, SeqCst);
+        if self.waiters.load(SeqCst) > 0 {
+            let _guard = self.wait_lock.lock();
+            self.inserted.notify_all();
+        }
     }
 
     /// The record key of a document with this `_id`: the encoding of `_id`, which also clusters
-    /// the documents. Capped collections are keyed by insertion order and look it up in `_id_`.
+    /// the documents. Capped collections are keyed by insertion order and look it up in `_id_`:
+    /// see [`Collection::record_key`].
     pub fn record_key_of_id(id: Value<'_>) -> Vec<u8> {
-        let _ = id;
-        todo!()
+        let mut key = Vec::with_capacity(24);
+        keyenc::encode(id, false, &mut key);
+        key
+    }
+
+    /// The record key of the document with this `_id`, in any collection. On a capped collection
+    /// `None` if there is no such document; else the key it has or would have.
+    ///
+    /// # Errors
+    /// 301 DataCorruptionDetected.
+    pub fn record_key(&self, snapshot: &crate::Snapshot, id: Value<'_>) -> Result<Option<Vec<u8>>> {
+        let key = Collection::record_key_of_id(id);
+        if !self.capped {
+            return Ok(Some(key));
+        }
+        let Some(index) = self.id_index() else {
+            return Ok(None);
+        };
+        let full = keys::join(index.id, &key);
+        let value = snapshot.raw_get(crate::engine::Space::Index, &full)?;
+        Ok(value.and_then(|v| {
+            let (len, at) = keys::get_varint(&v)?;
+            v.get(at..at + len).map(<[u8]>::to_vec)
+        }))
+    }
+
+    pub(crate) fn id_index(&self) -> Option<Arc<Index>> {
+        self.indexes.read().all.iter().find(|i| i.is_id()).cloned()
+    }
+
+    /// Makes every index build that runs stop with 276 IndexBuildAborted.
+    pub(crate) fn abort_builds(&self) {
+        for index in self.all_indexes().iter().filter(|i| !i.is_ready()) {
+            index.fail_build(muniment_value::Error::new(
+                muniment_value::Code::IndexBuildAborted,
+                format!("index build was aborted: {} was dropped", self.namespace()),
+            ));
+        }
     }
 
     /// True for a capped collection.
     pub fn is_capped(&self) -> bool {
-        todo!()
-    }
-}
-
-impl Index {
-    /// The specification.
-    pub fn spec(&self) -> Arc<IndexSpec> {
-        todo!()
-    }
-
-    /// The fields in order, with true for descending.
-    pub fn fields(&self) -> &[(Path, bool)] {
-        todo!()
-    }
-
-    /// The partial filter, parsed.
-    pub fn partial_filter(&self) -> Option<&Filter> {
-        todo!()
-    }
-
-    /// True for the `_id_` index. On a collection that is not capped it has no entries of its
-    /// own: the documents are clustered by `_id`.
-    pub fn is_id(&self) -> bool {
-        todo!()
-    }
-
-    /// Per field, which path components went through an array in some document (bit i = part
-    /// i): empty for an index that is not multikey.
-    pub fn multikey_paths(&self) -> Vec<u64> {
-        todo!()
-    }
-
-    /// True when some document has more than one key in this index.
-    pub fn is_multikey(&self) -> bool {
-        todo!()
-    }
-
-    /// How often the planner used it, and since when (ms since 1970): `$indexStats`.
-    pub fn usage(&self) -> (u64, i64) {
-        todo!()
-    }
-
-    /// Counts one use.
-    pub fn note_use(&self) {
-        todo!()
-    }
-
-    /// The encoded keys that `doc` has in this index (none if sparse or partial leave it out).
-    ///
-    /// # Errors
-    /// 171 CannotIndexParallelArrays.
-    pub fn keys_of(&self, doc: Doc<'_>, keys: &mut Vec<Vec<u8>>) -> Result<()> {
-        let _ = (doc, keys);
-        todo!()
+        self.capped
     }
 }

@@ -6,18 +6,34 @@
 //! atomic batch as the data it belongs to, so a crash between any two lines leaves either the
 //! whole write or nothing of it.
 //!
-//! Invariants: reads go through a [`Snapshot`] only; a write set never waits for a latch while it
-//! holds others; an invariant violation stops the process (crash over corrupt). Must not know
-//! commands or the wire.
+//! Invariants: reads go through a [`Snapshot`] only (who holds a record's latch may read its
+//! newest version); a write set never waits for a latch while it holds staged changes; an
+//! invariant violation stops the process (crash over corrupt). Must not know commands or the
+//! wire.
 
+mod admin;
+mod build;
 mod catalog;
 mod collection;
+mod ddl;
+pub mod engine;
+mod extract;
+mod index;
+mod journal;
+mod keys;
+mod latch;
+mod lockfile;
+mod reclaim;
 mod snapshot;
 mod store;
 mod writeset;
 
-pub use catalog::{CollectionOptions, IndexSpec};
-pub use collection::{Collection, Index};
+#[cfg(test)]
+mod tests;
+
+pub use catalog::{CollectionOptions, IndexSpec, MAX_INDEXES};
+pub use collection::Collection;
+pub use index::Index;
 pub use snapshot::{Bound, Direction, DocCursor, IndexCursor, IndexEntry, KeyRange, Snapshot};
 pub use store::{CommitId, JournalStats, Store, StoreOptions, StoreStats};
 pub use writeset::{DuplicateKey, WriteSet};

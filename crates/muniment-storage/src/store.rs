@@ -1,13 +1,21 @@
 //! The store: one data directory, opened once.
 
-use crate::catalog::{CollectionOptions, IndexSpec};
-use crate::collection::{Collection, Index};
+use crate::collection::Collection;
+use crate::engine::{self, Engine, EngineSnapshot, Space};
+use crate::index::Index;
+use crate::journal::Journal;
+use crate::keys;
+use crate::latch::Latches;
+use crate::lockfile::DirLock;
 use crate::snapshot::Snapshot;
 use crate::writeset::WriteSet;
-use muniment_query::Interrupt;
-use muniment_value::Result;
-use std::path::PathBuf;
+use muniment_value::{Code, Error, Result};
+use parking_lot::{Condvar, Mutex, RwLock};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How to open a store.
@@ -55,7 +63,32 @@ pub struct StoreStats {
 
 /// An open data directory.
 pub struct Store {
-    _private: (),
+    pub(crate) inner: Arc<Inner>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What the background threads share with the store.
+pub(crate) struct Inner {
+    pub path: PathBuf,
+    pub cache_bytes: u64,
+    pub engine: RwLock<Arc<Engine>>,
+    pub latches: Latches,
+    pub journal: Journal,
+    /// Shared by every commit; fsyncLock has it alone.
+    pub gate: Arc<RwLock<()>>,
+    pub fsync_lock: Mutex<crate::admin::FsyncLock>,
+    owners: AtomicU64,
+    /// One DDL operation at a time.
+    pub ddl: Mutex<()>,
+    pub names: RwLock<HashMap<String, Arc<Collection>>>,
+    pub next_id: AtomicU32,
+    pub interval_ms: AtomicU64,
+    pub closed: AtomicBool,
+    pub stop: Mutex<bool>,
+    /// Wakes the background threads.
+    pub wake: Condvar,
+    pub reclaim: AtomicBool,
+    _lock: DirLock,
 }
 
 impl Store {
@@ -66,108 +99,91 @@ impl Store {
     /// 98 DBPathInUse naming the other process; 301 DataCorruptionDetected naming file and
     /// offset; I/O errors.
     pub fn open(options: StoreOptions) -> Result<Arc<Store>> {
-        let _ = options;
-        todo!()
+        let lock = DirLock::acquire(&options.path)?;
+        let directory = options.path.join("engine");
+        let engine = Arc::new(Engine::open(&directory, options.cache_bytes)?);
+        let inner = Arc::new(Inner {
+            journal: Journal::new(&directory),
+            path: options.path,
+            cache_bytes: options.cache_bytes,
+            engine: RwLock::new(engine),
+            latches: Latches::new(),
+            gate: Arc::default(),
+            fsync_lock: Mutex::default(),
+            owners: AtomicU64::new(1),
+            ddl: Mutex::new(()),
+            names: RwLock::default(),
+            next_id: AtomicU32::new(1),
+            interval_ms: AtomicU64::new(100),
+            closed: AtomicBool::new(false),
+            stop: Mutex::new(false),
+            wake: Condvar::new(),
+            reclaim: AtomicBool::new(true),
+            _lock: lock,
+        });
+        inner.load_catalog()?;
+        let store = Arc::new(Store {
+            inner: inner.clone(),
+            threads: Mutex::default(),
+        });
+        store.set_journal_commit_interval(options.journal_commit_interval);
+        store.start_threads()?;
+        Ok(store)
+    }
+
+    fn start_threads(&self) -> Result<()> {
+        let jobs: [(&str, fn(&Inner)); 2] = [
+            ("muniment-flush", Inner::flush_loop),
+            ("muniment-drop", Inner::reclaim_loop),
+        ];
+        let mut threads = self.threads.lock();
+        for (name, job) in jobs {
+            let inner = self.inner.clone();
+            let handle = std::thread::Builder::new()
+                .name(name.to_string())
+                .stack_size(256 << 10)
+                .spawn(move || job(&inner))?;
+            threads.push(handle);
+        }
+        Ok(())
     }
 
     /// A snapshot of now.
     pub fn snapshot(&self) -> Snapshot {
-        todo!()
+        self.inner.snapshot()
     }
 
     /// The collection `db.name`, if it exists.
     pub fn collection(&self, namespace: &str) -> Option<Arc<Collection>> {
-        let _ = namespace;
-        todo!()
+        self.inner.names.read().get(namespace).cloned()
     }
 
     /// The collections of a database, sorted by name.
     pub fn collections(&self, db: &str) -> Vec<Arc<Collection>> {
-        let _ = db;
-        todo!()
+        let mut found: Vec<(String, Arc<Collection>)> = self
+            .inner
+            .names
+            .read()
+            .iter()
+            .filter(|(name, _)| db_of(name) == db)
+            .map(|(name, c)| (name.clone(), c.clone()))
+            .collect();
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        found.into_iter().map(|(_, c)| c).collect()
     }
 
     /// The databases that have a collection, sorted.
     pub fn databases(&self) -> Vec<String> {
-        todo!()
-    }
-
-    /// Creates a collection with its `_id_` index. Namespace rules are the caller's.
-    ///
-    /// # Errors
-    /// 48 NamespaceExists; 13297 DatabaseDifferCase.
-    pub fn create_collection(
-        &self,
-        namespace: &str,
-        options: CollectionOptions,
-    ) -> Result<Arc<Collection>> {
-        let _ = (namespace, options);
-        todo!()
-    }
-
-    /// Drops a collection at once; its space is reclaimed behind the client's back. False if
-    /// there is none.
-    ///
-    /// # Errors
-    /// I/O errors.
-    pub fn drop_collection(&self, namespace: &str) -> Result<bool> {
-        let _ = namespace;
-        todo!()
-    }
-
-    /// Renames, dropping the target in the same atomic step if `drop_target`.
-    ///
-    /// # Errors
-    /// 26 NamespaceNotFound, 48 NamespaceExists.
-    pub fn rename_collection(&self, from: &str, to: &str, drop_target: bool) -> Result<()> {
-        let _ = (from, to, drop_target);
-        todo!()
-    }
-
-    /// Builds an index online: writers go on and are seen. An identical index is returned as it
-    /// is. (The caller has dealt with equal names and patterns: 85, 86.)
-    ///
-    /// # Errors
-    /// 11000 DuplicateKey, 171, 67 (more than 64 indexes), whatever `interrupt` says.
-    pub fn create_index(
-        &self,
-        collection: &Arc<Collection>,
-        spec: IndexSpec,
-        interrupt: &dyn Interrupt,
-    ) -> Result<Arc<Index>> {
-        let _ = (collection, spec, interrupt);
-        todo!()
-    }
-
-    /// Drops an index by name.
-    ///
-    /// # Errors
-    /// 27 IndexNotFound; 72 InvalidOptions for `_id_`.
-    pub fn drop_index(&self, collection: &Arc<Collection>, name: &str) -> Result<()> {
-        let _ = (collection, name);
-        todo!()
-    }
-
-    /// collMod: replaces the specification of one index (TTL, hidden).
-    ///
-    /// # Errors
-    /// 27 IndexNotFound.
-    pub fn modify_index(&self, collection: &Arc<Collection>, spec: IndexSpec) -> Result<()> {
-        let _ = (collection, spec);
-        todo!()
-    }
-
-    /// collMod: replaces the collection's options.
-    ///
-    /// # Errors
-    /// 26 NamespaceNotFound if it was dropped meanwhile.
-    pub fn modify_options(
-        &self,
-        collection: &Arc<Collection>,
-        options: CollectionOptions,
-    ) -> Result<()> {
-        let _ = (collection, options);
-        todo!()
+        let mut names: Vec<String> = self
+            .inner
+            .names
+            .read()
+            .keys()
+            .map(|n| db_of(n).to_string())
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        names
     }
 
     /// Begins a write set on a collection (shared against DDL).
@@ -176,8 +192,14 @@ impl Store {
     /// 26 NamespaceNotFound if it was dropped; 14031 OutOfDiskSpace while the disk is full;
     /// waits while fsyncLock is held.
     pub fn write_set<'s>(&'s self, collection: &Arc<Collection>) -> Result<WriteSet<'s>> {
-        let _ = collection;
-        todo!()
+        self.inner.check_open()?;
+        drop(self.inner.gate.read());
+        let ddl = collection.ddl.read_arc();
+        if collection.is_dropped() {
+            return Err(dropped(collection));
+        }
+        let engine = self.inner.engine();
+        Ok(WriteSet::new(&self.inner, collection, engine, ddl))
     }
 
     /// Returns once the commit is on the disk: one fdatasync serves all who wait.
@@ -185,13 +207,12 @@ impl Store {
     /// # Errors
     /// I/O errors: the write is visible but its durability unknown.
     pub fn wait_journaled(&self, commit: CommitId) -> Result<()> {
-        let _ = commit;
-        todo!()
+        self.inner.journal.wait(commit.0)
     }
 
     /// The newest commit.
     pub fn last_commit(&self) -> CommitId {
-        todo!()
+        CommitId(self.inner.journal.last())
     }
 
     /// Flushes the journal to the disk now.
@@ -199,63 +220,34 @@ impl Store {
     /// # Errors
     /// I/O errors.
     pub fn sync(&self) -> Result<()> {
-        todo!()
+        self.inner.check_open()?;
+        self.inner.journal.sync_now()
     }
 
     /// Changes the journal's flush interval at run time.
     pub fn set_journal_commit_interval(&self, interval: Duration) {
-        let _ = interval;
-        todo!()
-    }
-
-    /// fsyncLock: blocks writers after a sync; locks nest.
-    ///
-    /// # Errors
-    /// I/O errors of the sync.
-    pub fn lock_writes(&self) -> Result<u32> {
-        todo!()
-    }
-
-    /// fsyncUnlock: returns the depth that remains.
-    ///
-    /// # Errors
-    /// 20 IllegalOperation when not locked.
-    pub fn unlock_writes(&self) -> Result<u32> {
-        todo!()
-    }
-
-    /// Full check of a collection: every document parses, every index entry points to a document
-    /// that has that key, every key of every document is in the index, counts agree. Returns
-    /// what `validate` replies: `{nrecords, nIndexes, keysPerIndex, valid, errors, warnings,
-    /// indexDetails, …}`.
-    ///
-    /// # Errors
-    /// Only what keeps the check from running.
-    pub fn validate(
-        &self,
-        collection: &Arc<Collection>,
-        full: bool,
-        interrupt: &dyn Interrupt,
-    ) -> Result<muniment_value::DocBuf> {
-        let _ = (collection, full, interrupt);
-        todo!()
-    }
-
-    /// Approximate bytes that a collection's documents take on disk.
-    pub fn storage_bytes(&self, collection: &Collection) -> u64 {
-        let _ = collection;
-        todo!()
-    }
-
-    /// Approximate bytes that an index takes on disk.
-    pub fn index_bytes(&self, index: &Index) -> u64 {
-        let _ = index;
-        todo!()
+        let ms = (interval.as_millis() as u64).clamp(1, 500);
+        self.inner.interval_ms.store(ms, SeqCst);
+        self.inner.wake.notify_all();
     }
 
     /// Measured figures.
     pub fn stats(&self) -> StoreStats {
-        todo!()
+        let engine = self.inner.engine();
+        let (cache_used, cache_capacity) = engine.cache();
+        let (commits, syncs, sync_micros, waits) = self.inner.journal.stats();
+        StoreStats {
+            cache_used,
+            cache_capacity,
+            memtable_bytes: engine.memtable_bytes(),
+            disk_bytes: engine.disk_bytes(),
+            journal: JournalStats {
+                commits,
+                syncs,
+                sync_micros,
+                waits,
+            },
+        }
     }
 
     /// Syncs and stops the background threads. Later calls fail with 91 ShutdownInProgress.
@@ -263,6 +255,125 @@ impl Store {
     /// # Errors
     /// I/O errors of the last sync.
     pub fn close(&self) -> Result<()> {
-        todo!()
+        if self.inner.closed.swap(true, SeqCst) {
+            return Ok(());
+        }
+        *self.inner.stop.lock() = true;
+        self.inner.wake.notify_all();
+        for thread in self.threads.lock().drain(..) {
+            // A thread that panicked has nothing left to say.
+            let _ = thread.join();
+        }
+        self.inner.journal.sync_now()
     }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // The data is in the journal file either way; an error here has nobody to go to.
+        let _ = self.close();
+    }
+}
+
+impl Inner {
+    /// The engine that is open now.
+    pub fn engine(&self) -> Arc<Engine> {
+        self.engine.read().clone()
+    }
+
+    pub fn snapshot(&self) -> Snapshot {
+        if self.closed.load(SeqCst) {
+            return Snapshot::new(None);
+        }
+        Snapshot::new(Some(EngineSnapshot::new(self.engine())))
+    }
+
+    pub fn check_open(&self) -> Result<()> {
+        if self.closed.load(Relaxed) {
+            return Err(Error::new(
+                Code::ShutdownInProgress,
+                "the server is shutting down: the storage is closed",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The engine's directory.
+    pub fn engine_path(&self) -> PathBuf {
+        self.path.join("engine")
+    }
+
+    /// A number that no other write set has.
+    pub fn next_owner(&self) -> u64 {
+        self.owners.fetch_add(1, Relaxed)
+    }
+
+    /// The greatest record key that exists; empty if there is none.
+    pub fn greatest_record_key(
+        &self,
+        engine: &Arc<Engine>,
+        collection: &Collection,
+    ) -> Result<Vec<u8>> {
+        let snapshot = EngineSnapshot::new(engine.clone());
+        let last = snapshot
+            .range(
+                Space::Docs,
+                keys::prefix(collection.id).to_vec(),
+                keys::end_of(collection.id, &[]),
+            )
+            .next_back()?;
+        Ok(last
+            .and_then(|(k, _)| k.get(4..).map(<[u8]>::to_vec))
+            .unwrap_or_default())
+    }
+
+    /// Waits on `wake` for at most `timeout`; true when the store closes.
+    pub fn pause(&self, timeout: Duration) -> bool {
+        let mut stop = self.stop.lock();
+        if !*stop {
+            self.wake.wait_for(&mut stop, timeout);
+        }
+        *stop
+    }
+
+    fn flush_loop(&self) {
+        while !self.pause(Duration::from_millis(self.interval_ms.load(SeqCst))) {
+            if self.journal.dirty() {
+                // Those who wait for durability get the error; the journal keeps it.
+                let _ = self.journal.sync_now();
+            }
+        }
+    }
+
+    /// May a commit of `bytes` go to the engine?
+    pub fn admit(&self, engine: &Engine, bytes: usize) -> Result<()> {
+        let _ = (engine, bytes);
+        self.check_open()
+    }
+}
+
+/// The database of `db.collection`.
+pub(crate) fn db_of(namespace: &str) -> &str {
+    namespace.split_once('.').map_or(namespace, |(db, _)| db)
+}
+
+pub(crate) fn dropped(collection: &Collection) -> Error {
+    Error::new(
+        Code::NamespaceNotFound,
+        format!("ns does not exist: {}", collection.namespace()),
+    )
+}
+
+/// 301 for a damaged catalog.
+pub(crate) fn damaged(path: &Path, what: &str) -> Error {
+    engine::corrupt(path, what)
+}
+
+/// An index handle for tests and statistics.
+pub(crate) fn index_by_name(collection: &Collection, name: &str) -> Option<Arc<Index>> {
+    collection
+        .all_indexes()
+        .iter()
+        .find(|i| i.spec().name == name)
+        .cloned()
 }

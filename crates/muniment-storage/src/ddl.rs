@@ -1,0 +1,396 @@
+//! Changes of the catalog: every one is a single batch, together with the data it belongs to.
+
+use crate::catalog::{CollectionOptions, Entry, IndexEntry, IndexSpec};
+use crate::collection::Collection;
+use crate::engine::{EngineSnapshot, Space};
+use crate::index::Index;
+use crate::keys;
+use crate::store::{Inner, Store, damaged, db_of, dropped, index_by_name};
+use muniment_value::{Code, Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+impl Inner {
+    /// Reads the catalog at open.
+    pub fn load_catalog(&self) -> Result<()> {
+        let engine = self.engine();
+        let snapshot = EngineSnapshot::new(engine.clone());
+        let path = self.engine_path();
+        match snapshot.get(Space::Meta, &keys::layout())? {
+            Some(v) if *v == crate::catalog::LAYOUT_VERSION.to_le_bytes() => {}
+            Some(_) => return Err(damaged(&path, "the layout version is unknown")),
+            None => {
+                let mut batch = engine.batch(1);
+                let version = crate::catalog::LAYOUT_VERSION.to_le_bytes().to_vec();
+                batch.put(Space::Meta, keys::layout(), version);
+                batch.commit()?;
+            }
+        }
+        if let Some(v) = snapshot.get(Space::Meta, &keys::next_id())? {
+            let id = <[u8; 4]>::try_from(&*v).map_err(|_| damaged(&path, "next_id"))?;
+            self.next_id.store(u32::from_le_bytes(id), SeqCst);
+        }
+        let mut names = std::collections::HashMap::new();
+        let mut entries = snapshot.range(Space::Meta, vec![b'c'], vec![b'c' + 1]);
+        while let Some((key, value)) = entries.next()? {
+            let id = key
+                .get(1..)
+                .and_then(|k| <[u8; 4]>::try_from(k).ok())
+                .map(u32::from_be_bytes)
+                .ok_or_else(|| damaged(&path, "the key of a catalog entry"))?;
+            let doc = muniment_value::validate(&value)?;
+            let entry = Entry::from_doc(doc, &path)?;
+            let mut indexes = Vec::new();
+            for i in entry.indexes {
+                let masks = snapshot.get(Space::Meta, &keys::multikey(i.id))?;
+                let masks: Vec<u64> = masks
+                    .iter()
+                    .flat_map(|m| m.chunks_exact(8))
+                    .filter_map(|c| <[u8; 8]>::try_from(c).ok().map(u64::from_le_bytes))
+                    .collect();
+                indexes.push(Arc::new(Index::new(i.id, i.spec, i.ready, &masks)?));
+            }
+            let collection =
+                Collection::new(id, &entry.namespace, entry.uuid, entry.options, indexes);
+            let (docs, bytes) = read_totals(&snapshot, id)?;
+            collection.docs.store(docs, SeqCst);
+            collection.bytes.store(bytes, SeqCst);
+            names.insert(entry.namespace, Arc::new(collection));
+        }
+        *self.names.write() = names;
+        Ok(())
+    }
+
+    /// A fresh id; the caller puts [`keys::next_id`] into its batch with [`Inner::next_id_bytes`].
+    pub fn fresh_id(&self) -> Result<u32> {
+        let id = self.next_id.fetch_add(1, SeqCst);
+        if id >= u32::MAX - 1 {
+            return Err(Error::internal("collection and index ids are used up"));
+        }
+        Ok(id)
+    }
+
+    pub fn next_id_bytes(&self) -> Vec<u8> {
+        self.next_id.load(SeqCst).to_le_bytes().to_vec()
+    }
+
+    /// The catalog entry of a collection, with these indexes.
+    pub fn entry(collection: &Collection, indexes: &[Arc<Index>]) -> Entry {
+        Entry {
+            namespace: collection.namespace(),
+            uuid: collection.uuid(),
+            options: (*collection.options()).clone(),
+            indexes: indexes
+                .iter()
+                .map(|i| IndexEntry {
+                    id: i.id,
+                    ready: i.is_ready(),
+                    spec: (*i.spec()).clone(),
+                })
+                .collect(),
+        }
+    }
+
+    /// Runs a batch of DDL: shares the gate with every other commit.
+    pub fn commit_ddl(
+        &self,
+        stage: impl FnOnce(&mut crate::engine::Batch) -> Result<()>,
+    ) -> Result<()> {
+        self.check_open()?;
+        let engine = self.engine();
+        self.admit(&engine, 0)?;
+        let _gate = self.gate.read();
+        let mut batch = engine.batch(8);
+        stage(&mut batch)?;
+        batch.commit()?;
+        let commit = self.journal.committed();
+        // DDL is rare and callers expect it to stay.
+        self.journal.wait(commit)
+    }
+}
+
+fn read_totals(snapshot: &EngineSnapshot, id: u32) -> Result<(u64, u64)> {
+    let Some(v) = snapshot.get(Space::Meta, &keys::totals(id))? else {
+        return Ok((0, 0));
+    };
+    let number = |range: std::ops::Range<usize>| {
+        v.get(range)
+            .and_then(|b| <[u8; 8]>::try_from(b).ok())
+            .map_or(0, u64::from_le_bytes)
+    };
+    Ok((number(0..8), number(8..16)))
+}
+
+fn new_uuid() -> Result<[u8; 16]> {
+    use std::io::Read;
+    let mut uuid = [0u8; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut uuid)?;
+    uuid[6] = (uuid[6] & 0x0F) | 0x40;
+    uuid[8] = (uuid[8] & 0x3F) | 0x80;
+    Ok(uuid)
+}
+
+fn exists(namespace: &str) -> Error {
+    Error::new(
+        Code::NamespaceExists,
+        format!("Collection {namespace} already exists."),
+    )
+}
+
+impl Store {
+    /// Creates a collection with its `_id_` index. Namespace rules are the caller's.
+    ///
+    /// # Errors
+    /// 48 NamespaceExists; 13297 DatabaseDifferCase.
+    pub fn create_collection(
+        &self,
+        namespace: &str,
+        options: CollectionOptions,
+    ) -> Result<Arc<Collection>> {
+        let inner = &self.inner;
+        let _ddl = inner.ddl.lock();
+        self.check_name(namespace)?;
+        let id = inner.fresh_id()?;
+        let index_id = inner.fresh_id()?;
+        let index = Arc::new(Index::new(index_id, IndexSpec::id_index(), true, &[])?);
+        let collection = Arc::new(Collection::new(
+            id,
+            namespace,
+            new_uuid()?,
+            options,
+            vec![index],
+        ));
+        // Nothing was ever there: no look at the disk.
+        collection.append.lock().max = Some(Vec::new());
+        let entry = Inner::entry(&collection, &collection.all_indexes());
+        inner.commit_ddl(|batch| {
+            batch.put(Space::Meta, keys::next_id(), inner.next_id_bytes());
+            batch.put(Space::Meta, keys::catalog(id), entry.to_doc().into_bytes());
+            Ok(())
+        })?;
+        inner
+            .names
+            .write()
+            .insert(namespace.to_string(), collection.clone());
+        Ok(collection)
+    }
+
+    fn check_name(&self, namespace: &str) -> Result<()> {
+        let names = self.inner.names.read();
+        if names.contains_key(namespace) {
+            return Err(exists(namespace));
+        }
+        let db = db_of(namespace);
+        for other in names.keys().map(|n| db_of(n)) {
+            if other != db && other.eq_ignore_ascii_case(db) {
+                return Err(Error::location(
+                    13297,
+                    format!(
+                        "db already exists with different case already have: [{other}] trying to \
+                         create [{db}]"
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops a collection at once; its space is reclaimed behind the client's back. False if
+    /// there is none.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn drop_collection(&self, namespace: &str) -> Result<bool> {
+        let _ddl = self.inner.ddl.lock();
+        let Some(collection) = self.collection(namespace) else {
+            return Ok(false);
+        };
+        collection.abort_builds();
+        let _alone = collection.ddl.write();
+        self.inner
+            .commit_ddl(|batch| stage_drop(&collection, batch))?;
+        self.inner.names.write().remove(namespace);
+        collection.set_dropped();
+        self.inner.start_reclaim();
+        Ok(true)
+    }
+
+    /// Renames, dropping the target in the same atomic step if `drop_target`.
+    ///
+    /// # Errors
+    /// 26 NamespaceNotFound, 48 NamespaceExists.
+    pub fn rename_collection(&self, from: &str, to: &str, drop_target: bool) -> Result<()> {
+        let inner = &self.inner;
+        let _ddl = inner.ddl.lock();
+        let Some(collection) = self.collection(from) else {
+            return Err(Error::new(
+                Code::NamespaceNotFound,
+                format!("Source collection {from} does not exist"),
+            ));
+        };
+        let target = self.collection(to);
+        match &target {
+            Some(_) if from == to => {
+                return Err(Error::new(
+                    Code::IllegalOperation,
+                    "Can't rename a collection to itself",
+                ));
+            }
+            Some(_) if !drop_target => {
+                return Err(Error::new(Code::NamespaceExists, "target namespace exists"));
+            }
+            Some(t) => t.abort_builds(),
+            None => self.check_name(to)?,
+        }
+        let _alone = collection.ddl.write();
+        let _target_alone = target.as_ref().map(|t| t.ddl.write());
+        let mut entry = Inner::entry(&collection, &collection.all_indexes());
+        entry.namespace = to.to_string();
+        inner.commit_ddl(|batch| {
+            if let Some(t) = &target {
+                stage_drop(t, batch)?;
+            }
+            batch.put(
+                Space::Meta,
+                keys::catalog(collection.id),
+                entry.to_doc().into_bytes(),
+            );
+            Ok(())
+        })?;
+        let mut names = inner.names.write();
+        names.remove(from);
+        if let Some(t) = &target {
+            t.set_dropped();
+        }
+        collection.set_namespace(to);
+        names.insert(to.to_string(), collection.clone());
+        drop(names);
+        if target.is_some() {
+            inner.start_reclaim();
+        }
+        Ok(())
+    }
+
+    /// Drops an index by name.
+    ///
+    /// # Errors
+    /// 27 IndexNotFound; 72 InvalidOptions for `_id_`.
+    pub fn drop_index(&self, collection: &Arc<Collection>, name: &str) -> Result<()> {
+        let _ddl = self.inner.ddl.lock();
+        let Some(index) = index_by_name(collection, name) else {
+            return Err(index_not_found(name));
+        };
+        if index.is_id() {
+            return Err(Error::new(Code::InvalidOptions, "cannot drop _id index"));
+        }
+        index.fail_build(Error::new(
+            Code::IndexBuildAborted,
+            format!("index build of {name} was aborted: the index was dropped"),
+        ));
+        let _alone = collection.ddl.write();
+        self.inner.remove_index(collection, &index)
+    }
+
+    /// collMod: replaces the specification of one index (TTL, hidden).
+    ///
+    /// # Errors
+    /// 27 IndexNotFound.
+    pub fn modify_index(&self, collection: &Arc<Collection>, spec: IndexSpec) -> Result<()> {
+        let _ddl = self.inner.ddl.lock();
+        let _alone = collection.ddl.write();
+        if collection.is_dropped() {
+            return Err(dropped(collection));
+        }
+        let Some(index) = index_by_name(collection, &spec.name) else {
+            return Err(index_not_found(&spec.name));
+        };
+        let spec = spec.with_document();
+        let mut entry = Inner::entry(collection, &collection.all_indexes());
+        for i in &mut entry.indexes {
+            if i.id == index.id {
+                i.spec = spec.clone();
+            }
+        }
+        self.inner.commit_ddl(|batch| {
+            let key = keys::catalog(collection.id);
+            batch.put(Space::Meta, key, entry.to_doc().into_bytes());
+            Ok(())
+        })?;
+        index.set_spec(spec);
+        collection.bump();
+        Ok(())
+    }
+
+    /// collMod: replaces the collection's options.
+    ///
+    /// # Errors
+    /// 26 NamespaceNotFound if it was dropped meanwhile.
+    pub fn modify_options(
+        &self,
+        collection: &Arc<Collection>,
+        options: CollectionOptions,
+    ) -> Result<()> {
+        let _ddl = self.inner.ddl.lock();
+        let _alone = collection.ddl.write();
+        if collection.is_dropped() {
+            return Err(dropped(collection));
+        }
+        let mut entry = Inner::entry(collection, &collection.all_indexes());
+        entry.options = options.clone();
+        self.inner.commit_ddl(|batch| {
+            let key = keys::catalog(collection.id);
+            batch.put(Space::Meta, key, entry.to_doc().into_bytes());
+            Ok(())
+        })?;
+        collection.set_options(options);
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Removes an index that may be ready or being built. The caller holds the DDL locks.
+    pub fn remove_index(&self, collection: &Arc<Collection>, index: &Arc<Index>) -> Result<()> {
+        let rest: Vec<Arc<Index>> = collection
+            .all_indexes()
+            .iter()
+            .filter(|i| i.id != index.id)
+            .cloned()
+            .collect();
+        let entry = Inner::entry(collection, &rest);
+        self.commit_ddl(|batch| {
+            let key = keys::catalog(collection.id);
+            batch.put(Space::Meta, key, entry.to_doc().into_bytes());
+            stage_drop_index(index, batch);
+            Ok(())
+        })?;
+        collection.set_indexes(rest);
+        self.start_reclaim();
+        Ok(())
+    }
+}
+
+pub(crate) fn index_not_found(name: &str) -> Error {
+    Error::new(
+        Code::IndexNotFound,
+        format!("index not found with name [{name}]"),
+    )
+}
+
+fn stage_drop(collection: &Collection, batch: &mut crate::engine::Batch) -> Result<()> {
+    batch.delete(Space::Meta, keys::catalog(collection.id));
+    batch.delete(Space::Meta, keys::totals(collection.id));
+    batch.put(
+        Space::Meta,
+        keys::drop_pending(b'D', collection.id),
+        Vec::new(),
+    );
+    for index in collection.all_indexes().iter() {
+        stage_drop_index(index, batch);
+    }
+    Ok(())
+}
+
+fn stage_drop_index(index: &Index, batch: &mut crate::engine::Batch) {
+    batch.delete(Space::Meta, keys::multikey(index.id));
+    batch.put(Space::Meta, keys::drop_pending(b'I', index.id), Vec::new());
+}

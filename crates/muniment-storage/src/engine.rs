@@ -1,0 +1,381 @@
+//! The engine: everything that is known about fjall lives here (and, for the format of its
+//! journal files, in `journal_check`).
+//!
+//! Invariants: a consistent read goes through an [`EngineSnapshot`]; [`Engine::newest`] reads one
+//! key at the newest sequence number and is for the holder of that key's latch only; a panic
+//! inside fjall becomes an error; a key is never longer than [`MAX_KEY`] (fjall would panic).
+
+use bytes::Bytes;
+use fjall::config::{
+    BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry,
+    PinningPolicy, RestartIntervalPolicy,
+};
+use fjall::{
+    AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch,
+    PersistMode, Readable,
+};
+use muniment_value::{Code, Error, Result};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The longest key fjall takes, in bytes.
+pub(crate) const MAX_KEY: usize = 65_535;
+
+/// One of the three key spaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Space {
+    /// Documents.
+    Docs,
+    /// Index entries.
+    Index,
+    /// Catalog entries and counters.
+    Meta,
+}
+
+impl Space {
+    /// The name of fjall's keyspace.
+    pub fn name(self) -> &'static str {
+        match self {
+            Space::Docs => "docs",
+            Space::Index => "index",
+            Space::Meta => "meta",
+        }
+    }
+}
+
+/// Memtable sizes in bytes. At most four of each are in memory (one active, up to two sealed
+/// before our own back-pressure holds writers, one being freed): (12 + 8 + 2) × 4 = 88 MB of
+/// payload, about 120 MB with the skip list's nodes.
+const DOCS_MEMTABLE: u64 = 12 << 20;
+const INDEX_MEMTABLE: u64 = 8 << 20;
+const META_MEMTABLE: u64 = 2 << 20;
+
+/// How the database is opened: the raw-engine yardstick uses the same.
+pub fn database_options(path: &Path, cache_bytes: u64) -> fjall::DatabaseBuilder<Database> {
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    Database::builder(path)
+        .cache_size(cache_bytes)
+        // One worker of the pool only flushes, so that a long compaction never keeps a sealed
+        // memtable waiting.
+        .worker_threads(cores.clamp(3, 6))
+        .journal_compression(CompressionType::None)
+        .max_journaling_size(512 << 20)
+        .max_cached_files(Some(512))
+}
+
+/// How a keyspace is created: the raw-engine yardstick uses the same. fjall keeps the options it
+/// was created with.
+pub fn options(space: Space) -> KeyspaceCreateOptions {
+    let lz4 = CompressionPolicy::new([
+        CompressionType::None,
+        CompressionType::Lz4,
+        CompressionType::Lz4,
+    ]);
+    let filters = FilterPolicy::new([
+        FilterPolicyEntry::Bloom(BloomConstructionPolicy::FalsePositiveRate(0.001)),
+        FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0)),
+    ]);
+    let base = KeyspaceCreateOptions::default()
+        .data_block_compression_policy(lz4)
+        .filter_policy(filters)
+        .index_block_pinning_policy(PinningPolicy::new([true, true, false]))
+        .filter_block_pinning_policy(PinningPolicy::new([true, false]));
+    match space {
+        Space::Docs => base
+            .max_memtable_size(DOCS_MEMTABLE)
+            .data_block_size_policy(BlockSizePolicy::all(8 << 10)),
+        Space::Index => base
+            .max_memtable_size(INDEX_MEMTABLE)
+            .data_block_size_policy(BlockSizePolicy::all(8 << 10))
+            .data_block_restart_interval_policy(RestartIntervalPolicy::all(16)),
+        Space::Meta => base.max_memtable_size(META_MEMTABLE),
+    }
+}
+
+/// An open fjall database.
+pub(crate) struct Engine {
+    db: Database,
+    docs: Keyspace,
+    index: Keyspace,
+    meta: Keyspace,
+    path: PathBuf,
+}
+
+/// What the writers' back-pressure looks at.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pressure {
+    /// Sealed memtables of the keyspace that has most of them.
+    pub sealed: usize,
+    /// Sorted runs in level 0 of the keyspace that has most of them.
+    pub l0_runs: usize,
+}
+
+impl Engine {
+    /// Opens or creates the database in `path`.
+    pub fn open(path: &Path, cache_bytes: u64) -> Result<Engine> {
+        let opened = catch_unwind(AssertUnwindSafe(|| -> fjall::Result<Engine> {
+            let db = database_options(path, cache_bytes).open()?;
+            let open = |space: Space| db.keyspace(space.name(), || options(space));
+            Ok(Engine {
+                docs: open(Space::Docs)?,
+                index: open(Space::Index)?,
+                meta: open(Space::Meta)?,
+                path: path.to_path_buf(),
+                db,
+            })
+        }));
+        match opened {
+            Ok(Ok(engine)) => Ok(engine),
+            Ok(Err(e)) => Err(map_error(&e, path)),
+            Err(panic) => Err(corrupt(
+                path,
+                &format!("recovery stopped: {}", panic_text(&*panic)),
+            )),
+        }
+    }
+
+    fn space(&self, space: Space) -> &Keyspace {
+        match space {
+            Space::Docs => &self.docs,
+            Space::Index => &self.index,
+            Space::Meta => &self.meta,
+        }
+    }
+
+    /// The newest value of one key. Only for who holds the key's latch: beside it, half of a
+    /// batch may be seen.
+    pub fn newest(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>> {
+        if key.len() > MAX_KEY {
+            return Ok(None);
+        }
+        guarded(&self.path, || self.space(space).get(key)).map(|v| v.map(Bytes::from))
+    }
+
+    /// A batch with room for `capacity` operations.
+    pub fn batch(self: &Arc<Engine>, capacity: usize) -> Batch {
+        Batch {
+            inner: OwnedWriteBatch::with_capacity(self.db.clone(), capacity)
+                .durability(Some(PersistMode::Buffer)),
+            engine: self.clone(),
+        }
+    }
+
+    /// Syncs the journal with fjall's own call (it holds the journal's mutex meanwhile).
+    pub fn sync(&self) -> Result<()> {
+        self.db
+            .persist(PersistMode::SyncAll)
+            .map_err(|e| map_error(&e, &self.path))
+    }
+
+    /// An error if an earlier failure made the engine refuse writes.
+    pub fn healthy(&self) -> Result<()> {
+        self.db
+            .persist(PersistMode::Buffer)
+            .map_err(|e| map_error(&e, &self.path))
+    }
+
+    /// How far flushes and compactions are behind.
+    pub fn pressure(&self) -> Pressure {
+        let mut p = Pressure::default();
+        for k in [&self.docs, &self.index, &self.meta] {
+            p.sealed = p.sealed.max(k.sealed_memtable_count());
+            p.l0_runs = p.l0_runs.max(k.tree.l0_run_count());
+        }
+        p
+    }
+
+    /// Bytes in memtables, as fjall counts them.
+    pub fn memtable_bytes(&self) -> u64 {
+        self.db.write_buffer_size()
+    }
+
+    /// (used, capacity) of the block cache in bytes.
+    pub fn cache(&self) -> (u64, u64) {
+        (self.db.cache_size(), self.db.cache_capacity())
+    }
+
+    /// Bytes on disk, journal and all.
+    pub fn disk_bytes(&self) -> u64 {
+        self.db.disk_space().unwrap_or(0)
+    }
+
+    /// Bytes of one keyspace's tables.
+    pub fn table_bytes(&self, space: Space) -> u64 {
+        self.space(space).disk_space()
+    }
+}
+
+/// Staged operations on one engine.
+pub(crate) struct Batch {
+    inner: OwnedWriteBatch,
+    engine: Arc<Engine>,
+}
+
+impl Batch {
+    /// Stages a put.
+    pub fn put(&mut self, space: Space, key: impl Into<Bytes>, value: impl Into<Bytes>) {
+        self.inner
+            .insert(self.engine.space(space), key.into(), value.into());
+    }
+
+    /// Stages a delete.
+    pub fn delete(&mut self, space: Space, key: impl Into<Bytes>) {
+        self.inner.remove(self.engine.space(space), key.into());
+    }
+
+    /// Commits: on return the batch is in the journal file (not synced) and visible.
+    pub fn commit(self) -> Result<()> {
+        let path = &self.engine.path;
+        let inner = self.inner;
+        guarded(path, || inner.commit())
+    }
+}
+
+/// A consistent view.
+pub(crate) struct EngineSnapshot {
+    snapshot: fjall::Snapshot,
+    engine: Arc<Engine>,
+}
+
+impl EngineSnapshot {
+    /// A view of now.
+    pub fn new(engine: Arc<Engine>) -> EngineSnapshot {
+        EngineSnapshot {
+            snapshot: engine.db.snapshot(),
+            engine,
+        }
+    }
+
+    /// One key.
+    pub fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>> {
+        if key.len() > MAX_KEY {
+            return Ok(None);
+        }
+        guarded(&self.engine.path, || {
+            self.snapshot.get(self.engine.space(space), key)
+        })
+        .map(|v| v.map(Bytes::from))
+    }
+
+    /// The keys in `low..high`.
+    pub fn range(&self, space: Space, mut low: Vec<u8>, mut high: Vec<u8>) -> EngineIter {
+        // fjall panics on a bound that is longer than a key may be; no key lies between the
+        // truncated and the full bound that could not be at most MAX_KEY long, so the range can
+        // only grow by keys that equal the truncated bound, which nobody writes.
+        low.truncate(MAX_KEY);
+        high.truncate(MAX_KEY);
+        let inner = (low < high)
+            .then(|| {
+                catch_unwind(AssertUnwindSafe(|| {
+                    self.snapshot
+                        .range::<Vec<u8>, _>(self.engine.space(space), low..high)
+                }))
+                .ok()
+            })
+            .flatten();
+        EngineIter {
+            inner,
+            path: self.engine.path.clone(),
+        }
+    }
+}
+
+/// A cursor over keys and values, from both ends.
+pub(crate) struct EngineIter {
+    inner: Option<fjall::Iter>,
+    path: PathBuf,
+}
+
+impl EngineIter {
+    /// The next pair in ascending order.
+    pub fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
+        self.step(Iterator::next)
+    }
+
+    /// The next pair from the end.
+    pub fn next_back(&mut self) -> Result<Option<(Bytes, Bytes)>> {
+        self.step(DoubleEndedIterator::next_back)
+    }
+
+    fn step(
+        &mut self,
+        f: impl Fn(&mut fjall::Iter) -> Option<fjall::Guard>,
+    ) -> Result<Option<(Bytes, Bytes)>> {
+        let Some(iter) = self.inner.as_mut() else {
+            return Ok(None);
+        };
+        let stepped = catch_unwind(AssertUnwindSafe(|| {
+            f(iter).map(fjall::Guard::into_inner).transpose()
+        }));
+        match stepped {
+            Ok(Ok(pair)) => Ok(pair.map(|(k, v)| (Bytes::from(k), Bytes::from(v)))),
+            Ok(Err(e)) => {
+                self.inner = None;
+                Err(map_error(&e, &self.path))
+            }
+            Err(panic) => {
+                self.inner = None;
+                Err(corrupt(&self.path, &panic_text(&*panic)))
+            }
+        }
+    }
+}
+
+/// Runs `f`, turning its errors and panics into ours.
+fn guarded<T>(path: &Path, f: impl FnOnce() -> fjall::Result<T>) -> Result<T> {
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(Ok(v)) => Ok(v),
+        Ok(Err(e)) => Err(map_error(&e, path)),
+        Err(panic) => Err(corrupt(path, &panic_text(&*panic))),
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    panic
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_string()))
+        .unwrap_or_else(|| "a panic in the engine".to_string())
+}
+
+/// 301 DataCorruptionDetected for something under `path`.
+pub(crate) fn corrupt(path: &Path, what: &str) -> Error {
+    Error::new(
+        Code::DataCorruptionDetected,
+        format!("data corruption detected in {}: {what}", path.display()),
+    )
+}
+
+fn map_error(e: &fjall::Error, path: &Path) -> Error {
+    use fjall::{Error as E, LsmError as L};
+    match e {
+        E::Io(e) | E::Storage(L::Io(e)) => match e.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => out_of_disk(path),
+            _ => Error::internal(format!("I/O error in {}: {e}", path.display())),
+        },
+        E::Poisoned => Error::new(
+            Code::OutOfDiskSpace,
+            format!(
+                "writes in {} are refused since an earlier write to the disk failed",
+                path.display()
+            ),
+        ),
+        E::Locked => Error::new(
+            Code::DBPathInUse,
+            format!("the data directory {} is in use", path.display()),
+        ),
+        other => corrupt(path, &other.to_string()),
+    }
+}
+
+/// 14031 OutOfDiskSpace.
+pub(crate) fn out_of_disk(path: &Path) -> Error {
+    Error::new(
+        Code::OutOfDiskSpace,
+        format!(
+            "out of disk space in {}: the write was refused",
+            path.display()
+        ),
+    )
+}

@@ -1,0 +1,116 @@
+//! Latches: who may write a record or a unique key.
+//!
+//! A latch is a 64-bit hash in a sharded table, so two different keys meet only when their
+//! hashes do (2⁻⁶⁴), however many keys a batch holds: striped locks would make two batches of a
+//! thousand records collide always.
+//!
+//! Order that rules deadlock out: whoever *waits* for a record latch holds nothing; whoever waits
+//! for a unique-key latch holds at most one record latch and unique-key latches with smaller
+//! hashes. Everything else only tries.
+
+use parking_lot::{Condvar, Mutex};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+const SHARDS: usize = 64;
+
+/// The hash is one already.
+#[derive(Default)]
+struct Identity(u64);
+
+impl Hasher for Identity {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, _: &[u8]) {}
+    fn write_u64(&mut self, n: u64) {
+        self.0 = n;
+    }
+}
+
+#[derive(Default)]
+struct Shard {
+    held: Mutex<HashMap<u64, u64, BuildHasherDefault<Identity>>>,
+    released: Condvar,
+}
+
+/// The table of one store.
+pub(crate) struct Latches {
+    shards: Vec<Shard>,
+}
+
+/// What [`Latches::try_lock`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tried {
+    /// It is the caller's now.
+    Taken,
+    /// It was the caller's already.
+    Mine,
+    /// Somebody else has it.
+    Busy,
+}
+
+/// The latch of a record.
+pub(crate) fn record_hash(full_key: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(full_key)
+}
+
+/// The latch of a unique index's key: a space of its own.
+pub(crate) fn unique_hash(full_key: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64_with_seed(full_key, 0x756e_6971_7565)
+}
+
+impl Latches {
+    /// An empty table.
+    pub fn new() -> Latches {
+        Latches {
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+        }
+    }
+
+    fn shard(&self, hash: u64) -> Option<&Shard> {
+        self.shards.get((hash >> 58) as usize % SHARDS)
+    }
+
+    /// Takes the latch for `owner` if it is free.
+    pub fn try_lock(&self, hash: u64, owner: u64) -> Tried {
+        let Some(shard) = self.shard(hash) else {
+            return Tried::Busy;
+        };
+        match shard.held.lock().entry(hash) {
+            std::collections::hash_map::Entry::Vacant(v) => {
+                v.insert(owner);
+                Tried::Taken
+            }
+            std::collections::hash_map::Entry::Occupied(o) if *o.get() == owner => Tried::Mine,
+            std::collections::hash_map::Entry::Occupied(_) => Tried::Busy,
+        }
+    }
+
+    /// Waits for the latch. The module head says who may.
+    pub fn lock(&self, hash: u64, owner: u64) -> Tried {
+        let Some(shard) = self.shard(hash) else {
+            return Tried::Busy;
+        };
+        let mut held = shard.held.lock();
+        loop {
+            match held.get(&hash) {
+                None => {
+                    held.insert(hash, owner);
+                    return Tried::Taken;
+                }
+                Some(o) if *o == owner => return Tried::Mine,
+                Some(_) => shard.released.wait(&mut held),
+            }
+        }
+    }
+
+    /// Gives it back.
+    pub fn unlock(&self, hash: u64) {
+        if let Some(shard) = self.shard(hash) {
+            shard.held.lock().remove(&hash);
+            // parking_lot's notify is one load when nobody waits.
+            shard.released.notify_all();
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The lock on the data directory and its FORMAT file.
+
+use muniment_value::{Code, Error, Result};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::path::Path;
+
+/// What FORMAT holds: the version of the directory's layout.
+const FORMAT: &str = "muniment data directory, format 1\n";
+
+/// Held while the store is open; the kernel releases it when the process dies.
+pub(crate) struct DirLock {
+    _file: File,
+}
+
+impl DirLock {
+    /// Creates the directory if need be and locks it.
+    ///
+    /// # Errors
+    /// 98 DBPathInUse naming the other process; I/O errors.
+    pub fn acquire(dir: &Path) -> Result<DirLock> {
+        std::fs::create_dir_all(dir)
+            .map_err(|e| Error::from(e).context(&format!("cannot create {}: ", dir.display())))?;
+        let path = dir.join("muniment.lock");
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(|e| Error::from(e).context(&format!("cannot open {}: ", path.display())))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut pid = String::new();
+                // Best effort: the message is clear without the number, too.
+                let _ = file.read_to_string(&mut pid);
+                let who = match pid.trim() {
+                    "" => "another process".to_string(),
+                    pid => format!("process {pid}"),
+                };
+                return Err(Error::new(
+                    Code::DBPathInUse,
+                    format!(
+                        "Unable to lock the data directory {}: it is in use by {who}. Is another \
+                         server already running on it?",
+                        dir.display()
+                    ),
+                ));
+            }
+            Err(TryLockError::Error(e)) => {
+                return Err(Error::from(e).context(&format!("cannot lock {}: ", path.display())));
+            }
+        }
+        // The number is for people; a full disk must not keep a server from starting.
+        let _ = file
+            .set_len(0)
+            .and_then(|()| writeln!(file, "{}", std::process::id()));
+        check_format(dir)?;
+        Ok(DirLock { _file: file })
+    }
+}
+
+fn check_format(dir: &Path) -> Result<()> {
+    let path = dir.join("FORMAT");
+    match std::fs::read_to_string(&path) {
+        Ok(text) if text == FORMAT => Ok(()),
+        Ok(text) => Err(Error::new(
+            Code::MustUpgrade,
+            format!(
+                "the data directory {} was written in another format: {:?}, this server reads {:?}",
+                dir.display(),
+                text.trim(),
+                FORMAT.trim()
+            ),
+        )),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            // Written aside and renamed, so that a crash leaves none or the whole of it.
+            let temporary = dir.join("FORMAT.new");
+            let mut file = File::create(&temporary)?;
+            file.write_all(FORMAT.as_bytes())?;
+            file.sync_all()?;
+            std::fs::rename(&temporary, &path)?;
+            File::open(dir)?.sync_all()?;
+            Ok(())
+        }
+        Err(e) => Err(Error::from(e).context(&format!("cannot read {}: ", path.display()))),
+    }
+}

@@ -1,0 +1,214 @@
+//! The store's behaviour through its public interface.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use crate::*;
+use bytes::Bytes;
+use muniment_value::{Code, DocBuf, Value, doc};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) fn options(path: &std::path::Path) -> StoreOptions {
+    StoreOptions {
+        path: path.to_path_buf(),
+        cache_bytes: 16 << 20,
+        journal_commit_interval: Duration::from_millis(50),
+    }
+}
+
+pub(crate) fn open(path: &std::path::Path) -> Arc<Store> {
+    Store::open(options(path)).unwrap()
+}
+
+pub(crate) fn bytes(d: DocBuf) -> Bytes {
+    Bytes::from(d.into_bytes())
+}
+
+pub(crate) fn insert(store: &Store, c: &Arc<Collection>, d: DocBuf) -> muniment_value::Result<()> {
+    let mut w = store.write_set(c)?;
+    w.insert(bytes(d))?;
+    w.commit().map(|_| ())
+}
+
+pub(crate) fn all(store: &Store, c: &Collection) -> Vec<DocBuf> {
+    let mut cursor = store
+        .snapshot()
+        .docs(c, &KeyRange::all(), Direction::Forward);
+    let mut found = Vec::new();
+    while let Some((_, d)) = cursor.next().unwrap() {
+        found.push(DocBuf::from_bytes_trusted(d.to_vec()));
+    }
+    found
+}
+
+#[test]
+fn documents_survive_and_counts_are_exact() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let store = open(dir.path());
+        let c = store
+            .create_collection("db.c", CollectionOptions::default())
+            .unwrap();
+        let mut w = store.write_set(&c).unwrap();
+        for i in 0..100 {
+            w.insert(bytes(doc! { "_id": i, "x": i * 2 })).unwrap();
+        }
+        let commit = w.commit().unwrap().unwrap();
+        store.wait_journaled(commit).unwrap();
+        assert_eq!(c.count(), 100);
+
+        // An update, a delete, and one that is dropped without commit.
+        let key = Collection::record_key_of_id(Value::Int32(7));
+        let mut w = store.write_set(&c).unwrap();
+        let old = w.lock(&key).unwrap().unwrap();
+        w.update(&key, &old, bytes(doc! { "_id": 7, "y": "longer" }), &|_| {
+            true
+        })
+        .unwrap();
+        let key8 = Collection::record_key_of_id(Value::Int32(8));
+        let old = w.lock(&key8).unwrap().unwrap();
+        w.delete(&key8, &old).unwrap();
+        w.commit().unwrap();
+        let mut w = store.write_set(&c).unwrap();
+        w.insert(bytes(doc! { "_id": 1000 })).unwrap();
+        drop(w);
+        assert_eq!(c.count(), 99);
+        store.close().unwrap();
+        assert_eq!(
+            store.write_set(&c).map(|_| ()).unwrap_err().code(),
+            Code::ShutdownInProgress
+        );
+    }
+    let store = open(dir.path());
+    let c = store.collection("db.c").unwrap();
+    assert_eq!(c.count(), 99);
+    let docs = all(&store, &c);
+    assert_eq!(docs.len(), 99);
+    let size: usize = docs.iter().map(|d| d.as_bytes().len()).sum();
+    assert_eq!(c.data_bytes(), size as u64);
+    let key = Collection::record_key_of_id(Value::Int32(7));
+    let d = store.snapshot().get(&c, &key).unwrap().unwrap();
+    assert_eq!(&*d, doc! { "_id": 7, "y": "longer" }.as_bytes());
+    // The greatest key is read from the disk: 99 is not above it, 100 is.
+    let e = insert(&store, &c, doc! { "_id": 99 }).unwrap_err();
+    assert_eq!(e.code(), Code::DuplicateKey);
+    assert_eq!(
+        e.message(),
+        "E11000 duplicate key error collection: db.c index: _id_ dup key: { _id: 99 }"
+    );
+    insert(&store, &c, doc! { "_id": 100 }).unwrap();
+    insert(&store, &c, doc! { "_id": 8 }).unwrap();
+    insert(&store, &c, doc! { "_id": -1 }).unwrap();
+    assert_eq!(c.count(), 102);
+}
+
+#[test]
+fn duplicates_within_a_batch_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = store
+        .create_collection("db.c", CollectionOptions::default())
+        .unwrap();
+    let mut w = store.write_set(&c).unwrap();
+    for id in [5, 6, 3] {
+        w.insert(bytes(doc! { "_id": id })).unwrap();
+    }
+    for id in [5, 6, 3] {
+        let e = w.insert(bytes(doc! { "_id": id })).unwrap_err();
+        assert_eq!(e.code(), Code::DuplicateKey, "{id}");
+    }
+    w.insert(bytes(doc! { "_id": 4 })).unwrap();
+    // A record that is staged already is read as it will be.
+    let key = Collection::record_key_of_id(Value::Int32(4));
+    assert!(w.lock(&key).unwrap().is_some());
+    w.commit().unwrap();
+    assert_eq!(c.count(), 4);
+    assert_eq!(all(&store, &c).len(), 4);
+}
+
+#[test]
+fn the_directory_is_locked() {
+    let dir = tempfile::tempdir().unwrap();
+    let _store = open(dir.path());
+    let e = Store::open(options(dir.path())).map(|_| ()).unwrap_err();
+    assert_eq!(e.code(), Code::DBPathInUse);
+    assert!(
+        e.message().contains(&std::process::id().to_string()),
+        "{}",
+        e.message()
+    );
+}
+
+#[test]
+fn names_databases_drops_and_renames() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let store = open(dir.path());
+        for ns in ["b.two", "a.one", "b.one"] {
+            store
+                .create_collection(ns, CollectionOptions::default())
+                .unwrap();
+        }
+        assert_eq!(store.databases(), ["a", "b"]);
+        let e = store
+            .create_collection("b.one", CollectionOptions::default())
+            .map(|_| ())
+            .unwrap_err();
+        assert_eq!(e.code(), Code::NamespaceExists);
+        let e = store
+            .create_collection("B.x", CollectionOptions::default())
+            .map(|_| ())
+            .unwrap_err();
+        assert_eq!(e.code().0, 13297);
+        let one = store.collection("b.one").unwrap();
+        insert(&store, &one, doc! { "_id": 1, "in": "one" }).unwrap();
+        let two = store.collection("b.two").unwrap();
+        insert(&store, &two, doc! { "_id": 2 }).unwrap();
+        let e = store
+            .rename_collection("b.one", "b.two", false)
+            .unwrap_err();
+        assert_eq!(e.code(), Code::NamespaceExists);
+        store.rename_collection("b.one", "b.two", true).unwrap();
+        assert!(two.is_dropped());
+        assert!(store.write_set(&two).is_err());
+        assert!(store.drop_collection("a.one").unwrap());
+        assert!(!store.drop_collection("a.one").unwrap());
+        store.close().unwrap();
+    }
+    let store = open(dir.path());
+    assert_eq!(store.databases(), ["b"]);
+    let names: Vec<String> = store
+        .collections("b")
+        .iter()
+        .map(|c| c.namespace())
+        .collect();
+    assert_eq!(names, ["b.two"]);
+    let two = store.collection("b.two").unwrap();
+    assert_eq!(all(&store, &two), [doc! { "_id": 1, "in": "one" }]);
+    assert_eq!(two.count(), 1);
+}
+
+#[test]
+fn fsync_lock_blocks_and_nests() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = store
+        .create_collection("db.c", CollectionOptions::default())
+        .unwrap();
+    assert_eq!(
+        store.unlock_writes().unwrap_err().code(),
+        Code::IllegalOperation
+    );
+    assert_eq!(store.lock_writes().unwrap(), 1);
+    assert_eq!(store.lock_writes().unwrap(), 2);
+    std::thread::scope(|s| {
+        let writer = s.spawn(|| insert(&store, &c, doc! { "_id": 1 }));
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!writer.is_finished());
+        assert_eq!(store.unlock_writes().unwrap(), 1);
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!writer.is_finished());
+        assert_eq!(store.unlock_writes().unwrap(), 0);
+        writer.join().unwrap().unwrap();
+    });
+    assert_eq!(c.count(), 1);
+}
