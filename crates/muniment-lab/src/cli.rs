@@ -1,0 +1,375 @@
+//! `muniment bench …`: arguments, the order of things, and what is written where.
+
+use crate::fail::{Context, Failure, Result};
+use crate::lab::{Lab, Preset};
+use crate::report::{Outcome, Run, html};
+use crate::{environment, null, raw_engine, stop, uri, workloads, yardsticks};
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// Experiment names; empty for all of them.
+    pub names: Vec<String>,
+    /// The target; `None` for an embedded server.
+    pub uri: Option<uri::Uri>,
+    /// How much.
+    pub preset: Preset,
+    /// JSON lines go here.
+    pub json: Option<PathBuf>,
+    /// The report goes here.
+    pub out: PathBuf,
+    /// Temporary directories are made here.
+    pub data: PathBuf,
+    /// One yardstick alone.
+    pub only: Option<u32>,
+}
+
+/// What a command line means.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// Run experiments.
+    Run(Options),
+    /// `list`.
+    List,
+    /// `--help`.
+    Help,
+    /// Answer constants on a free port, written to this file (the lab's own child).
+    NullResponder(PathBuf),
+    /// Take orders for the raw engine on stdin (the lab's own child).
+    RawEngine(Vec<OsString>),
+}
+
+/// Runs `muniment bench` with these arguments (without the program's and `bench`).
+pub fn run(args: Vec<OsString>) -> ExitCode {
+    let command = match parse(args) {
+        Ok(c) => c,
+        Err(e) => {
+            eprintln!("muniment bench: {e}\nTry 'muniment bench --help'.");
+            return ExitCode::from(2);
+        }
+    };
+    let result = match command {
+        Command::Help => {
+            print!("{}", help());
+            return ExitCode::SUCCESS;
+        }
+        Command::List => {
+            print!("{}", list());
+            return ExitCode::SUCCESS;
+        }
+        Command::NullResponder(file) => null::serve(&file),
+        Command::RawEngine(args) => raw_engine::serve(&args),
+        Command::Run(o) => experiments(&o),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("muniment bench: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Understands the arguments.
+pub fn parse(args: Vec<OsString>) -> Result<Command> {
+    use lexopt::prelude::*;
+    let mut o = Options {
+        names: Vec::new(),
+        uri: None,
+        preset: Preset::Smoke,
+        json: None,
+        out: PathBuf::from("bench-report"),
+        data: std::env::temp_dir(),
+        only: None,
+    };
+    let mut p = lexopt::Parser::from_args(args);
+    while let Some(arg) = p.next().map_err(said)? {
+        match arg {
+            Short('h') | Long("help") => return Ok(Command::Help),
+            Long("uri") => o.uri = Some(uri::parse(&text(p.value().map_err(said)?)?)?),
+            Long("preset") => {
+                o.preset = match text(p.value().map_err(said)?)?.as_str() {
+                    "smoke" => Preset::Smoke,
+                    "quick" => Preset::Quick,
+                    "paper" => Preset::Paper,
+                    other => {
+                        return Err(Failure(format!(
+                            "--preset {other}: there are smoke, quick and paper"
+                        )));
+                    }
+                }
+            }
+            Long("json") => o.json = Some(p.value().map_err(said)?.into()),
+            Long("out") => o.out = p.value().map_err(said)?.into(),
+            Long("data") => o.data = p.value().map_err(said)?.into(),
+            Long("only") => {
+                let n = text(p.value().map_err(said)?)?;
+                let known = n.parse().ok().filter(|n| yardsticks::ALL.iter().any(|y| y.number == *n));
+                o.only = Some(known.ok_or_else(|| {
+                    Failure(format!("--only {n}: the yardsticks are 1 to {}", yardsticks::ALL.len()))
+                })?);
+            }
+            Value(v) => {
+                let v = text(v)?;
+                match v.as_str() {
+                    "list" => return Ok(Command::List),
+                    "help" => return Ok(Command::Help),
+                    "null-responder" => return Ok(Command::NullResponder(p.value().map_err(said)?.into())),
+                    "raw-engine" => return Ok(Command::RawEngine(p.raw_args().map_err(said)?.collect())),
+                    "yardsticks" => o.names.push(v),
+                    "all" => {}
+                    _ if !workloads::named(&v).is_empty() => o.names.push(v),
+                    _ => {
+                        return Err(Failure(format!(
+                            "there is no experiment '{v}' (try {}, w4 or yardsticks)",
+                            workloads::ALL.iter().map(|s| s.name).collect::<Vec<_>>().join(", ")
+                        )));
+                    }
+                }
+            }
+            other => return Err(said(other.unexpected())),
+        }
+    }
+    if o.only.is_some() && o.names != ["yardsticks"] {
+        return Err(Failure::new("--only belongs to 'yardsticks'"));
+    }
+    if o.uri.is_some() && o.names.iter().any(|n| n == "yardsticks") {
+        return Err(Failure::new(
+            "--uri: the yardsticks compare the embedded server with its own engine and cannot be run against another target",
+        ));
+    }
+    Ok(Command::Run(o))
+}
+
+fn said(e: lexopt::Error) -> Failure {
+    Failure(e.to_string())
+}
+
+fn text(v: OsString) -> Result<String> {
+    v.into_string()
+        .map_err(|v| Failure(format!("{} is not UTF-8", v.to_string_lossy())))
+}
+
+/// `list`.
+fn list() -> String {
+    let mut o = String::from("Experiments:\n");
+    for s in workloads::ALL {
+        let _ = writeln!(o, "  {:<11} {}", s.name, s.title);
+    }
+    o.push_str("\nYardsticks (muniment bench yardsticks [--only N]):\n");
+    for y in yardsticks::ALL {
+        let _ = writeln!(o, "  {:<11} {}; target: {}", y.number, y.title, y.target_text);
+    }
+    o
+}
+
+/// `--help`.
+fn help() -> String {
+    format!(
+        "\
+Runs published benchmark experiments against a MongoDB-compatible server and prints
+what they show beside what was published.
+
+Usage: muniment bench [EXPERIMENT…] [OPTIONS]
+       muniment bench list
+
+Without EXPERIMENT all of them run (under three minutes with the smoke preset); w4 is
+w4a and w4b. 'yardsticks' measures the server against the raw engine and against a
+server that does nothing.
+
+{}
+Options:
+  --uri URI        measure this server, mongodb://host[:port][,host…][/?options]
+                   (default: an embedded server on a free port with temporary files)
+  --preset PRESET  smoke (half a minute an experiment), quick (about a hundredth of the
+                   post's counts) or paper (the post's counts); default smoke
+  --json FILE      write every measurement and result as JSON lines
+  --out DIR        write report.html and results.json here; default ./bench-report
+  --data DIR       make the embedded server's temporary directory here
+                   (default: the system's)
+  --only N         one yardstick alone
+  -h, --help       this text
+
+Progress goes to stderr, results to stdout. Ctrl-C ends cleanly and writes what there is.
+The lab works in a database of its own, muniment_bench, which it drops before and after.
+",
+        list()
+    )
+}
+
+fn experiments(o: &Options) -> Result<()> {
+    stop::install();
+    let mut lab = Lab::new(o.uri.clone(), o.preset, o.data.clone());
+    let mut run = Run {
+        command: command_line(),
+        started: environment::utc_now(),
+        ..Run::default()
+    };
+    let mut failures = Vec::new();
+    let names = if o.names.is_empty() {
+        workloads::ALL.iter().map(|s| s.name.to_string()).collect()
+    } else {
+        o.names.clone()
+    };
+    for name in &names {
+        if name == "yardsticks" {
+            let mut out = Outcome::default();
+            one(&mut lab, &mut run, &mut failures, o, &mut out, |lab, out| yardsticks::run(lab, o.only, out));
+            continue;
+        }
+        for spec in workloads::named(name) {
+            let mut out = Outcome {
+                id: spec.name.into(),
+                title: spec.title.into(),
+                about: spec.about.into(),
+                ..Outcome::default()
+            };
+            one(&mut lab, &mut run, &mut failures, o, &mut out, spec.run);
+        }
+    }
+    lab.progress.end_line();
+    println!("\nEnvironment");
+    for (k, v) in &run.environment {
+        println!("  {k}: {v}");
+    }
+    let report = o.out.join("report.html");
+    println!("\nReport: {}", report.canonicalize().unwrap_or(report).display());
+    if let Some(f) = &o.json {
+        println!("JSON lines: {}", f.display());
+    }
+    match failures.as_slice() {
+        [] if run.interrupted => Err(Failure::new("interrupted; what there was has been written")),
+        [] => Ok(()),
+        some => Err(Failure(some.join("\nmuniment bench: "))),
+    }
+}
+
+/// Runs one experiment, prints it, and writes the report so far.
+fn one(
+    lab: &mut Lab,
+    run: &mut Run,
+    failures: &mut Vec<String>,
+    o: &Options,
+    out: &mut Outcome,
+    f: impl FnOnce(&mut Lab, &mut Outcome) -> Result<()>,
+) {
+    if stop::asked() {
+        run.interrupted = true;
+        return;
+    }
+    let begin = Instant::now();
+    out.preset = o.preset.name().into();
+    let result = f(lab, out);
+    out.seconds = begin.elapsed().as_secs_f64();
+    if stop::asked() {
+        run.interrupted = true;
+        out.warnings.push("Interrupted: the figures are of what had been done by then.".into());
+    } else if let Err(e) = result {
+        failures.push(format!("{}: {e}", out.id));
+        out.warnings.push(format!("Failed: {e}"));
+    }
+    let mut seen = std::collections::HashSet::new();
+    out.warnings.retain(|w| seen.insert(w.clone()));
+    lab.progress.end_line();
+    print!("{}", out.text());
+    run.outcomes.push(out.clone());
+    run.environment.clone_from(&lab.environment);
+    if let Err(e) = write(run, o) {
+        failures.push(e.0);
+    }
+}
+
+/// Writes report.html, results.json and the JSON lines, each whole.
+fn write(run: &Run, o: &Options) -> Result<()> {
+    std::fs::create_dir_all(&o.out).context(&format!("making {}", o.out.display()))?;
+    let put = |path: PathBuf, text: String| {
+        std::fs::write(&path, text).context(&format!("writing {}", path.display()))
+    };
+    let lines = run.json();
+    put(o.out.join("report.html"), html::page(run))?;
+    put(
+        o.out.join("results.json"),
+        serde_json::to_string(&lines).context("encoding the results")?,
+    )?;
+    if let Some(f) = &o.json {
+        let mut text = String::new();
+        for l in &lines {
+            let _ = writeln!(text, "{l}");
+        }
+        put(f.clone(), text)?;
+    }
+    Ok(())
+}
+
+/// What was typed, without the directory of the program.
+fn command_line() -> String {
+    let mut words: Vec<String> = std::env::args_os()
+        .map(|a| a.to_string_lossy().into_owned())
+        .collect();
+    if let Some(first) = words.first_mut() {
+        *first = first.rsplit('/').next().unwrap_or("muniment").to_string();
+    }
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Command> {
+        parse(line.split_whitespace().map(OsString::from).collect())
+    }
+
+    #[test]
+    fn what_is_understood() {
+        let Command::Run(o) = parsed("w1 w4 --preset quick --json a.jsonl --out d --uri mongodb://h:1").unwrap() else {
+            panic!("not a run");
+        };
+        assert_eq!(o.names, ["w1", "w4"]);
+        assert_eq!(o.preset, Preset::Quick);
+        assert_eq!(o.json, Some(PathBuf::from("a.jsonl")));
+        assert_eq!(o.out, PathBuf::from("d"));
+        assert_eq!(o.uri.unwrap().hosts, ["h:1"]);
+        let Command::Run(o) = parsed("").unwrap() else {
+            panic!("not a run");
+        };
+        assert!(o.names.is_empty() && o.preset == Preset::Smoke);
+        assert_eq!(parsed("list").unwrap(), Command::List);
+        assert_eq!(parsed("w1 --help").unwrap(), Command::Help);
+        assert!(matches!(parsed("yardsticks --only 3").unwrap(), Command::Run(o) if o.only == Some(3)));
+    }
+
+    #[test]
+    fn what_is_refused_and_why() {
+        for (line, why) in [
+            ("w9", "there is no experiment 'w9'"),
+            ("--preset big", "--preset big: there are smoke, quick and paper"),
+            ("--preset", "missing argument"),
+            ("--uri localhost", "must begin with mongodb://"),
+            ("--fast", "invalid option '--fast'"),
+            ("yardsticks --only 99", "--only 99: the yardsticks are 1 to"),
+            ("w1 --only 1", "--only belongs to 'yardsticks'"),
+            ("yardsticks --uri mongodb://h", "cannot be run against another target"),
+        ] {
+            let e = parsed(line).unwrap_err().0;
+            assert!(e.contains(why), "{line}: {e}");
+        }
+    }
+
+    #[test]
+    fn help_names_everything_there_is() {
+        let h = help();
+        for s in workloads::ALL {
+            assert!(h.contains(s.name) && h.contains(s.title));
+        }
+        for y in yardsticks::ALL {
+            assert!(h.contains(y.title));
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The disk's own price of durability: append 4 KiB, fdatasync, and take the time. A j:true
+//! latency below it was not durable.
+
+use crate::fail::{Context, Result};
+use crate::hist::Latency;
+use crate::stop;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Appends and syncs in `dir` until `count` are done or `limit` has passed (at least 3).
+pub fn append_and_sync(dir: &Path, count: usize, limit: Duration) -> Result<Latency> {
+    let path = dir.join("muniment-bench-fdatasync.tmp");
+    let what = format!("measuring the disk with {}", path.display());
+    let mut file = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .open(&path)
+        .context(&what)?;
+    let block = [0x5Au8; 4096];
+    let mut latency = Latency::new();
+    let begin = Instant::now();
+    let mut measure = || -> std::io::Result<()> {
+        // The first write makes the file's metadata; it is not counted.
+        file.write_all(&block)?;
+        file.sync_data()?;
+        for i in 0..count {
+            if stop::asked() || (i >= 3 && begin.elapsed() > limit) {
+                break;
+            }
+            let t = Instant::now();
+            file.write_all(&block)?;
+            file.sync_data()?;
+            latency.record(t.elapsed().as_nanos() as u64);
+        }
+        Ok(())
+    };
+    let result = measure();
+    // The probe must not stay behind, whether or not it could be measured.
+    let _ = std::fs::remove_file(&path);
+    result.context(&what)?;
+    Ok(latency)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn leaves_nothing_behind() {
+        let dir = std::env::temp_dir().join(format!("lab-disk-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let l = append_and_sync(&dir, 5, Duration::from_secs(5)).unwrap();
+        assert!(l.count() >= 3);
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+        std::fs::remove_dir(&dir).unwrap();
+        assert!(append_and_sync(&dir, 1, Duration::ZERO).is_err());
+    }
+}

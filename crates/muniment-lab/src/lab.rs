@@ -1,0 +1,379 @@
+//! What every experiment needs: a target to work on, the preset, progress, and the null
+//! responder's ceiling to judge figures by.
+
+use crate::conn::{Conn, number_at, string_at};
+use crate::disk;
+use crate::fail::{Failure, Result};
+use crate::hist::Latency;
+use crate::load::{self, Limit, Load};
+use crate::process::{self, Process};
+use crate::progress::Progress;
+use crate::report::table::{bytes, rate};
+use crate::uri::Uri;
+use crate::workers::Inserts;
+use crate::{environment, stop};
+use muniment_value::{DocBuf, doc};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How much is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preset {
+    /// Half a minute an experiment.
+    Smoke,
+    /// About a hundredth of the post's counts.
+    Quick,
+    /// The post's own counts.
+    Paper,
+}
+
+impl Preset {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Preset::Smoke => "smoke",
+            Preset::Quick => "quick",
+            Preset::Paper => "paper",
+        }
+    }
+
+    /// One of three, by preset.
+    pub fn pick<T>(self, smoke: T, quick: T, paper: T) -> T {
+        match self {
+            Preset::Smoke => smoke,
+            Preset::Quick => quick,
+            Preset::Paper => paper,
+        }
+    }
+}
+
+/// The database all experiments work in. It is dropped before and after.
+pub const DB: &str = "muniment_bench";
+
+/// A server to measure, and what is known about it.
+pub struct Target {
+    /// `host:port`.
+    pub address: String,
+    /// Its process, when it runs on this host.
+    pub pid: Option<u32>,
+    /// Where its files are, when the lab started it.
+    pub data: Option<PathBuf>,
+    /// True when client and server share this host.
+    pub same_host: bool,
+    /// maxWriteBatchSize of its hello.
+    pub max_batch: usize,
+    /// The cache it was started with, bytes.
+    pub cache: Option<f64>,
+    process: Option<Process>,
+}
+
+impl Target {
+    /// A new connection.
+    pub fn connect(&self) -> Result<Conn> {
+        Conn::connect(&self.address)
+    }
+
+    /// `n` new connections.
+    pub fn connections(&self, n: usize) -> Result<Vec<Conn>> {
+        (0..n).map(|_| self.connect()).collect()
+    }
+
+    /// Drops a collection of [`DB`]; one that is not there is no error.
+    pub fn drop_collection(&self, conn: &mut Conn, coll: &str) -> Result<()> {
+        match conn.command(DB, &doc! { "drop": coll }) {
+            Ok(_) => Ok(()),
+            Err(e) if e.0.contains("(26 ") => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Documents in a collection, counted without a filter.
+    pub fn count(&self, conn: &mut Conn, coll: &str) -> Result<u64> {
+        let r = conn.command(DB, &doc! { "count": coll })?;
+        Ok(number_at(r.as_doc(), "n").unwrap_or(0.0) as u64)
+    }
+
+    /// Fails with the server's last words if the lab started it and it has ended.
+    pub fn check_alive(&mut self) -> Result<()> {
+        self.process.as_mut().map_or(Ok(()), Process::check_alive)
+    }
+}
+
+/// The running lab.
+pub struct Lab {
+    /// The external target; `None` starts an embedded server.
+    pub uri: Option<Uri>,
+    /// How much is done.
+    pub preset: Preset,
+    /// What the user sees meanwhile.
+    pub progress: Progress,
+    /// Where embedded servers get their temporary directories.
+    pub data_parent: PathBuf,
+    /// What is known about the environment so far.
+    pub environment: Vec<(String, String)>,
+    /// The disk's own append + fdatasync, when it was measured where the server's files are.
+    pub fdatasync: Option<Latency>,
+    /// The largest resident size of any embedded server, over its configured cache, both bytes.
+    pub memory: Vec<(String, f64, f64)>,
+    null: Option<(Process, String)>,
+    ceilings: Vec<(usize, f64)>,
+}
+
+impl Lab {
+    /// A lab that has not started anything.
+    pub fn new(uri: Option<Uri>, preset: Preset, data_parent: PathBuf) -> Lab {
+        Lab {
+            uri,
+            preset,
+            progress: Progress::new(),
+            data_parent,
+            environment: Vec::new(),
+            fdatasync: None,
+            memory: Vec::new(),
+            null: None,
+            ceilings: Vec::new(),
+        }
+    }
+
+    /// The target: the one asked for, or a fresh embedded server with this cache.
+    pub fn target(&mut self, cache_gb: Option<f64>) -> Result<Target> {
+        let mut t = match self.uri.clone() {
+            None => {
+                let (process, address) = process::server(&self.data_parent, cache_gb)?;
+                Target {
+                    pid: Some(process.pid()),
+                    data: Some(process.dir().to_path_buf()),
+                    address,
+                    same_host: true,
+                    max_batch: 100_000,
+                    cache: cache_gb.map(|g| g * 1024.0 * 1024.0 * 1024.0),
+                    process: Some(process),
+                }
+            }
+            Some(uri) => external(&uri)?,
+        };
+        let mut c = t.connect()?;
+        let hello = hello(&mut c)?;
+        if let Some(n) = number_at(hello.as_doc(), "maxWriteBatchSize") {
+            t.max_batch = (n as usize).max(1);
+        }
+        self.describe(&t, &mut c);
+        let dropped = c.command(DB, &doc! { "dropDatabase": 1 });
+        dropped.map_err(|e| e.while_doing("emptying the lab's own database"))?;
+        Ok(t)
+    }
+
+    /// Leaves an external target as it was found; ends an embedded one.
+    pub fn done(&mut self, target: Target) {
+        if let Some(s) = target.pid.and_then(crate::procs::sample)
+            && let Some(cache) = target.cache
+        {
+            self.memory.push((String::new(), s.peak_rss, cache));
+        }
+        if target.process.is_none()
+            && let Ok(mut c) = target.connect()
+        {
+            // Nothing more can be done about a server that has gone away.
+            let _ = c.command(DB, &doc! { "dropDatabase": 1 });
+        }
+    }
+
+    /// Completes the environment with the server's own words, the first time.
+    fn describe(&mut self, t: &Target, c: &mut Conn) {
+        if !self.environment.is_empty() {
+            return;
+        }
+        let data = t.data.clone();
+        let mut e = environment::host(data.as_deref());
+        let mut add = |k: &str, v: String| e.push((k.to_string(), v));
+        add(
+            "Client and server",
+            match (&t.process, t.same_host) {
+                (Some(_), _) => "on the same host, embedded server".into(),
+                (None, true) => "on the same host: they share its cores".into(),
+                (None, false) => "on different hosts".into(),
+            },
+        );
+        let admin = |c: &mut Conn, cmd: DocBuf| c.command("admin", &cmd).ok();
+        if let Some(r) = admin(c, doc! { "buildInfo": 1 }) {
+            let mut v = string_at(r.as_doc(), "version").unwrap_or_else(|| "unknown".into());
+            if let Some(m) = string_at(r.as_doc(), "muniment.version")
+                .or_else(|| string_at(r.as_doc(), "munimentVersion"))
+            {
+                v = format!("Muniment {m}, speaking as {v}");
+            }
+            add("Server version", v);
+        }
+        if let Some(r) = admin(c, doc! { "serverStatus": 1 }) {
+            let engine = string_at(r.as_doc(), "storageEngine.name");
+            add("Storage engine", engine.unwrap_or_else(|| "not said".into()));
+        }
+        if let Some(cache) = t.cache {
+            add("Configured cache", bytes(cache));
+        }
+        let concern = admin(c, doc! { "getDefaultRWConcern": 1 }).and_then(|r| {
+            let d = r.as_doc();
+            d.get_doc("defaultWriteConcern")
+                .map(|w| format!("{w:?} ({})", d.get_str("defaultWriteConcernSource").unwrap_or("source not said")))
+        });
+        add(
+            "Default write concern, read back",
+            concern.unwrap_or_else(|| "not said by getDefaultRWConcern".into()),
+        );
+        self.progress.step("Measuring the disk's own append + fdatasync");
+        let own_disk = data.or_else(|| t.same_host.then(|| self.data_parent.clone()));
+        let probe = own_disk.map(|d| disk::append_and_sync(&d, 200, Duration::from_secs(3)));
+        add(
+            "4 KiB append + fdatasync",
+            match &probe {
+                Some(Ok(l)) => format!(
+                    "p50 {:.3} ms, p99 {:.3} ms, {} times{}",
+                    l.quantile_ms(0.5),
+                    l.quantile_ms(0.99),
+                    l.count(),
+                    if t.process.is_some() { "" } else { ", in this host's temporary directory, which may not be the server's disk" }
+                ),
+                Some(Err(e)) => format!("not measured: {e}"),
+                None => "not measured: the target's disk is not on this host".into(),
+            },
+        );
+        self.fdatasync = probe.and_then(Result::ok);
+        self.environment = e;
+    }
+
+    /// The address of the null responder, started on first use.
+    pub fn null_address(&mut self) -> Result<String> {
+        if let Some((_, a)) = &self.null {
+            return Ok(a.clone());
+        }
+        let (p, a) = process::null_responder(&self.data_parent)?;
+        self.null = Some((p, a.clone()));
+        Ok(a)
+    }
+
+    /// The null responder's process id, once it runs.
+    pub fn null_pid(&self) -> Option<u32> {
+        self.null.as_ref().map(|(p, _)| p.pid())
+    }
+
+    /// Inserts a second that the client reaches with this many connections when the server does
+    /// nothing: measured once a run. `None` (with the reason on stderr) if it cannot be.
+    pub fn ceiling(&mut self, connections: usize) -> Option<f64> {
+        if let Some((_, c)) = self.ceilings.iter().find(|(n, _)| *n == connections) {
+            return Some(*c);
+        }
+        if stop::asked() {
+            return None;
+        }
+        let measured = self.measure_ceiling(connections);
+        match measured {
+            Ok(l) => {
+                let c = l.rate();
+                self.ceilings.push((connections, c));
+                self.environment.push((
+                    format!("Null responder, {connections} connection{}", if connections == 1 { "" } else { "s" }),
+                    format!("{} inserts/s: the client's ceiling", rate(c)),
+                ));
+                Some(c)
+            }
+            Err(e) => {
+                self.progress.end_line();
+                eprintln!("The null responder's ceiling was not measured: {e}");
+                None
+            }
+        }
+    }
+
+    fn measure_ceiling(&mut self, connections: usize) -> Result<Load> {
+        let address = self.null_address()?;
+        self.progress.step(format!(
+            "Measuring the client's own ceiling with {connections} connection(s)"
+        ));
+        let workers = (0..connections)
+            .map(|_| Ok(Inserts::w1_document(Conn::connect(&address)?, "ceiling", None)))
+            .collect::<Result<Vec<_>>>()?;
+        let pid = self.null_pid();
+        load::run("null responder", workers, Limit::time(Duration::from_millis(700)), pid, &mut self.progress)
+    }
+
+    /// What stands against trusting `load`: a client that may be the bottleneck.
+    pub fn doubts(&mut self, load: &Load, connections: usize) -> Vec<String> {
+        let mut out: Vec<String> = load.client_bound().into_iter().collect();
+        if let Some(c) = self.ceiling(connections) {
+            let x = load.samples.operations as f64 / load.samples.seconds;
+            if x > c / 2.0 {
+                out.push(format!(
+                    "{}: {} requests/s is above half of the null responder's {} with {connections} connection(s): the client and the kernel weigh on this figure",
+                    load.samples.name,
+                    rate(x),
+                    rate(c)
+                ));
+            }
+        }
+        out
+    }
+}
+
+fn hello(c: &mut Conn) -> Result<DocBuf> {
+    c.command("admin", &doc! { "hello": 1 })
+        .or_else(|_| c.command("admin", &doc! { "isMaster": 1 }))
+}
+
+/// Connects to the host that takes writes.
+fn external(uri: &Uri) -> Result<Target> {
+    let mut reasons = Vec::new();
+    for h in &uri.hosts {
+        let tried = Conn::connect(h).and_then(|mut c| {
+            c.set_timeout(Some(Duration::from_secs(10)))?;
+            let reply = hello(&mut c)?;
+            Ok((c, reply))
+        });
+        let (mut c, reply) = match tried {
+            Ok(x) => x,
+            Err(e) => {
+                reasons.push(format!("{h}: {e}"));
+                continue;
+            }
+        };
+        let d = reply.as_doc();
+        let flag = |n: &str| d.get(n).and_then(|v| v.as_bool()) == Some(true);
+        let set = string_at(d, "setName");
+        if uri.replica_set.is_some() && uri.replica_set != set {
+            reasons.push(format!(
+                "{h}: it belongs to replica set {}, not {}",
+                set.as_deref().unwrap_or("(none)"),
+                uri.replica_set.as_deref().unwrap_or("")
+            ));
+            continue;
+        }
+        if !uri.direct && !flag("isWritablePrimary") && !flag("ismaster") {
+            reasons.push(format!(
+                "{h}: it takes no writes{}",
+                string_at(d, "primary").map_or(String::new(), |p| format!(" (its primary is {p})"))
+            ));
+            continue;
+        }
+        let same_host = c.is_loopback();
+        let pid = if same_host {
+            c.command("admin", &doc! { "serverStatus": 1 })
+                .ok()
+                .and_then(|r| number_at(r.as_doc(), "pid"))
+                .map(|p| p as u32)
+        } else {
+            None
+        };
+        return Ok(Target {
+            address: h.clone(),
+            pid,
+            data: None,
+            same_host,
+            max_batch: 100_000,
+            cache: None,
+            process: None,
+        });
+    }
+    Err(Failure(format!(
+        "no server to work on:\n  {}",
+        reasons.join("\n  ")
+    )))
+}

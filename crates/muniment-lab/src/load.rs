@@ -1,0 +1,281 @@
+//! The closed-loop load driver: one thread and one connection a worker, latencies by the
+//! monotonic clock, and what is needed to tell a slow server from a slow client.
+
+use crate::fail::{Failure, Result};
+use crate::hist::Latency;
+use crate::procs::{self, thread_cpu_seconds};
+use crate::progress::Progress;
+use crate::report::SampleSet;
+use crate::report::table::rate;
+use crate::stop;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// One worker's work.
+pub trait Worker: Send {
+    /// Makes the next request ready, outside the clock of the operation.
+    fn prepare(&mut self) {}
+
+    /// One operation; returns how many documents it wrote or read.
+    fn operate(&mut self) -> Result<u64>;
+
+    /// After the last one, inside the clock: for w:0, an acknowledged command on the same
+    /// connection, so that everything sent has been applied.
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// When to end.
+#[derive(Debug, Clone, Copy)]
+pub struct Limit {
+    /// Operations a worker.
+    pub operations: u64,
+    /// Time for all.
+    pub time: Duration,
+    /// Keep every latency, for a plot against the operation's number.
+    pub keep_each: bool,
+}
+
+impl Limit {
+    /// For a time, however many operations that are.
+    pub fn time(time: Duration) -> Limit {
+        Limit {
+            operations: u64::MAX,
+            time,
+            keep_each: false,
+        }
+    }
+
+    /// A number of operations a worker, but not longer than `time`.
+    pub fn operations(operations: u64, time: Duration) -> Limit {
+        Limit {
+            operations,
+            time,
+            keep_each: false,
+        }
+    }
+}
+
+/// What a load did.
+#[derive(Clone)]
+pub struct Load {
+    /// Latencies, time line, count; `seconds` includes the closing of w:0.
+    pub samples: SampleSet,
+    /// Documents in all.
+    pub documents: u64,
+    /// Seconds until the last operation had been sent (w:0) or answered.
+    pub sent_seconds: f64,
+    /// The busiest worker's share of a core.
+    pub busiest_worker: f64,
+    /// Time inside operations over workers × time: below 0.95 the client is what is slow.
+    pub occupancy: f64,
+    /// The server's CPU seconds, if its process can be read.
+    pub server_cpu: Option<f64>,
+    /// The largest resident size seen while it ran.
+    pub server_rss: Option<f64>,
+    /// Bytes the server handed to the block layer meanwhile.
+    pub server_written: Option<f64>,
+    /// True if the time limit or Ctrl-C came before the operations were done.
+    pub cut_short: bool,
+}
+
+impl Load {
+    /// Documents a second, applied.
+    pub fn rate(&self) -> f64 {
+        self.documents as f64 / self.samples.seconds
+    }
+
+    /// Documents a second, sent.
+    pub fn sent_rate(&self) -> f64 {
+        self.documents as f64 / self.sent_seconds
+    }
+
+    /// Server CPU in µs a document.
+    pub fn server_us(&self) -> Option<f64> {
+        self.server_cpu.map(|s| s * 1e6 / self.documents as f64)
+    }
+
+    /// Why the client may have been the bottleneck, if it may.
+    pub fn client_bound(&self) -> Option<String> {
+        if self.busiest_worker > 0.8 {
+            return Some(format!(
+                "{}: a load worker used {:.0} % of a core: the client may be the bottleneck",
+                self.samples.name,
+                self.busiest_worker * 100.0
+            ));
+        }
+        if self.occupancy < 0.95 && self.samples.operations > 100 {
+            return Some(format!(
+                "{}: workers spent {:.0} % of the time between operations: the client may be the bottleneck",
+                self.samples.name,
+                (1.0 - self.occupancy) * 100.0
+            ));
+        }
+        None
+    }
+}
+
+struct Part {
+    latency: Latency,
+    each: Vec<f64>,
+    documents: u64,
+    sent: Duration,
+    done: Duration,
+    cpu: f64,
+    cut_short: bool,
+    error: Option<Failure>,
+}
+
+/// Runs the workers to their limit. Fails with the first worker's error.
+pub fn run<W: Worker>(
+    name: &str,
+    workers: Vec<W>,
+    limit: Limit,
+    server: Option<u32>,
+    progress: &mut Progress,
+) -> Result<Load> {
+    let count = workers.len().max(1);
+    let done: Vec<Counter> = (0..count).map(|_| Counter::default()).collect();
+    let barrier = Barrier::new(count + 1);
+    let failed = AtomicBool::new(false);
+    let before = server.and_then(procs::sample);
+    let mut timeline = vec![(0.0, 0.0)];
+    let mut top_rss = before.map_or(0.0, |b| b.rss);
+    let parts: Vec<Result<Part>> = std::thread::scope(|scope| {
+        let handles: Vec<_> = workers
+            .into_iter()
+            .zip(&done)
+            .map(|(w, counter)| {
+                let (barrier, failed) = (&barrier, &failed);
+                scope.spawn(move || {
+                    barrier.wait();
+                    worker(w, limit, counter, failed)
+                })
+            })
+            .collect();
+        barrier.wait();
+        let begin = Instant::now();
+        let mut tick = 0u32;
+        while handles.iter().any(|h| !h.is_finished()) {
+            // Short runs end promptly, long ones are not disturbed.
+            std::thread::sleep(Duration::from_millis(if tick < 50 { 2 } else { 20 }));
+            tick += 1;
+            let t = begin.elapsed().as_secs_f64();
+            let n: u64 = done.iter().map(|c| c.0.load(Ordering::Relaxed)).sum();
+            if timeline.last().is_none_or(|l| t - l.0 >= 0.1) {
+                timeline.push((t, n as f64));
+                if let Some(s) = server.and_then(procs::sample) {
+                    top_rss = top_rss.max(s.rss);
+                }
+                let of = if limit.operations == u64::MAX {
+                    String::new()
+                } else {
+                    format!(" of {}", rate((limit.operations * count as u64) as f64))
+                };
+                progress.news(&format!("{}{of} operations, {}/s", rate(n as f64), rate(n as f64 / t)));
+            }
+        }
+        handles
+            .into_iter()
+            .map(|h| h.join().map_err(|_| Failure::new("a load worker panicked")))
+            .collect()
+    });
+    let after = server.and_then(procs::sample);
+    let mut latency = Latency::new();
+    let mut each_ms = Vec::new();
+    let (mut documents, mut sent, mut total, mut busiest) = (0, 0.0f64, 0.0f64, 0.0f64);
+    let mut cut_short = false;
+    for p in parts {
+        let p = p?;
+        if let Some(e) = p.error {
+            return Err(e.while_doing(name));
+        }
+        latency.merge(&p.latency);
+        each_ms.extend(p.each);
+        documents += p.documents;
+        sent = sent.max(p.sent.as_secs_f64());
+        total = total.max(p.done.as_secs_f64());
+        busiest = busiest.max(p.cpu / p.done.as_secs_f64().max(1e-9));
+        cut_short |= p.cut_short;
+    }
+    timeline.push((total, latency.count() as f64));
+    let pair = before.zip(after);
+    Ok(Load {
+        documents,
+        sent_seconds: sent,
+        busiest_worker: busiest,
+        occupancy: latency.sum_ns() / 1e9 / (count as f64 * sent.max(1e-9)),
+        server_cpu: pair.map(|(b, a)| a.cpu_seconds - b.cpu_seconds),
+        server_rss: after.map(|a| a.rss.max(top_rss)),
+        server_written: pair.map(|(b, a)| a.written - b.written),
+        cut_short,
+        samples: SampleSet {
+            name: name.to_string(),
+            operations: latency.count(),
+            latency,
+            timeline,
+            each_ms,
+            seconds: total,
+        },
+    })
+}
+
+/// A worker's counter, alone in its cache line.
+#[derive(Default)]
+#[repr(align(128))]
+struct Counter(AtomicU64);
+
+fn worker<W: Worker>(mut w: W, limit: Limit, counter: &Counter, failed: &AtomicBool) -> Part {
+    let cpu = thread_cpu_seconds();
+    let begin = Instant::now();
+    let mut part = Part {
+        latency: Latency::new(),
+        each: Vec::new(),
+        documents: 0,
+        sent: Duration::ZERO,
+        done: Duration::ZERO,
+        cpu: 0.0,
+        cut_short: false,
+        error: None,
+    };
+    let mut last = begin;
+    let mut n = 0;
+    while n < limit.operations {
+        w.prepare();
+        let start = Instant::now();
+        match w.operate() {
+            Ok(d) => part.documents += d,
+            Err(e) => {
+                part.error = Some(e);
+                failed.store(true, Ordering::Relaxed);
+                break;
+            }
+        }
+        let now = Instant::now();
+        let ns = (now - start).as_nanos() as u64;
+        last = now;
+        part.latency.record(ns);
+        if limit.keep_each {
+            part.each.push(ns as f64 / 1e6);
+        }
+        n += 1;
+        counter.0.store(n, Ordering::Relaxed);
+        if n < limit.operations
+            && (now - begin >= limit.time || stop::asked() || failed.load(Ordering::Relaxed))
+        {
+            part.cut_short = true;
+            break;
+        }
+    }
+    part.sent = last - begin;
+    if part.error.is_none()
+        && let Err(e) = w.finish()
+    {
+        part.error = Some(e);
+    }
+    part.done = begin.elapsed();
+    part.cpu = thread_cpu_seconds() - cpu;
+    part
+}

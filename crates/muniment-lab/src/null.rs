@@ -1,0 +1,22 @@
+//! The null responder's process: it parses each message and answers a constant, so that what it
+//! costs is what the client, the kernel and the protocol cost.
+
+use crate::fail::{Context, Result};
+use muniment_value::doc;
+use muniment_wire::NullServer;
+use std::path::Path;
+use std::time::Duration;
+
+/// Serves until killed; the port is written to `port_file` when it listens.
+pub fn serve(port_file: &Path) -> Result<()> {
+    let reply = doc! { "n": 1, "ok": 1.0 };
+    let server =
+        NullServer::start("127.0.0.1:0", reply.as_doc()).context("starting the null responder")?;
+    // Written beside and renamed, so that no one reads half a number.
+    let part = port_file.with_extension("part");
+    std::fs::write(&part, server.port().to_string()).context("writing the port file")?;
+    std::fs::rename(&part, port_file).context("writing the port file")?;
+    loop {
+        std::thread::sleep(Duration::from_secs(3600));
+    }
+}

@@ -1,0 +1,232 @@
+//! Processes the lab starts: the embedded server, the null responder, the raw engine. Each is
+//! this same executable with other arguments, dies with the lab, and leaves no files behind.
+
+use crate::fail::{Context, Failure, Result};
+use crate::stop;
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// A directory that is removed with everything in it.
+pub struct TempDir(PathBuf);
+
+impl TempDir {
+    /// Makes a fresh one in `parent`.
+    pub fn new(parent: &Path) -> Result<TempDir> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = parent.join(format!("muniment-bench-{}-{n}", std::process::id()));
+        std::fs::create_dir_all(&dir)
+            .context(&format!("making the temporary directory {}", dir.display()))?;
+        Ok(TempDir(dir))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        // What cannot be removed is left to the system's own cleaning.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A running child.
+pub struct Process {
+    child: Child,
+    /// Its directory, removed after it has ended.
+    dir: TempDir,
+    what: &'static str,
+}
+
+impl Process {
+    /// Starts this executable with `args`; stderr (and stdout, unless `piped`) go to a file in
+    /// `dir` that is quoted when something goes wrong.
+    fn start(what: &'static str, args: &[String], dir: TempDir, piped: bool) -> Result<Process> {
+        let exe = std::env::current_exe().context("finding this executable")?;
+        let log = File::create(dir.path().join("output.log")).context("making the log file")?;
+        let err = log.try_clone().context("making the log file")?;
+        let mut c = Command::new(&exe);
+        c.args(args).stderr(err);
+        if piped {
+            c.stdin(Stdio::piped()).stdout(Stdio::piped());
+        } else {
+            c.stdin(Stdio::null()).stdout(log);
+        }
+        // Its own process group: Ctrl-C at the terminal is for the lab, which ends the child in
+        // its own time.
+        c.process_group(0);
+        // SAFETY: prctl is async-signal-safe and touches only the child itself.
+        unsafe {
+            c.pre_exec(|| {
+                if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+                Ok(())
+            });
+        }
+        let child = c
+            .spawn()
+            .context(&format!("starting {} as {what}", exe.display()))?;
+        Ok(Process { child, dir, what })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its directory.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The end of what it has written.
+    fn last_words(&self) -> String {
+        let text = std::fs::read(self.dir.path().join("output.log")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().filter(|l| !l.trim().is_empty()).collect();
+        let tail = lines.get(lines.len().saturating_sub(6)..).unwrap_or_default();
+        if tail.is_empty() {
+            "it wrote nothing".to_string()
+        } else {
+            format!("it wrote:\n    {}", tail.join("\n    "))
+        }
+    }
+
+    /// Fails, with its last words, if it has ended.
+    pub fn check_alive(&mut self) -> Result<()> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(Failure(format!(
+                "the {} has ended ({status}); {}",
+                self.what,
+                self.last_words()
+            ))),
+            Err(e) => Err(Failure(format!("the {}: {e}", self.what))),
+        }
+    }
+
+    /// Waits until it has written its port into `file`.
+    fn port(&mut self, file: &Path) -> Result<u16> {
+        let begin = Instant::now();
+        loop {
+            if let Ok(text) = std::fs::read_to_string(file)
+                && let Ok(port) = text.trim().parse::<u16>()
+            {
+                return Ok(port);
+            }
+            self.check_alive()?;
+            if stop::asked() {
+                return Err(Failure::new("interrupted"));
+            }
+            if begin.elapsed() > Duration::from_secs(20) {
+                return Err(Failure(format!(
+                    "the {} was not ready after 20 s; {}",
+                    self.what,
+                    self.last_words()
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// The pipes, once.
+    pub fn pipes(&mut self) -> Option<(ChildStdin, ChildStdout)> {
+        Some((self.child.stdin.take()?, self.child.stdout.take()?))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // SAFETY: the child is ours and not reaped yet, so the id is still its own.
+        unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(10) {
+            match self.child.try_wait() {
+                Ok(None) => std::thread::sleep(Duration::from_millis(10)),
+                _ => return,
+            }
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Starts a server on a free loopback port with its data under `parent`; returns it with its
+/// address. `cache_gb` is its `--cacheSizeGB`.
+pub fn server(parent: &Path, cache_gb: Option<f64>) -> Result<(Process, String)> {
+    let dir = TempDir::new(parent)?;
+    let data = dir.path().join("data");
+    std::fs::create_dir_all(&data).context("making the data directory")?;
+    let file = dir.path().join("port");
+    let mut args: Vec<String> = ["serve", "--port", "0", "--bind_ip", "127.0.0.1", "--portFile"]
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    args.push(file.display().to_string());
+    args.push("--dbpath".into());
+    args.push(data.display().to_string());
+    if let Some(gb) = cache_gb {
+        args.push("--cacheSizeGB".into());
+        args.push(gb.to_string());
+    }
+    let mut p = Process::start("embedded server", &args, dir, false)?;
+    let port = p.port(&file)?;
+    Ok((p, format!("127.0.0.1:{port}")))
+}
+
+/// Starts the null responder: it parses each message and answers a constant.
+pub fn null_responder(parent: &Path) -> Result<(Process, String)> {
+    let dir = TempDir::new(parent)?;
+    let file = dir.path().join("port");
+    let args = ["bench", "null-responder", &file.display().to_string()].map(String::from);
+    let mut p = Process::start("null responder", &args, dir, false)?;
+    let port = p.port(&file)?;
+    Ok((p, format!("127.0.0.1:{port}")))
+}
+
+/// Starts the raw engine, which takes orders on stdin (see `raw_engine`).
+pub fn raw_engine(parent: &Path, cache_gb: Option<f64>) -> Result<Process> {
+    let dir = TempDir::new(parent)?;
+    let mut args = vec![
+        "bench".to_string(),
+        "raw-engine".to_string(),
+        dir.path().join("data").display().to_string(),
+    ];
+    if let Some(gb) = cache_gb {
+        args.push(gb.to_string());
+    }
+    Process::start("raw engine", &args, dir, true)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_temporary_directory_goes_away() {
+        let t = TempDir::new(&std::env::temp_dir()).unwrap();
+        let p = t.path().to_path_buf();
+        std::fs::write(p.join("x"), "x").unwrap();
+        drop(t);
+        assert!(!p.exists());
+    }
+
+    #[test]
+    fn a_child_that_ends_at_once_is_reported_with_its_words() {
+        // The test executable refuses this option and says so.
+        let dir = TempDir::new(&std::env::temp_dir()).unwrap();
+        let file = dir.path().join("port");
+        let mut p = Process::start("child", &["--no-such-option".to_string()], dir, false).unwrap();
+        let e = p.port(&file).unwrap_err().0;
+        assert!(e.contains("has ended") && e.contains("no-such-option"), "{e}");
+    }
+}

@@ -1,0 +1,162 @@
+//! The workers that the experiments are made of.
+
+use crate::conn::{self, Conn, InsertTemplate, Message, check, number_at};
+use crate::docs;
+use crate::fail::{Failure, Result};
+use crate::lab::DB;
+use crate::load::Worker;
+use crate::rng::Rng;
+use muniment_value::{DocBuf, doc};
+
+/// Appends the next document to the message.
+pub type Make = Box<dyn FnMut(&mut Vec<u8>) + Send>;
+
+/// Sends what a template and a document source make, one message an operation.
+pub struct Inserts {
+    conn: Conn,
+    template: InsertTemplate,
+    message: Message,
+    make: Make,
+    batch: u64,
+}
+
+impl Inserts {
+    /// Single inserts into `coll` with documents from `make`.
+    pub fn new(conn: Conn, coll: &str, concern: Option<&DocBuf>, make: Make) -> Inserts {
+        Inserts {
+            conn,
+            template: Message::insert(DB, coll, concern),
+            message: Message(Vec::new()),
+            make,
+            batch: 1,
+        }
+    }
+
+    /// W1's documents.
+    pub fn w1_document(conn: Conn, coll: &str, concern: Option<&DocBuf>) -> Inserts {
+        Inserts::new(conn, coll, concern, Box::new(docs::w1))
+    }
+
+    /// `n` documents a message.
+    pub fn batched(mut self, n: u64) -> Inserts {
+        self.batch = n;
+        self
+    }
+}
+
+impl Worker for Inserts {
+    #[inline]
+    fn prepare(&mut self) {
+        self.template.begin(&mut self.message);
+        for _ in 0..self.batch {
+            (self.make)(&mut self.message.0);
+        }
+        self.template.seal(&mut self.message);
+    }
+
+    #[inline]
+    fn operate(&mut self) -> Result<u64> {
+        self.conn.send(&mut self.message)?;
+        if !self.template.no_reply {
+            check(self.conn.receive()?)?;
+        }
+        Ok(self.batch)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        if self.template.no_reply {
+            // Commands of one connection are served in order: this reply means that all are applied.
+            self.conn.command("admin", &doc! { "ping": 1 })?;
+        }
+        Ok(())
+    }
+}
+
+/// Finds 2 KB documents by a random `_id`.
+pub struct Finds {
+    conn: Conn,
+    message: Message,
+    at: usize,
+    rng: Rng,
+    documents: u64,
+    must_match: bool,
+}
+
+impl Finds {
+    /// Over `_id`s 0…`documents`; with `must_match` an empty answer is an error.
+    pub fn new(conn: Conn, coll: &str, documents: u64, seed: u64, must_match: bool) -> Finds {
+        let (message, at) = conn::find_by_id(DB, coll);
+        Finds {
+            conn,
+            message,
+            at,
+            rng: Rng::new(seed),
+            documents,
+            must_match,
+        }
+    }
+}
+
+impl Worker for Finds {
+    #[inline]
+    fn operate(&mut self) -> Result<u64> {
+        let id = self.rng.below(self.documents) as i64;
+        self.message.patch(self.at, &id.to_le_bytes());
+        let reply = self.conn.call(&mut self.message)?;
+        check(reply)?;
+        if self.must_match {
+            let found = reply
+                .get_doc("cursor")
+                .and_then(|c| c.get_array("firstBatch"))
+                .and_then(|b| b.get_doc("0"))
+                .and_then(|d| number_at(d, "_id"));
+            if found != Some(id as f64) {
+                return Err(Failure(format!("find by _id {id} did not return it")));
+            }
+        }
+        Ok(1)
+    }
+}
+
+/// `$set`s one field of a 2 KB document by a random `_id`.
+pub struct Updates {
+    conn: Conn,
+    message: Message,
+    at: usize,
+    value_at: usize,
+    rng: Rng,
+    documents: u64,
+    must_match: bool,
+}
+
+impl Updates {
+    /// As [`Finds::new`].
+    pub fn new(conn: Conn, coll: &str, documents: u64, seed: u64, must_match: bool) -> Updates {
+        let (message, at, value_at) = conn::update_by_id(DB, coll);
+        Updates {
+            conn,
+            message,
+            at,
+            value_at,
+            rng: Rng::new(seed),
+            documents,
+            must_match,
+        }
+    }
+}
+
+impl Worker for Updates {
+    #[inline]
+    fn operate(&mut self) -> Result<u64> {
+        let id = self.rng.below(self.documents) as i64;
+        let value = self.rng.next_u64() as i32;
+        self.message.patch(self.at, &id.to_le_bytes());
+        self.message.patch(self.value_at, &value.to_le_bytes());
+        let reply = self.conn.call(&mut self.message)?;
+        check(reply)?;
+        if self.must_match && number_at(reply, "n") != Some(1.0) {
+            return Err(Failure(format!("update by _id {id} matched nothing")));
+        }
+        Ok(1)
+    }
+}

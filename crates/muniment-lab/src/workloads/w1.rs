@@ -1,0 +1,248 @@
+//! W1: the latency of a single insert by write concern.
+
+use super::Spec;
+use crate::disk;
+use crate::fail::Result;
+use crate::lab::{Lab, Preset, Target};
+use crate::load::{self, Limit, Load};
+use crate::report::Outcome;
+use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
+use crate::report::table::{Table, ms, rate};
+use crate::stop;
+use crate::workers::Inserts;
+use muniment_value::{DocBuf, doc};
+use std::time::Duration;
+
+/// The experiment.
+pub const SPEC: Spec = Spec {
+    name: "w1",
+    title: "Write-concern latency",
+    about: "One connection inserts {a: 1, b: \"hat\"} 200 times, one after the other. The whole run is done twice and the second is kept; the first pays for creating the collection. The latency of each operation is plotted against its number, so that ramp-up and spikes show.",
+    run,
+};
+
+const COLLECTION: &str = "insertTest";
+const INSERTS: u64 = 200;
+
+/// A write concern and the post's avg, min, max in ms, if it has them.
+struct Concern {
+    name: &'static str,
+    doc: fn() -> DocBuf,
+    published: Option<[f64; 3]>,
+    journaled: bool,
+}
+
+const CONCERNS: &[Concern] = &[
+    Concern {
+        name: "w:0",
+        doc: || doc! { "w": 0 },
+        published: Some([0.07, 0.06, 0.11]),
+        journaled: false,
+    },
+    Concern {
+        name: "w:1",
+        doc: || doc! { "w": 1 },
+        published: Some([0.13, 0.11, 0.32]),
+        journaled: false,
+    },
+    Concern {
+        name: "j:true",
+        doc: || doc! { "w": 1, "j": true },
+        published: Some([11.18, 11.11, 11.24]),
+        journaled: true,
+    },
+    Concern {
+        name: "majority",
+        doc: || doc! { "w": "majority" },
+        published: None,
+        journaled: true,
+    },
+];
+
+/// Rows of the post's table that a standalone server has no counterpart of.
+const POST_ONLY: &[(&str, [f64; 3])] = &[
+    ("j:true on a hard disk", [34.19, 34.10, 34.28]),
+    ("w:2, same data centre", [14.26, 1.65, 867.29]),
+    ("w:3, two data centres", [311.0, 97.0, 1329.0]),
+];
+
+fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
+    out.deviations = vec![
+        "The namespace is muniment_bench.insertTest, not tests.insertTest, so that no one's data is touched.".into(),
+        "w:2 and w:3 need a replica set and are not run; w:\"majority\" is added. On a standalone server a majority is one member, whose journal is synced before the acknowledgement.".into(),
+        "The post's j:true figures look like a timer of its time (a third of a commit interval of 100 ms or 30 ms), not like its disks; this is inferred.".into(),
+        "The post does not print p50 and p99; they are added.".into(),
+    ];
+    let mut target = lab.target(None)?;
+    let result = measure(lab, &target, out);
+    target.check_alive()?;
+    lab.done(target);
+    result
+}
+
+fn measure(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> {
+    let mut table = Table::new(
+        "Latency of one insert, ms",
+        &["<write concern", ">n", ">avg", ">min", ">p50", ">p99", ">max", "*avg", "*min", "*max"],
+    );
+    let mut plot = Plot {
+        title: "Latency against query number".into(),
+        caption: "Solid: the second run of 200 inserts. Dashed: the post's average (j:true on its SSD). Logarithmic.".into(),
+        x: Axis { label: "query number".into(), scale: Scale::Linear },
+        y: Axis { label: "ms".into(), scale: Scale::Log },
+        categories: Vec::new(),
+        series: Vec::new(),
+    };
+    let mut admin = target.connect()?;
+    let mut worst = Vec::new();
+    for (i, concern) in CONCERNS.iter().enumerate() {
+        if stop::asked() {
+            break;
+        }
+        lab.progress.step(format!("W1 {}", concern.name));
+        target.drop_collection(&mut admin, COLLECTION)?;
+        let c = (concern.doc)();
+        let keep = Limit { keep_each: true, ..Limit::operations(INSERTS, Duration::from_secs(300)) };
+        let before = probe(lab, target, concern);
+        one(lab, target, concern.name, &c, keep)?;
+        let load = one(lab, target, concern.name, &c, keep)?;
+        let after = probe(lab, target, concern);
+        let stored = target.count(&mut admin, COLLECTION)?;
+        if stored != 2 * INSERTS && !load.cut_short {
+            out.warnings.push(format!("{}: {stored} documents are stored of {} sent", concern.name, 2 * INSERTS));
+        }
+        let l = &load.samples.latency;
+        let p = concern.published;
+        let post = |k: usize| p.and_then(|p| p.get(k).copied()).map_or_else(String::new, ms);
+        table.row([
+            concern.name.to_string(),
+            rate(l.count() as f64),
+            ms(l.mean_ms()),
+            ms(l.min_ms()),
+            ms(l.quantile_ms(0.5)),
+            ms(l.quantile_ms(0.99)),
+            ms(l.max_ms()),
+            post(0),
+            post(1),
+            post(2),
+        ]);
+        out.figure(format!("{} avg", concern.name), l.mean_ms(), "ms", p.map(|p| p[0]));
+        out.figure(format!("{} p50", concern.name), l.quantile_ms(0.5), "ms", None);
+        out.figure(format!("{} p99", concern.name), l.quantile_ms(0.99), "ms", None);
+        plot.series.push(Series {
+            name: concern.name.into(),
+            mark: Mark::Line,
+            published: false,
+            color: i,
+            points: load.samples.each_ms.iter().enumerate().map(|(n, y)| (n as f64 + 1.0, *y)).collect(),
+        });
+        if let Some(p) = p {
+            plot.series.push(Series {
+                name: format!("{} (post, average)", concern.name),
+                mark: Mark::Level,
+                published: true,
+                color: i,
+                points: vec![(1.0, p[0])],
+            });
+        }
+        if concern.journaled {
+            out.findings.push(durable(concern.name, l.quantile_ms(0.5), before.into_iter().chain(after).collect()));
+        }
+        worst.push(load.clone());
+        out.samples.push(load.samples);
+    }
+    for (name, [avg, min, max]) in POST_ONLY {
+        let mut row = vec![format!("{name} (post only)")];
+        row.extend(std::iter::repeat_n(String::new(), 6));
+        row.extend([ms(*avg), ms(*min), ms(*max)]);
+        table.row(row);
+    }
+    table.note("w:0 is the time to hand the message to the kernel: nothing is waited for.");
+    out.tables.push(table);
+    out.plots.push(plot);
+    if lab.preset != Preset::Smoke {
+        percentiles(lab, target, out)?;
+    }
+    for load in &worst {
+        // The few operations of w:0 are sends into a socket buffer: a ceiling says nothing there.
+        if load.samples.name != "w:0" {
+            out.warnings.extend(lab.doubts(load, 1));
+        }
+    }
+    Ok(())
+}
+
+/// The 200 inserts, once.
+fn one(lab: &mut Lab, target: &Target, name: &str, concern: &DocBuf, limit: Limit) -> Result<Load> {
+    let w = Inserts::w1_document(target.connect()?, COLLECTION, Some(concern));
+    load::run(name, vec![w], limit, target.pid, &mut lab.progress)
+}
+
+/// The disk's p50 just now, ms, where the server's files are.
+fn probe(lab: &Lab, target: &Target, concern: &Concern) -> Option<f64> {
+    if !concern.journaled {
+        return None;
+    }
+    let dir = target.data.clone().or_else(|| target.same_host.then(|| lab.data_parent.clone()))?;
+    let l = disk::append_and_sync(&dir, 100, Duration::from_secs(2)).ok()?;
+    Some(l.quantile_ms(0.5))
+}
+
+/// The verdict on a journaled concern.
+fn durable(name: &str, p50: f64, disk: Vec<f64>) -> String {
+    if disk.is_empty() {
+        return format!("{name}: p50 {} ms; not measured on the target's disk, so durability is not judged.", ms(p50));
+    }
+    let floor = disk.iter().copied().fold(f64::INFINITY, f64::min);
+    let verdict = if p50 < floor {
+        "NOT DURABLE: an acknowledgement came faster than the disk syncs"
+    } else {
+        "not below the disk's own price, as a synced write must be"
+    };
+    let disk: Vec<String> = disk.iter().map(|d| ms(*d)).collect();
+    format!(
+        "{name}: p50 {} ms against {} ms for a 4 KiB append + fdatasync on the same disk (before, after): {verdict}.",
+        ms(p50),
+        disk.join(" and ")
+    )
+}
+
+/// 10,000 operations a concern: the tail that 200 cannot show.
+fn percentiles(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> {
+    let limit = Duration::from_secs(if lab.preset == Preset::Quick { 60 } else { 3600 });
+    let mut t = Table::new(
+        "Latency over 10,000 inserts, ms",
+        &["<write concern", ">n", ">avg", ">p50", ">p90", ">p99", ">p99.9", ">p99.99", ">max"],
+    );
+    for concern in CONCERNS {
+        if stop::asked() {
+            break;
+        }
+        let name = format!("{} ×10,000", concern.name);
+        lab.progress.step(format!("W1 {name}"));
+        let c = (concern.doc)();
+        let load = one(lab, target, &name, &c, Limit::operations(10_000, limit))?;
+        let l = &load.samples.latency;
+        let mut row = vec![concern.name.to_string(), rate(l.count() as f64), ms(l.mean_ms())];
+        row.extend([0.5, 0.9, 0.99, 0.999, 0.9999, 1.0].map(|q| ms(l.quantile_ms(q))));
+        t.row(row);
+        if load.cut_short {
+            out.warnings.push(format!("{name}: cut short after {} operations", l.count()));
+        }
+        out.samples.push(load.samples);
+    }
+    out.tables.push(t);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faster_than_the_disk_is_not_durable() {
+        assert!(durable("j:true", 0.1, vec![0.5, 0.6]).contains("NOT DURABLE"));
+        assert!(!durable("j:true", 0.55, vec![0.5, 0.6]).contains("NOT DURABLE"));
+        assert!(durable("j:true", 0.1, vec![]).contains("not measured on the target's disk"));
+    }
+}
