@@ -1,10 +1,41 @@
 //! The benchmark lab: workloads, load generator, statistics and reports. A black box over the
 //! wire: it starts a server as a process and talks to it as any client does.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`cli`] | `muniment bench …` |
+//! | [`workloads`], [`yardsticks`] | the experiments, one file each |
+//! | [`lab`], [`process`], [`uri`] | the target: embedded or external, and its surroundings |
+//! | [`conn`], [`workers`], [`batches`], [`load`] | the load generator |
+//! | [`docs`], [`rng`] | the documents |
+//! | [`hist`], [`stats`] | measurements and what they show |
+//! | [`report`] | text, JSON and HTML |
+//! | [`environment`], [`procs`], [`disk`] | the host |
+//! | [`raw_engine`], [`null`] | the two things the server is compared with |
+//!
+//! Must not link the server's internals: only [`raw_engine`] knows the engine, in a process of
+//! its own.
 
+pub mod batches;
+pub mod cli;
 pub mod conn;
+pub mod disk;
 pub mod docs;
+pub mod environment;
 pub mod fail;
 pub mod hist;
+pub mod lab;
+pub mod load;
+pub mod null;
+pub mod process;
+pub mod procs;
+pub mod progress;
+pub mod raw_engine;
 pub mod report;
 pub mod rng;
 pub mod stats;
+pub mod stop;
+pub mod uri;
+pub mod workers;
+pub mod workloads;
+pub mod yardsticks;

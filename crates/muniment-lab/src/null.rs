@@ -2,16 +2,19 @@
 //! costs is what the client, the kernel and the protocol cost.
 
 use crate::fail::{Context, Result};
-use muniment_value::doc;
+use crate::docs;
+use muniment_value::Doc;
 use muniment_wire::NullServer;
 use std::path::Path;
 use std::time::Duration;
 
 /// Serves until killed; the port is written to `port_file` when it listens.
 pub fn serve(port_file: &Path) -> Result<()> {
-    let reply = doc! { "n": 1, "ok": 1.0 };
-    let server =
-        NullServer::start("127.0.0.1:0", reply.as_doc()).context("starting the null responder")?;
+    // Finds get one 2 KB document, as the find yardstick's do from the real server.
+    let mut found = Vec::new();
+    docs::point(0, &mut found);
+    let server = NullServer::start("127.0.0.1:0", Doc::new(&found))
+        .context("starting the null responder")?;
     // Written beside and renamed, so that no one reads half a number.
     let part = port_file.with_extension("part");
     std::fs::write(&part, server.port().to_string()).context("writing the port file")?;

@@ -1,15 +1,13 @@
 //! W3: insertMany against the batch size.
 
 use super::Spec;
-use crate::conn::{Conn, InsertTemplate, Message, check};
-use crate::docs;
+use crate::batches::{Batches, Documents};
 use crate::fail::Result;
 use crate::lab::{DB, Lab, Preset, Target};
-use crate::load::{self, Limit, Load, Worker};
+use crate::load::{self, Limit, Load};
 use crate::report::Outcome;
 use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
 use crate::report::table::{Table, rate};
-use crate::rng::Rng;
 use crate::stats::median;
 use crate::stop;
 use muniment_value::doc;
@@ -48,87 +46,6 @@ fn documents(p: Preset, batch: u64) -> u64 {
     };
     // 400,000 does not divide a million: the last batch is short, as it was in the post.
     if p == Preset::Smoke { wanted.max(batch) } else { wanted }
-}
-
-/// Encoded documents, back to back.
-struct Documents {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-}
-
-impl Documents {
-    fn make(n: u64) -> Documents {
-        let mut rng = Rng::new(3);
-        let mut d = Documents {
-            bytes: Vec::with_capacity(n as usize * 113),
-            ends: Vec::with_capacity(n as usize + 1),
-        };
-        d.ends.push(0);
-        let now = docs::now_ms();
-        for _ in 0..n {
-            docs::w3(&mut rng, now, docs::object_id(), &mut d.bytes);
-            d.ends.push(d.bytes.len());
-        }
-        d
-    }
-
-    fn slice(&self, from: u64, to: u64) -> &[u8] {
-        let at = |i: u64| self.ends.get(i as usize).copied().unwrap_or(self.bytes.len());
-        self.bytes.get(at(from)..at(to)).unwrap_or_default()
-    }
-}
-
-/// One operation = one insertMany.
-struct Batches {
-    conn: Conn,
-    template: InsertTemplate,
-    documents: Arc<Documents>,
-    next: u64,
-    total: u64,
-    batch: u64,
-    split: u64,
-    messages: Vec<Message>,
-    now: u64,
-}
-
-impl Worker for Batches {
-    fn prepare(&mut self) {
-        self.now = self.batch.min(self.total - self.next.min(self.total));
-        let mut left = self.now;
-        let mut used = 0;
-        while left > 0 {
-            let n = left.min(self.split);
-            if self.messages.len() == used {
-                self.messages.push(Message(Vec::new()));
-            }
-            if let Some(m) = self.messages.get_mut(used) {
-                self.template.begin(m);
-                m.0.extend_from_slice(self.documents.slice(self.next, self.next + n));
-                self.template.seal(m);
-            }
-            used += 1;
-            self.next += n;
-            left -= n;
-        }
-        self.messages.truncate(used);
-    }
-
-    fn operate(&mut self) -> Result<u64> {
-        for m in &mut self.messages {
-            self.conn.send(m)?;
-            if !self.template.no_reply {
-                check(self.conn.receive()?)?;
-            }
-        }
-        Ok(self.now)
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        if self.template.no_reply {
-            self.conn.command("admin", &doc! { "ping": 1 })?;
-        }
-        Ok(())
-    }
 }
 
 fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
@@ -217,17 +134,15 @@ fn one(
     target.drop_collection(&mut admin, COLLECTION)?;
     admin.command(DB, &doc! { "create": COLLECTION })?;
     let concern = unacknowledged.then(|| doc! { "w": 0 });
-    let w = Batches {
-        conn: target.connect()?,
-        template: Message::insert(DB, COLLECTION, concern.as_ref()),
-        documents: documents.clone(),
-        next: 0,
-        total: n,
+    let w = Batches::new(
+        target.connect()?,
+        COLLECTION,
+        concern.as_ref(),
+        documents.clone(),
+        n,
         batch,
-        split: target.max_batch as u64,
-        messages: Vec::new(),
-        now: 0,
-    };
+        target.max_batch as u64,
+    );
     let time = Duration::from_secs(lab.preset.pick(4, 120, 3600));
     let limit = Limit::operations(n.div_ceil(batch), time);
     let load = load::run(&name, vec![w], limit, target.pid, &mut lab.progress)?;
@@ -307,17 +222,7 @@ fn write_down(rows: &[(u64, Row)], out: &mut Outcome) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
-
-    #[test]
-    fn documents_are_cut_where_they_end() {
-        let d = Documents::make(10);
-        let one = d.slice(3, 4);
-        assert_eq!(u32::from_le_bytes(one[..4].try_into().unwrap()) as usize, one.len());
-        assert_eq!(d.slice(0, 10).len(), d.bytes.len());
-        assert!(d.slice(10, 20).is_empty());
-    }
 
     #[test]
     fn every_size_has_at_least_a_batch() {

@@ -1,0 +1,74 @@
+//! What the yardsticks against the null responder share.
+
+use super::{Pairs, Slice};
+use crate::conn::{Conn, Message, check};
+use crate::fail::Result;
+use crate::lab::{DB, Lab, Target};
+use crate::load::{self, Limit, Worker};
+use crate::report::Outcome;
+use crate::stats::Side;
+use crate::stop;
+use std::time::Duration;
+
+/// The connections of these yardsticks.
+pub const CONNECTIONS: usize = 16;
+
+/// Documents of the find and update yardsticks: cached, 2 KB each.
+pub const POINTS: u64 = 20_000;
+
+/// Fills `coll` with `n` of the documents `make` makes, in batches of 1000.
+pub fn fill(
+    lab: &mut Lab,
+    target: &Target,
+    coll: &str,
+    n: u64,
+    make: fn(i64, &mut Vec<u8>),
+) -> Result<()> {
+    lab.progress.step(format!("Loading {n} documents"));
+    let mut c = target.connect()?;
+    let template = Message::insert(DB, coll, None);
+    let mut m = Message(Vec::new());
+    let mut i = 0;
+    while i < n && !stop::asked() {
+        let to = (i + 1000).min(n);
+        template.begin(&mut m);
+        for k in i..to {
+            make(k as i64, &mut m.0);
+        }
+        template.seal(&mut m);
+        check(c.call(&mut m)?)?;
+        i = to;
+        lab.progress.news(&format!("{i} of {n}"));
+    }
+    Ok(())
+}
+
+/// Interleaved slices of the same workers against the target (A) and the null responder (B).
+/// `make` makes worker `k` over a connection to the side.
+pub fn measure<W: Worker>(
+    lab: &mut Lab,
+    out: &mut Outcome,
+    target: &Target,
+    what: &str,
+    mut make: impl FnMut(Conn, u64, Side) -> W,
+) -> Result<Pairs> {
+    let null = lab.null_address()?;
+    let null_pid = lab.null_pid();
+    let time = Duration::from_millis(lab.preset.pick(600, 2000, 10_000));
+    let mut seed = 0;
+    Pairs::measure(lab, out, |lab, side| -> Result<Slice> {
+        let (address, pid, who) = match side {
+            Side::A => (target.address.clone(), target.pid, "server"),
+            Side::B => (null.clone(), null_pid, "null responder"),
+        };
+        let mut workers = Vec::with_capacity(CONNECTIONS);
+        for _ in 0..CONNECTIONS {
+            seed += 1;
+            workers.push(make(Conn::connect(&address)?, seed, side));
+        }
+        lab.progress.step(format!("{what}: {who}"));
+        let name = format!("{what}, {who}");
+        let load = load::run(&name, workers, Limit::time(time), pid, &mut lab.progress)?;
+        Ok((load.rate(), Some(load)))
+    })
+}

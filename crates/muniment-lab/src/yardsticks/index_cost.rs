@@ -1,0 +1,153 @@
+//! Yardstick 7: what a secondary index on a random field costs, whether the rate holds as the
+//! data grow, and the longest stall of a single insert.
+
+use super::{CACHE_GB, Row, Spec};
+use crate::docs;
+use crate::fail::Result;
+use crate::hist::Latency;
+use crate::lab::{DB, Lab, Target};
+use crate::load::{self, Limit, Load};
+use crate::report::Outcome;
+use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
+use crate::report::table::{bytes, ms, rate};
+use crate::stats::{Ratio, Side, abba, median};
+use crate::stop;
+use crate::workers::Inserts;
+use muniment_value::{array, doc};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The yardstick.
+pub const SPEC: Spec = Spec {
+    number: 7,
+    title: "inserts of 2401-byte documents with a secondary index on a random field against without, as the data grow",
+    target_text: "0.5 ×; 0.8 × of the rate at the start; longest stall 250 ms",
+    run,
+};
+
+const CONNECTIONS: usize = 8;
+/// Slices of each side.
+const SLICES: usize = 24;
+const DOCUMENT: f64 = 2401.0;
+
+fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
+    let data: f64 = lab.preset.pick(0.15e9, 1e9, 5e9);
+    let slice = (data / DOCUMENT / SLICES as f64 / CONNECTIONS as f64).ceil() as u64;
+    let mut target = lab.target(Some(CACHE_GB))?;
+    let mut c = target.connect()?;
+    for coll in ["plain", "indexed"] {
+        c.command(DB, &doc! { "create": coll })?;
+    }
+    c.command(
+        DB,
+        &doc! { "createIndexes": "indexed", "indexes": array![doc! { "key": doc! { "name": 1 }, "name": "name_1" }] },
+    )?;
+    let next = Arc::new(AtomicU64::new(1));
+    let (mut indexed, mut plain) = (Vec::new(), Vec::new());
+    let (mut slow_indexed, mut slow_plain) = (Latency::new(), Latency::new());
+    'all: for (i, pair) in abba(SLICES).into_iter().enumerate() {
+        for side in pair {
+            if stop::asked() {
+                break 'all;
+            }
+            let coll = if side == Side::A { "indexed" } else { "plain" };
+            lab.progress.step(format!("Yardstick 7, {coll}, slice {} of {SLICES}", i + 1));
+            let load = one(lab, &target, coll, &next, slice)?;
+            if side == Side::A {
+                slow_indexed.merge(&load.samples.latency);
+                indexed.push(load.rate());
+            } else {
+                slow_plain.merge(&load.samples.latency);
+                plain.push(load.rate());
+            }
+            out.samples.push(load.samples);
+        }
+    }
+    write_down(&indexed, &plain, data, rows, out);
+    let stall = slow_indexed.max_ms().max(slow_plain.max_ms());
+    rows.push(Row {
+        id: "7c".into(),
+        what: "longest stall of a single insert".into(),
+        value: stall,
+        unit: "ms",
+        ratio: None,
+        target: 250.0,
+        at_most: true,
+        otherwise: None,
+        detail: format!(
+            "indexed max {} ms, p99.9 {} ms; unindexed max {} ms, p99.9 {} ms",
+            ms(slow_indexed.max_ms()),
+            ms(slow_indexed.quantile_ms(0.999)),
+            ms(slow_plain.max_ms()),
+            ms(slow_plain.quantile_ms(0.999))
+        ),
+    });
+    target.check_alive()?;
+    lab.done(target);
+    Ok(())
+}
+
+fn one(lab: &mut Lab, target: &Target, coll: &str, next: &Arc<AtomicU64>, slice: u64) -> Result<Load> {
+    let concern = doc! { "w": 1 };
+    let now = docs::now_ms();
+    let workers = target
+        .connections(CONNECTIONS)?
+        .into_iter()
+        .map(|c| {
+            let next = next.clone();
+            let make = Box::new(move |o: &mut Vec<u8>| {
+                docs::w4b(next.fetch_add(1, Ordering::Relaxed), now, docs::object_id(), o);
+            });
+            Inserts::new(c, coll, Some(&concern), make)
+        })
+        .collect();
+    let limit = Limit::operations(slice, Duration::from_secs(600));
+    load::run(coll, workers, limit, target.pid, &mut lab.progress)
+}
+
+fn write_down(indexed: &[f64], plain: &[f64], data: f64, rows: &mut Vec<Row>, out: &mut Outcome) {
+    // The first slice creates files and threads on both sides.
+    let (Some(a), Some(b)) = (indexed.get(1..), plain.get(1..)) else {
+        return;
+    };
+    let Some(ratio) = Ratio::of_pairs(a, b) else {
+        return;
+    };
+    let grown = if data >= 5e9 { String::new() } else { format!(" (the promise is made for 5 GB: --preset paper)") };
+    rows.push(Row {
+        id: "7a".into(),
+        what: "indexed / unindexed insert rate".into(),
+        value: ratio.median,
+        unit: "×",
+        ratio: Some(ratio),
+        target: 0.5,
+        at_most: false,
+        otherwise: None,
+        detail: format!("indexed {}/s, unindexed {}/s", rate(median(a)), rate(median(b))),
+    });
+    let quarter = (a.len() / 4).max(1);
+    let start = median(a.get(..quarter).unwrap_or_default());
+    let end = median(a.get(a.len() - quarter..).unwrap_or_default());
+    rows.push(Row {
+        id: "7b".into(),
+        what: format!("indexed rate after {} / at the start", bytes(data)),
+        value: end / start,
+        unit: "×",
+        ratio: None,
+        target: 0.8,
+        at_most: false,
+        otherwise: None,
+        detail: format!("first quarter {}/s, last quarter {}/s{grown}", rate(start), rate(end)),
+    });
+    let points = |v: &[f64]| v.iter().enumerate().map(|(i, y)| ((i as f64 + 1.0) * data / SLICES as f64 / 1e6, *y)).collect();
+    let line = |name: &str, color, points| Series { name: name.into(), mark: Mark::Line, published: false, color, points };
+    out.plots.push(Plot {
+        title: "Inserts a second as the data grow".into(),
+        caption: "Slices of the two collections alternate; the x axis is the data in each.".into(),
+        x: Axis { label: "MB in each collection".into(), scale: Scale::Linear },
+        y: Axis { label: "documents/s".into(), scale: Scale::Linear },
+        categories: Vec::new(),
+        series: vec![line("unindexed", 0, points(plain)), line("indexed {name: 1}", 1, points(indexed))],
+    });
+}

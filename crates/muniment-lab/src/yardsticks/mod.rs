@@ -1,0 +1,279 @@
+//! The yardsticks: the speed that is promised, as ratios measured in interleaved runs on one
+//! machine. One file a yardstick with its `SPEC`; one line each in [`ALL`], sorted by number.
+
+mod against_null;
+mod bulk_insert;
+mod group_commit;
+mod index_cost;
+mod memory;
+mod point_find;
+mod point_update;
+mod scan;
+mod single_insert;
+
+use crate::fail::Result;
+use crate::lab::Lab;
+use crate::load::Load;
+use crate::report::Outcome;
+use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
+use crate::report::table::{Table, rate};
+use crate::stats::{Ratio, Side, abba, median};
+use crate::stop;
+
+/// The cache that every embedded server of the yardsticks gets, GB.
+pub const CACHE_GB: f64 = 0.25;
+
+/// One yardstick.
+pub struct Spec {
+    /// Its number, for `--only`.
+    pub number: u32,
+    /// What is measured against what.
+    pub title: &'static str,
+    /// What is promised.
+    pub target_text: &'static str,
+    /// Measures it.
+    pub run: fn(&mut Lab, &mut Outcome, &mut Vec<Row>) -> Result<()>,
+}
+
+/// Every yardstick, sorted by number.
+pub const ALL: &[&Spec] = &[
+    &bulk_insert::SPEC,
+    &point_find::SPEC,
+    &single_insert::SPEC,
+    &point_update::SPEC,
+    &group_commit::SPEC,
+    &scan::SPEC,
+    &index_cost::SPEC,
+    &memory::SPEC,
+];
+
+/// One measured line.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// `1`, `7b`.
+    pub id: String,
+    /// What.
+    pub what: String,
+    /// The figure that is judged.
+    pub value: f64,
+    /// Its unit: `×`, `docs/s`, `ms`, `MB`.
+    pub unit: &'static str,
+    /// The interval of a paired ratio.
+    pub ratio: Option<Ratio>,
+    /// What is promised, in the same unit.
+    pub target: f64,
+    /// True when less is better.
+    pub at_most: bool,
+    /// A second way to keep the promise that was kept.
+    pub otherwise: Option<String>,
+    /// The absolute figures behind it.
+    pub detail: String,
+}
+
+impl Row {
+    /// True if the promise is kept.
+    pub fn passes(&self) -> bool {
+        self.otherwise.is_some()
+            || if self.at_most {
+                self.value <= self.target
+            } else {
+                self.value >= self.target
+            }
+    }
+}
+
+/// A measured slice: its rate, and the load it comes from.
+pub type Slice = (f64, Option<Load>);
+
+/// Both sides of interleaved pairs.
+#[derive(Default)]
+pub struct Pairs {
+    /// Rates of A.
+    pub a: Vec<f64>,
+    /// Rates of B.
+    pub b: Vec<f64>,
+    /// Server CPU µs a document of A.
+    pub a_us: Vec<f64>,
+    /// Server CPU µs a document of B.
+    pub b_us: Vec<f64>,
+}
+
+impl Pairs {
+    /// Runs A B B A … for the preset's number of pairs, after one pair that is thrown away.
+    pub fn measure(lab: &mut Lab, out: &mut Outcome, mut f: impl FnMut(&mut Lab, Side) -> Result<Slice>) -> Result<Pairs> {
+        let pairs = lab.preset.pick(5, 7, 11);
+        let mut p = Pairs::default();
+        for (i, pair) in abba(pairs + 1).into_iter().enumerate() {
+            let (mut a, mut b) = (None, None);
+            for side in pair {
+                if stop::asked() {
+                    return Ok(p);
+                }
+                let (rate, load) = f(lab, side)?;
+                let us = load.as_ref().and_then(Load::server_us);
+                if i > 0 {
+                    out.samples.extend(load.map(|l| l.samples));
+                }
+                match side {
+                    Side::A => a = Some((rate, us)),
+                    Side::B => b = Some((rate, us)),
+                }
+            }
+            if let (Some(a), Some(b)) = (a, b)
+                && i > 0
+            {
+                p.a.push(a.0);
+                p.b.push(b.0);
+                p.a_us.extend(a.1);
+                p.b_us.extend(b.1);
+            }
+        }
+        Ok(p)
+    }
+
+    /// A over B as a row; nothing if there is no pair.
+    pub fn row(&self, id: &str, what: &str, names: [&str; 2], target: f64) -> Option<Row> {
+        let ratio = Ratio::of_pairs(&self.a, &self.b)?;
+        let us = |v: &[f64]| {
+            if v.is_empty() {
+                String::new()
+            } else {
+                format!(" ({:.1} µs server CPU)", median(v))
+            }
+        };
+        Some(Row {
+            id: id.into(),
+            what: what.into(),
+            value: ratio.median,
+            unit: "×",
+            ratio: Some(ratio),
+            target,
+            at_most: false,
+            otherwise: None,
+            detail: format!(
+                "{} {}/s{}, {} {}/s{}",
+                names[0],
+                rate(median(&self.a)),
+                us(&self.a_us),
+                names[1],
+                rate(median(&self.b)),
+                us(&self.b_us)
+            ),
+        })
+    }
+}
+
+/// Runs all yardsticks, or one.
+pub fn run(lab: &mut Lab, only: Option<u32>, out: &mut Outcome) -> Result<()> {
+    out.id = "yardsticks".into();
+    out.title = "The promised speed, as ratios".into();
+    out.about = "Each line compares the server with something that does less on the same machine at the same time: the raw engine (the same batches straight into it), or a server that parses the message and answers a constant, driven by the same client. Runs are interleaved A B B A; a ratio is the median of the paired ratios with its bootstrap 95 % interval. The first pair is thrown away.".into();
+    let mut rows = Vec::new();
+    let mut failed = Vec::new();
+    for spec in ALL.iter().filter(|s| only.is_none_or(|n| n == s.number)) {
+        if stop::asked() {
+            break;
+        }
+        if let Err(e) = (spec.run)(lab, out, &mut rows) {
+            failed.push(format!("yardstick {}: {e}", spec.number));
+        }
+    }
+    write_down(&rows, out);
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Err(crate::fail::Failure(failed.join("; ")))
+}
+
+/// The figure with its unit.
+fn show(value: f64, unit: &str) -> String {
+    match unit {
+        "×" if value < 10.0 => format!("{value:.2} ×"),
+        "×" => format!("{value:.1} ×"),
+        "ms" if value < 10.0 => format!("{value:.2} ms"),
+        u => format!("{} {u}", rate(value)),
+    }
+}
+
+fn write_down(rows: &[Row], out: &mut Outcome) {
+    let mut t = Table::new(
+        "Yardsticks",
+        &["<no.", "<measured", ">figure", "<95 % interval", "<target", "<verdict", "<behind it"],
+    );
+    for r in rows {
+        let sign = if r.at_most { "≤" } else { "≥" };
+        t.row([
+            r.id.clone(),
+            r.what.clone(),
+            show(r.value, r.unit),
+            r.ratio.map_or_else(String::new, |x| format!("{:.2} … {:.2}", x.low, x.high)),
+            format!("{sign} {}", show(r.target, r.unit)),
+            if r.passes() { "PASS" } else { "FALLS SHORT" }.to_string(),
+            match &r.otherwise {
+                Some(o) => format!("{o}; {}", r.detail),
+                None => r.detail.clone(),
+            },
+        ]);
+        out.figure(format!("{} {}", r.id, r.what), r.value, r.unit, None);
+        out.figure(format!("{} target", r.id), r.target, r.unit, None);
+    }
+    out.tables.push(t);
+    let short = rows.iter().filter(|r| !r.passes()).count();
+    out.findings.push(format!("{} of {} lines pass.", rows.len() - short, rows.len()));
+    let ratios: Vec<&Row> = rows.iter().filter(|r| r.unit == "×" && r.target < 10.0).collect();
+    if ratios.is_empty() {
+        return;
+    }
+    let bars = |f: fn(&Row) -> f64| ratios.iter().enumerate().map(|(i, r)| (i as f64, f(r))).collect();
+    out.plots.push(Plot {
+        title: "Ratios and targets".into(),
+        caption: "Filled: measured. Outlined: promised.".into(),
+        x: Axis { label: "yardstick".into(), scale: Scale::Linear },
+        y: Axis { label: "ratio".into(), scale: Scale::Linear },
+        categories: ratios.iter().map(|r| r.id.clone()).collect(),
+        series: vec![
+            Series { name: "measured".into(), mark: Mark::Bar, published: false, color: 0, points: bars(|r| r.value) },
+            Series { name: "target".into(), mark: Mark::Bar, published: true, color: 1, points: bars(|r| r.target) },
+        ],
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn row(value: f64, target: f64, at_most: bool) -> Row {
+        Row {
+            id: "1".into(),
+            what: "w".into(),
+            value,
+            unit: "×",
+            ratio: None,
+            target,
+            at_most,
+            otherwise: None,
+            detail: String::new(),
+        }
+    }
+
+    #[test]
+    fn promises_are_judged_in_their_direction() {
+        assert!(row(0.5, 0.5, false).passes() && !row(0.49, 0.5, false).passes());
+        assert!(row(249.0, 250.0, true).passes() && !row(251.0, 250.0, true).passes());
+        assert!(!row(f64::NAN, 0.5, false).passes() && !row(f64::NAN, 0.5, true).passes());
+        let mut other = row(1.0, 20.0, false);
+        other.otherwise = Some("62 commits a sync".into());
+        assert!(other.passes());
+    }
+
+    #[test]
+    fn numbers_are_sorted_and_every_row_gets_its_verdict() {
+        assert!(ALL.iter().zip(1..).all(|(s, n)| s.number == n));
+        let mut out = Outcome::default();
+        write_down(&[row(0.4, 0.5, false), row(0.6, 0.5, false)], &mut out);
+        let text = out.tables.first().unwrap().text();
+        assert!(text.contains("FALLS SHORT") && text.contains("PASS"));
+        assert_eq!(out.findings, ["1 of 2 lines pass."]);
+    }
+}
