@@ -44,7 +44,12 @@ impl Documents {
 
     /// The documents from number `from` to before number `to`.
     pub fn slice(&self, from: u64, to: u64) -> &[u8] {
-        let at = |i: u64| self.ends.get(i as usize).copied().unwrap_or(self.bytes.len());
+        let at = |i: u64| {
+            self.ends
+                .get(i as usize)
+                .copied()
+                .unwrap_or(self.bytes.len())
+        };
         self.bytes.get(at(from)..at(to)).unwrap_or_default()
     }
 }
@@ -137,7 +142,10 @@ mod tests {
     fn documents_are_cut_where_they_end() {
         let d = Documents::make(10);
         let one = d.slice(3, 4);
-        assert_eq!(u32::from_le_bytes(one[..4].try_into().unwrap()) as usize, one.len());
+        assert_eq!(
+            u32::from_le_bytes(one[..4].try_into().unwrap()) as usize,
+            one.len()
+        );
         assert_eq!(d.slice(0, 10).len(), d.bytes.len());
         assert!(d.slice(10, 20).is_empty());
     }

@@ -109,9 +109,15 @@ pub fn parse(args: Vec<OsString>) -> Result<Command> {
             Long("data") => o.data = p.value().map_err(said)?.into(),
             Long("only") => {
                 let n = text(p.value().map_err(said)?)?;
-                let known = n.parse().ok().filter(|n| yardsticks::ALL.iter().any(|y| y.number == *n));
+                let known = n
+                    .parse()
+                    .ok()
+                    .filter(|n| yardsticks::ALL.iter().any(|y| y.number == *n));
                 o.only = Some(known.ok_or_else(|| {
-                    Failure(format!("--only {n}: the yardsticks are 1 to {}", yardsticks::ALL.len()))
+                    Failure(format!(
+                        "--only {n}: the yardsticks are 1 to {}",
+                        yardsticks::ALL.len()
+                    ))
                 })?);
             }
             Value(v) => {
@@ -119,15 +125,23 @@ pub fn parse(args: Vec<OsString>) -> Result<Command> {
                 match v.as_str() {
                     "list" => return Ok(Command::List),
                     "help" => return Ok(Command::Help),
-                    "null-responder" => return Ok(Command::NullResponder(p.value().map_err(said)?.into())),
-                    "raw-engine" => return Ok(Command::RawEngine(p.raw_args().map_err(said)?.collect())),
+                    "null-responder" => {
+                        return Ok(Command::NullResponder(p.value().map_err(said)?.into()));
+                    }
+                    "raw-engine" => {
+                        return Ok(Command::RawEngine(p.raw_args().map_err(said)?.collect()));
+                    }
                     "yardsticks" => o.names.push(v),
                     "all" => {}
                     _ if !workloads::named(&v).is_empty() => o.names.push(v),
                     _ => {
                         return Err(Failure(format!(
                             "there is no experiment '{v}' (try {}, w4 or yardsticks)",
-                            workloads::ALL.iter().map(|s| s.name).collect::<Vec<_>>().join(", ")
+                            workloads::ALL
+                                .iter()
+                                .map(|s| s.name)
+                                .collect::<Vec<_>>()
+                                .join(", ")
                         )));
                     }
                 }
@@ -163,7 +177,11 @@ fn list() -> String {
     }
     o.push_str("\nYardsticks (muniment bench yardsticks [--only N]):\n");
     for y in yardsticks::ALL {
-        let _ = writeln!(o, "  {:<11} {}; target: {}", y.number, y.title, y.target_text);
+        let _ = writeln!(
+            o,
+            "  {:<11} {}; target: {}",
+            y.number, y.title, y.target_text
+        );
     }
     o
 }
@@ -219,7 +237,14 @@ fn experiments(o: &Options) -> Result<()> {
     for name in &names {
         if name == "yardsticks" {
             let mut out = Outcome::default();
-            one(&mut lab, &mut run, &mut failures, o, &mut out, |lab, out| yardsticks::run(lab, o.only, out));
+            one(
+                &mut lab,
+                &mut run,
+                &mut failures,
+                o,
+                &mut out,
+                |lab, out| yardsticks::run(lab, o.only, out),
+            );
             continue;
         }
         for spec in workloads::named(name) {
@@ -238,7 +263,10 @@ fn experiments(o: &Options) -> Result<()> {
         println!("  {k}: {v}");
     }
     let report = o.out.join("report.html");
-    println!("\nReport: {}", report.canonicalize().unwrap_or(report).display());
+    println!(
+        "\nReport: {}",
+        report.canonicalize().unwrap_or(report).display()
+    );
     if let Some(f) = &o.json {
         println!("JSON lines: {}", f.display());
     }
@@ -268,7 +296,8 @@ fn one(
     out.seconds = begin.elapsed().as_secs_f64();
     if stop::asked() {
         run.interrupted = true;
-        out.warnings.push("Interrupted: the figures are of what had been done by then.".into());
+        out.warnings
+            .push("Interrupted: the figures are of what had been done by then.".into());
     } else if let Err(e) = result {
         failures.push(format!("{}: {e}", out.id));
         out.warnings.push(format!("Failed: {e}"));
@@ -328,7 +357,9 @@ mod tests {
 
     #[test]
     fn what_is_understood() {
-        let Command::Run(o) = parsed("w1 w4 --preset quick --json a.jsonl --out d --uri mongodb://h:1").unwrap() else {
+        let Command::Run(o) =
+            parsed("w1 w4 --preset quick --json a.jsonl --out d --uri mongodb://h:1").unwrap()
+        else {
             panic!("not a run");
         };
         assert_eq!(o.names, ["w1", "w4"]);
@@ -342,20 +373,28 @@ mod tests {
         assert!(o.names.is_empty() && o.preset == Preset::Smoke);
         assert_eq!(parsed("list").unwrap(), Command::List);
         assert_eq!(parsed("w1 --help").unwrap(), Command::Help);
-        assert!(matches!(parsed("yardsticks --only 3").unwrap(), Command::Run(o) if o.only == Some(3)));
+        assert!(
+            matches!(parsed("yardsticks --only 3").unwrap(), Command::Run(o) if o.only == Some(3))
+        );
     }
 
     #[test]
     fn what_is_refused_and_why() {
         for (line, why) in [
             ("w9", "there is no experiment 'w9'"),
-            ("--preset big", "--preset big: there are smoke, quick and paper"),
+            (
+                "--preset big",
+                "--preset big: there are smoke, quick and paper",
+            ),
             ("--preset", "missing argument"),
             ("--uri localhost", "must begin with mongodb://"),
             ("--fast", "invalid option '--fast'"),
             ("yardsticks --only 99", "--only 99: the yardsticks are 1 to"),
             ("w1 --only 1", "--only belongs to 'yardsticks'"),
-            ("yardsticks --uri mongodb://h", "cannot be run against another target"),
+            (
+                "yardsticks --uri mongodb://h",
+                "cannot be run against another target",
+            ),
         ] {
             let e = parsed(line).unwrap_err().0;
             assert!(e.contains(why), "{line}: {e}");

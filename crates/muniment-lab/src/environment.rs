@@ -60,9 +60,15 @@ pub fn host(data: Option<&Path>) -> Vec<(String, String)> {
         ),
     );
     if let Some(d) = data {
-        add("Data on", file_system(d).unwrap_or_else(|| "unknown".into()));
+        add(
+            "Data on",
+            file_system(d).unwrap_or_else(|| "unknown".into()),
+        );
     }
-    add("Lab", format!("muniment {}{}", env!("CARGO_PKG_VERSION"), build()));
+    add(
+        "Lab",
+        format!("muniment {}{}", env!("CARGO_PKG_VERSION"), build()),
+    );
     e
 }
 
@@ -160,7 +166,15 @@ mod tests {
     #[test]
     fn the_host_is_described() {
         let e = host(Some(&std::env::temp_dir()));
-        for key in ["CPU", "Cores", "CPU governor", "Kernel", "Memory", "Data on", "Lab"] {
+        for key in [
+            "CPU",
+            "Cores",
+            "CPU governor",
+            "Kernel",
+            "Memory",
+            "Data on",
+            "Lab",
+        ] {
             assert!(e.iter().any(|(k, v)| k == key && !v.is_empty()), "{key}");
         }
     }

@@ -206,21 +206,30 @@ impl Lab {
         }
         if let Some(r) = admin(c, doc! { "serverStatus": 1 }) {
             let engine = string_at(r.as_doc(), "storageEngine.name");
-            add("Storage engine", engine.unwrap_or_else(|| "not said".into()));
+            add(
+                "Storage engine",
+                engine.unwrap_or_else(|| "not said".into()),
+            );
         }
         if let Some(cache) = t.cache {
             add("Configured cache", bytes(cache));
         }
         let concern = admin(c, doc! { "getDefaultRWConcern": 1 }).and_then(|r| {
             let d = r.as_doc();
-            d.get_doc("defaultWriteConcern")
-                .map(|w| format!("{w:?} ({})", d.get_str("defaultWriteConcernSource").unwrap_or("source not said")))
+            d.get_doc("defaultWriteConcern").map(|w| {
+                format!(
+                    "{w:?} ({})",
+                    d.get_str("defaultWriteConcernSource")
+                        .unwrap_or("source not said")
+                )
+            })
         });
         add(
             "Default write concern, read back",
             concern.unwrap_or_else(|| "not said by getDefaultRWConcern".into()),
         );
-        self.progress.step("Measuring the disk's own append + fdatasync");
+        self.progress
+            .step("Measuring the disk's own append + fdatasync");
         let own_disk = data.or_else(|| t.same_host.then(|| self.data_parent.clone()));
         let probe = own_disk.map(|d| disk::append_and_sync(&d, 200, Duration::from_secs(3)));
         add(
@@ -231,7 +240,11 @@ impl Lab {
                     l.quantile_ms(0.5),
                     l.quantile_ms(0.99),
                     l.count(),
-                    if t.process.is_some() { "" } else { ", in this host's temporary directory, which may not be the server's disk" }
+                    if t.process.is_some() {
+                        ""
+                    } else {
+                        ", in this host's temporary directory, which may not be the server's disk"
+                    }
                 ),
                 Some(Err(e)) => format!("not measured: {e}"),
                 None => "not measured: the target's disk is not on this host".into(),
@@ -271,7 +284,10 @@ impl Lab {
                 let c = l.rate();
                 self.ceilings.push((connections, c));
                 self.environment.push((
-                    format!("Null responder, {connections} connection{}", if connections == 1 { "" } else { "s" }),
+                    format!(
+                        "Null responder, {connections} connection{}",
+                        if connections == 1 { "" } else { "s" }
+                    ),
                     format!("{} inserts/s: the client's ceiling", rate(c)),
                 ));
                 Some(c)
@@ -290,10 +306,22 @@ impl Lab {
             "Measuring the client's own ceiling with {connections} connection(s)"
         ));
         let workers = (0..connections)
-            .map(|_| Ok(Inserts::w1_document(Conn::connect(&address)?, "ceiling", None)))
+            .map(|_| {
+                Ok(Inserts::w1_document(
+                    Conn::connect(&address)?,
+                    "ceiling",
+                    None,
+                ))
+            })
             .collect::<Result<Vec<_>>>()?;
         let pid = self.null_pid();
-        load::run("null responder", workers, Limit::time(Duration::from_millis(700)), pid, &mut self.progress)
+        load::run(
+            "null responder",
+            workers,
+            Limit::time(Duration::from_millis(700)),
+            pid,
+            &mut self.progress,
+        )
     }
 
     /// What stands against trusting `load`: a client that may be the bottleneck.

@@ -174,7 +174,11 @@ pub fn run<W: Worker>(
                 } else {
                     format!(" of {}", rate((limit.operations * count as u64) as f64))
                 };
-                progress.news(&format!("{}{of} operations, {}/s", rate(n as f64), rate(n as f64 / t)));
+                progress.news(&format!(
+                    "{}{of} operations, {}/s",
+                    rate(n as f64),
+                    rate(n as f64 / t)
+                ));
             }
         }
         handles

@@ -1,8 +1,8 @@
 //! The null responder's process: it parses each message and answers a constant, so that what it
 //! costs is what the client, the kernel and the protocol cost.
 
-use crate::fail::{Context, Result};
 use crate::docs;
+use crate::fail::{Context, Result};
 use muniment_value::Doc;
 use muniment_wire::NullServer;
 use std::path::Path;

@@ -92,7 +92,9 @@ impl Process {
         let text = std::fs::read(self.dir.path().join("output.log")).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().filter(|l| !l.trim().is_empty()).collect();
-        let tail = lines.get(lines.len().saturating_sub(6)..).unwrap_or_default();
+        let tail = lines
+            .get(lines.len().saturating_sub(6)..)
+            .unwrap_or_default();
         if tail.is_empty() {
             "it wrote nothing".to_string()
         } else {
@@ -166,10 +168,17 @@ pub fn server(parent: &Path, cache_gb: Option<f64>) -> Result<(Process, String)>
     let data = dir.path().join("data");
     std::fs::create_dir_all(&data).context("making the data directory")?;
     let file = dir.path().join("port");
-    let mut args: Vec<String> = ["serve", "--port", "0", "--bind_ip", "127.0.0.1", "--portFile"]
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let mut args: Vec<String> = [
+        "serve",
+        "--port",
+        "0",
+        "--bind_ip",
+        "127.0.0.1",
+        "--portFile",
+    ]
+    .iter()
+    .map(ToString::to_string)
+    .collect();
     args.push(file.display().to_string());
     args.push("--dbpath".into());
     args.push(data.display().to_string());
@@ -227,6 +236,9 @@ mod tests {
         let file = dir.path().join("port");
         let mut p = Process::start("child", &["--no-such-option".to_string()], dir, false).unwrap();
         let e = p.port(&file).unwrap_err().0;
-        assert!(e.contains("has ended") && e.contains("no-such-option"), "{e}");
+        assert!(
+            e.contains("has ended") && e.contains("no-such-option"),
+            "{e}"
+        );
     }
 }

@@ -87,7 +87,10 @@ mod tests {
         let line = "42 (a) b (c)) S 1 42 42 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 1 0 5 6 7";
         assert_eq!(cpu_ticks(line), Some(300.0));
         assert_eq!(cpu_ticks("nonsense"), None);
-        assert_eq!(kilobytes("VmRSS:\t  2048 kB\n", "VmRSS:"), Some(2048.0 * 1024.0));
+        assert_eq!(
+            kilobytes("VmRSS:\t  2048 kB\n", "VmRSS:"),
+            Some(2048.0 * 1024.0)
+        );
     }
 
     #[test]

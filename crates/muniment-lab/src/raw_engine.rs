@@ -9,7 +9,6 @@ use crate::batches::Documents;
 use crate::fail::{Context, Failure, Result};
 use crate::process::{self, Process};
 use fjall::{Database, Keyspace, PersistMode};
-use muniment_storage::{Space, database_options, keyspace_options};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -26,11 +25,12 @@ pub fn serve(args: &[OsString]) -> Result<()> {
         .and_then(|g| g.to_str())
         .and_then(|g| g.parse().ok())
         .unwrap_or(0.25);
-    let db = database_options(Path::new(dir), (gb * 1024.0 * 1024.0 * 1024.0) as u64)
+    let db = Database::builder(Path::new(dir))
+        .cache_size((gb * 1024.0 * 1024.0 * 1024.0) as u64)
         .open()
         .context("opening the raw engine")?;
     let docs = db
-        .keyspace(Space::Docs.name(), || keyspace_options(Space::Docs))
+        .keyspace("docs", fjall::KeyspaceCreateOptions::default)
         .context("opening the raw engine")?;
     let mut made = Documents::make(0);
     for (collection, line) in (1u64..).zip(std::io::stdin().lock().lines()) {
@@ -56,7 +56,14 @@ pub fn serve(args: &[OsString]) -> Result<()> {
 }
 
 /// Inserts `n` documents in batches; seconds.
-fn insert(db: &Database, docs: &Keyspace, collection: u64, made: &Documents, n: u64, batch: u64) -> Result<f64> {
+fn insert(
+    db: &Database,
+    docs: &Keyspace,
+    collection: u64,
+    made: &Documents,
+    n: u64,
+    batch: u64,
+) -> Result<f64> {
     let begin = Instant::now();
     let mut at = 0;
     while at < n {

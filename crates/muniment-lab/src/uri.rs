@@ -107,12 +107,24 @@ mod tests {
         for (text, hosts) in [
             ("mongodb://localhost", vec!["localhost:27017"]),
             ("mongodb://a:1,b/", vec!["a:1", "b:27017"]),
-            ("mongodb://[::1]:5/db?directConnection=true", vec!["[::1]:5"]),
-            ("mongodb://h/?tls=false&appName=x&retryWrites=false", vec!["h:27017"]),
+            (
+                "mongodb://[::1]:5/db?directConnection=true",
+                vec!["[::1]:5"],
+            ),
+            (
+                "mongodb://h/?tls=false&appName=x&retryWrites=false",
+                vec!["h:27017"],
+            ),
         ] {
             assert_eq!(parse(text).unwrap().hosts, hosts, "{text}");
         }
-        assert_eq!(parse("mongodb://h/?replicaSet=rs0").unwrap().replica_set.as_deref(), Some("rs0"));
+        assert_eq!(
+            parse("mongodb://h/?replicaSet=rs0")
+                .unwrap()
+                .replica_set
+                .as_deref(),
+            Some("rs0")
+        );
         assert!(parse("mongodb://h/?directConnection=true").unwrap().direct);
     }
 
@@ -124,7 +136,10 @@ mod tests {
             ("mongodb://u:p@h", "user names"),
             ("mongodb://h?tls=true", "option tls=true"),
             ("mongodb://h/?w=1", "option w is not supported"),
-            ("mongodb://h/?compressors=zstd", "option compressors is not supported"),
+            (
+                "mongodb://h/?compressors=zstd",
+                "option compressors is not supported",
+            ),
             ("mongodb://h/?authSource=admin", "option authSource"),
             ("mongodb://:27017", "host name is missing"),
             ("mongodb://h:0", "0 is no port"),
@@ -134,7 +149,10 @@ mod tests {
             ("mongodb://h/?appName", "has no value"),
         ] {
             let e = parse(text).unwrap_err().0;
-            assert!(e.contains(why) && e.starts_with(&format!("--uri {text}")), "{text}: {e}");
+            assert!(
+                e.contains(why) && e.starts_with(&format!("--uri {text}")),
+                "{text}: {e}"
+            );
         }
     }
 }

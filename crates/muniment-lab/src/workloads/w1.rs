@@ -83,7 +83,18 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
 fn measure(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> {
     let mut table = Table::new(
         "Latency of one insert, ms",
-        &["<write concern", ">n", ">avg", ">min", ">p50", ">p99", ">max", "*avg", "*min", "*max"],
+        &[
+            "<write concern",
+            ">n",
+            ">avg",
+            ">min",
+            ">p50",
+            ">p99",
+            ">max",
+            "*avg",
+            "*min",
+            "*max",
+        ],
     );
     let mut plot = Plot {
         title: "Latency against query number".into(),
@@ -102,18 +113,28 @@ fn measure(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> {
         lab.progress.step(format!("W1 {}", concern.name));
         target.drop_collection(&mut admin, COLLECTION)?;
         let c = (concern.doc)();
-        let keep = Limit { keep_each: true, ..Limit::operations(INSERTS, Duration::from_secs(300)) };
+        let keep = Limit {
+            keep_each: true,
+            ..Limit::operations(INSERTS, Duration::from_secs(300))
+        };
         let before = probe(lab, target, concern);
         one(lab, target, concern.name, &c, keep)?;
         let load = one(lab, target, concern.name, &c, keep)?;
         let after = probe(lab, target, concern);
         let stored = target.count(&mut admin, COLLECTION)?;
         if stored != 2 * INSERTS && !load.cut_short {
-            out.warnings.push(format!("{}: {stored} documents are stored of {} sent", concern.name, 2 * INSERTS));
+            out.warnings.push(format!(
+                "{}: {stored} documents are stored of {} sent",
+                concern.name,
+                2 * INSERTS
+            ));
         }
         let l = &load.samples.latency;
         let p = concern.published;
-        let post = |k: usize| p.and_then(|p| p.get(k).copied()).map_or_else(String::new, ms);
+        let post = |k: usize| {
+            p.and_then(|p| p.get(k).copied())
+                .map_or_else(String::new, ms)
+        };
         table.row([
             concern.name.to_string(),
             rate(l.count() as f64),
@@ -126,15 +147,36 @@ fn measure(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> {
             post(1),
             post(2),
         ]);
-        out.figure(format!("{} avg", concern.name), l.mean_ms(), "ms", p.map(|p| p[0]));
-        out.figure(format!("{} p50", concern.name), l.quantile_ms(0.5), "ms", None);
-        out.figure(format!("{} p99", concern.name), l.quantile_ms(0.99), "ms", None);
+        out.figure(
+            format!("{} avg", concern.name),
+            l.mean_ms(),
+            "ms",
+            p.map(|p| p[0]),
+        );
+        out.figure(
+            format!("{} p50", concern.name),
+            l.quantile_ms(0.5),
+            "ms",
+            None,
+        );
+        out.figure(
+            format!("{} p99", concern.name),
+            l.quantile_ms(0.99),
+            "ms",
+            None,
+        );
         plot.series.push(Series {
             name: concern.name.into(),
             mark: Mark::Line,
             published: false,
             color: i,
-            points: load.samples.each_ms.iter().enumerate().map(|(n, y)| (n as f64 + 1.0, *y)).collect(),
+            points: load
+                .samples
+                .each_ms
+                .iter()
+                .enumerate()
+                .map(|(n, y)| (n as f64 + 1.0, *y))
+                .collect(),
         });
         if let Some(p) = p {
             plot.series.push(Series {
@@ -146,7 +188,11 @@ fn measure(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> {
             });
         }
         if concern.journaled {
-            out.findings.push(durable(concern.name, l.quantile_ms(0.5), before.into_iter().chain(after).collect()));
+            out.findings.push(durable(
+                concern.name,
+                l.quantile_ms(0.5),
+                before.into_iter().chain(after).collect(),
+            ));
         }
         worst.push(load.clone());
         out.samples.push(load.samples);
@@ -183,7 +229,10 @@ fn probe(lab: &Lab, target: &Target, concern: &Concern) -> Option<f64> {
     if !concern.journaled {
         return None;
     }
-    let dir = target.data.clone().or_else(|| target.same_host.then(|| lab.data_parent.clone()))?;
+    let dir = target
+        .data
+        .clone()
+        .or_else(|| target.same_host.then(|| lab.data_parent.clone()))?;
     let l = disk::append_and_sync(&dir, 100, Duration::from_secs(2)).ok()?;
     Some(l.quantile_ms(0.5))
 }
@@ -191,7 +240,10 @@ fn probe(lab: &Lab, target: &Target, concern: &Concern) -> Option<f64> {
 /// The verdict on a journaled concern.
 fn durable(name: &str, p50: f64, disk: Vec<f64>) -> String {
     if disk.is_empty() {
-        return format!("{name}: p50 {} ms; not measured on the target's disk, so durability is not judged.", ms(p50));
+        return format!(
+            "{name}: p50 {} ms; not measured on the target's disk, so durability is not judged.",
+            ms(p50)
+        );
     }
     let floor = disk.iter().copied().fold(f64::INFINITY, f64::min);
     let verdict = if p50 < floor {
@@ -209,10 +261,24 @@ fn durable(name: &str, p50: f64, disk: Vec<f64>) -> String {
 
 /// 10,000 operations a concern: the tail that 200 cannot show.
 fn percentiles(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> {
-    let limit = Duration::from_secs(if lab.preset == Preset::Quick { 60 } else { 3600 });
+    let limit = Duration::from_secs(if lab.preset == Preset::Quick {
+        60
+    } else {
+        3600
+    });
     let mut t = Table::new(
         "Latency over 10,000 inserts, ms",
-        &["<write concern", ">n", ">avg", ">p50", ">p90", ">p99", ">p99.9", ">p99.99", ">max"],
+        &[
+            "<write concern",
+            ">n",
+            ">avg",
+            ">p50",
+            ">p90",
+            ">p99",
+            ">p99.9",
+            ">p99.99",
+            ">max",
+        ],
     );
     for concern in CONCERNS {
         if stop::asked() {
@@ -223,11 +289,16 @@ fn percentiles(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> 
         let c = (concern.doc)();
         let load = one(lab, target, &name, &c, Limit::operations(10_000, limit))?;
         let l = &load.samples.latency;
-        let mut row = vec![concern.name.to_string(), rate(l.count() as f64), ms(l.mean_ms())];
+        let mut row = vec![
+            concern.name.to_string(),
+            rate(l.count() as f64),
+            ms(l.mean_ms()),
+        ];
         row.extend([0.5, 0.9, 0.99, 0.999, 0.9999, 1.0].map(|q| ms(l.quantile_ms(q))));
         t.row(row);
         if load.cut_short {
-            out.warnings.push(format!("{name}: cut short after {} operations", l.count()));
+            out.warnings
+                .push(format!("{name}: cut short after {} operations", l.count()));
         }
         out.samples.push(load.samples);
     }

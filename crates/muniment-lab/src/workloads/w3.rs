@@ -30,8 +30,14 @@ const PUBLISHED: f64 = 102_000.0;
 fn sizes(p: Preset) -> &'static [u64] {
     p.pick(
         &[1, 10, 100, 1000, 10_000, 100_000, 400_000],
-        &[1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 200_000, 400_000],
-        &[1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 200_000, 400_000],
+        &[
+            1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000,
+            200_000, 400_000,
+        ],
+        &[
+            1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000,
+            200_000, 400_000,
+        ],
     )
 }
 
@@ -45,7 +51,11 @@ fn documents(p: Preset, batch: u64) -> u64 {
         Preset::Paper => 1_000_000,
     };
     // 400,000 does not divide a million: the last batch is short, as it was in the post.
-    if p == Preset::Smoke { wanted.max(batch) } else { wanted }
+    if p == Preset::Smoke {
+        wanted.max(batch)
+    } else {
+        wanted
+    }
 }
 
 fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
@@ -78,7 +88,12 @@ struct Row {
     server_us: Vec<f64>,
 }
 
-fn sweep(lab: &mut Lab, target: &Target, documents_: &Arc<Documents>, out: &mut Outcome) -> Result<()> {
+fn sweep(
+    lab: &mut Lab,
+    target: &Target,
+    documents_: &Arc<Documents>,
+    out: &mut Outcome,
+) -> Result<()> {
     let p = lab.preset;
     let mut rows: Vec<(u64, Row)> = Vec::new();
     let result = (|| -> Result<()> {
@@ -107,7 +122,8 @@ fn sweep(lab: &mut Lab, target: &Target, documents_: &Arc<Documents>, out: &mut 
                     if !unacknowledged && batch < 1000 {
                         out.warnings.extend(lab.doubts(&load, 1));
                     } else {
-                        out.warnings.extend(load.client_bound().filter(|_| !unacknowledged));
+                        out.warnings
+                            .extend(load.client_bound().filter(|_| !unacknowledged));
                     }
                     out.samples.push(load.samples);
                 }
@@ -128,7 +144,11 @@ fn one(
     unacknowledged: bool,
     out: &mut Outcome,
 ) -> Result<Load> {
-    let name = format!("{} batch {}", if unacknowledged { "w:0" } else { "default" }, rate(batch as f64));
+    let name = format!(
+        "{} batch {}",
+        if unacknowledged { "w:0" } else { "default" },
+        rate(batch as f64)
+    );
     lab.progress.step(format!("W3 {name}"));
     let mut admin = target.connect()?;
     target.drop_collection(&mut admin, COLLECTION)?;
@@ -148,10 +168,16 @@ fn one(
     let load = load::run(&name, vec![w], limit, target.pid, &mut lab.progress)?;
     let stored = target.count(&mut admin, COLLECTION)?;
     if stored != load.documents {
-        out.warnings.push(format!("{name}: {stored} documents are stored of {} sent", load.documents));
+        out.warnings.push(format!(
+            "{name}: {stored} documents are stored of {} sent",
+            load.documents
+        ));
     }
     if load.cut_short && !stop::asked() {
-        out.warnings.push(format!("{name}: cut short by the preset's time limit after {} documents", rate(load.documents as f64)));
+        out.warnings.push(format!(
+            "{name}: cut short by the preset's time limit after {} documents",
+            rate(load.documents as f64)
+        ));
     }
     Ok(load)
 }
@@ -159,7 +185,15 @@ fn one(
 fn write_down(rows: &[(u64, Row)], out: &mut Outcome) {
     let mut t = Table::new(
         "Documents a second",
-        &["<batch size", ">default concern", ">w:0 sent", ">w:0 applied", ">w:0 / default", ">server CPU µs/doc", "*docs/s"],
+        &[
+            "<batch size",
+            ">default concern",
+            ">w:0 sent",
+            ">w:0 applied",
+            ">w:0 / default",
+            ">server CPU µs/doc",
+            "*docs/s",
+        ],
     );
     let (mut default, mut applied) = (Vec::new(), Vec::new());
     for (batch, r) in rows {
@@ -175,9 +209,21 @@ fn write_down(rows: &[(u64, Row)], out: &mut Outcome) {
             rate(d),
             rate(s),
             rate(a),
-            if (a / d).is_finite() { format!("{:.2}", a / d) } else { "–".into() },
-            if r.server_us.is_empty() { "–".into() } else { format!("{:.1}", median(&r.server_us)) },
-            if *batch == 1000 { rate(PUBLISHED) } else { String::new() },
+            if (a / d).is_finite() {
+                format!("{:.2}", a / d)
+            } else {
+                "–".into()
+            },
+            if r.server_us.is_empty() {
+                "–".into()
+            } else {
+                format!("{:.1}", median(&r.server_us))
+            },
+            if *batch == 1000 {
+                rate(PUBLISHED)
+            } else {
+                String::new()
+            },
         ]);
         let post = (*batch == 1000).then_some(PUBLISHED);
         out.figure(format!("default batch {batch}"), d, "docs/s", post);
@@ -187,8 +233,15 @@ fn write_down(rows: &[(u64, Row)], out: &mut Outcome) {
     t.note("The post: 102k/s at batch 1000 on both of its versions (16 vCPU, NVMe), flat beyond; w:0 \"marginal\".");
     let at = |x: f64| default.iter().find(|p| p.0 == x).map(|p| p.1);
     if let (Some(one), Some(thousand)) = (at(1.0), at(1000.0)) {
-        out.findings.push(format!("Batches of 1000 insert {:.1} × as fast as single inserts.", thousand / one));
-        let beyond: Vec<f64> = default.iter().filter(|p| p.0 > 1000.0).map(|p| p.1 / thousand).collect();
+        out.findings.push(format!(
+            "Batches of 1000 insert {:.1} × as fast as single inserts.",
+            thousand / one
+        ));
+        let beyond: Vec<f64> = default
+            .iter()
+            .filter(|p| p.0 > 1000.0)
+            .map(|p| p.1 / thousand)
+            .collect();
         if let (Some(lo), Some(hi)) = (
             beyond.iter().copied().reduce(f64::min),
             beyond.iter().copied().reduce(f64::max),
@@ -209,13 +262,24 @@ fn write_down(rows: &[(u64, Row)], out: &mut Outcome) {
     out.plots.push(Plot {
         title: "Documents a second against batch size".into(),
         caption: "Dashed: the post's 102k/s, which it calls flat from 1000 on.".into(),
-        x: Axis { label: "batch size".into(), scale: Scale::Log },
-        y: Axis { label: "documents/s".into(), scale: Scale::Linear },
+        x: Axis {
+            label: "batch size".into(),
+            scale: Scale::Log,
+        },
+        y: Axis {
+            label: "documents/s".into(),
+            scale: Scale::Linear,
+        },
         categories: Vec::new(),
         series: vec![
             series("default concern", 0, false, default),
             series("w:0, applied", 1, false, applied),
-            series("post, default concern", 0, true, vec![(1000.0, PUBLISHED), (400_000.0, PUBLISHED)]),
+            series(
+                "post, default concern",
+                0,
+                true,
+                vec![(1000.0, PUBLISHED), (400_000.0, PUBLISHED)],
+            ),
         ],
     });
 }

@@ -24,8 +24,10 @@ pub const SPEC: Spec = Spec {
 const COLLECTION: &str = "person";
 const THREADS: u64 = 10;
 
-/// The old driver's names, and what they mean today.
-const CONCERNS: &[(&str, &str, fn() -> DocBuf)] = &[
+/// An old driver's name, what it means today, and the document.
+type Concern = (&'static str, &'static str, fn() -> DocBuf);
+
+const CONCERNS: &[Concern] = &[
     ("NONE", "w:0", || doc! { "w": 0 }),
     ("JOURNAL_SAFE", "j:true", || doc! { "w": 1, "j": true }),
     ("NORMAL", "w:0", || doc! { "w": 0 }),
@@ -38,8 +40,12 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
         "Rates of w:0 are of applied documents; the post's client stopped its clock when everything was sent.".into(),
     ];
     match lab.preset {
-        Preset::Smoke => out.deviations.push("Smoke: 10,000 documents instead of 1 M, at most 2 s a variant.".into()),
-        Preset::Quick => out.deviations.push("Quick: 50,000 documents instead of 1 M, at most 60 s a variant.".into()),
+        Preset::Smoke => out
+            .deviations
+            .push("Smoke: 10,000 documents instead of 1 M, at most 2 s a variant.".into()),
+        Preset::Quick => out
+            .deviations
+            .push("Quick: 50,000 documents instead of 1 M, at most 60 s a variant.".into()),
         Preset::Paper => {}
     }
     let mut target = lab.target(None)?;
@@ -51,7 +57,12 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
     result
 }
 
-fn measure(lab: &mut Lab, target: &Target, loads: &mut Vec<(&'static str, u64, Load)>, out: &mut Outcome) -> Result<()> {
+fn measure(
+    lab: &mut Lab,
+    target: &Target,
+    loads: &mut Vec<(&'static str, u64, Load)>,
+    out: &mut Outcome,
+) -> Result<()> {
     let total: u64 = lab.preset.pick(10_000, 50_000, 1_000_000);
     let time = Duration::from_secs(lab.preset.pick(2, 60, 86_400));
     let mut admin = target.connect()?;
@@ -60,7 +71,10 @@ fn measure(lab: &mut Lab, target: &Target, loads: &mut Vec<(&'static str, u64, L
             if stop::asked() {
                 return Ok(());
             }
-            let label = format!("{name} ({means}), {threads} thread{}", if threads == 1 { "" } else { "s" });
+            let label = format!(
+                "{name} ({means}), {threads} thread{}",
+                if threads == 1 { "" } else { "s" }
+            );
             lab.progress.step(format!("W4a {label}"));
             target.drop_collection(&mut admin, COLLECTION)?;
             admin.command(
@@ -75,16 +89,30 @@ fn measure(lab: &mut Lab, target: &Target, loads: &mut Vec<(&'static str, u64, L
                 .enumerate()
                 .map(|(k, conn)| {
                     let mut i = k as u64 * share;
-                    Inserts::new(conn, COLLECTION, Some(&c), Box::new(move |o| {
-                        i += 1;
-                        docs::w4a(i, docs::object_id(), o);
-                    }))
+                    Inserts::new(
+                        conn,
+                        COLLECTION,
+                        Some(&c),
+                        Box::new(move |o| {
+                            i += 1;
+                            docs::w4a(i, docs::object_id(), o);
+                        }),
+                    )
                 })
                 .collect();
-            let load = load::run(&label, workers, Limit::operations(share, time), target.pid, &mut lab.progress)?;
+            let load = load::run(
+                &label,
+                workers,
+                Limit::operations(share, time),
+                target.pid,
+                &mut lab.progress,
+            )?;
             let stored = target.count(&mut admin, COLLECTION)?;
             if stored != load.documents {
-                out.warnings.push(format!("{label}: {stored} documents are stored of {} sent", load.documents));
+                out.warnings.push(format!(
+                    "{label}: {stored} documents are stored of {} sent",
+                    load.documents
+                ));
             }
             if means == "w:1" {
                 let doubts = lab.doubts(&load, threads as usize);
@@ -98,11 +126,27 @@ fn measure(lab: &mut Lab, target: &Target, loads: &mut Vec<(&'static str, u64, L
 
 fn write_down(lab: &Lab, loads: &[(&'static str, u64, Load)], out: &mut Outcome) {
     let rate_of = |name: &str, threads: u64| {
-        loads.iter().find(|(n, t, _)| *n == name && *t == threads).map_or(f64::NAN, |(_, _, l)| l.rate())
+        loads
+            .iter()
+            .find(|(n, t, _)| *n == name && *t == threads)
+            .map_or(f64::NAN, |(_, _, l)| l.rate())
     };
     let mut t = Table::new(
         "Documents a second",
-        &["<write concern", "<means", ">threads", ">n", ">sent/s", ">applied/s", ">avg ms", ">p99 ms", ">max ms", ">server CPU µs/doc", ">bytes written/doc", "*docs/s"],
+        &[
+            "<write concern",
+            "<means",
+            ">threads",
+            ">n",
+            ">sent/s",
+            ">applied/s",
+            ">avg ms",
+            ">p99 ms",
+            ">max ms",
+            ">server CPU µs/doc",
+            ">bytes written/doc",
+            "*docs/s",
+        ],
     );
     for (name, threads, l) in loads {
         let means = CONCERNS.iter().find(|c| c.0 == *name).map_or("", |c| c.1);
@@ -117,33 +161,81 @@ fn write_down(lab: &Lab, loads: &[(&'static str, u64, Load)], out: &mut Outcome)
             ms(h.mean_ms()),
             ms(h.quantile_ms(0.99)),
             ms(h.max_ms()),
-            l.server_us().map_or_else(|| "–".into(), |u| format!("{u:.1}")),
-            l.server_written.map_or_else(|| "–".into(), |w| rate((w / l.documents as f64).round())),
-            if *name == "JOURNAL_SAFE" && *threads == 1 { "24".into() } else { String::new() },
+            l.server_us()
+                .map_or_else(|| "–".into(), |u| format!("{u:.1}")),
+            l.server_written
+                .map_or_else(|| "–".into(), |w| rate((w / l.documents as f64).round())),
+            if *name == "JOURNAL_SAFE" && *threads == 1 {
+                "24".into()
+            } else {
+                String::new()
+            },
         ]);
-        out.figure(format!("{name} {threads} threads"), l.rate(), "docs/s", (*name == "JOURNAL_SAFE" && *threads == 1).then_some(24.0));
+        out.figure(
+            format!("{name} {threads} threads"),
+            l.rate(),
+            "docs/s",
+            (*name == "JOURNAL_SAFE" && *threads == 1).then_some(24.0),
+        );
         out.samples.push(l.samples.clone());
         if l.cut_short {
-            out.findings.push(format!("{}: the time limit came after {} documents; the rate is of those.", l.samples.name, rate(l.documents as f64)));
+            out.findings.push(format!(
+                "{}: the time limit came after {} documents; the rate is of those.",
+                l.samples.name,
+                rate(l.documents as f64)
+            ));
         }
     }
     if let Some(d) = &lab.fdatasync {
-        t.note(format!("The disk's own 4 KiB append + fdatasync: p50 {} ms, {}/s.", ms(d.quantile_ms(0.5)), rate(1000.0 / d.quantile_ms(0.5))));
+        t.note(format!(
+            "The disk's own 4 KiB append + fdatasync: p50 {} ms, {}/s.",
+            ms(d.quantile_ms(0.5)),
+            rate(1000.0 / d.quantile_ms(0.5))
+        ));
     }
     out.tables.push(t);
     // The post's own statements are ratios, so these are what is compared.
     let ratios: [(&str, f64, Option<f64>, &str); 5] = [
-        ("SAFE/NORMAL time", rate_of("NORMAL", 1) / rate_of("SAFE", 1), Some(3.5), "SAFE takes 3.5 × NORMAL"),
-        ("SAFE 10:1", rate_of("SAFE", THREADS) / rate_of("SAFE", 1), Some(1.4), "SAFE × 1.4 with 10 threads"),
-        ("JOURNAL_SAFE 10:1", rate_of("JOURNAL_SAFE", THREADS) / rate_of("JOURNAL_SAFE", 1), Some(10.0), "JOURNAL_SAFE × 10 with 10 threads"),
-        ("NONE 10:1", rate_of("NONE", THREADS) / rate_of("NONE", 1), None, "falls with 10 threads"),
-        ("NORMAL 10:1", rate_of("NORMAL", THREADS) / rate_of("NORMAL", 1), None, "falls with 10 threads"),
+        (
+            "SAFE/NORMAL time",
+            rate_of("NORMAL", 1) / rate_of("SAFE", 1),
+            Some(3.5),
+            "SAFE takes 3.5 × NORMAL",
+        ),
+        (
+            "SAFE 10:1",
+            rate_of("SAFE", THREADS) / rate_of("SAFE", 1),
+            Some(1.4),
+            "SAFE × 1.4 with 10 threads",
+        ),
+        (
+            "JOURNAL_SAFE 10:1",
+            rate_of("JOURNAL_SAFE", THREADS) / rate_of("JOURNAL_SAFE", 1),
+            Some(10.0),
+            "JOURNAL_SAFE × 10 with 10 threads",
+        ),
+        (
+            "NONE 10:1",
+            rate_of("NONE", THREADS) / rate_of("NONE", 1),
+            None,
+            "falls with 10 threads",
+        ),
+        (
+            "NORMAL 10:1",
+            rate_of("NORMAL", THREADS) / rate_of("NORMAL", 1),
+            None,
+            "falls with 10 threads",
+        ),
     ];
     let mut r = Table::new("Ratios", &["<ratio", ">ours", "*ratio", "*in words"]);
     for (name, ours, post, words) in &ratios {
         r.row([
             (*name).to_string(),
-            if ours.is_finite() { format!("{ours:.2}") } else { "–".into() },
+            if ours.is_finite() {
+                format!("{ours:.2}")
+            } else {
+                "–".into()
+            },
             post.map_or_else(|| "below 1".into(), |p| p.to_string()),
             (*words).to_string(),
         ]);
@@ -151,9 +243,20 @@ fn write_down(lab: &Lab, loads: &[(&'static str, u64, Load)], out: &mut Outcome)
     }
     r.note("10:1 is the rate with ten threads over the rate with one.");
     out.tables.push(r);
-    let bar = |name: &str, color, published, points| Series { name: name.into(), mark: Mark::Bar, published, color, points };
+    let bar = |name: &str, color, published, points| Series {
+        name: name.into(),
+        mark: Mark::Bar,
+        published,
+        color,
+        points,
+    };
     let points = |threads: u64| -> Vec<(f64, f64)> {
-        CONCERNS.iter().enumerate().map(|(i, c)| (i as f64, rate_of(c.0, threads))).filter(|p| p.1.is_finite()).collect()
+        CONCERNS
+            .iter()
+            .enumerate()
+            .map(|(i, c)| (i as f64, rate_of(c.0, threads)))
+            .filter(|p| p.1.is_finite())
+            .collect()
     };
     out.plots.push(Plot {
         title: "Documents a second by write concern".into(),

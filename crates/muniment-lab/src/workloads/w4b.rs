@@ -49,12 +49,21 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
         "The post gave up its indexed run at 20 M rows; here both go to the end.".into(),
     ];
     match lab.preset {
-        Preset::Smoke => out.deviations.push(format!("Smoke: 6 × {} rows instead of 6 × 10 M, at most 3 s a batch.", rate(rows as f64))),
-        Preset::Quick => out.deviations.push(format!("Quick: 6 × {} rows instead of 6 × 10 M.", rate(rows as f64))),
+        Preset::Smoke => out.deviations.push(format!(
+            "Smoke: 6 × {} rows instead of 6 × 10 M, at most 3 s a batch.",
+            rate(rows as f64)
+        )),
+        Preset::Quick => out.deviations.push(format!(
+            "Quick: 6 × {} rows instead of 6 × 10 M.",
+            rate(rows as f64)
+        )),
         Preset::Paper => {}
     }
     if lab.uri.is_some() {
-        out.deviations.push("An external target keeps its own cache: its size relative to the data is not known.".into());
+        out.deviations.push(
+            "An external target keeps its own cache: its size relative to the data is not known."
+                .into(),
+        );
     }
     let mut runs: Vec<(bool, Vec<Batch>)> = Vec::new();
     let mut failure = Ok(());
@@ -76,12 +85,22 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
             break;
         }
     }
-    let cache = lab.uri.is_none().then_some(cache_gb * 1024.0 * 1024.0 * 1024.0);
+    let cache = lab
+        .uri
+        .is_none()
+        .then_some(cache_gb * 1024.0 * 1024.0 * 1024.0);
     write_down(&runs, rows, cache, out);
     failure
 }
 
-fn grow(lab: &mut Lab, target: &Target, indexed: bool, rows: u64, batches: &mut Vec<Batch>, out: &mut Outcome) -> Result<()> {
+fn grow(
+    lab: &mut Lab,
+    target: &Target,
+    indexed: bool,
+    rows: u64,
+    batches: &mut Vec<Batch>,
+    out: &mut Outcome,
+) -> Result<()> {
     let mut admin = target.connect()?;
     admin.command(DB, &doc! { "create": COLLECTION })?;
     if indexed {
@@ -97,25 +116,46 @@ fn grow(lab: &mut Lab, target: &Target, indexed: bool, rows: u64, batches: &mut 
         if stop::asked() {
             return Ok(());
         }
-        let name = format!("{} batch {b}", if indexed { "indexed" } else { "unindexed" });
+        let name = format!(
+            "{} batch {b}",
+            if indexed { "indexed" } else { "unindexed" }
+        );
         lab.progress.step(format!("W4b {name}"));
         let mut i = 0;
         let now = docs::now_ms();
-        let w = Inserts::new(target.connect()?, COLLECTION, Some(&concern), Box::new(move |o| {
-            docs::w4b(i, now, docs::object_id(), o);
-            i += 1;
-        }));
-        let load = load::run(&name, vec![w], Limit::operations(rows, time), target.pid, &mut lab.progress)?;
+        let w = Inserts::new(
+            target.connect()?,
+            COLLECTION,
+            Some(&concern),
+            Box::new(move |o| {
+                docs::w4b(i, now, docs::object_id(), o);
+                i += 1;
+            }),
+        );
+        let load = load::run(
+            &name,
+            vec![w],
+            Limit::operations(rows, time),
+            target.pid,
+            &mut lab.progress,
+        )?;
         stored += load.documents;
         if load.cut_short && !stop::asked() {
-            out.warnings.push(format!("{name}: cut short by the preset's time limit after {} rows", rate(load.documents as f64)));
+            out.warnings.push(format!(
+                "{name}: cut short by the preset's time limit after {} rows",
+                rate(load.documents as f64)
+            ));
         }
-        if let Some(w) = load.client_bound().filter(|_| load.rate() >= load.sent_rate() * 0.99) {
+        if let Some(w) = load
+            .client_bound()
+            .filter(|_| load.rate() >= load.sent_rate() * 0.99)
+        {
             out.warnings.push(w);
         }
         let n = target.count(&mut admin, COLLECTION)?;
         if n != stored {
-            out.warnings.push(format!("{name}: {n} documents are stored of {stored} sent"));
+            out.warnings
+                .push(format!("{name}: {n} documents are stored of {stored} sent"));
         }
         lab.progress.step(format!("W4b {name}: finds"));
         let finds_ms = [find(&mut admin, b)?, find(&mut admin, b)?];
@@ -135,7 +175,10 @@ fn grow(lab: &mut Lab, target: &Target, indexed: bool, rows: u64, batches: &mut 
 /// The post's find; there is one match a batch.
 fn find(conn: &mut Conn, expected: usize) -> Result<f64> {
     let t = Instant::now();
-    let r = conn.command(DB, &doc! { "find": COLLECTION, "filter": doc! { "name": W4B_NAME } })?;
+    let r = conn.command(
+        DB,
+        &doc! { "find": COLLECTION, "filter": doc! { "name": W4B_NAME } },
+    )?;
     let took = t.elapsed().as_secs_f64() * 1e3;
     let found = r
         .as_doc()
@@ -151,16 +194,38 @@ fn find(conn: &mut Conn, expected: usize) -> Result<f64> {
 }
 
 fn write_down(runs: &[(bool, Vec<Batch>)], rows: u64, cache: Option<f64>, out: &mut Outcome) {
-    let of = |indexed: bool| runs.iter().find(|r| r.0 == indexed).map_or(&[][..], |r| r.1.as_slice());
+    let of = |indexed: bool| {
+        runs.iter()
+            .find(|r| r.0 == indexed)
+            .map_or(&[][..], |r| r.1.as_slice())
+    };
     let (plain, with) = (of(false), of(true));
     let mut t = Table::new(
         "After each batch",
-        &["<index", ">batch", ">rows/s applied", ">sent/s", ">longest stall of one insert, ms", ">find 1, ms", ">find 2, ms", ">data", ">storage", ">indexes", ">data : cache", ">server CPU µs/row", "*rows/s"],
+        &[
+            "<index",
+            ">batch",
+            ">rows/s applied",
+            ">sent/s",
+            ">longest stall of one insert, ms",
+            ">find 1, ms",
+            ">find 2, ms",
+            ">data",
+            ">storage",
+            ">indexes",
+            ">data : cache",
+            ">server CPU µs/row",
+            "*rows/s",
+        ],
     );
     for (indexed, batches) in runs {
         for (i, b) in batches.iter().enumerate() {
             let l = &b.load;
-            let post = if *indexed { POST_INDEXED.get(i).copied() } else { Some(POST_PLAIN) };
+            let post = if *indexed {
+                POST_INDEXED.get(i).copied()
+            } else {
+                Some(POST_PLAIN)
+            };
             t.row([
                 if *indexed { "{name: 1}" } else { "none" }.to_string(),
                 (i + 1).to_string(),
@@ -173,12 +238,18 @@ fn write_down(runs: &[(bool, Vec<Batch>)], rows: u64, cache: Option<f64>, out: &
                 bytes(b.storage),
                 bytes(b.indexes),
                 cache.map_or_else(|| "–".into(), |c| format!("{:.1}", b.data / c)),
-                l.server_us().map_or_else(|| "–".into(), |u| format!("{u:.1}")),
+                l.server_us()
+                    .map_or_else(|| "–".into(), |u| format!("{u:.1}")),
                 post.map_or_else(String::new, rate),
             ]);
             let which = if *indexed { "indexed" } else { "unindexed" };
             out.figure(format!("{which} batch {}", i + 1), l.rate(), "rows/s", post);
-            out.figure(format!("{which} batch {} longest stall", i + 1), l.samples.latency.max_ms(), "ms", None);
+            out.figure(
+                format!("{which} batch {} longest stall", i + 1),
+                l.samples.latency.max_ms(),
+                "ms",
+                None,
+            );
             out.samples.push(l.samples.clone());
         }
     }
@@ -187,12 +258,24 @@ fn write_down(runs: &[(bool, Vec<Batch>)], rows: u64, cache: Option<f64>, out: &
         rate(rows as f64)
     ));
     out.tables.push(t);
-    let mut r = Table::new("Indexed rate over unindexed rate", &["<batch", ">ours", "*ratio"]);
+    let mut r = Table::new(
+        "Indexed rate over unindexed rate",
+        &["<batch", ">ours", "*ratio"],
+    );
     for (i, (a, b)) in with.iter().zip(plain).enumerate() {
         let ratio = a.load.rate() / b.load.rate();
         let post = [0.40, 0.27].get(i).copied();
-        r.row([(i + 1).to_string(), format!("{ratio:.2}"), post.map_or_else(String::new, |p| format!("{p:.2}"))]);
-        out.figure(format!("indexed/unindexed batch {}", i + 1), ratio, "ratio", post);
+        r.row([
+            (i + 1).to_string(),
+            format!("{ratio:.2}"),
+            post.map_or_else(String::new, |p| format!("{p:.2}")),
+        ]);
+        out.figure(
+            format!("indexed/unindexed batch {}", i + 1),
+            ratio,
+            "ratio",
+            post,
+        );
     }
     out.tables.push(r);
     for (name, b) in [("unindexed", plain), ("indexed", with)] {
@@ -204,19 +287,50 @@ fn write_down(runs: &[(bool, Vec<Batch>)], rows: u64, cache: Option<f64>, out: &
             ));
         }
     }
-    let points = |b: &[Batch]| b.iter().enumerate().map(|(i, b)| (i as f64 + 1.0, b.load.rate())).collect();
-    let line = |name: &str, color, published, points| Series { name: name.into(), mark: Mark::Line, published, color, points };
+    let points = |b: &[Batch]| {
+        b.iter()
+            .enumerate()
+            .map(|(i, b)| (i as f64 + 1.0, b.load.rate()))
+            .collect()
+    };
+    let line = |name: &str, color, published, points| Series {
+        name: name.into(),
+        mark: Mark::Line,
+        published,
+        color,
+        points,
+    };
     out.plots.push(Plot {
         title: "Rows a second, batch after batch".into(),
         caption: "Dashed: the post, which abandoned its indexed run after two batches.".into(),
-        x: Axis { label: "batch".into(), scale: Scale::Linear },
-        y: Axis { label: "rows/s".into(), scale: Scale::Linear },
+        x: Axis {
+            label: "batch".into(),
+            scale: Scale::Linear,
+        },
+        y: Axis {
+            label: "rows/s".into(),
+            scale: Scale::Linear,
+        },
         categories: Vec::new(),
         series: vec![
             line("unindexed", 0, false, points(plain)),
             line("indexed {name: 1}", 1, false, points(with)),
-            line("post, unindexed (inferred)", 0, true, (1..=BATCHES).map(|i| (i as f64, POST_PLAIN)).collect()),
-            line("post, indexed", 1, true, POST_INDEXED.iter().enumerate().map(|(i, y)| (i as f64 + 1.0, *y)).collect()),
+            line(
+                "post, unindexed (inferred)",
+                0,
+                true,
+                (1..=BATCHES).map(|i| (i as f64, POST_PLAIN)).collect(),
+            ),
+            line(
+                "post, indexed",
+                1,
+                true,
+                POST_INDEXED
+                    .iter()
+                    .enumerate()
+                    .map(|(i, y)| (i as f64 + 1.0, *y))
+                    .collect(),
+            ),
         ],
     });
 }

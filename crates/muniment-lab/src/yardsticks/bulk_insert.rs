@@ -39,19 +39,46 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
             Ok((raw.insert(n, BATCH)?, None))
         }
     })?;
-    rows.extend(pairs.row("1", "insertMany(1000) / raw engine", ["server", "raw engine"], 0.5));
+    rows.extend(pairs.row(
+        "1",
+        "insertMany(1000) / raw engine",
+        ["server", "raw engine"],
+        0.5,
+    ));
     target.check_alive()?;
     lab.done(target);
     Ok(())
 }
 
 /// Into a fresh collection, as the raw engine goes on under a fresh prefix.
-fn server(lab: &mut Lab, target: &Target, documents: &Arc<Documents>, n: u64, run: u32) -> Result<super::Slice> {
+fn server(
+    lab: &mut Lab,
+    target: &Target,
+    documents: &Arc<Documents>,
+    n: u64,
+    run: u32,
+) -> Result<super::Slice> {
     let coll = format!("bulk{run}");
-    target.connect()?.command(DB, &doc! { "create": coll.as_str() })?;
-    let w = Batches::new(target.connect()?, &coll, None, documents.clone(), n, BATCH, BATCH);
+    target
+        .connect()?
+        .command(DB, &doc! { "create": coll.as_str() })?;
+    let w = Batches::new(
+        target.connect()?,
+        &coll,
+        None,
+        documents.clone(),
+        n,
+        BATCH,
+        BATCH,
+    );
     lab.progress.step("Yardstick 1: server");
     let limit = Limit::operations(n.div_ceil(BATCH), Duration::from_secs(600));
-    let load = load::run("insertMany(1000)", vec![w], limit, target.pid, &mut lab.progress)?;
+    let load = load::run(
+        "insertMany(1000)",
+        vec![w],
+        limit,
+        target.pid,
+        &mut lab.progress,
+    )?;
     Ok((load.rate(), Some(load)))
 }

@@ -34,9 +34,16 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
             .into_iter()
             .map(|c| Inserts::w1_document(c, "journaled", Some(&concern)))
             .collect();
-        lab.progress.step(format!("Yardstick 5, j:true inserts, {n} connection(s)"));
+        lab.progress
+            .step(format!("Yardstick 5, j:true inserts, {n} connection(s)"));
         let before = journal(&target);
-        let load = load::run(&format!("j:true, {n} connections"), workers, Limit::time(time), target.pid, &mut lab.progress)?;
+        let load = load::run(
+            &format!("j:true, {n} connections"),
+            workers,
+            Limit::time(time),
+            target.pid,
+            &mut lab.progress,
+        )?;
         if let (Side::A, Some(b), Some(a)) = (side, before, journal(&target)) {
             commits += a.0 - b.0;
             syncs += a.1 - b.1;
@@ -47,16 +54,24 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
         if syncs > 0.0 {
             let each = commits / syncs;
             if each >= COMMITS_A_SYNC {
-                row.otherwise = Some(format!("{each:.1} commits a sync with 64 connections (promised: {COMMITS_A_SYNC})"));
+                row.otherwise = Some(format!(
+                    "{each:.1} commits a sync with 64 connections (promised: {COMMITS_A_SYNC})"
+                ));
             } else {
-                row.detail.push_str(&format!("; {each:.1} commits a sync with 64 connections"));
+                row.detail
+                    .push_str(&format!("; {each:.1} commits a sync with 64 connections"));
             }
             out.figure("5 commits a sync", each, "commits", None);
         } else {
-            row.detail.push_str("; serverStatus has no muniment.journal, so commits a sync are not known");
+            row.detail.push_str(
+                "; serverStatus has no muniment.journal, so commits a sync are not known",
+            );
         }
         if let Some(d) = &lab.fdatasync {
-            row.detail.push_str(&format!("; the disk's own fdatasync p50 {:.3} ms", d.quantile_ms(0.5)));
+            row.detail.push_str(&format!(
+                "; the disk's own fdatasync p50 {:.3} ms",
+                d.quantile_ms(0.5)
+            ));
         }
         rows.push(row);
     }
@@ -67,7 +82,14 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
 
 /// Commits and syncs of the journal so far.
 fn journal(target: &Target) -> Option<(f64, f64)> {
-    let r = target.connect().ok()?.command("admin", &doc! { "serverStatus": 1 }).ok()?;
+    let r = target
+        .connect()
+        .ok()?
+        .command("admin", &doc! { "serverStatus": 1 })
+        .ok()?;
     let get = |p: &str| number_at(r.as_doc(), p);
-    Some((get("muniment.journal.commits")?, get("muniment.journal.syncs")?))
+    Some((
+        get("muniment.journal.commits")?,
+        get("muniment.journal.syncs")?,
+    ))
 }

@@ -52,7 +52,8 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
                 break 'all;
             }
             let coll = if side == Side::A { "indexed" } else { "plain" };
-            lab.progress.step(format!("Yardstick 7, {coll}, slice {} of {SLICES}", i + 1));
+            lab.progress
+                .step(format!("Yardstick 7, {coll}, slice {} of {SLICES}", i + 1));
             let load = one(lab, &target, coll, &next, slice)?;
             if side == Side::A {
                 slow_indexed.merge(&load.samples.latency);
@@ -88,7 +89,13 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
     Ok(())
 }
 
-fn one(lab: &mut Lab, target: &Target, coll: &str, next: &Arc<AtomicU64>, slice: u64) -> Result<Load> {
+fn one(
+    lab: &mut Lab,
+    target: &Target,
+    coll: &str,
+    next: &Arc<AtomicU64>,
+    slice: u64,
+) -> Result<Load> {
     let concern = doc! { "w": 1 };
     let now = docs::now_ms();
     let workers = target
@@ -97,7 +104,12 @@ fn one(lab: &mut Lab, target: &Target, coll: &str, next: &Arc<AtomicU64>, slice:
         .map(|c| {
             let next = next.clone();
             let make = Box::new(move |o: &mut Vec<u8>| {
-                docs::w4b(next.fetch_add(1, Ordering::Relaxed), now, docs::object_id(), o);
+                docs::w4b(
+                    next.fetch_add(1, Ordering::Relaxed),
+                    now,
+                    docs::object_id(),
+                    o,
+                );
             });
             Inserts::new(c, coll, Some(&concern), make)
         })
@@ -114,7 +126,11 @@ fn write_down(indexed: &[f64], plain: &[f64], data: f64, rows: &mut Vec<Row>, ou
     let Some(ratio) = Ratio::of_pairs(a, b) else {
         return;
     };
-    let grown = if data >= 5e9 { String::new() } else { format!(" (the promise is made for 5 GB: --preset paper)") };
+    let grown = if data >= 5e9 {
+        String::new()
+    } else {
+        " (the promise is made for 5 GB: --preset paper)".to_string()
+    };
     rows.push(Row {
         id: "7a".into(),
         what: "indexed / unindexed insert rate".into(),
@@ -124,7 +140,11 @@ fn write_down(indexed: &[f64], plain: &[f64], data: f64, rows: &mut Vec<Row>, ou
         target: 0.5,
         at_most: false,
         otherwise: None,
-        detail: format!("indexed {}/s, unindexed {}/s", rate(median(a)), rate(median(b))),
+        detail: format!(
+            "indexed {}/s, unindexed {}/s",
+            rate(median(a)),
+            rate(median(b))
+        ),
     });
     let quarter = (a.len() / 4).max(1);
     let start = median(a.get(..quarter).unwrap_or_default());
@@ -138,16 +158,40 @@ fn write_down(indexed: &[f64], plain: &[f64], data: f64, rows: &mut Vec<Row>, ou
         target: 0.8,
         at_most: false,
         otherwise: None,
-        detail: format!("first quarter {}/s, last quarter {}/s{grown}", rate(start), rate(end)),
+        detail: format!(
+            "first quarter {}/s, last quarter {}/s{grown}",
+            rate(start),
+            rate(end)
+        ),
     });
-    let points = |v: &[f64]| v.iter().enumerate().map(|(i, y)| ((i as f64 + 1.0) * data / SLICES as f64 / 1e6, *y)).collect();
-    let line = |name: &str, color, points| Series { name: name.into(), mark: Mark::Line, published: false, color, points };
+    let points = |v: &[f64]| {
+        v.iter()
+            .enumerate()
+            .map(|(i, y)| ((i as f64 + 1.0) * data / SLICES as f64 / 1e6, *y))
+            .collect()
+    };
+    let line = |name: &str, color, points| Series {
+        name: name.into(),
+        mark: Mark::Line,
+        published: false,
+        color,
+        points,
+    };
     out.plots.push(Plot {
         title: "Inserts a second as the data grow".into(),
         caption: "Slices of the two collections alternate; the x axis is the data in each.".into(),
-        x: Axis { label: "MB in each collection".into(), scale: Scale::Linear },
-        y: Axis { label: "documents/s".into(), scale: Scale::Linear },
+        x: Axis {
+            label: "MB in each collection".into(),
+            scale: Scale::Linear,
+        },
+        y: Axis {
+            label: "documents/s".into(),
+            scale: Scale::Linear,
+        },
         categories: Vec::new(),
-        series: vec![line("unindexed", 0, points(plain)), line("indexed {name: 1}", 1, points(indexed))],
+        series: vec![
+            line("unindexed", 0, points(plain)),
+            line("indexed {name: 1}", 1, points(indexed)),
+        ],
     });
 }

@@ -62,7 +62,13 @@ fn alone(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
         .map(|(c, seed)| Finds::new(c, "points", n, seed, true))
         .collect();
     lab.progress.step("Yardstick 8: finds");
-    let load = load::run("memory, finds", finds, Limit::time(time), target.pid, &mut lab.progress)?;
+    let load = load::run(
+        "memory, finds",
+        finds,
+        Limit::time(time),
+        target.pid,
+        &mut lab.progress,
+    )?;
     out.samples.push(load.samples);
     let updates = target
         .connections(16)?
@@ -71,7 +77,13 @@ fn alone(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
         .map(|(c, seed)| Updates::new(c, "points", n, seed, true))
         .collect();
     lab.progress.step("Yardstick 8: updates");
-    let load = load::run("memory, updates", updates, Limit::time(time), target.pid, &mut lab.progress)?;
+    let load = load::run(
+        "memory, updates",
+        updates,
+        Limit::time(time),
+        target.pid,
+        &mut lab.progress,
+    )?;
     out.samples.push(load.samples);
     target.check_alive()?;
     lab.done(target);

@@ -100,7 +100,11 @@ pub struct Pairs {
 
 impl Pairs {
     /// Runs A B B A … for the preset's number of pairs, after one pair that is thrown away.
-    pub fn measure(lab: &mut Lab, out: &mut Outcome, mut f: impl FnMut(&mut Lab, Side) -> Result<Slice>) -> Result<Pairs> {
+    pub fn measure(
+        lab: &mut Lab,
+        out: &mut Outcome,
+        mut f: impl FnMut(&mut Lab, Side) -> Result<Slice>,
+    ) -> Result<Pairs> {
         let pairs = lab.preset.pick(5, 7, 11);
         let mut p = Pairs::default();
         for (i, pair) in abba(pairs + 1).into_iter().enumerate() {
@@ -198,7 +202,15 @@ fn show(value: f64, unit: &str) -> String {
 fn write_down(rows: &[Row], out: &mut Outcome) {
     let mut t = Table::new(
         "Yardsticks",
-        &["<no.", "<measured", ">figure", "<95 % interval", "<target", "<verdict", "<behind it"],
+        &[
+            "<no.",
+            "<measured",
+            ">figure",
+            "<95 % interval",
+            "<target",
+            "<verdict",
+            "<behind it",
+        ],
     );
     for r in rows {
         let sign = if r.at_most { "≤" } else { "≥" };
@@ -206,7 +218,8 @@ fn write_down(rows: &[Row], out: &mut Outcome) {
             r.id.clone(),
             r.what.clone(),
             show(r.value, r.unit),
-            r.ratio.map_or_else(String::new, |x| format!("{:.2} … {:.2}", x.low, x.high)),
+            r.ratio
+                .map_or_else(String::new, |x| format!("{:.2} … {:.2}", x.low, x.high)),
             format!("{sign} {}", show(r.target, r.unit)),
             if r.passes() { "PASS" } else { "FALLS SHORT" }.to_string(),
             match &r.otherwise {
@@ -219,21 +232,52 @@ fn write_down(rows: &[Row], out: &mut Outcome) {
     }
     out.tables.push(t);
     let short = rows.iter().filter(|r| !r.passes()).count();
-    out.findings.push(format!("{} of {} lines pass.", rows.len() - short, rows.len()));
-    let ratios: Vec<&Row> = rows.iter().filter(|r| r.unit == "×" && r.target < 10.0).collect();
+    out.findings.push(format!(
+        "{} of {} lines pass.",
+        rows.len() - short,
+        rows.len()
+    ));
+    let ratios: Vec<&Row> = rows
+        .iter()
+        .filter(|r| r.unit == "×" && r.target < 10.0)
+        .collect();
     if ratios.is_empty() {
         return;
     }
-    let bars = |f: fn(&Row) -> f64| ratios.iter().enumerate().map(|(i, r)| (i as f64, f(r))).collect();
+    let bars = |f: fn(&Row) -> f64| {
+        ratios
+            .iter()
+            .enumerate()
+            .map(|(i, r)| (i as f64, f(r)))
+            .collect()
+    };
     out.plots.push(Plot {
         title: "Ratios and targets".into(),
         caption: "Filled: measured. Outlined: promised.".into(),
-        x: Axis { label: "yardstick".into(), scale: Scale::Linear },
-        y: Axis { label: "ratio".into(), scale: Scale::Linear },
+        x: Axis {
+            label: "yardstick".into(),
+            scale: Scale::Linear,
+        },
+        y: Axis {
+            label: "ratio".into(),
+            scale: Scale::Linear,
+        },
         categories: ratios.iter().map(|r| r.id.clone()).collect(),
         series: vec![
-            Series { name: "measured".into(), mark: Mark::Bar, published: false, color: 0, points: bars(|r| r.value) },
-            Series { name: "target".into(), mark: Mark::Bar, published: true, color: 1, points: bars(|r| r.target) },
+            Series {
+                name: "measured".into(),
+                mark: Mark::Bar,
+                published: false,
+                color: 0,
+                points: bars(|r| r.value),
+            },
+            Series {
+                name: "target".into(),
+                mark: Mark::Bar,
+                published: true,
+                color: 1,
+                points: bars(|r| r.target),
+            },
         ],
     });
 }

@@ -20,9 +20,13 @@ pub const SPEC: Spec = Spec {
 fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
     let mut target = lab.target(Some(CACHE_GB))?;
     fill(lab, &target, "points", POINTS, docs::point)?;
-    let pairs = measure(lab, out, &target, "Yardstick 2, find by _id", |c, seed, side| {
-        Finds::new(c, "points", POINTS, seed, side == Side::A)
-    })?;
+    let pairs = measure(
+        lab,
+        out,
+        &target,
+        "Yardstick 2, find by _id",
+        |c, seed, side| Finds::new(c, "points", POINTS, seed, side == Side::A),
+    )?;
     rows.extend(pairs.row("2", "find by _id / null responder", ["server", "null"], 0.6));
     target.check_alive()?;
     lab.done(target);

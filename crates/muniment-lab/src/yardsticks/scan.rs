@@ -32,7 +32,8 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
     if stop::asked() {
         return Ok(());
     }
-    lab.progress.step("Yardstick 6: waiting until the server is idle");
+    lab.progress
+        .step("Yardstick 6: waiting until the server is idle");
     settle(&target);
     let mut c = target.connect()?;
     let (mut walls, mut cpus) = (Vec::new(), Vec::new());
@@ -43,14 +44,24 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
         let r = c.command(DB, &doc! { "find": COLLECTION, "filter": doc! { "x": -1 } })?;
         let wall = t.elapsed().as_secs_f64();
         let after = target.pid.and_then(procs::sample);
-        let found = r.as_doc().get_doc("cursor").and_then(|c| c.get_array("firstBatch")).map_or(1, |b| b.count());
+        let found = r
+            .as_doc()
+            .get_doc("cursor")
+            .and_then(|c| c.get_array("firstBatch"))
+            .map_or(1, |b| b.count());
         if found != 0 {
-            out.warnings.push("6: the scan's filter matched something".into());
+            out.warnings
+                .push("6: the scan's filter matched something".into());
         }
         // The first one fills the cache.
         if i > 0 {
             walls.push(wall);
-            cpus.extend(before.zip(after).map(|(b, a)| a.cpu_seconds - b.cpu_seconds).filter(|s| *s > 0.0));
+            cpus.extend(
+                before
+                    .zip(after)
+                    .map(|(b, a)| a.cpu_seconds - b.cpu_seconds)
+                    .filter(|s| *s > 0.0),
+            );
         }
     }
     let n = DOCUMENTS as f64;
@@ -64,7 +75,13 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
         target: 1e6,
         at_most: false,
         otherwise: None,
-        detail: format!("{:.0} ms of server CPU and {:.0} ms by the clock for {} documents, {} scans", cpu * 1e3, wall * 1e3, rate(n), walls.len()),
+        detail: format!(
+            "{:.0} ms of server CPU and {:.0} ms by the clock for {} documents, {} scans",
+            cpu * 1e3,
+            wall * 1e3,
+            rate(n),
+            walls.len()
+        ),
     });
     count(&mut c, &target, wall, rows)?;
     target.check_alive()?;
@@ -79,11 +96,17 @@ fn count(c: &mut Conn, target: &Target, scan: f64, rows: &mut Vec<Row>) -> Resul
     let mut expect = DOCUMENTS;
     for i in 0..50 {
         // One more and two fewer each time.
-        c.command(DB, &doc! { "insert": COLLECTION, "documents": array![doc! { "_id": -1 - i, "x": 0 }] })?;
-        c.command(DB, &doc! { "delete": COLLECTION, "deletes": array![
-            doc! { "q": doc! { "_id": i64::from(2 * i) }, "limit": 1 },
-            doc! { "q": doc! { "_id": i64::from(2 * i + 1) }, "limit": 1 },
-        ] })?;
+        c.command(
+            DB,
+            &doc! { "insert": COLLECTION, "documents": array![doc! { "_id": -1 - i, "x": 0 }] },
+        )?;
+        c.command(
+            DB,
+            &doc! { "delete": COLLECTION, "deletes": array![
+                doc! { "q": doc! { "_id": i64::from(2 * i) }, "limit": 1 },
+                doc! { "q": doc! { "_id": i64::from(2 * i + 1) }, "limit": 1 },
+            ] },
+        )?;
         expect -= 1;
         let t = Instant::now();
         let n = target.count(c, COLLECTION)?;

@@ -22,11 +22,18 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
     let mut target = lab.target(Some(CACHE_GB))?;
     let w1 = doc! { "w": 1 };
     let now = docs::now_ms();
-    let pairs = measure(lab, out, &target, "Yardstick 3, insert w:1", |c, seed, _| {
-        let mut rng = Rng::new(seed);
-        let make = Box::new(move |o: &mut Vec<u8>| docs::w3(&mut rng, now, docs::object_id(), o));
-        Inserts::new(c, "singles", Some(&w1), make)
-    })?;
+    let pairs = measure(
+        lab,
+        out,
+        &target,
+        "Yardstick 3, insert w:1",
+        |c, seed, _| {
+            let mut rng = Rng::new(seed);
+            let make =
+                Box::new(move |o: &mut Vec<u8>| docs::w3(&mut rng, now, docs::object_id(), o));
+            Inserts::new(c, "singles", Some(&w1), make)
+        },
+    )?;
     rows.extend(pairs.row("3", "insert w:1 / null responder", ["server", "null"], 0.5));
     target.check_alive()?;
     lab.done(target);
