@@ -18,6 +18,11 @@ pub fn cmp_values(a: Value<'_>, b: Value<'_>) -> Ordering {
         (Value::Int32(x), Value::Int32(y)) => x.cmp(&y),
         (Value::String(x), Value::String(y)) => x.as_bytes().cmp(y.as_bytes()),
         (Value::ObjectId(x), Value::ObjectId(y)) => x.cmp(&y),
+        (
+            Value::Int32(_) | Value::Int64(_) | Value::Double(_),
+            Value::Int32(_) | Value::Int64(_) | Value::Double(_),
+        ) => number::cmp(a, b),
+        (Value::DateTime(x), Value::DateTime(y)) => x.cmp(&y),
         _ => cmp_any(a, b, MAX_NESTING),
     }
 }

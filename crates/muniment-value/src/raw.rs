@@ -361,41 +361,51 @@ impl fmt::Debug for Doc<'_> {
 /// One element of a document: its type, name and undecoded value.
 #[derive(Clone, Copy)]
 pub struct Elem<'a> {
-    ty: Type,
-    name: &'a [u8],
-    raw: &'a [u8],
+    /// Type byte, name, zero, value. [`DocIter`] has checked that there is a type byte and that
+    /// it is known.
     whole: &'a [u8],
+    /// Where the value starts; the zero stands before it.
+    value_at: usize,
 }
 
 impl<'a> Elem<'a> {
     /// The value's type, without decoding the value.
+    #[inline]
     pub fn ty(&self) -> Type {
-        self.ty
+        self.whole
+            .first()
+            .and_then(|&b| Type::from_byte(b))
+            .unwrap_or(Type::Null)
     }
 
     /// The name.
+    #[inline]
     pub fn name(&self) -> &'a str {
-        text(self.name)
+        text(self.name_bytes())
     }
 
     /// The name's bytes: cheaper to compare than [`Elem::name`].
+    #[inline]
     pub fn name_bytes(&self) -> &'a [u8] {
-        self.name
+        self.whole.get(1..self.value_at - 1).unwrap_or_default()
     }
 
     /// The value's bytes, without type and name.
+    #[inline]
     pub fn raw_value(&self) -> &'a [u8] {
-        self.raw
+        self.whole.get(self.value_at..).unwrap_or_default()
     }
 
     /// The whole element: type byte, name, zero, value. Appending it to a document copies it.
+    #[inline]
     pub fn as_bytes(&self) -> &'a [u8] {
         self.whole
     }
 
     /// The decoded value.
+    #[inline]
     pub fn value(&self) -> Value<'a> {
-        decode(self.ty, self.raw)
+        decode(self.ty(), self.raw_value())
     }
 }
 
@@ -425,20 +435,21 @@ impl<'a> Iterator for DocIter<'a> {
     #[inline]
     fn next(&mut self) -> Option<Elem<'a>> {
         let rest = self.bytes.get(self.pos..)?;
-        let ty = Type::from_byte(*rest.first()?)?;
-        let (name_len, _) = cstr_len(rest.get(1..)?)?;
-        let name = rest.get(1..1 + name_len)?;
-        let start = name_len + 2;
-        let len = value_len(ty, rest.get(start..)?)?;
-        let raw = rest.get(start..start + len)?;
-        let whole = rest.get(..start + len)?;
-        self.pos += start + len;
-        Some(Elem {
-            ty,
-            name,
-            raw,
-            whole,
-        })
+        let (&ty, named) = rest.split_first()?;
+        let shape = *SHAPES.get(usize::from(ty))?;
+        if shape == INVALID {
+            return None;
+        }
+        let value_at = nul_at(named)? + 2;
+        let value = rest.get(value_at..)?;
+        let len = if shape <= FIXED_MAX {
+            usize::from(shape)
+        } else {
+            shaped_len(shape, value)?
+        };
+        let whole = rest.get(..value_at.checked_add(len)?)?;
+        self.pos += whole.len();
+        Some(Elem { whole, value_at })
     }
 }
 
@@ -453,6 +464,25 @@ impl<'a> IntoIterator for Doc<'a> {
 pub(crate) fn le_i32(b: &[u8], at: usize) -> Option<i32> {
     let a: [u8; 4] = b.get(at..at.checked_add(4)?)?.try_into().ok()?;
     Some(i32::from_le_bytes(a))
+}
+
+/// The offset of the first zero byte.
+#[inline]
+pub(crate) fn nul_at(b: &[u8]) -> Option<usize> {
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    let mut at = 0;
+    let mut rest = b;
+    while let Some((chunk, more)) = rest.split_first_chunk::<8>() {
+        let w = u64::from_le_bytes(*chunk);
+        // The lowest set bit marks the first zero byte; bits above it may be false alarms.
+        let zero = w.wrapping_sub(LOW) & !w & (LOW << 7);
+        if zero != 0 {
+            return Some(at + (zero.trailing_zeros() / 8) as usize);
+        }
+        at += 8;
+        rest = more;
+    }
+    rest.iter().position(|&c| c == 0).map(|n| at + n)
 }
 
 /// The length of the text before the first zero byte, and whether it is ASCII; `None` if there
@@ -481,34 +511,61 @@ pub(crate) fn cstr_len(b: &[u8]) -> Option<(usize, bool)> {
     Some((at + n, ascii))
 }
 
-/// The length in bytes of a value of type `ty` that starts at `b`; `None` if `b` is too short
+/// How long a value of each type byte is: up to [`FIXED_MAX`] itself, else one of these.
+static SHAPES: [u8; 256] = shapes();
+const FIXED_MAX: u8 = 16;
+const INVALID: u8 = 0xFF;
+const TEXT: u8 = 0x80;
+const WHOLE: u8 = 0x81;
+const BINARY: u8 = 0x82;
+const REGEX: u8 = 0x83;
+const POINTER: u8 = 0x84;
+
+const fn shapes() -> [u8; 256] {
+    let mut t = [INVALID; 256];
+    t[Type::Double as usize] = 8;
+    t[Type::String as usize] = TEXT;
+    t[Type::Document as usize] = WHOLE;
+    t[Type::Array as usize] = WHOLE;
+    t[Type::Binary as usize] = BINARY;
+    t[Type::Undefined as usize] = 0;
+    t[Type::ObjectId as usize] = 12;
+    t[Type::Bool as usize] = 1;
+    t[Type::DateTime as usize] = 8;
+    t[Type::Null as usize] = 0;
+    t[Type::Regex as usize] = REGEX;
+    t[Type::DbPointer as usize] = POINTER;
+    t[Type::Code as usize] = TEXT;
+    t[Type::Symbol as usize] = TEXT;
+    t[Type::CodeWithScope as usize] = WHOLE;
+    t[Type::Int32 as usize] = 4;
+    t[Type::Timestamp as usize] = 8;
+    t[Type::Int64 as usize] = 8;
+    t[Type::Decimal128 as usize] = 16;
+    t[Type::MaxKey as usize] = 0;
+    t[Type::MinKey as usize] = 0;
+    t
+}
+
+/// The length in bytes of a value of that shape that starts at `b`; `None` if `b` is too short
 /// to tell or the length is impossible.
-pub(crate) fn value_len(ty: Type, b: &[u8]) -> Option<usize> {
-    let prefixed = |extra: usize, least: i32| {
-        let n = le_i32(b, 0)?;
-        if n < least {
-            return None;
-        }
-        (n as usize).checked_add(extra)
+#[inline]
+fn shaped_len(shape: u8, b: &[u8]) -> Option<usize> {
+    if shape == REGEX {
+        let p = nul_at(b)?;
+        return Some(p + nul_at(b.get(p + 1..)?)? + 2);
+    }
+    let n = i32::from_le_bytes(*b.first_chunk::<4>()?);
+    let (extra, least) = match shape {
+        TEXT => (4, 1),
+        WHOLE => (0, 5),
+        BINARY => (5, 0),
+        _ => (4 + 12, 1),
     };
-    Some(match ty {
-        Type::Double | Type::DateTime | Type::Timestamp | Type::Int64 => 8,
-        Type::String | Type::Code | Type::Symbol => prefixed(4, 1)?,
-        Type::Document | Type::Array => prefixed(0, 5)?,
-        Type::Binary => prefixed(5, 0)?,
-        Type::Undefined | Type::Null | Type::MaxKey | Type::MinKey => 0,
-        Type::ObjectId => 12,
-        Type::Bool => 1,
-        Type::Regex => {
-            let (p, _) = cstr_len(b)?;
-            let (o, _) = cstr_len(b.get(p + 1..)?)?;
-            p + o + 2
-        }
-        Type::DbPointer => prefixed(4 + 12, 1)?,
-        Type::CodeWithScope => prefixed(0, 14)?,
-        Type::Int32 => 4,
-        Type::Decimal128 => 16,
-    })
+    if n < least {
+        return None;
+    }
+    (n as usize).checked_add(extra)
 }
 
 /// Text that was valid when it came in; a replacement stands for what is not text, so that a
@@ -526,7 +583,7 @@ fn array<const N: usize>(b: &[u8]) -> [u8; N] {
     b.get(..N).and_then(|s| s.try_into().ok()).unwrap_or([0; N])
 }
 
-/// Decodes `raw`, whose length [`value_len`] has determined.
+/// Decodes `raw`, whose length [`shaped_len`] has determined.
 #[inline]
 pub(crate) fn decode(ty: Type, raw: &[u8]) -> Value<'_> {
     match ty {
