@@ -89,11 +89,7 @@ impl DocBuf {
     pub fn append_ref(&mut self, name: &str, value: &(impl Put + ?Sized)) -> &mut DocBuf {
         self.reopen();
         self.0.push(value.put_type() as u8);
-        let name = name.as_bytes();
-        let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
-        self.0
-            .extend_from_slice(name.get(..end).unwrap_or_default());
-        self.0.push(0);
+        put_cstring(name, &mut self.0);
         value.put(&mut self.0);
         self.close();
         self
@@ -256,6 +252,14 @@ fn put_string(s: &str, out: &mut Vec<u8>) {
     out.push(0);
 }
 
+/// A NUL cannot stand in such text and cuts it.
+fn put_cstring(s: &str, out: &mut Vec<u8>) {
+    let s = s.as_bytes();
+    let end = crate::raw::nul_at(s).unwrap_or(s.len());
+    out.extend_from_slice(s.get(..end).unwrap_or_default());
+    out.push(0);
+}
+
 macro_rules! put_number {
     ($($t:ty => $ty:ident),*) => {$(
         impl Put for $t {
@@ -357,10 +361,8 @@ impl Put for Value<'_> {
             Value::Bool(b) => out.push(u8::from(b)),
             Value::DateTime(n) | Value::Int64(n) => n.put(out),
             Value::Regex { pattern, options } => {
-                out.extend_from_slice(pattern.as_bytes());
-                out.push(0);
-                out.extend_from_slice(options.as_bytes());
-                out.push(0);
+                put_cstring(pattern, out);
+                put_cstring(options, out);
             }
             Value::DbPointer { namespace, id } => {
                 put_string(namespace, out);
@@ -422,4 +424,32 @@ macro_rules! array {
         $( a.push($value); )*
         a
     }};
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Value, validate};
+
+    #[test]
+    fn nul_in_names_and_patterns_cuts_them() {
+        let re = Value::Regex {
+            pattern: "a\0b",
+            options: "i\0",
+        };
+        let d = doc! { "x\0y": 1, "re": re };
+        assert!(validate(d.as_bytes()).is_ok());
+        assert_eq!(d.as_doc().to_display(), "{ x: 1, re: /a/i }");
+    }
+
+    #[test]
+    fn array_names_count() {
+        let a: crate::ArrayBuf = (0..1001).collect();
+        assert!(
+            a.as_doc()
+                .iter()
+                .enumerate()
+                .all(|(i, e)| e.name() == i.to_string())
+        );
+        assert_eq!(a.len(), 1001);
+    }
 }

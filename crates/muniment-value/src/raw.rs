@@ -350,11 +350,10 @@ impl<'a> Doc<'a> {
     }
 }
 
+/// The display form, which stops descending where validation would.
 impl fmt::Debug for Doc<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map()
-            .entries(self.iter().map(|e| (e.name(), e.value())))
-            .finish()
+        f.write_str(&self.to_display())
     }
 }
 
