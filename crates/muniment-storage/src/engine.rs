@@ -15,6 +15,7 @@ use fjall::{
     PersistMode, Readable,
 };
 use muniment_value::{Code, Error, Result};
+use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -126,7 +127,10 @@ impl Engine {
             })
         }));
         match opened {
-            Ok(Ok(engine)) => Ok(engine),
+            Ok(Ok(engine)) => {
+                sync_names(path)?;
+                Ok(engine)
+            }
             Ok(Err(e)) => Err(map_error(&e, path)),
             Err(panic) => Err(corrupt(
                 path,
@@ -322,6 +326,21 @@ impl EngineIter {
     }
 }
 
+/// Makes the names of the database's directories durable: fjall syncs what is in a keyspace's
+/// directory, but not the names of those directories. Without this a power cut could take whole
+/// keyspaces on a file system that does no more than POSIX demands.
+fn sync_names(path: &Path) -> Result<()> {
+    let keyspaces = path.join("keyspaces");
+    for dir in [Some(keyspaces.as_path()), Some(path), path.parent()] {
+        if let Some(dir) = dir.filter(|d| !d.as_os_str().is_empty()) {
+            std::fs::File::open(dir)
+                .and_then(|d| d.sync_all())
+                .map_err(|e| Error::from(e).context(&format!("cannot sync {}: ", dir.display())))?;
+        }
+    }
+    Ok(())
+}
+
 /// Runs `f`, turning its errors and panics into ours.
 fn guarded<T>(path: &Path, f: impl FnOnce() -> fjall::Result<T>) -> Result<T> {
     match catch_unwind(AssertUnwindSafe(f)) {
@@ -339,11 +358,19 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
         .unwrap_or_else(|| "a panic in the engine".to_string())
 }
 
-/// 301 DataCorruptionDetected for something under `path`.
+/// 301 DataCorruptionDetected for something under `path`, naming file and offset if a table is
+/// damaged.
 pub(crate) fn corrupt(path: &Path, what: &str) -> Error {
+    let place = match crate::damage::located(path) {
+        Some(damage) => format!("; {damage}"),
+        None => String::new(),
+    };
     Error::new(
         Code::DataCorruptionDetected,
-        format!("data corruption detected in {}: {what}", path.display()),
+        format!(
+            "data corruption detected in {}: {what}{place}",
+            path.display()
+        ),
     )
 }
 
@@ -352,6 +379,14 @@ fn map_error(e: &fjall::Error, path: &Path) -> Error {
     match e {
         E::Io(e) | E::Storage(L::Io(e)) => match e.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => out_of_disk(path),
+            // A file that is cut or gone.
+            _ if matches!(
+                e.kind(),
+                ErrorKind::UnexpectedEof | ErrorKind::InvalidData | ErrorKind::NotFound
+            ) =>
+            {
+                corrupt(path, &e.to_string())
+            }
             _ => Error::internal(format!("I/O error in {}: {e}", path.display())),
         },
         E::Poisoned => Error::new(

@@ -15,6 +15,7 @@ mod admin;
 mod build;
 mod catalog;
 mod collection;
+mod damage;
 mod ddl;
 pub mod engine;
 mod extract;
