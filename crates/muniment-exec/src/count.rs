@@ -3,6 +3,13 @@
 use crate::engine::Engine;
 use crate::find::Hint;
 use crate::operation::OpContext;
+use crate::plan::candidate::{Query, candidates};
+use crate::plan::choose::{Choice, choose};
+use crate::plan::shape::shape;
+use crate::run::exec::Recipe;
+use muniment_query::Filter;
+use muniment_query::filter::Node;
+use muniment_storage::Collection;
 use muniment_value::{Doc, Result};
 use std::sync::Arc;
 
@@ -19,6 +26,22 @@ pub struct CountRequest<'a> {
     pub limit: u64,
     /// The hint.
     pub hint: Option<Hint<'a>>,
+    /// The command's `let`; empty for none.
+    pub let_: Doc<'a>,
+}
+
+impl<'a> CountRequest<'a> {
+    /// A count of everything in `namespace`.
+    pub fn new(namespace: &'a str) -> CountRequest<'a> {
+        CountRequest {
+            namespace,
+            filter: Doc::EMPTY,
+            skip: 0,
+            limit: 0,
+            hint: None,
+            let_: Doc::EMPTY,
+        }
+    }
 }
 
 impl Engine {
@@ -28,7 +51,62 @@ impl Engine {
     /// # Errors
     /// As [`Engine::find`].
     pub fn count(&self, op: &Arc<OpContext>, request: &CountRequest<'_>) -> Result<u64> {
-        let _ = (op, request);
-        todo!()
+        let ctx = self.query_context(request.let_)?;
+        let filter = Arc::new(Filter::parse(request.filter, &ctx)?);
+        let Some(collection) = self.store.collection(request.namespace) else {
+            return Ok(0);
+        };
+        if matches!(filter.root(), Node::True) && request.hint.is_none() {
+            return Ok(window(collection.count(), request));
+        }
+        let mut exec = self
+            .plan_count(op, &collection, request, &filter, false)?
+            .exec;
+        op.set_plan_summary(exec.candidate());
+        let mut n = 0;
+        while exec.next_row(op)?.is_some() {
+            n += 1;
+        }
+        Ok(n)
+    }
+
+    /// The plan of a count: keys are enough where the index answers the whole filter.
+    pub(crate) fn plan_count(
+        &self,
+        op: &Arc<OpContext>,
+        collection: &Arc<Collection>,
+        request: &CountRequest<'_>,
+        filter: &Arc<Filter>,
+        explain: bool,
+    ) -> Result<Choice> {
+        let query = Query {
+            hint: request.hint,
+            ..Query::of(filter)
+        };
+        let candidates = candidates(collection, &query)?;
+        let recipe = Recipe {
+            skip: request.skip,
+            limit: (request.limit > 0).then_some(request.limit),
+            keys_only: true,
+            ..self.recipe(collection, filter)
+        };
+        choose(
+            &self.plans,
+            op,
+            &recipe,
+            candidates,
+            || shape(filter.root(), Doc::EMPTY, Doc::EMPTY) + "|count",
+            explain,
+        )
+    }
+}
+
+/// What skip and limit leave of a count.
+pub(crate) fn window(n: u64, request: &CountRequest<'_>) -> u64 {
+    let n = n.saturating_sub(request.skip);
+    if request.limit > 0 {
+        n.min(request.limit)
+    } else {
+        n
     }
 }

@@ -2,9 +2,18 @@
 
 use crate::cursor::CursorManager;
 use crate::operation::Operations;
-use muniment_storage::Store;
+use crate::plan::choose::PlanCache;
+use crate::run::exec::{Output, Recipe};
+use crate::run::sort::SortLimits;
+use muniment_query::{Expr, Filter, QueryContext};
+use muniment_storage::{Collection, Store};
+use muniment_value::{Doc, DocBuf, Error, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// Bytes a blocking sort or group holds in memory, as MongoDB's
+/// internalQueryMaxBlockingSortMemoryUsageBytes.
+pub(crate) const MEMORY_LIMIT: usize = 100 << 20;
 
 /// One store with everything that runs on it. Shared by all connections.
 pub struct Engine {
@@ -14,6 +23,7 @@ pub struct Engine {
     pub cursors: CursorManager,
     /// Running operations, for currentOp and killOp.
     pub operations: Operations,
+    pub(crate) plans: PlanCache,
     pub(crate) spill_dir: PathBuf,
 }
 
@@ -26,13 +36,75 @@ impl Engine {
             store,
             cursors: CursorManager::new(),
             operations: Operations::new(),
+            plans: PlanCache::default(),
             spill_dir,
         }
     }
 
     /// Drops every cached plan of a namespace (`planCacheClear`); `None`: of all.
     pub fn clear_plan_cache(&self, namespace: Option<&str>) {
-        let _ = namespace;
-        todo!()
+        match namespace {
+            None => self.plans.clear(None),
+            Some(ns) => {
+                if let Some(c) = self.store.collection(ns) {
+                    self.plans.clear(Some(&c));
+                }
+            }
+        }
     }
+
+    /// The limits of a sort: `allowDiskUse` is on unless the command says no.
+    pub(crate) fn sort_limits(&self, allow_disk_use: Option<bool>) -> SortLimits {
+        SortLimits {
+            memory: MEMORY_LIMIT,
+            spill_dir: (allow_disk_use != Some(false)).then(|| self.spill_dir.clone()),
+        }
+    }
+
+    /// A recipe for the rows of a filter: no sort, no projection, no limit.
+    pub(crate) fn recipe(&self, collection: &Arc<Collection>, filter: &Arc<Filter>) -> Recipe {
+        Recipe {
+            store: self.store.clone(),
+            collection: collection.clone(),
+            filter: filter.clone(),
+            sort: None,
+            skip: 0,
+            limit: None,
+            output: Output::Whole,
+            show_record_id: false,
+            tailable: false,
+            want_info: false,
+            sort_limits: self.sort_limits(None),
+            keys_only: false,
+        }
+    }
+
+    /// What parsing needs, with the command's `let` evaluated.
+    pub(crate) fn query_context(&self, let_: Doc<'_>) -> Result<QueryContext> {
+        let mut ctx = QueryContext::new();
+        if !let_.is_empty() {
+            ctx.variables = variables(let_, &ctx)?;
+        }
+        Ok(ctx)
+    }
+}
+
+/// Evaluates a `let` document: its values are constant expressions.
+fn variables(let_: Doc<'_>, ctx: &QueryContext) -> Result<DocBuf> {
+    let mut out = DocBuf::new();
+    let arena = bumpalo::Bump::new();
+    for e in let_.iter() {
+        let expr = Expr::parse(e.value(), ctx)?;
+        let eval = muniment_query::expr::EvalContext::new(Doc::EMPTY, &arena);
+        let value = expr.eval(&eval).map_err(|e| {
+            Error::new(
+                e.code(),
+                format!("Command let Expression does not evaluate: {}", e.message()),
+            )
+        })?;
+        if let Some(v) = value {
+            out.append(e.name(), v);
+        }
+    }
+    Ok(out)
 }

@@ -1,9 +1,15 @@
 //! `find`.
 
-use crate::cursor::Cursor;
+use crate::cursor::{Cursor, CursorFlags};
 use crate::engine::Engine;
 use crate::operation::OpContext;
-use muniment_value::{Doc, Result, Value};
+use crate::plan::candidate::{Query, candidates, natural};
+use crate::plan::choose::{Choice, choose};
+use crate::plan::shape::shape;
+use crate::run::exec::{Output, ProjectionKind, Recipe};
+use muniment_query::{Filter, Projection, QueryContext, SortSpec};
+use muniment_storage::Collection;
+use muniment_value::{Doc, DocBuf, Error, Result, Value, doc};
 use std::sync::Arc;
 
 /// An index hint.
@@ -13,17 +19,6 @@ pub enum Hint<'a> {
     Name(&'a str),
     /// By key pattern, or `{$natural: ±1}`.
     Pattern(Doc<'a>),
-}
-
-impl<'a> Hint<'a> {
-    /// Reads a command's `hint`: a string or a document; an empty document is no hint.
-    ///
-    /// # Errors
-    /// 9 FailedToParse "Hint must be a string or an object".
-    pub fn parse(value: Value<'a>) -> Result<Option<Hint<'a>>> {
-        let _ = value;
-        todo!()
-    }
 }
 
 /// A `find` command's content. `Default` gives an empty filter and no option.
@@ -90,6 +85,75 @@ impl<'a> FindRequest<'a> {
     }
 }
 
+impl<'a> Hint<'a> {
+    /// Reads a command's `hint`: a string or a document; an empty document is no hint.
+    ///
+    /// # Errors
+    /// 9 FailedToParse "Hint must be a string or an object".
+    pub fn parse(value: Value<'a>) -> Result<Option<Hint<'a>>> {
+        match value {
+            Value::String(s) => Ok(Some(Hint::Name(s))),
+            Value::Document(d) if d.is_empty() => Ok(None),
+            Value::Document(d) => Ok(Some(Hint::Pattern(d))),
+            _ => Err(Error::failed_to_parse("Hint must be a string or an object")),
+        }
+    }
+}
+
+/// A find with everything parsed: what runs and what explain looks at.
+pub(crate) struct Parsed {
+    pub filter: Arc<Filter>,
+    pub sort: Option<(SortSpec, DocBuf)>,
+    pub natural: Option<bool>,
+    pub projection: Option<Projection>,
+}
+
+impl Parsed {
+    pub(crate) fn new(
+        ctx: &QueryContext,
+        filter: Doc<'_>,
+        sort: Doc<'_>,
+        projection: Doc<'_>,
+    ) -> Result<Parsed> {
+        let filter = Filter::parse(filter, ctx)?;
+        let natural = natural(sort);
+        let sort = if sort.is_empty() || natural.is_some() {
+            None
+        } else {
+            Some((SortSpec::parse(sort)?, sort.to_buf()))
+        };
+        let projection = if projection.is_empty() {
+            None
+        } else {
+            Some(Projection::parse(projection, Some(&filter), ctx)?)
+        };
+        Ok(Parsed {
+            filter: Arc::new(filter),
+            sort,
+            natural,
+            projection,
+        })
+    }
+}
+
+/// `{$natural: ±1}` as a hint.
+pub(crate) fn natural_hint(backward: bool) -> DocBuf {
+    doc! { "$natural": if backward { -1 } else { 1 } }
+}
+
+/// A projection of numbers and booleans on top-level names.
+fn projection_kind(source: Doc<'_>) -> ProjectionKind {
+    let simple = source.iter().all(|e| {
+        !e.name().contains(['.', '$'])
+            && (e.value().is_number() || matches!(e.value(), Value::Bool(_)))
+    });
+    if simple {
+        ProjectionKind::Simple
+    } else {
+        ProjectionKind::Default
+    }
+}
+
 impl Engine {
     /// Plans a find and opens its cursor (nothing is read yet). A collection that does not exist
     /// gives an empty cursor.
@@ -100,7 +164,105 @@ impl Engine {
     /// fitting hint (51173 and its like), for a tailable cursor on a collection that is not
     /// capped.
     pub fn find(&self, op: &Arc<OpContext>, request: &FindRequest<'_>) -> Result<Cursor> {
-        let _ = (op, request);
-        todo!()
+        let ctx = self.query_context(request.let_)?;
+        let parsed = Parsed::new(&ctx, request.filter, request.sort, request.projection)?;
+        let flags = CursorFlags {
+            tailable: request.tailable,
+            await_data: request.await_data,
+            no_timeout: request.no_cursor_timeout,
+            single_batch: request.single_batch,
+        };
+        let Some(collection) = self.store.collection(request.namespace) else {
+            return Ok(Cursor::empty(request.namespace, flags));
+        };
+        if request.tailable {
+            check_tailable(&collection, request, &parsed)?;
+        }
+        let choice = self.plan_find(op, &collection, request, parsed, false)?;
+        let exec = choice.exec;
+        op.set_plan_summary(exec.candidate());
+        Ok(Cursor::of_exec(request.namespace, collection, exec, flags))
     }
+
+    /// Plans a find without running more than a trial.
+    pub(crate) fn plan_find(
+        &self,
+        op: &Arc<OpContext>,
+        collection: &Arc<Collection>,
+        request: &FindRequest<'_>,
+        parsed: Parsed,
+        explain: bool,
+    ) -> Result<Choice> {
+        let natural = parsed.natural.map(natural_hint);
+        let hint = match &natural {
+            Some(n) => Some(Hint::Pattern(n.as_doc())),
+            None => request.hint,
+        };
+        let query = Query {
+            filter: &parsed.filter,
+            sort: parsed.sort.as_ref().map(|(s, _)| s),
+            projection: parsed.projection.as_ref(),
+            no_cover: request.show_record_id || request.return_key,
+            hint,
+            min: request.min,
+            max: request.max,
+        };
+        let candidates = candidates(collection, &query)?;
+        let want_info = parsed
+            .projection
+            .as_ref()
+            .is_some_and(Projection::needs_match_info);
+        let output = match parsed.projection {
+            _ if request.return_key => Output::Key { fields: Vec::new() },
+            None => Output::Whole,
+            Some(projection) => Output::Projected {
+                included: projection.included_paths().unwrap_or_default(),
+                projection,
+                source: request.projection.to_buf(),
+                kind: projection_kind(request.projection),
+                covered: None,
+            },
+        };
+        let recipe = Recipe {
+            store: self.store.clone(),
+            collection: collection.clone(),
+            filter: parsed.filter.clone(),
+            sort: parsed.sort,
+            skip: request.skip,
+            limit: (request.limit > 0).then_some(request.limit),
+            output,
+            show_record_id: request.show_record_id,
+            tailable: request.tailable,
+            want_info,
+            sort_limits: self.sort_limits(request.allow_disk_use),
+            keys_only: false,
+        };
+        choose(
+            &self.plans,
+            op,
+            &recipe,
+            candidates,
+            || shape(parsed.filter.root(), request.sort, request.projection),
+            explain,
+        )
+    }
+}
+
+fn check_tailable(
+    collection: &Collection,
+    request: &FindRequest<'_>,
+    parsed: &Parsed,
+) -> Result<()> {
+    if !collection.is_capped() {
+        return Err(Error::bad_value(format!(
+            "error processing query: ns={} tailable cursor requested on non capped collection",
+            request.namespace
+        )));
+    }
+    if parsed.sort.is_some() || parsed.natural == Some(true) {
+        return Err(Error::bad_value(
+            "error processing query: tailable cursors may only be sorted by {$natural: 1}",
+        ));
+    }
+    Ok(())
 }

@@ -15,6 +15,8 @@ mod engine;
 mod explain;
 mod find;
 mod operation;
+mod plan;
+mod run;
 mod ttl;
 mod write;
 

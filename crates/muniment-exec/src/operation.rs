@@ -1,5 +1,6 @@
 //! Running operations: their identity, their limits, their counters, and how to stop them.
 
+use crate::plan::candidate::{Access, Candidate};
 use bytes::Bytes;
 use muniment_query::Interrupt;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
@@ -58,7 +59,7 @@ pub struct OpContext {
     killed: AtomicI32,
     /// Microseconds after `started` of the last look at the socket.
     probed: AtomicU64,
-    plan_summary: Mutex<Option<String>>,
+    plan_summary: Mutex<Option<Candidate>>,
     /// What it has done so far.
     pub counters: Counters,
 }
@@ -121,13 +122,16 @@ impl OpContext {
     }
 
     /// Notes the plan for currentOp's `planSummary`.
-    pub(crate) fn set_plan_summary(&self, summary: String) {
-        *self.plan_summary.lock() = Some(summary);
+    pub(crate) fn set_plan_summary(&self, plan: &Candidate) {
+        // Point look-ups are over before anyone asks.
+        if !matches!(plan.access, Access::IdHack(_) | Access::Eof) {
+            *self.plan_summary.lock() = Some(plan.clone());
+        }
     }
 
     /// The plan's summary, e.g. `IXSCAN { a: 1 }`, once there is one.
     pub fn plan_summary(&self) -> Option<String> {
-        self.plan_summary.lock().clone()
+        self.plan_summary.lock().as_ref().map(Candidate::summary)
     }
 
     /// The bytes of the session's `id`, if the operation belongs to one.

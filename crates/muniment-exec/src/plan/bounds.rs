@@ -1,0 +1,401 @@
+//! Predicates to intervals.
+//!
+//! Source of the rules: the manual's "Multikey Index Bounds", "Sparse Indexes" and
+//! "Query for Null or Missing Fields". What cannot be said exactly becomes a superset, and the
+//! predicate is then matched again on the document.
+
+use super::interval::{Interval, bracket, complement, intersect, union};
+use muniment_query::filter::{Pred, Regex};
+use muniment_value::{Value, ValueBuf, number};
+
+/// What one predicate means for the keys of an index on its path.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldBounds {
+    /// Ascending and disjoint.
+    pub intervals: Vec<Interval>,
+    /// True when a key inside means a match: the predicate needs no second look.
+    pub exact: bool,
+    /// True when a document without the field can match: a sparse index would lose it.
+    pub matches_missing: bool,
+}
+
+impl FieldBounds {
+    fn new(intervals: Vec<Interval>, exact: bool, matches_missing: bool) -> FieldBounds {
+        FieldBounds {
+            intervals,
+            exact,
+            matches_missing,
+        }
+    }
+
+    /// Lower is better: how much of the index the intervals let through, by their kind.
+    pub fn rank(&self) -> usize {
+        let points = self.intervals.iter().all(Interval::is_point);
+        match (self.intervals.as_slice(), points) {
+            ([], _) => 0,
+            (list, true) => list.len().min(1000),
+            ([one], false) if one.is_all() => 10_000,
+            ([_], false) => 2_000,
+            (list, false) => 3_000 + list.len().min(1000),
+        }
+    }
+}
+
+/// The bounds of `pred` on an index whose path is multikey or not; `None` when the index cannot
+/// help.
+pub fn of_pred(pred: &Pred, multikey: bool) -> Option<FieldBounds> {
+    match pred {
+        Pred::Eq(v) => of_eq(v),
+        Pred::Lt(v) => of_range(v, Side::Below, false),
+        Pred::Lte(v) => of_range(v, Side::Below, true),
+        Pred::Gt(v) => of_range(v, Side::Above, false),
+        Pred::Gte(v) => of_range(v, Side::Above, true),
+        Pred::In { values, regexes } => of_in(values, regexes),
+        Pred::Regex(r) => Some(of_regex(r)),
+        Pred::Exists(true) => Some(FieldBounds::new(vec![Interval::all()], false, false)),
+        Pred::Exists(false) => Some(missing()),
+        Pred::ElemMatchObject(_) | Pred::Other(_) => None,
+        Pred::ElemMatchValue(list) => {
+            let mut all = FieldBounds::new(vec![Interval::all()], false, false);
+            // All conditions are on one element, so they may be intersected.
+            for b in list.iter().filter_map(|p| of_pred(p, false)) {
+                all.intervals = intersect(&all.intervals, &b.intervals);
+            }
+            Some(all)
+        }
+        Pred::Not(inner) => of_not(inner, multikey),
+        Pred::And(list) => of_and(list, multikey),
+    }
+}
+
+fn missing() -> FieldBounds {
+    FieldBounds::new(
+        vec![Interval::new(Value::Undefined, true, Value::Null, true)],
+        false,
+        true,
+    )
+}
+
+fn of_eq(v: &ValueBuf) -> Option<FieldBounds> {
+    Some(match v.as_value() {
+        Value::Undefined => return None,
+        Value::Null => missing(),
+        // A stored array is indexed by its elements; an array within an array by itself.
+        Value::Array(a) => {
+            let first = a.values().next().unwrap_or(Value::Undefined);
+            let keys = union(vec![
+                Interval::point(first),
+                Interval::point(Value::Array(a)),
+            ]);
+            FieldBounds::new(keys, false, false)
+        }
+        value => FieldBounds::new(vec![Interval::point(value)], true, false),
+    })
+}
+
+enum Side {
+    Below,
+    Above,
+}
+
+fn of_range(v: &ValueBuf, side: Side, incl: bool) -> Option<FieldBounds> {
+    let value = v.as_value();
+    if number::is_nan(value) {
+        // NaN compares with nothing but itself.
+        let list = if incl {
+            vec![Interval::point(value)]
+        } else {
+            Vec::new()
+        };
+        return Some(FieldBounds::new(list, true, false));
+    }
+    match (value, &side) {
+        (Value::Null, _) => {
+            return Some(if incl {
+                missing()
+            } else {
+                FieldBounds::new(Vec::new(), true, false)
+            });
+        }
+        // These compare with every type.
+        (Value::MinKey | Value::MaxKey, _) => {
+            return Some(FieldBounds::new(vec![Interval::all()], false, true));
+        }
+        _ => {}
+    }
+    let mut i = bracket(value)?;
+    match side {
+        Side::Below => {
+            i.high = v.clone();
+            i.high_incl = incl;
+        }
+        Side::Above => {
+            i.low = v.clone();
+            i.low_incl = incl;
+        }
+    }
+    let exact = !matches!(value, Value::Document(_));
+    Some(FieldBounds::new(union(vec![i]), exact, false))
+}
+
+fn of_in(values: &[ValueBuf], regexes: &[Regex]) -> Option<FieldBounds> {
+    let mut all = FieldBounds::new(Vec::new(), true, false);
+    for b in values.iter().map(of_eq) {
+        add(&mut all, b?);
+    }
+    for r in regexes {
+        add(&mut all, of_regex(r));
+    }
+    all.intervals = union(all.intervals);
+    Some(all)
+}
+
+fn add(all: &mut FieldBounds, b: FieldBounds) {
+    all.intervals.extend(b.intervals);
+    all.exact &= b.exact;
+    all.matches_missing |= b.matches_missing;
+}
+
+/// The literal that every match begins with, and whether there is nothing else to match.
+pub fn regex_prefix(r: &Regex) -> (String, bool) {
+    let none = (String::new(), false);
+    if r.options.chars().any(|c| c != 's') {
+        return none;
+    }
+    let Some(rest) = r
+        .pattern
+        .strip_prefix('^')
+        .or_else(|| r.pattern.strip_prefix("\\A"))
+    else {
+        return none;
+    };
+    // An alternation anywhere may leave the prefix out.
+    if rest.contains('|') {
+        return none;
+    }
+    let mut prefix = String::new();
+    let mut chars = rest.chars().peekable();
+    while let Some(c) = chars.next() {
+        let literal = match c {
+            '\\' => match chars.next() {
+                Some(e) if !e.is_ascii_alphanumeric() => e,
+                _ => return (prefix, false),
+            },
+            '*' | '+' | '?' | '{' => {
+                // The quantifier may make the last character optional.
+                prefix.pop();
+                return (prefix, false);
+            }
+            '.' | '[' | '(' | ')' | '$' | '^' => {
+                // `.*` at the end asks for nothing more, except that `.` is no newline.
+                return (prefix, false);
+            }
+            other => other,
+        };
+        prefix.push(literal);
+    }
+    (prefix, true)
+}
+
+fn of_regex(r: &Regex) -> FieldBounds {
+    let (prefix, exact) = regex_prefix(r);
+    let mut strings = Interval::new("", true, "", false);
+    if let Some(all) = bracket(Value::String("")) {
+        strings = all;
+    }
+    if !prefix.is_empty() {
+        strings.low = ValueBuf::new(prefix.as_str());
+        if let Some(end) = next_string(&prefix) {
+            strings.high = ValueBuf::new(end.as_str());
+        }
+    }
+    let itself = Interval::point(Value::Regex {
+        pattern: &r.pattern,
+        options: &r.options,
+    });
+    FieldBounds::new(
+        union(vec![strings, itself]),
+        exact && !prefix.is_empty(),
+        false,
+    )
+}
+
+/// The least string greater than every string that begins with `prefix`.
+fn next_string(prefix: &str) -> Option<String> {
+    let mut chars: Vec<char> = prefix.chars().collect();
+    while let Some(last) = chars.pop() {
+        let next = match last as u32 {
+            0xD7FF => char::from_u32(0xE000),
+            n => char::from_u32(n + 1),
+        };
+        if let Some(c) = next {
+            chars.push(c);
+            return Some(chars.into_iter().collect());
+        }
+    }
+    None
+}
+
+fn of_not(inner: &Pred, multikey: bool) -> Option<FieldBounds> {
+    match inner {
+        Pred::Exists(e) => of_pred(&Pred::Exists(!e), multikey),
+        Pred::Eq(v) if v.as_value().is_nullish() => {
+            // Elements of an array that are no documents have a null key and yet do not match
+            // null: on a multikey path the index would lose documents.
+            if multikey || matches!(v.as_value(), Value::Undefined) {
+                return None;
+            }
+            Some(FieldBounds::new(
+                complement(&[Interval::point(Value::Null)]),
+                false,
+                false,
+            ))
+        }
+        Pred::Eq(_) | Pred::Lt(_) | Pred::Lte(_) | Pred::Gt(_) | Pred::Gte(_) | Pred::In { .. } => {
+            if let Pred::In { regexes, .. } = inner
+                && !regexes.is_empty()
+            {
+                return None;
+            }
+            let b = of_pred(inner, multikey)?;
+            // The complement of a superset would lose documents.
+            if !b.exact {
+                return None;
+            }
+            Some(FieldBounds::new(complement(&b.intervals), !multikey, true))
+        }
+        _ => None,
+    }
+}
+
+fn of_and(list: &[Pred], multikey: bool) -> Option<FieldBounds> {
+    let parts: Vec<Option<FieldBounds>> = list.iter().map(|p| of_pred(p, multikey)).collect();
+    let complete = parts.iter().all(Option::is_some);
+    let mut parts: Vec<FieldBounds> = parts.into_iter().flatten().collect();
+    let matches_missing = parts.iter().all(|b| b.matches_missing);
+    if multikey {
+        // Different elements may satisfy different predicates: only one may bound the scan.
+        parts.sort_by_key(FieldBounds::rank);
+        let single = parts.len() == 1 && complete;
+        let mut best = parts.into_iter().next()?;
+        best.exact &= single;
+        best.matches_missing = matches_missing;
+        return Some(best);
+    }
+    let mut parts = parts.into_iter();
+    let mut all = parts.next()?;
+    for b in parts {
+        all.intervals = intersect(&all.intervals, &b.intervals);
+        all.exact &= b.exact;
+    }
+    all.exact &= complete;
+    all.matches_missing = matches_missing;
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use muniment_query::filter::Node;
+    use muniment_query::{Filter, QueryContext};
+    use muniment_value::DocBuf;
+
+    /// The bounds of the one field of a filter in Extended JSON.
+    fn show(filter: &str, multikey: bool) -> String {
+        let doc = DocBuf::from_json(filter).unwrap();
+        let filter = Filter::parse(doc.as_doc(), &QueryContext::new()).unwrap();
+        let bounds = match filter.root() {
+            Node::Field { pred, .. } => of_pred(pred, multikey),
+            Node::And(list) => {
+                let preds = list.iter().map(|n| match n {
+                    Node::Field { pred, .. } => pred.clone(),
+                    other => panic!("{other:?}"),
+                });
+                of_and(&preds.collect::<Vec<_>>(), multikey)
+            }
+            other => panic!("{other:?}"),
+        };
+        let Some(b) = bounds else {
+            return "none".into();
+        };
+        format!(
+            "{}{}{}",
+            b.intervals
+                .iter()
+                .map(|i| i.display(false))
+                .collect::<Vec<_>>()
+                .join(" "),
+            if b.exact { "" } else { " ~" },
+            if b.matches_missing { " missing" } else { "" }
+        )
+    }
+
+    #[test]
+    fn predicates_become_bounds() {
+        let table = [
+            (r#"{"a": 5}"#, false, "[5, 5]"),
+            (r#"{"a": null}"#, false, "[undefined, null] ~ missing"),
+            (r#"{"a": [1, 2]}"#, true, "[1, 1] [[ 1, 2 ], [ 1, 2 ]] ~"),
+            (r#"{"a": {"$gt": 5}}"#, false, "(5, inf]"),
+            (r#"{"a": {"$gte": 5}}"#, true, "[5, inf]"),
+            (r#"{"a": {"$lt": "b"}}"#, false, "[\"\", \"b\")"),
+            (r#"{"a": {"$gt": "b"}}"#, false, "(\"b\", {})"),
+            (r#"{"a": {"$lte": true}}"#, false, "[false, true]"),
+            (r#"{"a": {"$lt": {"$numberDouble": "NaN"}}}"#, false, ""),
+            (r#"{"a": {"$in": [7, 1]}}"#, true, "[1, 1] [7, 7]"),
+            (r#"{"a": {"$exists": true}}"#, false, "[MinKey, MaxKey] ~"),
+            (
+                r#"{"a": {"$exists": false}}"#,
+                false,
+                "[undefined, null] ~ missing",
+            ),
+            (
+                r#"{"a": {"$ne": 3}}"#,
+                false,
+                "[MinKey, 3) (3, MaxKey] missing",
+            ),
+            (
+                r#"{"a": {"$ne": 3}}"#,
+                true,
+                "[MinKey, 3) (3, MaxKey] ~ missing",
+            ),
+            (
+                r#"{"a": {"$ne": null}}"#,
+                false,
+                "[MinKey, null) (null, MaxKey] ~",
+            ),
+            (r#"{"a": {"$ne": null}}"#, true, "none"),
+            (r#"{"a": {"$gt": 3, "$lt": 5}}"#, false, "(3, 5)"),
+            (r#"{"a": {"$gt": 3, "$lt": 5}}"#, true, "(3, inf] ~"),
+            (
+                r#"{"a": {"$elemMatch": {"$gt": 3, "$lt": 5}}}"#,
+                true,
+                "(3, 5) ~",
+            ),
+            (
+                r#"{"a": {"$regex": "^abc"}}"#,
+                false,
+                "[\"abc\", \"abd\") [/^abc/, /^abc/]",
+            ),
+            (
+                r#"{"a": {"$regex": "^ab*"}}"#,
+                false,
+                "[\"a\", \"b\") [/^ab*/, /^ab*/] ~",
+            ),
+            (
+                r#"{"a": {"$regex": "^a|b"}}"#,
+                false,
+                "[\"\", {}) [/^a|b/, /^a|b/] ~",
+            ),
+            (
+                r#"{"a": {"$regex": "^a", "$options": "i"}}"#,
+                false,
+                "[\"\", {}) [/^a/i, /^a/i] ~",
+            ),
+        ];
+        for (filter, multikey, want) in table {
+            assert_eq!(show(filter, multikey), want, "{filter} multikey={multikey}");
+        }
+    }
+}

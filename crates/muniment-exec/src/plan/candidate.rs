@@ -1,0 +1,532 @@
+//! All plans that could answer a query.
+
+use super::index_plan::{BoundIndex, IndexInfo, bind};
+use super::interval::Interval;
+use super::leaf::Leaves;
+use crate::find::Hint;
+use muniment_query::filter::Node;
+use muniment_query::{Filter, Projection, SortSpec};
+use muniment_storage::{Bound, Collection, KeyRange};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, ValueBuf, cmp_values, keyenc};
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// A query as the planner takes it.
+pub struct Query<'q> {
+    /// The parsed filter.
+    pub filter: &'q Filter,
+    /// The sort; `None` for none (or `$natural`).
+    pub sort: Option<&'q SortSpec>,
+    /// The projection.
+    pub projection: Option<&'q Projection>,
+    /// True when the projection must see whole documents (returnKey and the like change what is
+    /// covered).
+    pub no_cover: bool,
+    /// The hint; `{$natural: ±1}` as sort counts as one.
+    pub hint: Option<Hint<'q>>,
+    /// Inclusive lower bound on the hinted index.
+    pub min: Doc<'q>,
+    /// Exclusive upper bound on the hinted index.
+    pub max: Doc<'q>,
+}
+
+impl<'q> Query<'q> {
+    /// A query of a filter alone.
+    pub fn of(filter: &'q Filter) -> Query<'q> {
+        Query {
+            filter,
+            sort: None,
+            projection: None,
+            no_cover: true,
+            hint: None,
+            min: Doc::EMPTY,
+            max: Doc::EMPTY,
+        }
+    }
+}
+
+/// One index scan.
+#[derive(Clone)]
+pub struct IndexAccess {
+    /// The bounds.
+    pub bound: BoundIndex,
+    /// True to go from high to low.
+    pub backward: bool,
+    /// min/max: instead of the bounds.
+    pub range: Option<KeyRange>,
+}
+
+/// One branch of an OR.
+#[derive(Clone)]
+pub struct Branch {
+    /// Its scan.
+    pub access: IndexAccess,
+    /// What must be matched after it.
+    pub filter: Option<Arc<Filter>>,
+}
+
+/// How documents are found.
+#[derive(Clone)]
+pub enum Access {
+    /// There is nothing to find.
+    Eof,
+    /// All documents.
+    CollScan {
+        /// From the end.
+        backward: bool,
+    },
+    /// One document by `_id`.
+    IdHack(ValueBuf),
+    /// An index.
+    Index(Box<IndexAccess>),
+    /// An index per branch of an `$or`.
+    Or {
+        /// The branches.
+        branches: Vec<Branch>,
+        /// True when the `$or` is the whole filter (explain's SUBPLAN).
+        rooted: bool,
+    },
+}
+
+/// A plan that could answer the query.
+#[derive(Clone)]
+pub struct Candidate {
+    /// How documents are found.
+    pub access: Access,
+    /// What must be matched on the document.
+    pub filter: Option<Arc<Filter>>,
+    /// True when the sort must be done.
+    pub needs_sort: bool,
+    /// True when index keys hold all that the projection wants.
+    pub covered: bool,
+    /// What tells it from the others across runs of one query shape.
+    pub signature: String,
+    /// The rule's rank: 0 and 1 need no trial.
+    pub rank: usize,
+}
+
+/// The error of a hint that names no usable index.
+fn bad_hint(namespace: &str) -> Error {
+    Error::bad_value(format!(
+        "error processing query: ns={namespace} planner returned error: bad hint :: caused by :: \
+         hint provided does not correspond to an existing index"
+    ))
+}
+
+/// `{$natural: ±1}`: true for backward.
+pub fn natural(doc: Doc<'_>) -> Option<bool> {
+    let first = doc.first()?;
+    if first.name() != "$natural" {
+        return None;
+    }
+    Some(muniment_value::number::is_negative(first.value()))
+}
+
+fn collscan(query: &Query<'_>, backward: bool) -> Candidate {
+    let filter = match query.filter.root() {
+        Node::True => None,
+        _ => Some(Arc::new(query.filter.clone())),
+    };
+    Candidate {
+        access: Access::CollScan { backward },
+        filter,
+        needs_sort: query.sort.is_some(),
+        covered: false,
+        signature: "COLLSCAN".into(),
+        rank: usize::MAX,
+    }
+}
+
+/// All candidates; at least one.
+///
+/// # Errors
+/// 2 BadValue for a hint that fits nothing; 51173 and its like for min/max.
+pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Candidate>> {
+    let namespace = collection.namespace();
+    if matches!(query.filter.root(), Node::False) {
+        return Ok(vec![Candidate {
+            access: Access::Eof,
+            filter: None,
+            needs_sort: false,
+            covered: false,
+            signature: "EOF".into(),
+            rank: 0,
+        }]);
+    }
+    let bounded_by_hand = !query.min.is_empty() || !query.max.is_empty();
+    if let Some(Hint::Pattern(p)) = query.hint
+        && let Some(backward) = natural(p)
+    {
+        if bounded_by_hand {
+            return Err(min_max_error());
+        }
+        return Ok(vec![collscan(query, backward)]);
+    }
+    let capped = collection.is_capped();
+    let indexes = collection.indexes();
+    let leaves = Leaves::of(query.filter);
+    if let Some(hint) = query.hint {
+        let index = indexes
+            .iter()
+            .find(|i| {
+                let spec = i.spec();
+                !spec.hidden
+                    && match hint {
+                        Hint::Name(n) => spec.name == n,
+                        Hint::Pattern(p) => same_pattern(spec.key.as_doc(), p),
+                    }
+            })
+            .ok_or_else(|| bad_hint(&namespace))?;
+        let mut info = IndexInfo::of(index, capped);
+        // Asked for by name, a sparse index is used although it leaves documents out.
+        info.sparse = false;
+        if bounded_by_hand {
+            return Ok(vec![min_max(query, &info, &leaves)?]);
+        }
+        let bound = bind(&info, &leaves).ok_or_else(|| {
+            Error::new(
+                Code::NoQueryExecutionPlans,
+                format!("error processing query: ns={namespace} No query solutions"),
+            )
+        })?;
+        return Ok(vec![finish(query, &leaves, bound)]);
+    }
+    if bounded_by_hand {
+        return Err(min_max_error());
+    }
+    if let Some(id) = query.filter.id_equality() {
+        return Ok(vec![Candidate {
+            access: Access::IdHack(id.clone()),
+            filter: None,
+            needs_sort: false,
+            covered: false,
+            signature: "IDHACK".into(),
+            rank: 0,
+        }]);
+    }
+    let infos: Vec<IndexInfo> = indexes
+        .iter()
+        .filter(|i| !i.spec().hidden)
+        .map(|i| IndexInfo::of(i, capped))
+        .collect();
+    let mut out: Vec<Candidate> = Vec::new();
+    for info in &infos {
+        let Some(bound) = bind(info, &leaves) else {
+            continue;
+        };
+        let helps = bound.bounded > 0
+            && (bound.rank() < 10_000 || info.sparse || info.index.partial_filter().is_some());
+        let c = finish(query, &leaves, bound);
+        if helps || (query.sort.is_some() && !c.needs_sort) {
+            out.push(c);
+        }
+    }
+    if let Some(or) = or_candidate(query, &leaves, &infos) {
+        out.push(or);
+    }
+    if out.is_empty() {
+        out.push(collscan(query, false));
+    }
+    Ok(out)
+}
+
+/// Key patterns are equal when names and numeric directions are.
+fn same_pattern(a: Doc<'_>, b: Doc<'_>) -> bool {
+    let (mut x, mut y) = (a.iter(), b.iter());
+    loop {
+        match (x.next(), y.next()) {
+            (None, None) => return true,
+            (Some(e), Some(f)) => {
+                if e.name_bytes() != f.name_bytes()
+                    || cmp_values(e.value(), f.value()) != Ordering::Equal
+                {
+                    return false;
+                }
+            }
+            _ => return false,
+        }
+    }
+}
+
+fn min_max_error() -> Error {
+    Error::location(
+        51173,
+        "When using min()/max() a hint of which index to use must be provided",
+    )
+}
+
+fn min_max(query: &Query<'_>, info: &IndexInfo, leaves: &Leaves<'_>) -> Result<Candidate> {
+    let encode = |bounds: Doc<'_>, what: &str| -> Result<Option<Vec<u8>>> {
+        if bounds.is_empty() {
+            return Ok(None);
+        }
+        let mut key = Vec::new();
+        let mut elems = bounds.iter();
+        for (path, descending) in &info.fields {
+            match elems.next() {
+                Some(e) if e.name() == path.as_str() => {
+                    keyenc::encode(e.value(), *descending, &mut key);
+                }
+                _ => {
+                    return Err(Error::location(
+                        51174,
+                        format!(
+                            "The index chosen is not compatible with {what}: {}",
+                            muniment_value::Value::Document(bounds).to_display()
+                        ),
+                    ));
+                }
+            }
+        }
+        if elems.next().is_some() {
+            return Err(Error::location(
+                51176,
+                format!(
+                    "{what} has more fields than the hinted index: {}",
+                    muniment_value::Value::Document(bounds).to_display()
+                ),
+            ));
+        }
+        Ok(Some(key))
+    };
+    let min = encode(query.min, "min()")?;
+    let max = encode(query.max, "max()")?;
+    if let (Some(min), Some(max)) = (&min, &max)
+        && min >= max
+    {
+        return Err(Error::location(
+            51175,
+            "The value provided for min() does not come before the value provided for max() \
+             in the hinted index",
+        ));
+    }
+    let range = KeyRange {
+        low: min.map_or(Bound::Unbounded, Bound::Included),
+        high: max.map_or(Bound::Unbounded, Bound::Excluded),
+    };
+    let none = Leaves::default();
+    let mut bound = bind(info, &none).ok_or_else(min_max_error)?;
+    bound.residual = (0..leaves.children.len()).collect();
+    let mut c = finish(query, leaves, bound);
+    if let Access::Index(a) = &mut c.access {
+        a.range = Some(range);
+    }
+    Ok(c)
+}
+
+/// The filter of what an index left to be matched.
+fn residual(leaves: &Leaves<'_>, children: &[usize]) -> Option<Arc<Filter>> {
+    let mut nodes: Vec<Node> = children
+        .iter()
+        .filter_map(|&c| leaves.children.get(c).map(|n| (*n).clone()))
+        .collect();
+    match nodes.len() {
+        0 => None,
+        1 => nodes.pop().map(|n| Arc::new(Filter::from_root(n))),
+        _ => Some(Arc::new(Filter::from_root(Node::And(nodes)))),
+    }
+}
+
+fn finish(query: &Query<'_>, leaves: &Leaves<'_>, bound: BoundIndex) -> Candidate {
+    let given = query.sort.map(|s| gives_sort(&bound, s));
+    let backward = given.flatten().unwrap_or(false);
+    let needs_sort = matches!(given, Some(None));
+    let filter = residual(leaves, &bound.residual);
+    let covered = filter.is_none() && !needs_sort && !query.no_cover && covers(&bound, query);
+    let signature = format!(
+        "IXSCAN {}{}",
+        bound.info.name,
+        if backward { " backward" } else { "" }
+    );
+    let rank = bound.rank();
+    Candidate {
+        access: Access::Index(Box::new(IndexAccess {
+            bound,
+            backward,
+            range: None,
+        })),
+        filter,
+        needs_sort,
+        covered,
+        signature,
+        rank,
+    }
+}
+
+/// Whether an index scan comes in the sort's order: `Some(true)` when scanned backward.
+pub fn gives_sort(bound: &BoundIndex, sort: &SortSpec) -> Option<bool> {
+    let fields = &bound.info.fields;
+    let mut backward = None;
+    let mut at = 0;
+    let mut multikey_fields = 0;
+    for key in sort.keys() {
+        let path = key.path.as_str();
+        // A field with one value is no matter for the order, unless arrays give it others.
+        let constant = fields.iter().enumerate().any(|(i, (p, _))| {
+            p.as_str() == path && bound.single_point(i) && !bound.info.field_multikey(i)
+        });
+        if constant {
+            continue;
+        }
+        let descending = loop {
+            let (p, descending) = fields.get(at)?;
+            if p.as_str() == path {
+                break *descending;
+            }
+            if !bound.single_point(at) {
+                return None;
+            }
+            at += 1;
+        };
+        if bound.info.field_multikey(at) {
+            // The least (greatest) element of the whole array decides, so all must be seen.
+            multikey_fields += 1;
+            let all = matches!(bound.fields.get(at).map(Vec::as_slice), Some([i]) if i.is_all());
+            if !all || multikey_fields > 1 {
+                return None;
+            }
+        }
+        let this = key.descending != descending;
+        if *backward.get_or_insert(this) != this {
+            return None;
+        }
+        at += 1;
+    }
+    Some(backward.unwrap_or(false))
+}
+
+fn covers(bound: &BoundIndex, query: &Query<'_>) -> bool {
+    let Some(projection) = query.projection else {
+        return false;
+    };
+    let Some(paths) = projection.included_paths() else {
+        return false;
+    };
+    !bound.info.is_multikey
+        && !paths.is_empty()
+        && paths
+            .iter()
+            .all(|p| !p.contains('.') && bound.info.fields.iter().any(|(f, _)| f.as_str() == p))
+}
+
+fn or_candidate(query: &Query<'_>, leaves: &Leaves<'_>, infos: &[IndexInfo]) -> Option<Candidate> {
+    let (child, list) = leaves.ors.first()?;
+    let outer: Vec<Node> = leaves
+        .children
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| i != child)
+        .map(|(_, n)| (*n).clone())
+        .collect();
+    let mut branches = Vec::new();
+    let mut signature = String::from("OR");
+    for branch in *list {
+        let mut nodes = match branch {
+            Node::And(l) => l.clone(),
+            Node::False => continue,
+            other => vec![other.clone()],
+        };
+        nodes.extend(outer.iter().cloned());
+        let node = Node::And(nodes);
+        let branch_leaves = Leaves::of_node(&node);
+        let best = infos
+            .iter()
+            .filter_map(|i| bind(i, &branch_leaves))
+            .filter(|b| b.bounded > 0 && b.rank() < 10_000)
+            .min_by_key(|b| (b.rank(), usize::MAX - b.points, b.residual.len()))?;
+        signature.push(' ');
+        signature.push_str(&best.info.name);
+        let filter = residual(&branch_leaves, &best.residual);
+        branches.push(Branch {
+            access: IndexAccess {
+                bound: best,
+                backward: false,
+                range: None,
+            },
+            filter,
+        });
+    }
+    let rank = branches
+        .iter()
+        .map(|b| b.access.bound.rank())
+        .sum::<usize>()
+        .max(2);
+    Some(Candidate {
+        access: Access::Or {
+            branches,
+            rooted: outer.is_empty(),
+        },
+        filter: None,
+        needs_sort: query.sort.is_some(),
+        covered: false,
+        signature,
+        rank,
+    })
+}
+
+impl Candidate {
+    /// currentOp's planSummary.
+    pub fn summary(&self) -> String {
+        fn pattern(info: &IndexInfo) -> String {
+            let key: DocBuf = info.index.spec().key.clone();
+            format!(
+                "IXSCAN {}",
+                muniment_value::Value::Document(key.as_doc()).to_display()
+            )
+        }
+        match &self.access {
+            Access::Eof => "EOF".into(),
+            Access::CollScan { .. } => "COLLSCAN".into(),
+            Access::IdHack(_) => "IDHACK".into(),
+            Access::Index(a) => pattern(&a.bound.info),
+            Access::Or { branches, .. } => branches
+                .iter()
+                .map(|b| pattern(&b.access.bound.info))
+                .collect::<Vec<_>>()
+                .join(", "),
+        }
+    }
+}
+
+impl IndexAccess {
+    /// The scan's byte ranges.
+    pub fn ranges(&self) -> super::ranges::ScanRanges {
+        if let Some(r) = &self.range {
+            return super::ranges::ScanRanges {
+                ranges: vec![r.clone()],
+                check: None,
+            };
+        }
+        super::ranges::compile(
+            self.bound
+                .info
+                .fields
+                .iter()
+                .zip(&self.bound.fields)
+                .map(|((_, descending), list)| (*descending, list.as_slice())),
+        )
+    }
+
+    /// `indexBounds` as explain shows it.
+    pub fn bounds_doc(&self) -> DocBuf {
+        let mut d = DocBuf::new();
+        for ((path, descending), list) in self.bound.info.fields.iter().zip(&self.bound.fields) {
+            let reversed = *descending != self.backward;
+            let mut shown: Vec<String> = list
+                .iter()
+                .map(|i: &Interval| i.display(reversed))
+                .collect();
+            if reversed {
+                shown.reverse();
+            }
+            d.append(
+                path.as_str(),
+                shown
+                    .iter()
+                    .map(String::as_str)
+                    .collect::<muniment_value::ArrayBuf>(),
+            );
+        }
+        d
+    }
+}

@@ -1,0 +1,199 @@
+//! Which of several plans runs: rules, then a trial, then the cache.
+
+use super::candidate::{Access, Candidate};
+use crate::operation::OpContext;
+use crate::run::exec::{Exec, Recipe};
+use muniment_storage::Collection;
+use muniment_value::Result;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Rows that end a trial.
+const TRIAL_ROWS: usize = 101;
+/// Steps that end a trial.
+const TRIAL_WORKS: u64 = 10_000;
+/// Steps a plan gets before the next one has its turn.
+const TRIAL_SLICE: u64 = 64;
+/// A cached plan that needs this many times its old steps is tried again.
+const REPLAN_FACTOR: u64 = 10;
+/// Shapes that are remembered.
+const CACHE_SIZE: usize = 5000;
+
+#[derive(Clone)]
+struct Entry {
+    generation: u64,
+    signature: String,
+    works: u64,
+}
+
+/// The winners by collection and query shape.
+#[derive(Default)]
+pub struct PlanCache {
+    entries: Mutex<HashMap<([u8; 16], String), Entry>>,
+}
+
+impl PlanCache {
+    fn get(&self, collection: &Collection, shape: &str) -> Option<Entry> {
+        let entry = self
+            .entries
+            .lock()
+            .get(&(collection.uuid(), shape.to_string()))
+            .cloned()?;
+        (entry.generation == collection.generation()).then_some(entry)
+    }
+
+    fn put(&self, collection: &Collection, shape: &str, signature: &str, works: u64) {
+        let mut entries = self.entries.lock();
+        if entries.len() >= CACHE_SIZE {
+            entries.clear();
+        }
+        entries.insert(
+            (collection.uuid(), shape.to_string()),
+            Entry {
+                generation: collection.generation(),
+                signature: signature.to_string(),
+                works,
+            },
+        );
+    }
+
+    fn evict(&self, collection: &Collection, shape: &str) {
+        self.entries
+            .lock()
+            .remove(&(collection.uuid(), shape.to_string()));
+    }
+
+    /// Forgets a collection's plans, or all.
+    pub fn clear(&self, collection: Option<&Collection>) {
+        match collection {
+            None => self.entries.lock().clear(),
+            Some(c) => {
+                let uuid = c.uuid();
+                self.entries.lock().retain(|(u, _), _| *u != uuid);
+            }
+        }
+    }
+}
+
+/// What was chosen and what was not.
+pub struct Choice {
+    /// The winner; rows of its trial are buffered in it.
+    pub exec: Exec,
+    /// The others, as far as their trial went.
+    pub rejected: Vec<Exec>,
+    /// True when the plan came from the cache.
+    pub cached: bool,
+    /// The winner's trial: rows and steps, for allPlansExecution.
+    pub trial: Option<(usize, u64)>,
+}
+
+/// Chooses among `candidates` (at least one) and opens the winner. `shape` names the query for
+/// the cache; `explain` looks at all plans even when the cache knows better.
+///
+/// # Errors
+/// What running the plans raises.
+pub fn choose(
+    cache: &PlanCache,
+    op: &Arc<OpContext>,
+    recipe: &Recipe,
+    mut candidates: Vec<Candidate>,
+    shape: impl FnOnce() -> String,
+    explain: bool,
+) -> Result<Choice> {
+    let single = |candidate: &Candidate| Choice {
+        exec: Exec::build(recipe, candidate, None),
+        rejected: Vec::new(),
+        cached: false,
+        trial: None,
+    };
+    candidates.sort_by_key(|c| (c.rank, c.needs_sort, !c.covered));
+    let Some(first) = candidates.first() else {
+        return Ok(single(&Candidate {
+            access: Access::Eof,
+            filter: None,
+            needs_sort: false,
+            covered: false,
+            signature: "EOF".into(),
+            rank: 0,
+        }));
+    };
+    // A unique point or nothing at all cannot be beaten.
+    if candidates.len() == 1 || (first.rank <= 1 && !explain) {
+        return Ok(single(first));
+    }
+    let shape = shape();
+    if !explain
+        && let Some(entry) = cache.get(&recipe.collection, &shape)
+        && let Some(c) = candidates.iter().find(|c| c.signature == entry.signature)
+    {
+        let mut exec = Exec::build(recipe, c, None);
+        let allowed = entry.works.saturating_mul(REPLAN_FACTOR).max(1000);
+        exec.trial(op, allowed, TRIAL_ROWS)?;
+        if exec.at_eof() || exec.buffered() >= TRIAL_ROWS {
+            return Ok(Choice {
+                exec,
+                rejected: Vec::new(),
+                cached: true,
+                trial: None,
+            });
+        }
+        cache.evict(&recipe.collection, &shape);
+    }
+    let snapshot = recipe.store.snapshot();
+    let mut plans: Vec<Exec> = candidates
+        .iter()
+        .map(|c| Exec::build(recipe, c, Some(snapshot.clone())))
+        .collect();
+    let rows = recipe
+        .limit
+        .and_then(|l| usize::try_from(l.saturating_add(recipe.skip)).ok())
+        .map_or(TRIAL_ROWS, |l| l.clamp(1, TRIAL_ROWS));
+    let mut works = 0;
+    'trial: while works < TRIAL_WORKS {
+        works += TRIAL_SLICE;
+        for p in &mut plans {
+            p.trial(op, TRIAL_SLICE, rows)?;
+        }
+        for p in &plans {
+            if p.at_eof() || p.buffered() >= rows {
+                break 'trial;
+            }
+        }
+    }
+    let score = |e: &Exec| {
+        let c = e.candidate();
+        let productivity = e.buffered() as f64 / e.cx.works.max(1) as f64;
+        let bonus = if e.at_eof() { 1.0 } else { 0.0 };
+        // Ties go to the plan without a sort, then without fetching, then to the rules' order.
+        let ties =
+            f64::from(u8::from(!c.needs_sort)) * 1e-4 + f64::from(u8::from(c.covered)) * 1e-5;
+        productivity + bonus + ties
+    };
+    let mut best = 0;
+    let mut best_score = f64::NEG_INFINITY;
+    for (i, p) in plans.iter().enumerate() {
+        let s = score(p);
+        if s > best_score {
+            best = i;
+            best_score = s;
+        }
+    }
+    let exec = plans.swap_remove(best);
+    for p in &mut plans {
+        p.save();
+    }
+    let trial = (exec.buffered(), exec.cx.works);
+    cache.put(
+        &recipe.collection,
+        &shape,
+        &exec.candidate().signature,
+        exec.cx.works,
+    );
+    Ok(Choice {
+        exec,
+        rejected: plans,
+        cached: false,
+        trial: Some(trial),
+    })
+}

@@ -1,0 +1,273 @@
+//! One index for one filter: bounds for every field, what remains to be matched, and whether
+//! sparse and partial indexes may be used at all.
+//!
+//! Multikey rule (manual, "Multikey Index Bounds"): two predicates may bound one scan only when
+//! the array elements they speak of are the same: their paths share no component that holds an
+//! array, or one `$elemMatch` ties them below it.
+
+use super::bounds::{FieldBounds, of_pred};
+use super::interval::{Interval, intersect};
+use super::leaf::{Leaf, Leaves};
+use muniment_query::Filter;
+use muniment_query::filter::{Node, Pred};
+use muniment_storage::Index;
+use muniment_value::path::Path;
+use std::sync::Arc;
+
+/// An index as the planner sees it.
+#[derive(Clone)]
+pub struct IndexInfo {
+    /// The index.
+    pub index: Arc<Index>,
+    /// Its name.
+    pub name: String,
+    /// Paths with true for descending.
+    pub fields: Vec<(Path, bool)>,
+    /// Per field, a bit for every path component that went through an array.
+    pub multikey: Vec<u64>,
+    /// True when a document may have several keys.
+    pub is_multikey: bool,
+    /// Sparse.
+    pub sparse: bool,
+    /// Unique.
+    pub unique: bool,
+    /// True for `_id_` of a collection that is clustered by `_id`.
+    pub clustered: bool,
+}
+
+impl IndexInfo {
+    /// Reads what planning needs from the index.
+    pub fn of(index: &Arc<Index>, capped: bool) -> IndexInfo {
+        let spec = index.spec();
+        let fields = index.fields().to_vec();
+        let mut multikey = index.multikey_paths();
+        multikey.resize(fields.len(), 0);
+        let is_multikey = index.is_multikey() || multikey.iter().any(|&m| m != 0);
+        IndexInfo {
+            name: spec.name.clone(),
+            is_multikey,
+            multikey,
+            fields,
+            sparse: spec.sparse,
+            unique: spec.unique || index.is_id(),
+            clustered: index.is_id() && !capped,
+            index: index.clone(),
+        }
+    }
+
+    /// Whether some document has an array on the way of field `i`.
+    pub fn field_multikey(&self, i: usize) -> bool {
+        self.multikey.get(i).is_some_and(|&m| m != 0)
+    }
+}
+
+/// A filter's bounds on one index.
+#[derive(Clone)]
+pub struct BoundIndex {
+    /// The index.
+    pub info: IndexInfo,
+    /// Per field of the index: ascending intervals.
+    pub fields: Vec<Vec<Interval>>,
+    /// How many leading fields are bounded at all.
+    pub bounded: usize,
+    /// How many leading fields are bounded by points.
+    pub points: usize,
+    /// The children of the filter's `$and` that must be matched again.
+    pub residual: Vec<usize>,
+}
+
+impl BoundIndex {
+    /// True when no key can match.
+    pub fn is_empty(&self) -> bool {
+        self.fields.iter().any(Vec::is_empty)
+    }
+
+    /// True when field `i` is bounded to one value.
+    pub fn single_point(&self, i: usize) -> bool {
+        matches!(self.fields.get(i).map(Vec::as_slice), Some([one]) if one.is_point())
+    }
+
+    /// Lower is better: the rule that stands before any trial.
+    pub fn rank(&self) -> usize {
+        if self.is_empty() {
+            return 0;
+        }
+        let all_points = self.points == self.fields.len();
+        if self.info.unique && all_points {
+            return 1;
+        }
+        self.fields.first().map_or(usize::MAX, |f| field_rank(f))
+    }
+}
+
+fn field_rank(list: &[Interval]) -> usize {
+    FieldBounds {
+        intervals: list.to_vec(),
+        exact: true,
+        matches_missing: false,
+    }
+    .rank()
+}
+
+/// Mask of the first `n` path components.
+fn first_bits(n: usize) -> u64 {
+    if n >= 64 { u64::MAX } else { (1 << n) - 1 }
+}
+
+fn common_parts(a: &Path, b: &Path) -> usize {
+    a.parts()
+        .iter()
+        .zip(b.parts())
+        .take_while(|(x, y)| x == y)
+        .count()
+}
+
+/// True when the two leaves speak of the same array elements along `shared` common components of
+/// which those in `mask` hold arrays.
+fn tied(a: &Leaf<'_>, b: &Leaf<'_>, shared: usize, mask: u64) -> bool {
+    let arrays = mask & first_bits(shared);
+    if arrays == 0 {
+        return true;
+    }
+    let same = a
+        .elem
+        .iter()
+        .zip(&b.elem)
+        .take_while(|(x, y)| x == y)
+        .last();
+    same.is_some_and(|(ctx, _)| arrays & !first_bits(ctx.depth) == 0)
+}
+
+struct Chosen<'l, 'f> {
+    field: usize,
+    leaf: &'l Leaf<'f>,
+}
+
+/// The bounds of `leaves` on `info`, or `None` when the index may not be used (sparse, partial).
+/// An index without any bound is returned with `bounded == 0`: a sort or a hint may want it.
+pub fn bind(info: &IndexInfo, leaves: &Leaves<'_>) -> Option<BoundIndex> {
+    if let Some(partial) = info.index.partial_filter()
+        && !implies(leaves, partial)
+    {
+        return None;
+    }
+    let mut fields = Vec::with_capacity(info.fields.len());
+    let mut chosen: Vec<Chosen<'_, '_>> = Vec::new();
+    // Per child, how many of its predicates the bounds answer exactly.
+    let mut answered = vec![0_usize; leaves.children.len()];
+    let mut proves_present = false;
+    let mut bounded = 0;
+    for (i, (path, _)) in info.fields.iter().enumerate() {
+        let mask = info.multikey.get(i).copied().unwrap_or(0);
+        let mut options: Vec<(FieldBounds, &Leaf<'_>)> = leaves
+            .leaves
+            .iter()
+            .filter(|l| l.path == path.as_str())
+            .filter_map(|l| of_pred(l.pred, mask != 0).map(|b| (b, l)))
+            .collect();
+        proves_present |= options.iter().any(|(b, _)| !b.matches_missing);
+        options.sort_by_key(|(b, _)| b.rank());
+        let mut here: Option<Vec<Interval>> = None;
+        for (b, leaf) in options {
+            let fits = chosen.iter().all(|c| {
+                let (other_path, other_mask) = match info.fields.get(c.field) {
+                    Some((p, _)) => (p, info.multikey.get(c.field).copied().unwrap_or(0)),
+                    None => return false,
+                };
+                let shared = if c.field == i {
+                    path.parts().len()
+                } else {
+                    common_parts(path, other_path)
+                };
+                tied(c.leaf, leaf, shared, mask | other_mask)
+            });
+            if !fits {
+                continue;
+            }
+            here = Some(match here {
+                None => b.intervals.clone(),
+                Some(h) => intersect(&h, &b.intervals),
+            });
+            chosen.push(Chosen { field: i, leaf });
+            if b.exact
+                && leaf.elem.is_empty()
+                && !leaf.has_numeric_part()
+                && let Some(n) = answered.get_mut(leaf.child)
+            {
+                *n += 1;
+            }
+        }
+        if here.is_some() && bounded == i {
+            bounded = i + 1;
+        }
+        fields.push(here.unwrap_or_else(|| vec![Interval::all()]));
+    }
+    if info.sparse && !proves_present {
+        return None;
+    }
+    let points = fields
+        .iter()
+        .take_while(|f| !f.is_empty() && f.iter().all(Interval::is_point))
+        .count();
+    let residual = (0..leaves.children.len())
+        .filter(|&c| answered.get(c) != leaves.parts.get(c))
+        .collect();
+    Some(BoundIndex {
+        info: info.clone(),
+        fields,
+        bounded,
+        points,
+        residual,
+    })
+}
+
+/// True when every document that the query can return satisfies the partial index's filter.
+fn implies(query: &Leaves<'_>, partial: &Filter) -> bool {
+    let wanted = Leaves::of(partial);
+    wanted
+        .children
+        .iter()
+        .all(|child| node_implied(query, child))
+}
+
+fn node_implied(query: &Leaves<'_>, want: &Node) -> bool {
+    match want {
+        Node::True => true,
+        Node::And(list) => list.iter().all(|n| node_implied(query, n)),
+        Node::Or(list) => list.iter().any(|n| node_implied(query, n)),
+        Node::Field { path, pred } => pred_implied(query, path.as_str(), pred),
+        _ => false,
+    }
+}
+
+fn pred_implied(query: &Leaves<'_>, path: &str, want: &Pred) -> bool {
+    if let Pred::And(list) = want {
+        return list.iter().all(|p| pred_implied(query, path, p));
+    }
+    let text = format!("{want:?}");
+    query.leaves.iter().filter(|l| l.path == path).any(|l| {
+        if l.elem.is_empty() && format!("{:?}", l.pred) == text {
+            return true;
+        }
+        // As if multikey: only what one predicate alone says is relied on.
+        let Some(have) = of_pred(l.pred, true) else {
+            return false;
+        };
+        if matches!(want, Pred::Exists(true)) {
+            return !have.matches_missing;
+        }
+        if matches!(want, Pred::Not(_)) || have.intervals.is_empty() {
+            return false;
+        }
+        // An array operand is found by its first element, which says nothing about the rest.
+        if matches!(l.pred, Pred::Eq(v) if v.as_value().as_array().is_some())
+            || matches!(l.pred, Pred::Not(_))
+        {
+            return false;
+        }
+        match of_pred(want, true) {
+            Some(w) if w.exact => intersect(&have.intervals, &w.intervals) == have.intervals,
+            _ => false,
+        }
+    })
+}

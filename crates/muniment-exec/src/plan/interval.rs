@@ -1,0 +1,309 @@
+//! Intervals of values: what the predicates on one field become.
+//!
+//! Lists are ascending in canonical order and disjoint. Endpoints are values, so that `explain`
+//! can print them; a scan encodes them with the key encoding, whose byte order is the same.
+
+use muniment_value::{Doc, Put, Value, ValueBuf, cmp_values};
+use std::cmp::Ordering;
+
+/// One interval of values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interval {
+    /// The lower end.
+    pub low: ValueBuf,
+    /// True when the lower end is inside.
+    pub low_incl: bool,
+    /// The upper end.
+    pub high: ValueBuf,
+    /// True when the upper end is inside.
+    pub high_incl: bool,
+}
+
+impl Interval {
+    /// An interval between two values.
+    pub fn new(low: impl Put, low_incl: bool, high: impl Put, high_incl: bool) -> Interval {
+        Interval {
+            low: ValueBuf::new(low),
+            low_incl,
+            high: ValueBuf::new(high),
+            high_incl,
+        }
+    }
+
+    /// Every value.
+    pub fn all() -> Interval {
+        Interval::new(Value::MinKey, true, Value::MaxKey, true)
+    }
+
+    /// One value.
+    pub fn point(v: Value<'_>) -> Interval {
+        Interval::new(v, true, v, true)
+    }
+
+    /// True for one value.
+    pub fn is_point(&self) -> bool {
+        self.low_incl
+            && self.high_incl
+            && cmp_values(self.low.as_value(), self.high.as_value()) == Ordering::Equal
+    }
+
+    /// True for every value.
+    pub fn is_all(&self) -> bool {
+        matches!(self.low.as_value(), Value::MinKey)
+            && matches!(self.high.as_value(), Value::MaxKey)
+            && self.low_incl
+            && self.high_incl
+    }
+
+    fn is_empty(&self) -> bool {
+        match cmp_values(self.low.as_value(), self.high.as_value()) {
+            Ordering::Less => false,
+            Ordering::Equal => !(self.low_incl && self.high_incl),
+            Ordering::Greater => true,
+        }
+    }
+
+    /// As `explain` prints it: `[5, 5]`, `(5, inf]`, `["a", "b")`; from high to low when
+    /// `reversed`.
+    pub fn display(&self, reversed: bool) -> String {
+        let (low, high) = (show(self.low.as_value()), show(self.high.as_value()));
+        let open = |incl| if incl { '[' } else { '(' };
+        let close = |incl| if incl { ']' } else { ')' };
+        if reversed {
+            format!(
+                "{}{high}, {low}{}",
+                open(self.high_incl),
+                close(self.low_incl)
+            )
+        } else {
+            format!(
+                "{}{low}, {high}{}",
+                open(self.low_incl),
+                close(self.high_incl)
+            )
+        }
+    }
+}
+
+/// A value as index bounds print it.
+fn show(v: Value<'_>) -> String {
+    match v {
+        Value::MinKey => "MinKey".into(),
+        Value::MaxKey => "MaxKey".into(),
+        Value::Double(n) if n.is_infinite() => if n > 0.0 { "inf" } else { "-inf" }.into(),
+        Value::Undefined => "undefined".into(),
+        Value::Null => "null".into(),
+        Value::Document(d) if d.is_empty() => "{}".into(),
+        Value::Array(d) if d.is_empty() => "[]".into(),
+        Value::Regex { pattern, options } => format!("/{pattern}/{options}"),
+        other => other.to_display(),
+    }
+}
+
+/// Compares two lower ends.
+fn cmp_low(a: &Interval, b: &Interval) -> Ordering {
+    cmp_values(a.low.as_value(), b.low.as_value()).then_with(|| b.low_incl.cmp(&a.low_incl))
+}
+
+/// Compares two upper ends.
+fn cmp_high(a: &Interval, b: &Interval) -> Ordering {
+    cmp_values(a.high.as_value(), b.high.as_value()).then_with(|| a.high_incl.cmp(&b.high_incl))
+}
+
+/// The common part of two ascending lists.
+pub fn intersect(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
+    let mut out = Vec::new();
+    let (mut i, mut j) = (0, 0);
+    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
+        let low = if cmp_low(x, y) == Ordering::Less {
+            y
+        } else {
+            x
+        };
+        let high = if cmp_high(x, y) == Ordering::Less {
+            x
+        } else {
+            y
+        };
+        let both = Interval {
+            low: low.low.clone(),
+            low_incl: low.low_incl,
+            high: high.high.clone(),
+            high_incl: high.high_incl,
+        };
+        if !both.is_empty() {
+            out.push(both);
+        }
+        if cmp_high(x, y) == Ordering::Less {
+            i += 1;
+        } else {
+            j += 1;
+        }
+    }
+    out
+}
+
+/// Sorts, drops what is empty, and joins what touches.
+pub fn union(mut list: Vec<Interval>) -> Vec<Interval> {
+    list.retain(|i| !i.is_empty());
+    list.sort_by(cmp_low);
+    let mut out: Vec<Interval> = Vec::with_capacity(list.len());
+    for next in list {
+        if let Some(last) = out.last_mut() {
+            let o = cmp_values(next.low.as_value(), last.high.as_value());
+            let joined = match o {
+                Ordering::Less => true,
+                Ordering::Equal => next.low_incl || last.high_incl,
+                Ordering::Greater => false,
+            };
+            if joined {
+                if cmp_high(last, &next) == Ordering::Less {
+                    last.high = next.high;
+                    last.high_incl = next.high_incl;
+                }
+                continue;
+            }
+        }
+        out.push(next);
+    }
+    out
+}
+
+/// Everything that is not in the ascending, disjoint list.
+pub fn complement(list: &[Interval]) -> Vec<Interval> {
+    let mut out = Vec::new();
+    let mut low = ValueBuf::new(Value::MinKey);
+    let mut low_incl = true;
+    for i in list {
+        let gap = Interval {
+            low: low.clone(),
+            low_incl,
+            high: i.low.clone(),
+            high_incl: !i.low_incl,
+        };
+        if !gap.is_empty() {
+            out.push(gap);
+        }
+        low = i.high.clone();
+        low_incl = !i.high_incl;
+    }
+    let last = Interval {
+        low,
+        low_incl,
+        high: ValueBuf::new(Value::MaxKey),
+        high_incl: true,
+    };
+    if !last.is_empty() {
+        out.push(last);
+    }
+    out
+}
+
+/// Lowest and highest value of the bracket that `v` compares within, with whether the highest is
+/// inside (some brackets have no greatest value and end where the next type begins). `None` for
+/// types without an order of their own that an index could use.
+pub fn bracket(v: Value<'_>) -> Option<Interval> {
+    Some(match v {
+        Value::Double(_) | Value::Int32(_) | Value::Int64(_) | Value::Decimal128(_) => {
+            Interval::new(f64::NEG_INFINITY, true, f64::INFINITY, true)
+        }
+        Value::String(_) | Value::Symbol(_) => {
+            Interval::new("", true, Value::Document(Doc::EMPTY), false)
+        }
+        Value::Document(_) => Interval::new(
+            Value::Document(Doc::EMPTY),
+            true,
+            Value::Array(Doc::EMPTY),
+            false,
+        ),
+        Value::Binary { .. } => Interval::new(
+            Value::Binary {
+                subtype: 0,
+                bytes: &[],
+            },
+            true,
+            Value::ObjectId([0; 12]),
+            false,
+        ),
+        Value::ObjectId(_) => Interval::new(
+            Value::ObjectId([0; 12]),
+            true,
+            Value::ObjectId([0xFF; 12]),
+            true,
+        ),
+        Value::Bool(_) => Interval::new(false, true, true, true),
+        Value::DateTime(_) => Interval::new(
+            Value::DateTime(i64::MIN),
+            true,
+            Value::DateTime(i64::MAX),
+            true,
+        ),
+        Value::Timestamp { .. } => Interval::new(
+            Value::Timestamp { t: 0, i: 0 },
+            true,
+            Value::Timestamp {
+                t: u32::MAX,
+                i: u32::MAX,
+            },
+            true,
+        ),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    fn show_all(l: &[Interval]) -> String {
+        l.iter()
+            .map(|i| i.display(false))
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+
+    #[test]
+    fn algebra_of_lists() {
+        let points = union(vec![
+            Interval::point(Value::Int32(7)),
+            Interval::point(Value::Int32(3)),
+            Interval::point(Value::Double(3.0)),
+        ]);
+        assert_eq!(points.len(), 2);
+        let range = vec![Interval::new(3, false, 9, true)];
+        assert_eq!(intersect(&points, &range).len(), 1);
+        let rest = complement(&points);
+        assert_eq!(rest.len(), 3);
+        assert_eq!(complement(&rest), points);
+        assert!(complement(&[Interval::all()]).is_empty());
+        assert!(complement(&[])[0].is_all());
+        let joined = union(vec![
+            Interval::new(1, true, 5, false),
+            Interval::new(5, true, 8, true),
+        ]);
+        assert_eq!(joined, vec![Interval::new(1, true, 8, true)]);
+        let apart = union(vec![
+            Interval::new(1, true, 5, false),
+            Interval::new(5, false, 8, true),
+        ]);
+        assert_eq!(apart.len(), 2);
+    }
+
+    #[test]
+    fn bounds_print_as_in_explain() {
+        assert_eq!(show_all(&[Interval::all()]), "[MinKey, MaxKey]");
+        assert_eq!(
+            show_all(&[Interval::new(5, false, f64::INFINITY, true)]),
+            "(5, inf]"
+        );
+        assert_eq!(
+            Interval::new("a", true, "b", false).display(false),
+            "[\"a\", \"b\")"
+        );
+        assert_eq!(
+            Interval::new("a", true, "b", false).display(true),
+            "(\"b\", \"a\"]"
+        );
+    }
+}

@@ -1,0 +1,151 @@
+//! A filter's tree as the planner wants it: predicates by full path, with the `$elemMatch`es they
+//! stand in, and the `$or`s.
+
+use muniment_query::Filter;
+use muniment_query::filter::{Node, Pred};
+
+/// An `$elemMatch` that a predicate stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ElemCtx {
+    /// Which one.
+    pub id: usize,
+    /// How many components its own path has.
+    pub depth: usize,
+}
+
+/// A predicate on a full path.
+#[derive(Clone, Debug)]
+pub struct Leaf<'f> {
+    /// The full dotted path.
+    pub path: String,
+    /// The predicate.
+    pub pred: &'f Pred,
+    /// Which child of the top-level `$and` it belongs to.
+    pub child: usize,
+    /// The `$elemMatch`es around it, outermost first.
+    pub elem: Vec<ElemCtx>,
+}
+
+impl Leaf<'_> {
+    /// A path with a numeric component may mean an array's element or a field's name.
+    pub fn has_numeric_part(&self) -> bool {
+        self.path
+            .split('.')
+            .any(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()))
+    }
+}
+
+/// A filter taken apart.
+#[derive(Debug, Default)]
+pub struct Leaves<'f> {
+    /// The children of the top-level `$and` (or the only node).
+    pub children: Vec<&'f Node>,
+    /// All predicates that every match satisfies.
+    pub leaves: Vec<Leaf<'f>>,
+    /// How many predicates each child has, usable or not: all must be answered exactly for the
+    /// child not to be matched again.
+    pub parts: Vec<usize>,
+    /// The children that are an `$or`.
+    pub ors: Vec<(usize, &'f [Node])>,
+}
+
+impl<'f> Leaves<'f> {
+    /// Takes a filter apart.
+    pub fn of(filter: &'f Filter) -> Leaves<'f> {
+        Leaves::of_node(filter.root())
+    }
+
+    /// Takes a tree apart.
+    pub fn of_node(root: &'f Node) -> Leaves<'f> {
+        let mut out = Leaves::default();
+        match root {
+            Node::True => {}
+            Node::And(list) => out.children.extend(list.iter()),
+            other => out.children.push(other),
+        }
+        let mut next_elem = 0;
+        for (i, child) in out.children.clone().into_iter().enumerate() {
+            out.parts.push(0);
+            out.walk(child, i, "", &[], &mut next_elem);
+        }
+        out
+    }
+
+    fn part(&mut self, child: usize) {
+        if let Some(n) = self.parts.get_mut(child) {
+            *n += 1;
+        }
+    }
+
+    fn walk(
+        &mut self,
+        node: &'f Node,
+        child: usize,
+        prefix: &str,
+        elem: &[ElemCtx],
+        next_elem: &mut usize,
+    ) {
+        match node {
+            Node::True => {}
+            Node::And(list) => {
+                for n in list {
+                    self.walk(n, child, prefix, elem, next_elem);
+                }
+            }
+            Node::Field { path, pred } => {
+                let full = if prefix.is_empty() {
+                    path.as_str().to_string()
+                } else {
+                    format!("{prefix}.{}", path.as_str())
+                };
+                self.walk_pred(full, pred, child, elem, next_elem);
+            }
+            Node::Or(list) => {
+                self.part(child);
+                if prefix.is_empty() {
+                    self.ors.push((child, list));
+                }
+            }
+            Node::False | Node::Nor(_) | Node::Expr(_) => self.part(child),
+            #[allow(unreachable_patterns)] // nodes the planner does not know yet
+            _ => self.part(child),
+        }
+    }
+
+    fn walk_pred(
+        &mut self,
+        path: String,
+        pred: &'f Pred,
+        child: usize,
+        elem: &[ElemCtx],
+        next_elem: &mut usize,
+    ) {
+        match pred {
+            Pred::And(list) => {
+                for p in list {
+                    self.walk_pred(path.clone(), p, child, elem, next_elem);
+                }
+            }
+            Pred::ElemMatchObject(node) => {
+                // The condition that there is an array stays to be matched.
+                self.part(child);
+                let mut inner = elem.to_vec();
+                inner.push(ElemCtx {
+                    id: *next_elem,
+                    depth: path.split('.').count(),
+                });
+                *next_elem += 1;
+                self.walk(node, child, &path, &inner, next_elem);
+            }
+            _ => {
+                self.part(child);
+                self.leaves.push(Leaf {
+                    path,
+                    pred,
+                    child,
+                    elem: elem.to_vec(),
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The planner: from a filter, a sort and a projection to a plan over the collection's indexes.
+//!
+//! Rules first (an index that answers more of the filter, then one that gives the sort), a short
+//! trial run where rules do not decide, the winner remembered per query shape.
+
+pub mod bounds;
+pub mod candidate;
+pub mod choose;
+pub mod index_plan;
+pub mod interval;
+pub mod leaf;
+pub mod ranges;
+pub mod shape;

@@ -1,0 +1,112 @@
+//! Query shapes: a query without its constants, the key of the plan cache.
+
+use muniment_query::filter::{Node, Pred};
+use muniment_value::{Doc, Value, ValueBuf};
+use std::fmt::Write;
+
+/// The shape of a query as text: the filter's structure, the sort and the projection.
+pub fn shape(root: &Node, sort: Doc<'_>, projection: Doc<'_>) -> String {
+    let mut out = String::new();
+    node(root, &mut out);
+    let _ = write!(out, "|{sort:?}|{projection:?}");
+    out
+}
+
+/// The hash that `explain` shows as queryHash: FNV-1a, eight hexadecimal digits.
+pub fn hash(text: &str) -> String {
+    let h = text.bytes().fold(0x811C_9DC5_u32, |h, b| {
+        (h ^ u32::from(b)).wrapping_mul(0x0100_0193)
+    });
+    format!("{h:08X}")
+}
+
+fn list(name: &str, nodes: &[Node], out: &mut String) {
+    out.push_str(name);
+    out.push('[');
+    for n in nodes {
+        node(n, out);
+        out.push(',');
+    }
+    out.push(']');
+}
+
+fn node(n: &Node, out: &mut String) {
+    match n {
+        Node::True => out.push_str("true"),
+        Node::False => out.push_str("false"),
+        Node::And(l) => list("and", l, out),
+        Node::Or(l) => list("or", l, out),
+        Node::Nor(l) => list("nor", l, out),
+        Node::Field { path, pred } => {
+            let _ = write!(out, "{:?}:", path.as_str());
+            predicate(pred, out);
+        }
+        Node::Expr(_) => out.push_str("expr"),
+        #[allow(unreachable_patterns)] // nodes the planner does not know yet
+        _ => out.push_str("other"),
+    }
+}
+
+/// What kind of value it is, as far as the bounds' shape depends on it.
+fn class(v: &ValueBuf) -> char {
+    match v.as_value() {
+        Value::Null | Value::Undefined => 'n',
+        Value::Array(_) => 'a',
+        Value::Document(_) => 'd',
+        Value::MinKey | Value::MaxKey => 'm',
+        _ => 'v',
+    }
+}
+
+fn predicate(p: &Pred, out: &mut String) {
+    match p {
+        Pred::Eq(v) => {
+            let _ = write!(out, "eq{}", class(v));
+        }
+        Pred::Lt(v) | Pred::Lte(v) => {
+            let _ = write!(out, "lt{}", class(v));
+        }
+        Pred::Gt(v) | Pred::Gte(v) => {
+            let _ = write!(out, "gt{}", class(v));
+        }
+        Pred::In { values, regexes } => {
+            let _ = write!(
+                out,
+                "in{}{}",
+                if values.len() > 10 { "many" } else { "few" },
+                if regexes.is_empty() { "" } else { "re" }
+            );
+        }
+        Pred::Regex(r) => {
+            let prefix = !super::bounds::regex_prefix(r).0.is_empty();
+            out.push_str(if prefix { "prefix" } else { "regex" });
+        }
+        Pred::Exists(e) => {
+            let _ = write!(out, "exists{e}");
+        }
+        Pred::ElemMatchObject(n) => {
+            out.push_str("elem{");
+            node(n, out);
+            out.push('}');
+        }
+        Pred::ElemMatchValue(l) | Pred::And(l) => {
+            out.push_str(if matches!(p, Pred::And(_)) {
+                "all("
+            } else {
+                "each("
+            });
+            for p in l {
+                predicate(p, out);
+                out.push(',');
+            }
+            out.push(')');
+        }
+        Pred::Not(inner) => {
+            out.push_str("not ");
+            predicate(inner, out);
+        }
+        Pred::Other(op) => out.push_str(op.name()),
+        #[allow(unreachable_patterns)] // predicates the planner does not know yet
+        _ => out.push_str("other"),
+    }
+}

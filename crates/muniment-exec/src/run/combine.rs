@@ -1,0 +1,154 @@
+//! FETCH and OR.
+
+use super::scan::matches;
+use super::{Cx, Row, Stage, Stats, Step};
+use bytes::Bytes;
+use muniment_query::{Filter, MatchInfo};
+use muniment_value::{ArrayBuf, DocBuf, Result, doc};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Reads the documents of index keys and matches what the index left open.
+pub struct Fetch {
+    pub(super) input: Stage,
+    filter: Option<Arc<Filter>>,
+    want_info: bool,
+    examined: u64,
+    pub(super) stats: Stats,
+}
+
+impl Fetch {
+    /// A fetch above `input`.
+    pub fn new(input: Stage, filter: Option<Arc<Filter>>, want_info: bool) -> Fetch {
+        Fetch {
+            input,
+            filter,
+            want_info,
+            examined: 0,
+            stats: Stats::default(),
+        }
+    }
+
+    pub(super) fn next(&mut self, cx: &mut Cx) -> Result<Step> {
+        loop {
+            self.stats.works += 1;
+            let mut row = match self.input.next(cx)? {
+                Step::Row(row) => row,
+                Step::Pause => {
+                    self.stats.works -= 1;
+                    return Ok(Step::Pause);
+                }
+                Step::Eof => {
+                    self.stats.works -= 1;
+                    self.stats.eof = true;
+                    return Ok(Step::Eof);
+                }
+            };
+            if !fetch(&mut row, cx)? {
+                continue;
+            }
+            self.examined += 1;
+            if let Some(f) = &self.filter {
+                match matches(f, &row.doc, self.want_info)? {
+                    Some(info) => row.info = info,
+                    None => continue,
+                }
+            }
+            self.stats.advanced += 1;
+            return Ok(Step::Row(row));
+        }
+    }
+
+    pub(super) fn explain(&self, exec: bool) -> DocBuf {
+        let mut d = doc! { "stage": "FETCH" };
+        if let Some(f) = &self.filter {
+            d.append("filter", f.to_doc());
+        }
+        if exec {
+            self.stats.append(&mut d);
+            d.append("docsExamined", self.examined as i64);
+            d.append("alreadyHasObj", 0_i64);
+        }
+        d.append("inputStage", self.input.explain(exec));
+        d
+    }
+}
+
+/// Reads the row's document; false when it is gone.
+pub fn fetch(row: &mut Row, cx: &mut Cx) -> Result<bool> {
+    cx.docs += 1;
+    if !row.doc.is_empty() {
+        return Ok(true);
+    }
+    let collection = cx.collection.clone();
+    match cx.snapshot().get(&collection, &row.record_key)? {
+        Some(doc) => {
+            row.doc = doc;
+            Ok(true)
+        }
+        None => Ok(false),
+    }
+}
+
+/// Several scans one after the other; a document that two of them find is given once.
+pub struct Or {
+    pub(super) inputs: Vec<Stage>,
+    at: usize,
+    seen: HashSet<Bytes>,
+    tested: u64,
+    dropped: u64,
+    pub(super) stats: Stats,
+}
+
+impl Or {
+    /// An OR of `inputs`.
+    pub fn new(inputs: Vec<Stage>) -> Or {
+        Or {
+            inputs,
+            at: 0,
+            seen: HashSet::new(),
+            tested: 0,
+            dropped: 0,
+            stats: Stats::default(),
+        }
+    }
+
+    pub(super) fn next(&mut self, cx: &mut Cx) -> Result<Step> {
+        while let Some(input) = self.inputs.get_mut(self.at) {
+            let mut row = match input.next(cx)? {
+                Step::Row(row) => row,
+                Step::Pause => return Ok(Step::Pause),
+                Step::Eof => {
+                    self.at += 1;
+                    continue;
+                }
+            };
+            self.stats.works += 1;
+            self.tested += 1;
+            if !self.seen.insert(row.record_key.clone()) {
+                self.dropped += 1;
+                continue;
+            }
+            row.info = MatchInfo::default();
+            self.stats.advanced += 1;
+            return Ok(Step::Row(row));
+        }
+        self.stats.eof = true;
+        Ok(Step::Eof)
+    }
+
+    pub(super) fn explain(&self, exec: bool) -> DocBuf {
+        let mut d = doc! { "stage": "OR" };
+        if exec {
+            self.stats.append(&mut d);
+            d.append("dupsTested", self.tested as i64);
+            d.append("dupsDropped", self.dropped as i64);
+        }
+        let mut inputs = ArrayBuf::new();
+        for i in &self.inputs {
+            inputs.push(i.explain(exec));
+        }
+        d.append("inputStages", inputs);
+        d
+    }
+}

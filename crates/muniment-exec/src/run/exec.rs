@@ -1,0 +1,496 @@
+//! One running plan: its stages, skip and limit, and the form its results take.
+
+use super::combine::{Fetch, Or, fetch};
+use super::scan::{CollScan, IdHack, IxScan};
+use super::sort::{Sort, SortLimits};
+use super::{Cx, Row, Stage, Step};
+use crate::operation::OpContext;
+use crate::plan::candidate::{Access, Candidate};
+use bytes::Bytes;
+use muniment_query::{Filter, Interrupt, Projection, SortSpec};
+use muniment_storage::{Collection, Snapshot, Store};
+use muniment_value::path::Path;
+use muniment_value::{Doc, DocBuf, Result, Value, doc, keyenc};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Steps between two looks at the operation.
+const BUDGET: i64 = 512;
+
+/// Which projection stage explain names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProjectionKind {
+    /// Top-level inclusion or exclusion.
+    Simple,
+    /// Anything else.
+    Default,
+}
+
+/// What becomes of a row.
+#[derive(Clone)]
+pub enum Output {
+    /// The document as it is stored.
+    Whole,
+    /// The projected document.
+    Projected {
+        /// The projection.
+        projection: Projection,
+        /// As it was written, for explain.
+        source: DocBuf,
+        /// Its name in explain.
+        kind: ProjectionKind,
+        /// Set for a covered query: the index's fields, by which keys are decoded.
+        covered: Option<Vec<(Path, bool)>>,
+        /// The top-level names that a covered projection includes.
+        included: Vec<String>,
+    },
+    /// The index key (returnKey).
+    Key {
+        /// The fields of the index; empty without an index.
+        fields: Vec<(Path, bool)>,
+    },
+}
+
+/// What a plan is built from, beside a candidate.
+#[derive(Clone)]
+pub struct Recipe {
+    /// The store.
+    pub store: Arc<Store>,
+    /// The collection.
+    pub collection: Arc<Collection>,
+    /// The whole filter.
+    pub filter: Arc<Filter>,
+    /// The sort with its source.
+    pub sort: Option<(SortSpec, DocBuf)>,
+    /// Documents to skip.
+    pub skip: u64,
+    /// Documents to return; `None` for all.
+    pub limit: Option<u64>,
+    /// What becomes of rows.
+    pub output: Output,
+    /// Append `$recordId`.
+    pub show_record_id: bool,
+    /// Stay at the end and wait.
+    pub tailable: bool,
+    /// The match must tell the array position.
+    pub want_info: bool,
+    /// Limits of a blocking sort.
+    pub sort_limits: SortLimits,
+    /// Only keys are wanted (count): do not fetch when the index answers everything.
+    pub keys_only: bool,
+}
+
+/// A running plan.
+pub struct Exec {
+    /// What stages share.
+    pub cx: Cx,
+    root: Stage,
+    output: Output,
+    show_record_id: bool,
+    tailable: bool,
+    skip: u64,
+    limit: Option<u64>,
+    skipped: u64,
+    returned: u64,
+    buffered: VecDeque<Row>,
+    eof: bool,
+    flushed: (u64, u64),
+    candidate: Candidate,
+    keys_only: bool,
+}
+
+impl Exec {
+    /// Builds the stages of a candidate.
+    pub fn build(recipe: &Recipe, candidate: &Candidate, snapshot: Option<Snapshot>) -> Exec {
+        let mut cx = Cx::new(recipe.store.clone(), recipe.collection.clone(), snapshot);
+        cx.budget = BUDGET;
+        let filter = if recipe.want_info {
+            Some(recipe.filter.clone())
+        } else {
+            candidate.filter.clone()
+        };
+        let mut fetched = true;
+        let mut root = match &candidate.access {
+            Access::Eof => Stage::Eof(super::Stats::default()),
+            Access::CollScan { backward } => Stage::CollScan(Box::new(CollScan::new(
+                filter.clone(),
+                *backward,
+                recipe.want_info,
+                recipe.tailable,
+            ))),
+            Access::IdHack(id) => Stage::IdHack(Box::new(IdHack::new(id.clone()))),
+            Access::Index(access) => {
+                fetched = false;
+                Stage::IxScan(Box::new(IxScan::new((**access).clone())))
+            }
+            Access::Or { branches, .. } => {
+                fetched = false;
+                let inputs = branches
+                    .iter()
+                    .map(|b| {
+                        let scan = Stage::IxScan(Box::new(IxScan::new(b.access.clone())));
+                        match &b.filter {
+                            Some(f) => {
+                                Stage::Fetch(Box::new(Fetch::new(scan, Some(f.clone()), false)))
+                            }
+                            None => scan,
+                        }
+                    })
+                    .collect();
+                Stage::Or(Box::new(Or::new(inputs)))
+            }
+        };
+        let keys_suffice = candidate.covered
+            || (recipe.keys_only && filter.is_none() && !candidate.needs_sort)
+            || matches!(recipe.output, Output::Key { .. }) && filter.is_none();
+        if !fetched && !keys_suffice {
+            root = Stage::Fetch(Box::new(Fetch::new(root, filter, recipe.want_info)));
+        }
+        if candidate.needs_sort
+            && let Some((spec, source)) = &recipe.sort
+        {
+            let limit = recipe
+                .limit
+                .and_then(|l| usize::try_from(l.saturating_add(recipe.skip)).ok());
+            root = Stage::Sort(Box::new(Sort::new(
+                root,
+                spec.clone(),
+                source.clone(),
+                limit,
+                recipe.sort_limits.clone(),
+            )));
+        }
+        let mut output = recipe.output.clone();
+        if let (Output::Projected { covered, .. }, Access::Index(a)) =
+            (&mut output, &candidate.access)
+            && candidate.covered
+            && !a.bound.info.clustered
+        {
+            *covered = Some(a.bound.info.fields.clone());
+        }
+        if let (Output::Key { fields }, Access::Index(a)) = (&mut output, &candidate.access) {
+            *fields = a.bound.info.fields.clone();
+        }
+        Exec {
+            cx,
+            root,
+            output,
+            show_record_id: recipe.show_record_id,
+            tailable: recipe.tailable,
+            skip: recipe.skip,
+            limit: recipe.limit,
+            skipped: 0,
+            returned: 0,
+            buffered: VecDeque::new(),
+            eof: false,
+            flushed: (0, 0),
+            candidate: candidate.clone(),
+            keys_only: recipe.keys_only,
+        }
+    }
+
+    /// The plan.
+    pub fn candidate(&self) -> &Candidate {
+        &self.candidate
+    }
+
+    /// Runs for at most `works` steps or until `rows` rows are buffered: a trial.
+    ///
+    /// # Errors
+    /// As [`Exec::next_row`].
+    pub fn trial(&mut self, op: &OpContext, works: u64, rows: usize) -> Result<()> {
+        let end = self.cx.works + works;
+        while !self.eof && self.buffered.len() < rows && self.cx.works < end {
+            self.cx.budget = self.cx.budget.max(1).min((end - self.cx.works) as i64);
+            match self.root.next(&mut self.cx)? {
+                Step::Row(row) => self.buffered.push_back(row),
+                Step::Pause => {
+                    self.flush(op);
+                    op.check()?;
+                    self.cx.budget = BUDGET;
+                }
+                Step::Eof => self.eof = true,
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows that a trial left.
+    pub fn buffered(&self) -> usize {
+        self.buffered.len()
+    }
+
+    /// True when the plan is at its end.
+    pub fn at_eof(&self) -> bool {
+        self.eof
+    }
+
+    /// Books what was examined with the operation.
+    fn flush(&mut self, op: &OpContext) {
+        let (keys, docs) = self.flushed;
+        op.counters
+            .keys_examined
+            .fetch_add(self.cx.keys - keys, Relaxed);
+        op.counters
+            .docs_examined
+            .fetch_add(self.cx.docs - docs, Relaxed);
+        self.flushed = (self.cx.keys, self.cx.docs);
+    }
+
+    /// The next row after skip and within the limit.
+    ///
+    /// # Errors
+    /// Damaged data, what `$expr` raises, the sort's memory limit, what the operation says.
+    pub fn next_row(&mut self, op: &OpContext) -> Result<Option<Row>> {
+        if self.limit.is_some_and(|l| self.returned >= l) {
+            self.flush(op);
+            return Ok(None);
+        }
+        loop {
+            let row = match self.buffered.pop_front() {
+                Some(row) => row,
+                None if self.eof => {
+                    self.flush(op);
+                    return Ok(None);
+                }
+                None => match self.root.next(&mut self.cx)? {
+                    Step::Row(row) => row,
+                    Step::Pause => {
+                        self.flush(op);
+                        op.check()?;
+                        self.cx.budget = BUDGET;
+                        continue;
+                    }
+                    Step::Eof => {
+                        self.eof = !self.tailable;
+                        if self.tailable {
+                            // What comes later is in a later snapshot only.
+                            self.save();
+                        }
+                        self.flush(op);
+                        return Ok(None);
+                    }
+                },
+            };
+            if self.skipped < self.skip {
+                self.skipped += 1;
+                continue;
+            }
+            self.returned += 1;
+            return Ok(Some(row));
+        }
+    }
+
+    /// True when a tailable scan can never give anything: the collection was empty.
+    pub fn tail_is_dead(&self) -> bool {
+        matches!(&self.root, Stage::CollScan(s) if s.saw_nothing())
+    }
+
+    /// True once the limit is reached.
+    pub fn limit_reached(&self) -> bool {
+        self.limit.is_some_and(|l| self.returned >= l)
+    }
+
+    /// Lets go of the snapshot; the next row is looked for behind the last one.
+    pub fn save(&mut self) {
+        self.root.save();
+        self.cx.release();
+    }
+
+    /// Appends the row in the form the query asks for: one copy from the storage's bytes.
+    ///
+    /// # Errors
+    /// What the projection raises.
+    pub fn emit(&mut self, row: &mut Row, out: &mut Vec<u8>) -> Result<()> {
+        let start = out.len();
+        match &self.output {
+            Output::Whole => out.extend_from_slice(&row.doc),
+            Output::Projected {
+                projection,
+                covered: None,
+                ..
+            } => projection.apply(Doc::new(&row.doc), row.info, out)?,
+            Output::Projected {
+                projection,
+                covered: Some(fields),
+                included,
+                ..
+            } => {
+                if !emit_covered(fields, included, row, out)? {
+                    out.truncate(start);
+                    if !fetch(row, &mut self.cx)? {
+                        return Ok(());
+                    }
+                    projection.apply(Doc::new(&row.doc), row.info, out)?;
+                }
+            }
+            Output::Key { fields } => emit_key(fields, row, out)?,
+        }
+        if self.show_record_id {
+            let mut d = DocBuf::from_bytes_trusted(out.split_off(start));
+            d.append(
+                "$recordId",
+                Value::Binary {
+                    subtype: 0,
+                    bytes: &row.record_key,
+                },
+            );
+            out.extend_from_slice(d.as_bytes());
+        }
+        Ok(())
+    }
+
+    /// True when `emit` gives the stored document itself.
+    pub fn emits_whole(&self) -> bool {
+        matches!(self.output, Output::Whole) && !self.show_record_id
+    }
+
+    /// The tree as explain shows it, with skip, projection and limit around the stages.
+    pub fn explain(&self, exec: bool) -> DocBuf {
+        let mut d = self.root.explain(exec);
+        if let Access::Or { rooted: true, .. } = &self.candidate.access {
+            d = wrap("SUBPLAN", exec, self.root.stats(), |_| {}, d);
+        }
+        let stats = |advanced: u64| {
+            let mut s = self.root.stats();
+            s.works = s.advanced.max(advanced);
+            s.advanced = advanced;
+            s.eof = self.eof || self.limit_reached();
+            s
+        };
+        if self.skip > 0 && !self.keys_only {
+            let skip = self.skip as i64;
+            d = wrap(
+                "SKIP",
+                exec,
+                stats(self.returned),
+                |d| {
+                    d.append("skipAmount", skip);
+                },
+                d,
+            );
+        }
+        match &self.output {
+            Output::Whole => {}
+            Output::Projected { source, kind, .. } => {
+                let name = match kind {
+                    _ if self.candidate.covered => "PROJECTION_COVERED",
+                    ProjectionKind::Simple => "PROJECTION_SIMPLE",
+                    ProjectionKind::Default => "PROJECTION_DEFAULT",
+                };
+                d = wrap(
+                    name,
+                    exec,
+                    stats(self.returned),
+                    |d| {
+                        d.append("transformBy", source);
+                    },
+                    d,
+                );
+            }
+            Output::Key { .. } => {
+                d = wrap("RETURN_KEY", exec, stats(self.returned), |_| {}, d);
+            }
+        }
+        if let Some(limit) = self.limit
+            && !self.keys_only
+            && !self.candidate.needs_sort
+        {
+            d = wrap(
+                "LIMIT",
+                exec,
+                stats(self.returned),
+                |d| {
+                    d.append("limitAmount", limit as i64);
+                },
+                d,
+            );
+        }
+        d
+    }
+
+    /// Rows given so far.
+    pub fn returned(&self) -> u64 {
+        self.returned
+    }
+}
+
+/// A stage document around another.
+pub fn wrap(
+    stage: &str,
+    exec: bool,
+    stats: super::Stats,
+    more: impl FnOnce(&mut DocBuf),
+    input: DocBuf,
+) -> DocBuf {
+    let mut d = doc! { "stage": stage };
+    if exec {
+        stats.append(&mut d);
+    }
+    more(&mut d);
+    d.append("inputStage", input);
+    d
+}
+
+/// Appends a document of the included fields out of the key; false when the key does not tell
+/// (null stands for a missing field too).
+fn emit_covered(
+    fields: &[(Path, bool)],
+    included: &[String],
+    row: &Row,
+    out: &mut Vec<u8>,
+) -> Result<bool> {
+    let mut d = DocBuf::new();
+    let mut rest: &[u8] = &row.key;
+    let mut bits: &[u8] = &row.bits;
+    for (path, descending) in fields {
+        let (value, tail) = keyenc::decode(rest, *descending, &mut bits)?;
+        rest = tail;
+        if included.iter().any(|n| n == path.as_str()) {
+            if value.as_value().is_nullish() {
+                return Ok(false);
+            }
+            d.append(path.as_str(), value);
+        }
+    }
+    out.extend_from_slice(d.as_bytes());
+    Ok(true)
+}
+
+fn emit_key(fields: &[(Path, bool)], row: &Row, out: &mut Vec<u8>) -> Result<()> {
+    let mut d = DocBuf::new();
+    let mut rest: &[u8] = if row.key.is_empty() {
+        &row.record_key
+    } else {
+        &row.key
+    };
+    let mut bits: &[u8] = &row.bits;
+    if !fields.is_empty() && row.key.is_empty() && !row.doc.is_empty() {
+        if let Some(id) = Doc::new(&row.doc).get("_id") {
+            d.append("_id", id);
+        }
+        out.extend_from_slice(d.as_bytes());
+        return Ok(());
+    }
+    for (path, descending) in fields {
+        let (value, tail) = keyenc::decode(rest, *descending, &mut bits)?;
+        rest = tail;
+        d.append(path.as_str(), value);
+    }
+    out.extend_from_slice(d.as_bytes());
+    Ok(())
+}
+
+/// The document a row stands for, for readers that want bytes.
+///
+/// # Errors
+/// As [`Exec::emit`].
+pub fn into_bytes(exec: &mut Exec, mut row: Row) -> Result<Bytes> {
+    if exec.emits_whole() {
+        return Ok(row.doc);
+    }
+    let mut out = Vec::new();
+    exec.emit(&mut row, &mut out)?;
+    Ok(Bytes::from(out))
+}

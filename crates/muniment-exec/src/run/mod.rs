@@ -1,0 +1,211 @@
+//! Running plans: stages that give rows, in small steps.
+//!
+//! A stage works until it has a row, is at its end, or has used up the budget of steps; then the
+//! operation is asked whether it may go on. Between batches a stage can be told to let go of its
+//! storage cursors and goes on later behind the last row it saw, on a newer snapshot. Must not
+//! know cursors or commands.
+
+pub mod combine;
+pub mod exec;
+pub mod scan;
+pub mod sort;
+pub mod spill;
+
+use bytes::Bytes;
+use muniment_query::MatchInfo;
+use muniment_storage::{Collection, Snapshot, Store};
+use muniment_value::{DocBuf, Result, doc};
+use std::sync::Arc;
+
+/// What flows between stages.
+#[derive(Clone, Debug, Default)]
+pub struct Row {
+    /// The record's key.
+    pub record_key: Bytes,
+    /// The document; empty before it is fetched.
+    pub doc: Bytes,
+    /// The index key it was found by; empty without an index.
+    pub key: Bytes,
+    /// The key's type bits.
+    pub bits: Bytes,
+    /// What the match found out.
+    pub info: MatchInfo,
+}
+
+/// One step's result.
+pub enum Step {
+    /// A row.
+    Row(Row),
+    /// The budget is used up: ask the operation, then call again.
+    Pause,
+    /// There is nothing more (for a tailable scan: now).
+    Eof,
+}
+
+/// What stages share while they run.
+pub struct Cx {
+    /// The store.
+    pub store: Arc<Store>,
+    /// The collection.
+    pub collection: Arc<Collection>,
+    /// The snapshot; taken when needed.
+    snapshot: Option<Snapshot>,
+    /// Steps that are left before the next pause.
+    pub budget: i64,
+    /// Index keys examined.
+    pub keys: u64,
+    /// Documents examined.
+    pub docs: u64,
+    /// Steps ever.
+    pub works: u64,
+}
+
+impl Cx {
+    /// A context on the given snapshot.
+    pub fn new(store: Arc<Store>, collection: Arc<Collection>, snapshot: Option<Snapshot>) -> Cx {
+        Cx {
+            store,
+            collection,
+            snapshot,
+            budget: 0,
+            keys: 0,
+            docs: 0,
+            works: 0,
+        }
+    }
+
+    /// The snapshot: the one it was given, or a new one.
+    pub fn snapshot(&mut self) -> &Snapshot {
+        let store = &self.store;
+        self.snapshot.get_or_insert_with(|| store.snapshot())
+    }
+
+    /// Lets go of the snapshot.
+    pub fn release(&mut self) {
+        self.snapshot = None;
+    }
+
+    /// Uses up one step; true when there is none left.
+    #[inline]
+    pub fn step(&mut self) {
+        self.budget -= 1;
+        self.works += 1;
+    }
+}
+
+/// What a stage has done, for explain.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    /// Steps.
+    pub works: u64,
+    /// Rows given.
+    pub advanced: u64,
+    /// Reached its end.
+    pub eof: bool,
+    /// Times it let go of its cursors and came back.
+    pub saves: u64,
+}
+
+impl Stats {
+    /// Appends executionStats' common fields.
+    pub fn append(&self, d: &mut DocBuf) {
+        let works = self.works + u64::from(self.eof);
+        d.append("nReturned", self.advanced as i64);
+        d.append("executionTimeMillisEstimate", 0_i64);
+        d.append("works", works as i64);
+        d.append("advanced", self.advanced as i64);
+        d.append(
+            "needTime",
+            works
+                .saturating_sub(self.advanced)
+                .saturating_sub(u64::from(self.eof)) as i64,
+        );
+        d.append("needYield", 0_i64);
+        d.append("saveState", self.saves as i64);
+        d.append("restoreState", self.saves as i64);
+        d.append("isEOF", i32::from(self.eof));
+    }
+}
+
+/// A stage.
+pub enum Stage {
+    /// Nothing.
+    Eof(Stats),
+    /// All documents.
+    CollScan(Box<scan::CollScan>),
+    /// One document by `_id`.
+    IdHack(Box<scan::IdHack>),
+    /// An index.
+    IxScan(Box<scan::IxScan>),
+    /// The documents of index keys.
+    Fetch(Box<combine::Fetch>),
+    /// Several scans, each document once.
+    Or(Box<combine::Or>),
+    /// A blocking sort.
+    Sort(Box<sort::Sort>),
+}
+
+impl Stage {
+    /// The next step.
+    ///
+    /// # Errors
+    /// Damaged data, what `$expr` raises, the sort's memory limit.
+    pub fn next(&mut self, cx: &mut Cx) -> Result<Step> {
+        match self {
+            Stage::Eof(s) => {
+                s.eof = true;
+                Ok(Step::Eof)
+            }
+            Stage::CollScan(s) => s.next(cx),
+            Stage::IdHack(s) => s.next(cx),
+            Stage::IxScan(s) => s.next(cx),
+            Stage::Fetch(s) => s.next(cx),
+            Stage::Or(s) => s.next(cx),
+            Stage::Sort(s) => s.next(cx),
+        }
+    }
+
+    /// Lets go of storage cursors, keeping the place.
+    pub fn save(&mut self) {
+        match self {
+            Stage::Eof(_) | Stage::IdHack(_) => {}
+            Stage::CollScan(s) => s.save(),
+            Stage::IxScan(s) => s.save(),
+            Stage::Fetch(s) => s.input.save(),
+            Stage::Or(s) => s.inputs.iter_mut().for_each(Stage::save),
+            Stage::Sort(s) => s.input.save(),
+        }
+    }
+
+    /// The stage as explain shows it; `exec` adds what it did.
+    pub fn explain(&self, exec: bool) -> DocBuf {
+        match self {
+            Stage::Eof(s) => {
+                let mut d = doc! { "stage": "EOF" };
+                if exec {
+                    s.append(&mut d);
+                }
+                d
+            }
+            Stage::CollScan(s) => s.explain(exec),
+            Stage::IdHack(s) => s.explain(exec),
+            Stage::IxScan(s) => s.explain(exec),
+            Stage::Fetch(s) => s.explain(exec),
+            Stage::Or(s) => s.explain(exec),
+            Stage::Sort(s) => s.explain(exec),
+        }
+    }
+
+    /// Works, advanced and end of the stage.
+    pub fn stats(&self) -> Stats {
+        match self {
+            Stage::Eof(s) => *s,
+            Stage::CollScan(s) => s.stats,
+            Stage::IdHack(s) => s.stats,
+            Stage::IxScan(s) => s.stats,
+            Stage::Fetch(s) => s.stats,
+            Stage::Or(s) => s.stats,
+            Stage::Sort(s) => s.stats,
+        }
+    }
+}

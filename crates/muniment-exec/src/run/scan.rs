@@ -1,0 +1,510 @@
+//! The stages that read the storage: COLLSCAN, IDHACK, IXSCAN.
+
+use super::{Cx, Row, Stats, Step};
+use crate::plan::candidate::IndexAccess;
+use crate::plan::ranges::{Checked, KeyCheck};
+use bytes::Bytes;
+use muniment_query::{Filter, MatchInfo};
+use muniment_storage::{Bound, Collection, Direction, DocCursor, Index, IndexCursor, KeyRange};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, ValueBuf, doc};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Matches `doc`, with the positional information only when it is wanted.
+#[inline]
+pub fn matches(filter: &Filter, doc: &[u8], want_info: bool) -> Result<Option<MatchInfo>> {
+    if want_info {
+        filter.matches_info(Doc::new(doc))
+    } else {
+        Ok(filter.matches(Doc::new(doc))?.then(MatchInfo::default))
+    }
+}
+
+/// All documents in record order.
+pub struct CollScan {
+    filter: Option<Arc<Filter>>,
+    backward: bool,
+    want_info: bool,
+    tailable: bool,
+    cursor: Option<DocCursor>,
+    last: Option<Bytes>,
+    done: bool,
+    examined: u64,
+    pub(super) stats: Stats,
+}
+
+impl CollScan {
+    /// A scan.
+    pub fn new(
+        filter: Option<Arc<Filter>>,
+        backward: bool,
+        want_info: bool,
+        tailable: bool,
+    ) -> CollScan {
+        CollScan {
+            filter,
+            backward,
+            want_info,
+            tailable,
+            cursor: None,
+            last: None,
+            done: false,
+            examined: 0,
+            stats: Stats::default(),
+        }
+    }
+
+    /// True when no document was ever seen: a tailable cursor on an empty collection is dead.
+    pub fn saw_nothing(&self) -> bool {
+        self.last.is_none()
+    }
+
+    fn open(&mut self, cx: &mut Cx) -> Result<DocCursor> {
+        let mut range = KeyRange::all();
+        if let Some(last) = &self.last {
+            if self.tailable {
+                let collection = cx.collection.clone();
+                if cx.snapshot().get(&collection, last)?.is_none() {
+                    return Err(Error::new(
+                        Code::CappedPositionLost,
+                        "CollectionScan died due to position in capped collection being deleted.",
+                    ));
+                }
+            }
+            let end = Bound::Excluded(last.to_vec());
+            if self.backward {
+                range.high = end;
+            } else {
+                range.low = end;
+            }
+        }
+        let dir = direction(self.backward);
+        let collection = cx.collection.clone();
+        Ok(cx.snapshot().docs(&collection, &range, dir))
+    }
+
+    pub(super) fn next(&mut self, cx: &mut Cx) -> Result<Step> {
+        if self.done {
+            return Ok(Step::Eof);
+        }
+        let mut cursor = match self.cursor.take() {
+            Some(c) => c,
+            None => self.open(cx)?,
+        };
+        while cx.budget > 0 {
+            cx.step();
+            self.stats.works += 1;
+            let Some((record_key, doc)) = cursor.next()? else {
+                self.done = !self.tailable;
+                self.stats.eof = self.done;
+                return Ok(Step::Eof);
+            };
+            self.examined += 1;
+            cx.docs += 1;
+            let info = match &self.filter {
+                None => Some(MatchInfo::default()),
+                Some(f) => matches(f, &doc, self.want_info)?,
+            };
+            let Some(info) = info else {
+                self.last = Some(record_key);
+                continue;
+            };
+            self.last = Some(record_key.clone());
+            self.stats.advanced += 1;
+            self.cursor = Some(cursor);
+            return Ok(Step::Row(Row {
+                record_key,
+                doc,
+                info,
+                ..Row::default()
+            }));
+        }
+        self.cursor = Some(cursor);
+        Ok(Step::Pause)
+    }
+
+    pub(super) fn save(&mut self) {
+        if self.cursor.take().is_some() {
+            self.stats.saves += 1;
+        }
+    }
+
+    pub(super) fn explain(&self, exec: bool) -> DocBuf {
+        let mut d = doc! { "stage": "COLLSCAN" };
+        if let Some(f) = &self.filter {
+            d.append("filter", f.to_doc());
+        }
+        if exec {
+            self.stats.append(&mut d);
+        }
+        d.append(
+            "direction",
+            if self.backward { "backward" } else { "forward" },
+        );
+        if exec {
+            d.append("docsExamined", self.examined as i64);
+        }
+        d
+    }
+}
+
+fn direction(backward: bool) -> Direction {
+    if backward {
+        Direction::Backward
+    } else {
+        Direction::Forward
+    }
+}
+
+/// One document by `_id`.
+pub struct IdHack {
+    id: ValueBuf,
+    done: bool,
+    pub(super) stats: Stats,
+}
+
+impl IdHack {
+    /// A look-up.
+    pub fn new(id: ValueBuf) -> IdHack {
+        IdHack {
+            id,
+            done: false,
+            stats: Stats::default(),
+        }
+    }
+
+    pub(super) fn next(&mut self, cx: &mut Cx) -> Result<Step> {
+        if self.done {
+            return Ok(Step::Eof);
+        }
+        self.done = true;
+        self.stats.works += 1;
+        self.stats.eof = true;
+        cx.step();
+        cx.keys += 1;
+        let collection = cx.collection.clone();
+        let key = match record_key_by_id(cx, &collection, &self.id)? {
+            Some(k) => k,
+            None => return Ok(Step::Eof),
+        };
+        let Some(doc) = cx.snapshot().get(&collection, &key)? else {
+            return Ok(Step::Eof);
+        };
+        cx.docs += 1;
+        self.stats.advanced += 1;
+        Ok(Step::Row(Row {
+            record_key: Bytes::from(key),
+            doc,
+            ..Row::default()
+        }))
+    }
+
+    pub(super) fn explain(&self, exec: bool) -> DocBuf {
+        let mut d = doc! { "stage": "IDHACK" };
+        if exec {
+            self.stats.append(&mut d);
+            d.append("keysExamined", self.stats.works.min(1) as i64);
+            d.append("docsExamined", self.stats.advanced as i64);
+        }
+        d
+    }
+}
+
+/// The record key of a document by its `_id`: computed where documents are clustered by `_id`,
+/// looked up in `_id_` on a capped collection.
+pub fn record_key_by_id(
+    cx: &mut Cx,
+    collection: &Arc<Collection>,
+    id: &ValueBuf,
+) -> Result<Option<Vec<u8>>> {
+    let key = Collection::record_key_of_id(id.as_value());
+    if !collection.is_capped() {
+        return Ok(Some(key));
+    }
+    let indexes = collection.indexes();
+    let Some(index) = indexes.iter().find(|i| i.is_id()) else {
+        return Ok(None);
+    };
+    let mut cursor = cx.snapshot().entries(
+        collection,
+        index,
+        &KeyRange::prefix(key),
+        Direction::Forward,
+    );
+    Ok(cursor.next()?.map(|e| e.record_key.to_vec()))
+}
+
+enum Source {
+    Entries(IndexCursor),
+    Docs(DocCursor),
+}
+
+/// An index's entries within bounds. `_id_` of a clustered collection is the documents
+/// themselves, and its rows come fetched.
+pub struct IxScan {
+    access: IndexAccess,
+    index: Arc<Index>,
+    /// In the order of the scan.
+    ranges: Vec<KeyRange>,
+    check: Option<KeyCheck>,
+    at: usize,
+    cursor: Option<Source>,
+    /// The last entry given, to go on behind it.
+    last: Option<(Bytes, Bytes)>,
+    /// True while entries up to `last` come once more after reopening.
+    resuming: bool,
+    seen: Option<HashSet<Bytes>>,
+    examined: u64,
+    seeks: u64,
+    duplicates: u64,
+    pub(super) stats: Stats,
+}
+
+impl IxScan {
+    /// A scan of what `access` says.
+    pub fn new(access: IndexAccess) -> IxScan {
+        let compiled = access.ranges();
+        let mut ranges = compiled.ranges;
+        if access.backward {
+            ranges.reverse();
+        }
+        access.bound.info.index.note_use();
+        IxScan {
+            index: access.bound.info.index.clone(),
+            seen: access.bound.info.is_multikey.then(HashSet::new),
+            access,
+            ranges,
+            check: compiled.check,
+            at: 0,
+            cursor: None,
+            last: None,
+            resuming: false,
+            examined: 0,
+            seeks: 0,
+            duplicates: 0,
+            stats: Stats::default(),
+        }
+    }
+
+    fn open(&mut self, cx: &mut Cx, range: &KeyRange) -> Source {
+        self.seeks += 1;
+        let mut range = range.clone();
+        if let Some((key, record_key)) = &self.last {
+            let clustered = self.access.bound.info.clustered;
+            let end = if clustered {
+                Bound::Excluded(record_key.to_vec())
+            } else {
+                Bound::Included(key.to_vec())
+            };
+            if self.access.backward {
+                range.high = end;
+            } else {
+                range.low = end;
+            }
+        }
+        let dir = direction(self.access.backward);
+        let collection = cx.collection.clone();
+        if self.access.bound.info.clustered {
+            Source::Docs(cx.snapshot().docs(&collection, &range, dir))
+        } else {
+            Source::Entries(cx.snapshot().entries(&collection, &self.index, &range, dir))
+        }
+    }
+
+    /// True for an entry at or before the last one given: seen before the cursor was reopened.
+    fn is_behind(&self, row: &Row) -> bool {
+        let Some((key, record_key)) = &self.last else {
+            return false;
+        };
+        let order =
+            (row.key.as_ref(), row.record_key.as_ref()).cmp(&(key.as_ref(), record_key.as_ref()));
+        if self.access.backward {
+            order != std::cmp::Ordering::Less
+        } else {
+            order != std::cmp::Ordering::Greater
+        }
+    }
+
+    fn point(range: &KeyRange) -> Option<&[u8]> {
+        match (&range.low, &range.high) {
+            (Bound::Included(a), Bound::Included(b)) if a == b => Some(a),
+            _ => None,
+        }
+    }
+
+    pub(super) fn next(&mut self, cx: &mut Cx) -> Result<Step> {
+        while cx.budget > 0 {
+            let mut source = match self.cursor.take() {
+                Some(c) => c,
+                None => {
+                    let Some(range) = self.ranges.get(self.at).cloned() else {
+                        self.stats.eof = true;
+                        return Ok(Step::Eof);
+                    };
+                    if self.access.bound.info.clustered
+                        && let Some(key) = IxScan::point(&range)
+                    {
+                        self.at += 1;
+                        self.seeks += 1;
+                        self.count(cx);
+                        let collection = cx.collection.clone();
+                        if let Some(doc) = cx.snapshot().get(&collection, key)? {
+                            self.stats.advanced += 1;
+                            return Ok(Step::Row(Row {
+                                record_key: Bytes::copy_from_slice(key),
+                                doc,
+                                ..Row::default()
+                            }));
+                        }
+                        continue;
+                    }
+                    self.resuming = self.last.is_some();
+                    self.open(cx, &range)
+                }
+            };
+            let row = match &mut source {
+                Source::Entries(c) => c.next()?.map(|e| Row {
+                    record_key: e.record_key,
+                    key: e.key,
+                    bits: e.type_bits,
+                    ..Row::default()
+                }),
+                Source::Docs(c) => c.next()?.map(|(record_key, doc)| Row {
+                    record_key,
+                    doc,
+                    ..Row::default()
+                }),
+            };
+            let Some(row) = row else {
+                self.at += 1;
+                self.last = None;
+                continue;
+            };
+            self.count(cx);
+            if self.resuming {
+                if self.is_behind(&row) {
+                    self.cursor = Some(source);
+                    continue;
+                }
+                self.resuming = false;
+            }
+            if let Some(check) = &self.check {
+                let key = if row.key.is_empty() {
+                    &row.record_key
+                } else {
+                    &row.key
+                };
+                match check.check(key)? {
+                    Checked::Yes => {}
+                    Checked::SeekTo(target) if !self.access.backward => {
+                        if let Source::Entries(c) = &mut source {
+                            c.seek(&target);
+                            self.seeks += 1;
+                        }
+                        self.cursor = Some(source);
+                        continue;
+                    }
+                    Checked::SeekTo(_) | Checked::No => {
+                        self.cursor = Some(source);
+                        continue;
+                    }
+                }
+            }
+            self.last = Some((row.key.clone(), row.record_key.clone()));
+            self.cursor = Some(source);
+            if let Some(seen) = &mut self.seen
+                && !seen.insert(row.record_key.clone())
+            {
+                self.duplicates += 1;
+                continue;
+            }
+            self.stats.advanced += 1;
+            return Ok(Step::Row(row));
+        }
+        Ok(Step::Pause)
+    }
+
+    fn count(&mut self, cx: &mut Cx) {
+        cx.step();
+        cx.keys += 1;
+        self.examined += 1;
+        self.stats.works += 1;
+    }
+
+    pub(super) fn save(&mut self) {
+        if self.cursor.take().is_some() {
+            self.stats.saves += 1;
+        }
+    }
+
+    pub(super) fn explain(&self, exec: bool) -> DocBuf {
+        let info = &self.access.bound.info;
+        let spec = self.index.spec();
+        let mut d = doc! { "stage": "IXSCAN" };
+        if exec {
+            self.stats.append(&mut d);
+        }
+        describe_index(&mut d, &self.access, &spec, info.is_multikey);
+        if exec {
+            d.append("keysExamined", self.examined as i64);
+            d.append("seeks", self.seeks as i64);
+            d.append(
+                "dupsTested",
+                if self.seen.is_some() {
+                    self.examined as i64
+                } else {
+                    0
+                },
+            );
+            d.append("dupsDropped", self.duplicates as i64);
+        }
+        d
+    }
+}
+
+/// Appends what explain tells of an index scan.
+fn describe_index(
+    d: &mut DocBuf,
+    access: &IndexAccess,
+    spec: &muniment_storage::IndexSpec,
+    multikey: bool,
+) {
+    d.append("keyPattern", &spec.key);
+    d.append("indexName", spec.name.as_str());
+    d.append("isMultiKey", multikey);
+    let mut paths = DocBuf::new();
+    for ((path, _), mask) in access
+        .bound
+        .info
+        .fields
+        .iter()
+        .zip(&access.bound.info.multikey)
+    {
+        let mut arrays = muniment_value::ArrayBuf::new();
+        let mut prefix = String::new();
+        for (i, part) in path.parts().iter().enumerate() {
+            if i > 0 {
+                prefix.push('.');
+            }
+            prefix.push_str(part);
+            if i < 64 && mask & (1 << i) != 0 {
+                arrays.push(prefix.as_str());
+            }
+        }
+        paths.append(path.as_str(), arrays);
+    }
+    d.append("multiKeyPaths", paths);
+    d.append("isUnique", spec.unique || access.bound.info.unique);
+    d.append("isSparse", spec.sparse);
+    d.append("isPartial", spec.partial_filter.is_some());
+    d.append("indexVersion", 2);
+    d.append(
+        "direction",
+        if access.backward {
+            "backward"
+        } else {
+            "forward"
+        },
+    );
+    d.append("indexBounds", access.bounds_doc());
+}
