@@ -5,7 +5,7 @@ use crate::index::Index;
 use crate::keys;
 use muniment_value::{Result, Value, keyenc};
 use parking_lot::{Condvar, Mutex, RwLock};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -43,8 +43,8 @@ pub struct Collection {
 /// What the commit mutex protects beside the order of commits.
 #[derive(Default)]
 pub(crate) struct CommitState {
-    /// While an index is being built: the records written since the builder's slice began.
-    pub dirty: Option<HashSet<Vec<u8>>>,
+    /// For each index that is being built: the records written since the builder's slice began.
+    pub dirty: HashMap<u32, HashSet<Vec<u8>>>,
 }
 
 /// The greatest record key ever inserted, and who has inserts beyond it under way.

@@ -3,7 +3,7 @@
 use crate::catalog::IndexSpec;
 use muniment_query::{Filter, QueryContext};
 use muniment_value::path::Path;
-use muniment_value::{Doc, DocBuf, Error, Result, Type};
+use muniment_value::{Doc, DocBuf, Error, IndexKeys, Result, Type, index_keys};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -31,10 +31,32 @@ pub struct Index {
 /// The keys of one document, reused from document to document.
 #[derive(Default)]
 pub(crate) struct KeySet {
-    /// (encoded fields, type bits), sorted by key and without duplicates.
-    pub keys: Vec<(Vec<u8>, Vec<u8>)>,
+    keys: IndexKeys,
+    /// The partial filter leaves the document out, or the set stands for no document.
+    excluded: bool,
+}
+
+impl KeySet {
+    /// (encoded fields, type bits), ascending by key and without duplicates.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.keys
+            .iter()
+            .take(if self.excluded { 0 } else { usize::MAX })
+    }
+
     /// Per field, bit i set: part i of the path went through an array.
-    pub multikey: Vec<u64>,
+    pub fn multikey(&self) -> &[u64] {
+        if self.excluded {
+            &[]
+        } else {
+            self.keys.multikey()
+        }
+    }
+
+    /// Makes it the set of no document.
+    pub fn clear(&mut self) {
+        self.excluded = true;
+    }
 }
 
 impl Index {
@@ -180,20 +202,20 @@ impl Index {
     pub fn keys_of(&self, doc: Doc<'_>, keys: &mut Vec<Vec<u8>>) -> Result<()> {
         let mut set = KeySet::default();
         self.key_set(doc, &mut set)?;
-        keys.extend(set.keys.into_iter().map(|(k, _)| k));
+        keys.extend(set.iter().map(|(k, _)| k.to_vec()));
         Ok(())
     }
 
-    /// As [`Index::keys_of`], with type bits and multikey paths. Clears `set` first.
+    /// As [`Index::keys_of`], with type bits and multikey paths. Replaces what `set` held.
     pub(crate) fn key_set(&self, doc: Doc<'_>, set: &mut KeySet) -> Result<()> {
-        set.keys.clear();
-        set.multikey.clear();
-        if let Some(filter) = &self.partial
-            && !filter.matches(doc)?
-        {
+        set.excluded = match &self.partial {
+            Some(filter) => !filter.matches(doc)?,
+            None => false,
+        };
+        if set.excluded {
             return Ok(());
         }
-        crate::extract::index_keys(&self.fields, self.sparse, doc, set)
+        index_keys(doc, &self.fields, self.sparse, &mut set.keys)
     }
 
     /// The key pattern and the values of an encoded key: keyPattern and keyValue of E11000.

@@ -18,7 +18,6 @@ mod collection;
 mod damage;
 mod ddl;
 pub mod engine;
-mod extract;
 mod index;
 mod journal;
 mod keys;
@@ -27,10 +26,13 @@ mod lockfile;
 mod reclaim;
 mod snapshot;
 mod store;
+mod validate;
 mod writeset;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_index;
 
 pub use catalog::{CollectionOptions, IndexSpec, MAX_INDEXES};
 pub use collection::Collection;

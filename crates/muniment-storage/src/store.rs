@@ -132,16 +132,20 @@ impl Store {
     }
 
     fn start_threads(&self) -> Result<()> {
-        let jobs: [(&str, fn(&Inner)); 2] = [
+        let mut jobs: Vec<(&str, fn(&Inner))> = vec![
             ("muniment-flush", Inner::flush_loop),
             ("muniment-drop", Inner::reclaim_loop),
         ];
+        let unfinished = |c: &Arc<Collection>| c.all_indexes().iter().any(|i| !i.is_ready());
+        if self.inner.names.read().values().any(unfinished) {
+            jobs.push(("muniment-index", Inner::resume_builds));
+        }
         let mut threads = self.threads.lock();
         for (name, job) in jobs {
             let inner = self.inner.clone();
             let handle = std::thread::Builder::new()
                 .name(name.to_string())
-                .stack_size(256 << 10)
+                .stack_size(512 << 10)
                 .spawn(move || job(&inner))?;
             threads.push(handle);
         }

@@ -316,7 +316,7 @@ impl<'s> WriteSet<'s> {
                     continue;
                 }
                 index.key_set(Doc::new(old), &mut set)?;
-                for (key, _) in &set.keys {
+                for (key, _) in set.iter() {
                     self.remove_entry(index, key, record_key);
                 }
             }
@@ -430,12 +430,12 @@ impl<'s> WriteSet<'s> {
         }
         let mut unique = Vec::new();
         for (index, set) in indexes.iter().zip(new_sets.iter_mut()) {
-            set.keys.clear();
+            set.clear();
             if !self.maintained(index) || skipped(index) {
                 continue;
             }
             index.key_set(new, set)?;
-            for (key, bits) in &set.keys {
+            for (key, bits) in set.iter() {
                 if 4 + key.len() + record_key.len() + bits.len() > crate::engine::MAX_KEY {
                     return Err(Error::location(
                         17280,
@@ -448,7 +448,7 @@ impl<'s> WriteSet<'s> {
                 }
             }
             if index.unique() {
-                for (key, _) in &set.keys {
+                for (key, _) in set.iter() {
                     unique.push(latch::unique_hash(&keys::join(index.id, key)));
                 }
             }
@@ -473,9 +473,9 @@ impl<'s> WriteSet<'s> {
                 if !index.unique() {
                     continue;
                 }
-                for (key, bits) in &set.keys {
-                    if self.taken_by_other(index, key, record_key)? {
-                        conflicts.push((index.clone(), key.clone(), bits.clone()));
+                for (key, bits) in set.iter() {
+                    if taken_by_other(&self.engine, index, key, record_key)? {
+                        conflicts.push((index.clone(), key.to_vec(), bits.to_vec()));
                     }
                 }
             }
@@ -483,7 +483,7 @@ impl<'s> WriteSet<'s> {
                 if self.removed_unique {
                     return Ok(Attempt::Again);
                 }
-                let error = self.duplicate(&index, &key, &bits);
+                let error = duplicate(&self.collection, &index, &key, &bits);
                 if index.is_ready() {
                     return Err(error);
                 }
@@ -494,52 +494,38 @@ impl<'s> WriteSet<'s> {
             if !self.maintained(index) || skipped(index) {
                 continue;
             }
-            if let Some(old) = old {
-                index.key_set(old, old_set)?;
-            } else {
-                old_set.keys.clear();
+            match old {
+                Some(old) => index.key_set(old, old_set)?,
+                None => old_set.clear(),
             }
-            for (key, _) in &old_set.keys {
-                if set.keys.binary_search_by(|(k, _)| k.cmp(key)).is_err() {
-                    self.remove_entry(index, key, record_key);
-                }
-            }
-            for entry in &set.keys {
-                // Same key, other type bits: 1 became 1.0, the entry is written anew.
-                if !index.is_ready() || old_set.keys.binary_search(entry).is_err() {
-                    let (key, value) = entry_of(index, &entry.0, &entry.1, record_key);
-                    self.staged_bytes += key.len() + value.len();
-                    self.batch().put(Space::Index, key, value);
-                }
-            }
-            if index.widens(&set.multikey) {
-                self.widened.push((index.clone(), set.multikey.clone()));
+            self.stage_difference(index, old_set, set, record_key);
+            if index.widens(set.multikey()) {
+                self.widened.push((index.clone(), set.multikey().to_vec()));
             }
         }
         Ok(Attempt::Done)
     }
 
-    fn taken_by_other(&self, index: &Index, key: &[u8], record_key: &[u8]) -> Result<bool> {
-        let Some(value) = self
-            .engine
-            .newest(Space::Index, &keys::join(index.id, key))?
-        else {
-            return Ok(false);
-        };
-        Ok(keys::get_varint(&value)
-            .and_then(|(len, at)| value.get(at..at + len))
-            .is_none_or(|holder| holder != record_key))
-    }
-
-    fn duplicate(&self, index: &Index, key: &[u8], bits: &[u8]) -> Error {
-        let spec = index.spec();
-        DuplicateKey {
-            namespace: self.collection.namespace(),
-            index: spec.name.clone(),
-            key_pattern: spec.key.clone(),
-            key_value: index.key_value(key, bits),
+    /// Stages what leads from the entries of `old` to those of `new`: a merge of the two.
+    fn stage_difference(&mut self, index: &Index, old: &KeySet, new: &KeySet, record_key: &[u8]) {
+        let mut old = old.iter().peekable();
+        for (key, bits) in new.iter() {
+            while let Some((gone, _)) = old.next_if(|(k, _)| *k < key) {
+                self.remove_entry(index, gone, record_key);
+            }
+            // Same key, other type bits: 1 became 1.0, the entry is written anew.
+            let same = old
+                .next_if(|(k, _)| *k == key)
+                .is_some_and(|(_, old_bits)| old_bits == bits);
+            if !same || !index.is_ready() {
+                let (key, value) = entry_of(index, key, bits, record_key);
+                self.staged_bytes += key.len() + value.len();
+                self.batch().put(Space::Index, key, value);
+            }
         }
-        .to_error()
+        for (gone, _) in old {
+            self.remove_entry(index, gone, record_key);
+        }
     }
 
     fn remove_entry(&mut self, index: &Index, key: &[u8], record_key: &[u8]) {
@@ -684,8 +670,8 @@ impl<'s> WriteSet<'s> {
         for (index, paths) in &self.widened {
             index.saved(paths);
         }
-        if let Some(dirty) = &mut state.dirty {
-            dirty.extend(self.dirty.drain(..));
+        for written in state.dirty.values_mut() {
+            written.extend(self.dirty.iter().cloned());
         }
         self.last = Some(CommitId(self.store.journal.committed()));
         Ok(())
@@ -725,6 +711,33 @@ impl Drop for WriteSet<'_> {
     fn drop(&mut self) {
         self.release(None);
     }
+}
+
+/// True if the key of a unique index belongs to another record. The caller holds its latch.
+pub(crate) fn taken_by_other(
+    engine: &Engine,
+    index: &Index,
+    key: &[u8],
+    record_key: &[u8],
+) -> Result<bool> {
+    let Some(value) = engine.newest(Space::Index, &keys::join(index.id, key))? else {
+        return Ok(false);
+    };
+    Ok(keys::get_varint(&value)
+        .and_then(|(len, at)| value.get(at..at + len))
+        .is_none_or(|holder| holder != record_key))
+}
+
+/// 11000 for an encoded key.
+pub(crate) fn duplicate(collection: &Collection, index: &Index, key: &[u8], bits: &[u8]) -> Error {
+    let spec = index.spec();
+    DuplicateKey {
+        namespace: collection.namespace(),
+        index: spec.name.clone(),
+        key_pattern: spec.key.clone(),
+        key_value: index.key_value(key, bits),
+    }
+    .to_error()
 }
 
 /// The stored key and value of an index entry.

@@ -1,0 +1,481 @@
+//! Indexes: maintenance, uniqueness, online builds, and many threads at once.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use crate::tests::{bytes, insert, open};
+use crate::*;
+use muniment_query::{Interrupt, NeverInterrupted};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, array, doc, keyenc};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+fn spec(d: DocBuf) -> IndexSpec {
+    IndexSpec::parse(d.as_doc()).unwrap()
+}
+
+fn index(store: &Store, c: &Arc<Collection>, d: DocBuf) -> Arc<Index> {
+    store.create_index(c, spec(d), &NeverInterrupted).unwrap()
+}
+
+fn entries(store: &Store, c: &Collection, i: &Index) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut cursor = store
+        .snapshot()
+        .entries(c, i, &KeyRange::all(), Direction::Forward);
+    let mut found = Vec::new();
+    while let Some(e) = cursor.next().unwrap() {
+        found.push((e.key.to_vec(), e.record_key.to_vec()));
+    }
+    found
+}
+
+fn key(v: Value<'_>) -> Vec<u8> {
+    let mut k = Vec::new();
+    keyenc::encode(v, false, &mut k);
+    k
+}
+
+fn update(store: &Store, c: &Arc<Collection>, id: i32, new: DocBuf) -> Result<()> {
+    let key = Collection::record_key_of_id(Value::Int32(id));
+    let mut w = store.write_set(c)?;
+    let old = w.lock(&key)?.expect("there");
+    w.update(&key, &old, bytes(new), &|_| true)?;
+    w.commit().map(|_| ())
+}
+
+fn delete(store: &Store, c: &Arc<Collection>, id: i32) -> Result<bool> {
+    let key = Collection::record_key_of_id(Value::Int32(id));
+    let mut w = store.write_set(c)?;
+    let Some(old) = w.lock(&key)? else {
+        return Ok(false);
+    };
+    w.delete(&key, &old)?;
+    w.commit()?;
+    Ok(true)
+}
+
+pub(crate) fn valid(store: &Store, c: &Arc<Collection>) {
+    let report = store.validate(c, true, &NeverInterrupted).unwrap();
+    assert!(
+        report.as_doc().get("valid").unwrap().truthy(),
+        "{:?}",
+        report
+    );
+}
+
+fn create(store: &Store, ns: &str) -> Arc<Collection> {
+    store
+        .create_collection(ns, CollectionOptions::default())
+        .unwrap()
+}
+
+#[test]
+fn entries_follow_their_documents() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = create(&store, "db.c");
+    for i in 0..20 {
+        insert(&store, &c, doc! { "_id": i, "x": i % 5 }).unwrap();
+    }
+    let x = index(&store, &c, doc! { "key": doc! { "x": 1 }, "name": "x_1" });
+    assert_eq!(entries(&store, &c, &x).len(), 20);
+    valid(&store, &c);
+    update(&store, &c, 3, doc! { "_id": 3, "x": 100 }).unwrap();
+    update(&store, &c, 4, doc! { "_id": 4, "x": array![7, 8, 7] }).unwrap();
+    assert!(x.is_multikey());
+    assert_eq!(x.multikey_paths(), [1]);
+    delete(&store, &c, 5).unwrap();
+    valid(&store, &c);
+    assert_eq!(entries(&store, &c, &x).len(), 20);
+    let range = KeyRange::prefix(key(Value::Int32(7)));
+    let mut cursor = store.snapshot().entries(&c, &x, &range, Direction::Forward);
+    let e = cursor.next().unwrap().unwrap();
+    assert_eq!(*e.record_key, *key(Value::Int32(4)));
+    assert!(cursor.next().unwrap().is_none());
+    drop(cursor);
+    // 1 becomes 1.0: the same key, other type bits.
+    update(&store, &c, 1, doc! { "_id": 1, "x": 1.0 }).unwrap();
+    valid(&store, &c);
+    // An untouched path leaves the index alone.
+    let k = Collection::record_key_of_id(Value::Int32(1));
+    let mut w = store.write_set(&c).unwrap();
+    let old = w.lock(&k).unwrap().unwrap();
+    let new = bytes(doc! { "_id": 1, "x": 1.0, "y": 5 });
+    w.update(&k, &old, new, &|p| p == "y").unwrap();
+    w.commit().unwrap();
+    valid(&store, &c);
+    drop(store);
+
+    let store = open(dir.path());
+    let c = store.collection("db.c").unwrap();
+    valid(&store, &c);
+    let x = c.indexes()[1].clone();
+    assert_eq!(x.multikey_paths(), [1]);
+    store.drop_index(&c, "x_1").unwrap();
+    assert_eq!(c.indexes().len(), 1);
+    let e = store.drop_index(&c, "x_1").unwrap_err();
+    assert_eq!(e.code(), Code::IndexNotFound);
+    assert_eq!(e.message(), "index not found with name [x_1]");
+    assert_eq!(
+        store.drop_index(&c, "_id_").unwrap_err().code(),
+        Code::InvalidOptions
+    );
+}
+
+#[test]
+fn seeks_go_both_ways() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = create(&store, "db.c");
+    for i in 0..200 {
+        insert(&store, &c, doc! { "_id": i, "x": i }).unwrap();
+    }
+    let x = index(&store, &c, doc! { "key": doc! { "x": 1 }, "name": "x_1" });
+    let id_at = |cursor: &mut IndexCursor| {
+        cursor
+            .next()
+            .unwrap()
+            .map(|e| {
+                keyenc::decode(&e.record_key, false, &mut &[][..])
+                    .unwrap()
+                    .0
+            })
+            .map(|v| v.as_value().as_i64_exact().unwrap())
+    };
+    let mut f = store
+        .snapshot()
+        .entries(&c, &x, &KeyRange::all(), Direction::Forward);
+    assert_eq!(id_at(&mut f), Some(0));
+    f.seek(&key(Value::Int32(5)));
+    assert_eq!(id_at(&mut f), Some(5));
+    f.seek(&key(Value::Int32(150)));
+    assert_eq!(id_at(&mut f), Some(150));
+    f.seek(&key(Value::Int32(500)));
+    assert_eq!(id_at(&mut f), None);
+    let mut b = store
+        .snapshot()
+        .entries(&c, &x, &KeyRange::all(), Direction::Backward);
+    assert_eq!(id_at(&mut b), Some(199));
+    b.seek(&key(Value::Int32(197)));
+    assert_eq!(id_at(&mut b), Some(197));
+    b.seek(&key(Value::Int32(20)));
+    assert_eq!(id_at(&mut b), Some(20));
+    assert_eq!(id_at(&mut b), Some(19));
+}
+
+#[test]
+fn unique_sparse_and_partial() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = create(&store, "db.c");
+    let u = doc! { "key": doc! { "x": 1 }, "name": "x_1", "unique": true };
+    index(&store, &c, u);
+    let s = doc! { "key": doc! { "s": 1 }, "name": "s_1", "unique": true, "sparse": true };
+    index(&store, &c, s);
+    insert(&store, &c, doc! { "_id": 1, "x": 1 }).unwrap();
+    let e = insert(&store, &c, doc! { "_id": 2, "x": 1.0 }).unwrap_err();
+    assert_eq!(e.code(), Code::DuplicateKey);
+    assert_eq!(
+        e.message(),
+        "E11000 duplicate key error collection: db.c index: x_1 dup key: { x: 1.0 }"
+    );
+    let extra = e.extra().as_doc();
+    assert_eq!(
+        extra.get_doc("keyPattern").unwrap().to_buf(),
+        doc! { "x": 1 }
+    );
+    assert_eq!(
+        extra.get_doc("keyValue").unwrap().to_buf(),
+        doc! { "x": 1.0 }
+    );
+    assert_eq!(c.count(), 1);
+    // The same key twice within one document is allowed.
+    insert(&store, &c, doc! { "_id": 3, "x": array![5, 5] }).unwrap();
+    insert(&store, &c, doc! { "_id": 4 }).unwrap();
+    let e = insert(&store, &c, doc! { "_id": 5 }).unwrap_err();
+    assert!(e.message().ends_with("dup key: { x: null }"), "{e}");
+    insert(&store, &c, doc! { "_id": 6, "x": 6, "s": 1 }).unwrap();
+    let e = insert(&store, &c, doc! { "_id": 7, "x": 7, "s": 1 }).unwrap_err();
+    assert!(e.message().contains("index: s_1"), "{e}");
+    let e = update(&store, &c, 6, doc! { "_id": 6, "x": 1 }).unwrap_err();
+    assert_eq!(e.code(), Code::DuplicateKey);
+    update(&store, &c, 6, doc! { "_id": 6, "x": 6, "s": 2 }).unwrap();
+    insert(&store, &c, doc! { "_id": 7, "x": 7, "s": 1 }).unwrap();
+    valid(&store, &c);
+
+    // In one write set: a delete makes room for an insert, a duplicate of a staged key is found.
+    let k = Collection::record_key_of_id(Value::Int32(7));
+    let mut w = store.write_set(&c).unwrap();
+    let old = w.lock(&k).unwrap().unwrap();
+    w.delete(&k, &old).unwrap();
+    w.insert(bytes(doc! { "_id": 8, "x": 7 })).unwrap();
+    let e = w.insert(bytes(doc! { "_id": 9, "x": 7 })).unwrap_err();
+    assert_eq!(e.code(), Code::DuplicateKey);
+    w.insert(bytes(doc! { "_id": 10, "x": 10 })).unwrap();
+    w.commit().unwrap();
+    valid(&store, &c);
+
+    // A unique index over duplicates is refused and leaves nothing.
+    insert(&store, &c, doc! { "_id": 20, "x": 20, "d": 1 }).unwrap();
+    insert(&store, &c, doc! { "_id": 21, "x": 21, "d": 1 }).unwrap();
+    let d = spec(doc! { "key": doc! { "d": 1 }, "name": "d_1", "unique": true });
+    let e = store
+        .create_index(&c, d, &NeverInterrupted)
+        .map(|_| ())
+        .unwrap_err();
+    assert_eq!(e.code(), Code::DuplicateKey);
+    assert_eq!(c.all_indexes().len(), 3);
+
+    let p = doc! {
+        "key": doc! { "p": 1 },
+        "name": "p_1",
+        "partialFilterExpression": doc! { "x": doc! { "$gt": 20 } },
+    };
+    let p = index(&store, &c, p);
+    assert_eq!(entries(&store, &c, &p).len(), 1);
+    update(&store, &c, 20, doc! { "_id": 20, "x": 30 }).unwrap();
+    assert_eq!(entries(&store, &c, &p).len(), 2);
+    update(&store, &c, 21, doc! { "_id": 21, "x": 2 }).unwrap();
+    assert_eq!(entries(&store, &c, &p).len(), 1);
+    valid(&store, &c);
+}
+
+#[test]
+fn parallel_arrays_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = create(&store, "db.c");
+    index(
+        &store,
+        &c,
+        doc! { "key": doc! { "a": 1, "b": 1 }, "name": "ab" },
+    );
+    let e = insert(
+        &store,
+        &c,
+        doc! { "_id": 1, "a": array![1], "b": array![2] },
+    )
+    .unwrap_err();
+    assert_eq!(e.code(), Code::CannotIndexParallelArrays);
+    assert_eq!(c.count(), 0);
+    insert(&store, &c, doc! { "_id": 1, "a": array![1, 2], "b": 2 }).unwrap();
+    valid(&store, &c);
+}
+
+/// Threads that insert, update and delete at random, with a unique and a multikey index; the
+/// collection must be valid afterwards, and a unique key has one holder.
+#[test]
+fn many_threads_leave_a_valid_collection() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = create(&store, "db.c");
+    index(
+        &store,
+        &c,
+        doc! { "key": doc! { "u": 1 }, "name": "u_1", "unique": true },
+    );
+    index(
+        &store,
+        &c,
+        doc! { "key": doc! { "m": 1, "x": -1 }, "name": "m_1_x_-1" },
+    );
+    let done = AtomicU64::new(0);
+    std::thread::scope(|s| {
+        for t in 0..6u64 {
+            let (store, c, done) = (&store, &c, &done);
+            s.spawn(move || {
+                let mut seed = t * 7919 + 1;
+                let mut random = |n: u64| {
+                    seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1);
+                    (seed >> 33) % n
+                };
+                for _ in 0..300 {
+                    let mut w = store.write_set(c).unwrap();
+                    for _ in 0..random(8) + 1 {
+                        let id = random(60) as i32;
+                        let new = doc! {
+                            "_id": id,
+                            "u": random(80) as i32,
+                            "m": array![random(5) as i32, random(5) as i32],
+                            "x": random(10) as i32,
+                        };
+                        let k = Collection::record_key_of_id(Value::Int32(id));
+                        let result = match random(3) {
+                            0 => w.insert(bytes(new)),
+                            1 => match w.lock(&k).unwrap() {
+                                Some(old) => w.update(&k, &old, bytes(new), &|_| true),
+                                None => w.insert(bytes(new)),
+                            },
+                            _ => match w.lock(&k).unwrap() {
+                                Some(old) => w.delete(&k, &old),
+                                None => Ok(()),
+                            },
+                        };
+                        match result {
+                            Ok(()) => done.fetch_add(1, SeqCst),
+                            Err(e) => {
+                                assert_eq!(e.code(), Code::DuplicateKey, "{e}");
+                                0
+                            }
+                        };
+                    }
+                    if random(10) > 0 {
+                        w.commit().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert!(done.load(SeqCst) > 1000);
+    valid(&store, &c);
+    let mut seen = std::collections::HashSet::new();
+    for d in crate::tests::all(&store, &c) {
+        let u = d.as_doc().get("u").unwrap().as_i64_exact().unwrap();
+        assert!(seen.insert(u), "two documents with u: {u}");
+    }
+}
+
+#[test]
+fn ascending_inserts_of_many_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = create(&store, "db.c");
+    let next = AtomicU64::new(0);
+    // Every id is tried by two threads: exactly one of them must win.
+    let won = AtomicU64::new(0);
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| {
+                for _ in 0..50 {
+                    let from = next.fetch_add(10, SeqCst) / 2;
+                    let mut w = store.write_set(&c).unwrap();
+                    for id in from..from + 10 {
+                        match w.insert(bytes(doc! { "_id": id as i64 })) {
+                            Ok(()) => won.fetch_add(1, SeqCst),
+                            Err(e) => {
+                                assert_eq!(e.code(), Code::DuplicateKey);
+                                0
+                            }
+                        };
+                    }
+                    w.commit().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(c.count(), won.load(SeqCst));
+    assert_eq!(c.count(), 4 * 50 * 5 + 5);
+    valid(&store, &c);
+}
+
+#[test]
+fn an_index_is_built_while_writers_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = create(&store, "db.c");
+    let mut w = store.write_set(&c).unwrap();
+    for i in 0..5000 {
+        w.insert(bytes(doc! { "_id": i, "x": i, "y": i % 10 }))
+            .unwrap();
+    }
+    w.commit().unwrap();
+    let stop = AtomicBool::new(false);
+    let writes = AtomicU64::new(0);
+    std::thread::scope(|s| {
+        for t in 0..3 {
+            let (store, c, stop, writes) = (&store, &c, &stop, &writes);
+            s.spawn(move || {
+                let mut n = t;
+                while !stop.load(SeqCst) {
+                    n = (n * 31 + 17) % 6000;
+                    let x = n + 100_000;
+                    match n % 3 {
+                        0 => {
+                            let _ = insert(store, c, doc! { "_id": n, "x": x, "y": 1 });
+                        }
+                        1 => {
+                            let _ = delete(store, c, n).unwrap();
+                        }
+                        _ => {
+                            let k = Collection::record_key_of_id(Value::Int32(n));
+                            let mut w = store.write_set(c).unwrap();
+                            if let Some(old) = w.lock(&k).unwrap() {
+                                let x = Doc::new(&old).get("x").unwrap();
+                                let new = doc! { "_id": n, "x": x, "y": 77 };
+                                w.update(&k, &old, bytes(new), &|p| p == "y").unwrap();
+                                w.commit().unwrap();
+                            }
+                        }
+                    }
+                    writes.fetch_add(1, SeqCst);
+                }
+            });
+        }
+        for round in 0..3 {
+            let x = doc! { "key": doc! { "x": 1 }, "name": "x_1", "unique": round == 1 };
+            index(&store, &c, x);
+            let y = doc! { "key": doc! { "y": 1, "x": -1 }, "name": "y_1" };
+            index(&store, &c, y);
+            valid(&store, &c);
+            store.drop_index(&c, "x_1").unwrap();
+            store.drop_index(&c, "y_1").unwrap();
+        }
+        stop.store(true, SeqCst);
+    });
+    assert!(writes.load(SeqCst) > 0);
+}
+
+struct After(AtomicU64);
+
+impl Interrupt for After {
+    fn check(&self) -> Result<()> {
+        match self.0.fetch_add(1, SeqCst) {
+            0 | 1 => Ok(()),
+            _ => Err(Error::new(Code::Interrupted, "killed")),
+        }
+    }
+}
+
+#[test]
+fn a_build_can_be_interrupted() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = create(&store, "db.c");
+    let mut w = store.write_set(&c).unwrap();
+    for i in 0..3000 {
+        w.insert(bytes(doc! { "_id": i })).unwrap();
+    }
+    w.commit().unwrap();
+    let x = spec(doc! { "key": doc! { "x": 1 }, "name": "x_1" });
+    let e = store
+        .create_index(&c, x.clone(), &After(AtomicU64::new(0)))
+        .map(|_| ())
+        .unwrap_err();
+    assert_eq!(e.code(), Code::Interrupted);
+    assert_eq!(c.all_indexes().len(), 1);
+    store.create_index(&c, x, &NeverInterrupted).unwrap();
+    valid(&store, &c);
+}
+
+#[test]
+fn validate_finds_what_is_wrong() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = create(&store, "db.c");
+    let x = index(&store, &c, doc! { "key": doc! { "x": 1 }, "name": "x_1" });
+    for i in 0..10 {
+        insert(&store, &c, doc! { "_id": i, "x": i }).unwrap();
+    }
+    valid(&store, &c);
+    let engine = store.inner.engine();
+    let mut batch = engine.batch(2);
+    let (lost, _) =
+        crate::writeset::entry_of(&x, &key(Value::Int32(3)), &[], &key(Value::Int32(3)));
+    batch.delete(crate::engine::Space::Index, lost);
+    let (k, v) = crate::writeset::entry_of(&x, &key(Value::Int32(50)), &[], &key(Value::Int32(5)));
+    batch.put(crate::engine::Space::Index, k, v);
+    batch.commit().unwrap();
+    let report = store.validate(&c, true, &NeverInterrupted).unwrap();
+    let r = report.as_doc();
+    assert!(!r.get("valid").unwrap().truthy());
+    assert_eq!(r.get_array("missingIndexEntries").unwrap().count(), 1);
+    assert_eq!(r.get_array("extraIndexEntries").unwrap().count(), 1);
+}

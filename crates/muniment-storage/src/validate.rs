@@ -1,0 +1,327 @@
+//! `validate`: the check of a collection against its indexes and totals, on one snapshot.
+
+use crate::collection::Collection;
+use crate::engine::Space;
+use crate::index::{Index, KeySet};
+use crate::keys;
+use crate::snapshot::{Direction, KeyRange, Snapshot, split_entry};
+use crate::store::Store;
+use crate::writeset::entry_of;
+use muniment_query::Interrupt;
+use muniment_value::{ArrayBuf, Doc, DocBuf, Result, doc};
+use std::sync::Arc;
+
+/// Most problems that are listed one by one.
+const MAX_LISTED: usize = 50;
+
+/// What is summed up over the entries of an index: equal sums on both sides mean equal sets (but
+/// for chance of 2⁻⁶⁴), in one pass over each and without memory.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+struct Sum {
+    entries: u64,
+    hash: u64,
+}
+
+impl Sum {
+    fn add(&mut self, key: &[u8], value: &[u8]) {
+        self.entries += 1;
+        let one = xxhash_rust::xxh3::xxh3_64(key).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            ^ xxhash_rust::xxh3::xxh3_64_with_seed(value, 1);
+        self.hash = self.hash.wrapping_add(one);
+    }
+}
+
+#[derive(Default)]
+struct Report {
+    errors: Vec<String>,
+    invalid: u64,
+    corrupt: bool,
+}
+
+impl Report {
+    fn error(&mut self, text: String) {
+        if self.errors.len() < MAX_LISTED && !self.errors.contains(&text) {
+            self.errors.push(text);
+        }
+    }
+}
+
+impl Store {
+    /// Full check of a collection: every document parses, every index entry points to a document
+    /// that has that key, every key of every document is in the index, counts agree. Returns
+    /// what `validate` replies: `{nrecords, nIndexes, keysPerIndex, valid, errors, warnings,
+    /// indexDetails, …}`. Without `full` the documents' BSON is not checked byte by byte.
+    ///
+    /// # Errors
+    /// Only what keeps the check from running.
+    pub fn validate(
+        &self,
+        collection: &Arc<Collection>,
+        full: bool,
+        interrupt: &dyn Interrupt,
+    ) -> Result<DocBuf> {
+        self.inner.check_open()?;
+        // With the list of indexes that belongs to it: DDL waits, for the moment.
+        let (snapshot, indexes, all) = {
+            let _shared = collection.ddl.read();
+            (
+                self.snapshot(),
+                collection.indexes(),
+                collection.all_indexes().len(),
+            )
+        };
+        let checked: Vec<&Arc<Index>> = indexes
+            .iter()
+            .filter(|i| !i.is_id() || collection.is_capped())
+            .collect();
+        let mut report = Report::default();
+        let mut wanted = vec![Sum::default(); checked.len()];
+        let (docs, bytes) = scan_docs(
+            collection,
+            &snapshot,
+            &checked,
+            full,
+            &mut wanted,
+            &mut report,
+            interrupt,
+        )?;
+        check_totals(collection, &snapshot, docs, bytes, &mut report)?;
+
+        let mut keys_per_index = DocBuf::new();
+        let mut details = DocBuf::new();
+        let mut missing = ArrayBuf::new();
+        let mut extra = ArrayBuf::new();
+        for index in indexes.iter() {
+            let name = index.spec().name.clone();
+            let before = report.errors.len();
+            let entries = match checked.iter().position(|i| i.id == index.id) {
+                None => docs,
+                Some(at) => {
+                    let found = sum_entries(&snapshot, index, &mut report, interrupt)?;
+                    if wanted.get(at) != Some(&found) {
+                        compare(
+                            collection,
+                            &snapshot,
+                            index,
+                            &mut missing,
+                            &mut extra,
+                            interrupt,
+                        )?;
+                        report.error(format!(
+                            "index '{name}' does not agree with its collection: {} entries, {} \
+                             keys",
+                            found.entries,
+                            wanted.get(at).map_or(0, |s| s.entries)
+                        ));
+                    }
+                    found.entries
+                }
+            };
+            keys_per_index.append(&name, entries as i64);
+            details.append(&name, doc! { "valid": report.errors.len() == before });
+        }
+        let valid = report.errors.is_empty() && report.invalid == 0 && !report.corrupt;
+        let errors: ArrayBuf = report.errors.iter().map(String::as_str).collect();
+        Ok(doc! {
+            "ns": collection.namespace().as_str(),
+            "uuid": muniment_value::Value::Binary { subtype: 4, bytes: &collection.uuid() },
+            "nInvalidDocuments": report.invalid as i64,
+            "nNonCompliantDocuments": 0i64,
+            "nrecords": docs as i64,
+            "nIndexes": all as i32,
+            "keysPerIndex": keys_per_index,
+            "indexDetails": details,
+            "valid": valid,
+            "repaired": false,
+            "readTimestamp": muniment_value::Value::Timestamp { t: 0, i: 0 },
+            "warnings": ArrayBuf::new(),
+            "errors": errors,
+            "extraIndexEntries": extra,
+            "missingIndexEntries": missing,
+            "corruptRecords": ArrayBuf::new(),
+        })
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+fn scan_docs(
+    collection: &Collection,
+    snapshot: &Snapshot,
+    indexes: &[&Arc<Index>],
+    full: bool,
+    sums: &mut [Sum],
+    report: &mut Report,
+    interrupt: &dyn Interrupt,
+) -> Result<(u64, u64)> {
+    let (mut docs, mut bytes) = (0u64, 0u64);
+    let mut set = KeySet::default();
+    let mut cursor = snapshot.docs(collection, &KeyRange::all(), Direction::Forward);
+    loop {
+        if docs.is_multiple_of(256) {
+            interrupt.check()?;
+        }
+        let (record_key, d) = match cursor.next() {
+            Ok(Some(pair)) => pair,
+            Ok(None) => break,
+            Err(e) => {
+                report.corrupt = true;
+                report.error(e.message().to_string());
+                break;
+            }
+        };
+        docs += 1;
+        bytes += d.len() as u64;
+        if full && let Err(e) = muniment_value::validate(&d) {
+            report.invalid += 1;
+            report.error(format!("document with key {record_key:02x?}: {e}"));
+            continue;
+        }
+        let view = Doc::new(&d);
+        match view.get("_id") {
+            None => {
+                report.invalid += 1;
+                report.error(format!("document with key {record_key:02x?} has no _id"));
+            }
+            Some(id) if !collection.is_capped() => {
+                if Collection::record_key_of_id(id) != *record_key {
+                    report.invalid += 1;
+                    report.error(format!(
+                        "document with _id {} stands under another key",
+                        id.to_display()
+                    ));
+                }
+            }
+            Some(_) => {}
+        }
+        for (index, sum) in indexes.iter().zip(sums.iter_mut()) {
+            if let Err(e) = index.key_set(view, &mut set) {
+                report.error(format!("index '{}': {}", index.spec().name, e.message()));
+                continue;
+            }
+            for (key, bits) in set.iter() {
+                let (key, value) = entry_of(index, key, bits, &record_key);
+                sum.add(&key, &value);
+            }
+            let known = index.multikey_paths();
+            let covered = set
+                .multikey()
+                .iter()
+                .enumerate()
+                .all(|(i, m)| m & !known.get(i).copied().unwrap_or(0) == 0);
+            if !covered {
+                report.error(format!(
+                    "index '{}' is not marked as multikey, but a document makes it so",
+                    index.spec().name
+                ));
+            }
+        }
+    }
+    Ok((docs, bytes))
+}
+
+fn check_totals(
+    collection: &Collection,
+    snapshot: &Snapshot,
+    docs: u64,
+    bytes: u64,
+    report: &mut Report,
+) -> Result<()> {
+    let stored = snapshot.raw_get(Space::Meta, &keys::totals(collection.id))?;
+    let number = |range: std::ops::Range<usize>| {
+        stored
+            .as_ref()
+            .and_then(|v| v.get(range))
+            .and_then(|b| <[u8; 8]>::try_from(b).ok())
+            .map_or(0, u64::from_le_bytes)
+    };
+    if (number(0..8), number(8..16)) != (docs, bytes) && !report.corrupt {
+        report.error(format!(
+            "the totals say {} documents and {} bytes, there are {docs} and {bytes}",
+            number(0..8),
+            number(8..16)
+        ));
+    }
+    Ok(())
+}
+
+fn sum_entries(
+    snapshot: &Snapshot,
+    index: &Index,
+    report: &mut Report,
+    interrupt: &dyn Interrupt,
+) -> Result<Sum> {
+    let mut sum = Sum::default();
+    let (low, high) = keys::bounds(index.id, &KeyRange::all());
+    let Some(mut entries) = snapshot.raw_range(Space::Index, low, high) else {
+        return Ok(sum);
+    };
+    loop {
+        if sum.entries.is_multiple_of(256) {
+            interrupt.check()?;
+        }
+        match entries.next() {
+            Ok(Some((key, value))) => sum.add(&key, &value),
+            Ok(None) => return Ok(sum),
+            Err(e) => {
+                report.corrupt = true;
+                report.error(e.message().to_string());
+                return Ok(sum);
+            }
+        }
+    }
+}
+
+/// Finds what differs, entry by entry.
+fn compare(
+    collection: &Collection,
+    snapshot: &Snapshot,
+    index: &Index,
+    missing: &mut ArrayBuf,
+    extra: &mut ArrayBuf,
+    interrupt: &dyn Interrupt,
+) -> Result<()> {
+    let name = index.spec().name.clone();
+    let mut set = KeySet::default();
+    let mut cursor = snapshot.docs(collection, &KeyRange::all(), Direction::Forward);
+    while let Ok(Some((record_key, d))) = cursor.next() {
+        interrupt.check()?;
+        if index.key_set(Doc::new(&d), &mut set).is_err() {
+            continue;
+        }
+        for (key, bits) in set.iter() {
+            let (full, value) = entry_of(index, key, bits, &record_key);
+            if snapshot.raw_get(Space::Index, &full)?.as_deref() != Some(&*value)
+                && missing.len() < MAX_LISTED
+            {
+                missing.push(doc! {
+                    "indexName": name.as_str(),
+                    "idKey": Doc::new(&d).get("_id"),
+                    "indexKey": index.key_value(key, bits),
+                });
+            }
+        }
+    }
+    let (low, high) = keys::bounds(index.id, &KeyRange::all());
+    let Some(mut entries) = snapshot.raw_range(Space::Index, low, high) else {
+        return Ok(());
+    };
+    while let Ok(Some((key, value))) = entries.next() {
+        interrupt.check()?;
+        let known = split_entry(&key, &value, index.unique()).is_some_and(|e| {
+            let Ok(Some(d)) = snapshot.get(collection, &e.record_key) else {
+                return false;
+            };
+            index.key_set(Doc::new(&d), &mut set).is_ok()
+                && set.iter().any(|(k, bits)| {
+                    entry_of(index, k, bits, &e.record_key) == (key.to_vec(), value.to_vec())
+                })
+        });
+        if !known && extra.len() < MAX_LISTED {
+            let shown = split_entry(&key, &value, index.unique())
+                .map(|e| index.key_value(&e.key, &e.type_bits))
+                .unwrap_or_default();
+            extra.push(doc! { "indexName": name.as_str(), "indexKey": shown });
+        }
+    }
+    Ok(())
+}
