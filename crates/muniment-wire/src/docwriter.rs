@@ -93,6 +93,11 @@ impl<'o> DocWriter<'o> {
         set_i32(self.out, at, len);
     }
 
+    /// The buffer, to which the caller appends whole elements of the innermost open document.
+    pub fn buffer(&mut self) -> &mut Vec<u8> {
+        self.out
+    }
+
     /// Bytes written so far.
     pub fn byte_len(&self) -> usize {
         self.out.len() - self.start.0

@@ -372,6 +372,13 @@ impl<'o> OpMsgWriter<'o> {
         self
     }
 
+    /// Replaces the flags that the message was begun with: for those that only the body decides,
+    /// as [`MORE_TO_COME`] inside an exhaust stream.
+    pub fn set_flags(&mut self, flags: u32) {
+        self.flags = flags;
+        set_i32(self.out, self.start + Header::LEN, flags as i32);
+    }
+
     /// Size of the message so far, in bytes.
     pub fn byte_len(&self) -> usize {
         self.out.len() - self.start

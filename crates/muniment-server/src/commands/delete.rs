@@ -1,0 +1,84 @@
+//! `delete`.
+
+use crate::args::{Args, Field, Types, opt, refused, req};
+use crate::commands::write_reply::{check_batch, report};
+use crate::context::CommandContext;
+use crate::metrics::OpKind;
+use crate::registry::{CommandSpec, Kind, Target};
+use muniment_exec::{DeleteStatement, Hint};
+use muniment_value::{Doc, Error, Result, number};
+
+const FIELDS: &[Field] = &[
+    opt("deletes", Types::ARRAY),
+    opt("ordered", Types::SAFE_BOOL),
+    opt("let", Types::OBJECT),
+    refused("encryptionInformation", Types::OBJECT),
+    refused("collectionUUID", Types::BINARY),
+];
+
+/// The fields of one statement.
+const STATEMENT: &[Field] = &[
+    req("q", Types::OBJECT),
+    req("limit", Types::NUMBER),
+    opt("hint", Types::ANY),
+    refused("collation", Types::OBJECT),
+    refused("sampleId", Types::BINARY),
+];
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "delete",
+    doc: "Deletes documents",
+    kind: Kind::Write,
+    op: OpKind::Delete,
+    target: Target::Collection,
+    write_concern: true,
+    api_v1: true,
+    fields: FIELDS,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+/// Parses one element of `deletes`.
+pub(super) fn statement<'a>(d: Doc<'a>, let_: Doc<'a>) -> Result<DeleteStatement<'a>> {
+    let a = Args::parse("delete.deletes", STATEMENT, d)?;
+    let limit = a.get("limit").and_then(number::to_i64_exact);
+    let multi = match limit {
+        Some(0) => true,
+        Some(1) => false,
+        _ => {
+            return Err(Error::failed_to_parse(format!(
+                "The limit field in delete objects must be 0 or 1. Got {}",
+                a.get("limit").map(|v| v.to_display()).unwrap_or_default()
+            )));
+        }
+    };
+    Ok(DeleteStatement {
+        filter: a.doc("q").unwrap_or(Doc::EMPTY),
+        multi,
+        hint: match a.get("hint") {
+            Some(v) => Hint::parse(v)?,
+            None => None,
+        },
+        let_,
+    })
+}
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let deletes = cx.documents("deletes")?;
+    check_batch(deletes.len())?;
+    let let_ = cx.args.doc("let").unwrap_or(Doc::EMPTY);
+    for d in deletes.iter() {
+        statement(d, let_)?;
+    }
+    cx.op_count = Some(deletes.len() as u64);
+    let ordered = cx.args.bool("ordered", true);
+    let outcome = cx.engine().delete_many(
+        cx.op,
+        cx.ns(),
+        &mut deletes.iter().map(|d| statement(d, let_)),
+        ordered,
+    );
+    report(cx, &outcome, false);
+    Ok(())
+}

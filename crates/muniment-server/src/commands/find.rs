@@ -1,0 +1,108 @@
+//! `find`.
+
+use crate::args::{Field, Types, idle, opt, refused};
+use crate::context::CommandContext;
+use crate::metrics::OpKind;
+use crate::registry::{CommandSpec, Kind, Target};
+use muniment_exec::{BatchLimits, FindRequest, Hint};
+use muniment_value::{Doc, Error, Result};
+
+pub(super) const FIELDS: &[Field] = &[
+    opt("filter", Types::OBJECT),
+    opt("projection", Types::OBJECT),
+    opt("sort", Types::OBJECT),
+    opt("hint", Types::ANY),
+    opt("skip", Types::NUMBER),
+    opt("limit", Types::NUMBER),
+    opt("batchSize", Types::NUMBER),
+    opt("singleBatch", Types::SAFE_BOOL),
+    opt("min", Types::OBJECT),
+    opt("max", Types::OBJECT),
+    opt("returnKey", Types::SAFE_BOOL),
+    opt("showRecordId", Types::SAFE_BOOL),
+    opt("tailable", Types::SAFE_BOOL),
+    opt("awaitData", Types::SAFE_BOOL),
+    opt("noCursorTimeout", Types::SAFE_BOOL),
+    opt("allowDiskUse", Types::SAFE_BOOL),
+    opt("let", Types::OBJECT),
+    refused("collation", Types::OBJECT),
+    idle(
+        "allowPartialResults",
+        Types::SAFE_BOOL,
+        "one server has all results",
+    ),
+    idle("oplogReplay", Types::SAFE_BOOL, "ignored since MongoDB 4.4"),
+];
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "find",
+    doc: "Returns the documents that match a filter",
+    kind: Kind::Read,
+    op: OpKind::Query,
+    target: Target::Collection,
+    read_concern: true,
+    api_v1: true,
+    fields: FIELDS,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+/// The request that the arguments describe.
+pub(super) fn request<'a>(cx: &CommandContext<'a>) -> Result<FindRequest<'a>> {
+    let a = &cx.args;
+    let limit = a.int("limit", i64::MIN, i64::MAX)?.unwrap_or(0);
+    if limit < 0 {
+        return Err(Error::location(
+            51024,
+            format!("BSON field 'limit' value must be >= 0, actual value '{limit}'"),
+        ));
+    }
+    let doc = |name: &str| a.doc(name).unwrap_or(Doc::EMPTY);
+    let request = FindRequest {
+        filter: doc("filter"),
+        projection: doc("projection"),
+        sort: doc("sort"),
+        skip: a.int("skip", 0, i64::MAX)?.unwrap_or(0) as u64,
+        limit: limit as u64,
+        hint: match a.get("hint") {
+            Some(v) => Hint::parse(v)?,
+            None => None,
+        },
+        min: doc("min"),
+        max: doc("max"),
+        return_key: a.bool("returnKey", false),
+        show_record_id: a.bool("showRecordId", false),
+        tailable: a.bool("tailable", false),
+        await_data: a.bool("awaitData", false),
+        no_cursor_timeout: a.bool("noCursorTimeout", false),
+        single_batch: a.bool("singleBatch", false),
+        allow_disk_use: a.get("allowDiskUse").map(|v| v.truthy()),
+        let_: doc("let"),
+        ..FindRequest::new(cx.ns())
+    };
+    if request.await_data && !request.tailable {
+        return Err(Error::failed_to_parse(
+            "Cannot set 'awaitData' without also setting 'tailable'",
+        ));
+    }
+    if request.tailable && request.single_batch {
+        return Err(Error::failed_to_parse(
+            "cannot use tailable option with the 'singleBatch' option",
+        ));
+    }
+    Ok(request)
+}
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let request = request(cx)?;
+    let limits = match cx.args.int("batchSize", 0, i64::MAX)? {
+        Some(n) => BatchLimits::of(n as usize),
+        None => BatchLimits::FIRST,
+    };
+    let cursor = cx.engine().find(cx.op, &request)?;
+    let owner = cx.cursor_owner();
+    cx.engine()
+        .first_batch(cx.op, cursor, owner, limits, cx.reply.buffer())?;
+    Ok(())
+}

@@ -1,0 +1,18 @@
+//! `getCmdLineOpts`.
+
+use crate::registry::CommandSpec;
+use muniment_value::ArrayBuf;
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "getCmdLineOpts",
+    doc: "The arguments and options that the server was started with",
+    admin_only: true,
+    run: |cx| {
+        let o = &cx.server.options;
+        cx.reply.field("argv", o.argv.iter().collect::<ArrayBuf>());
+        cx.reply.field("parsed", &o.parsed);
+        Ok(())
+    },
+    ..CommandSpec::DEFAULT
+};

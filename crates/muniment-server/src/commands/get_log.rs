@@ -1,0 +1,37 @@
+//! `getLog`.
+
+use crate::registry::CommandSpec;
+use muniment_value::{ArrayBuf, Error, Value, array};
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "getLog",
+    doc: "The newest lines of the log, or the warnings of the start",
+    admin_only: true,
+    run: |cx| {
+        let name = match cx.target() {
+            Value::String(s) => s,
+            v => {
+                return Err(Error::type_mismatch(format!(
+                    "Argument to getLog must be of type String; found {} of type {}",
+                    v.to_display(),
+                    v.type_name()
+                )));
+            }
+        };
+        if name == "*" {
+            cx.reply.field("names", array!["global", "startupWarnings"]);
+            return Ok(());
+        }
+        let (lines, total) = cx.server.log.kept(name).ok_or_else(|| {
+            Error::new(
+                muniment_value::Code::OperationFailed,
+                format!("No log named '{name}'"),
+            )
+        })?;
+        cx.reply.field("totalLinesWritten", total as i64);
+        cx.reply.field("log", lines.iter().collect::<ArrayBuf>());
+        Ok(())
+    },
+    ..CommandSpec::DEFAULT
+};

@@ -1,0 +1,249 @@
+//! `hello`: the handshake, and waiting for a change of the topology.
+
+use crate::args::{Field, Types, idle, opt};
+use crate::context::CommandContext;
+use crate::log::now_ms;
+use crate::registry::{Access, CommandSpec};
+use crate::server::MAX_WIRE_VERSION;
+use crate::state::ClientInfo;
+use muniment_value::{ArrayBuf, Code, Doc, Error, Result, Value, doc, number};
+use muniment_wire::Compressor;
+use muniment_wire::compress::NEGOTIABLE;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Largest `client` document, in bytes.
+const MAX_CLIENT: usize = 512;
+/// Largest `client.application.name`, in bytes.
+const MAX_APP_NAME: usize = 128;
+
+pub(super) const FIELDS: &[Field] = &[
+    opt("helloOk", Types::SAFE_BOOL),
+    opt("client", Types::OBJECT),
+    opt("compression", Types::ARRAY),
+    idle(
+        "saslSupportedMechs",
+        Types::STRING,
+        "no user has a password here",
+    ),
+    idle(
+        "speculativeAuthenticate",
+        Types::OBJECT,
+        "a driver falls back to authenticating afterwards",
+    ),
+    opt("topologyVersion", Types::OBJECT),
+    opt("maxAwaitTimeMS", Types::NUMBER),
+    idle(
+        "loadBalanced",
+        Types::BOOL,
+        "only a router answers it with a serviceId",
+    ),
+    idle("backpressure", Types::ANY, "a hint of newer drivers"),
+    idle("hostInfo", Types::STRING, "internal clients only"),
+    idle("forShell", Types::ANY, "the old shell's"),
+];
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "hello",
+    doc: "Handshake: who the server is and what it can",
+    access: Access::Anyone,
+    api_v1: true,
+    fields: FIELDS,
+    run: |cx| run(cx, "isWritablePrimary"),
+    ..CommandSpec::DEFAULT
+};
+
+pub(super) fn run(cx: &mut CommandContext<'_>, primary: &str) -> Result<()> {
+    if let Some(client) = cx.args.doc("client") {
+        note_client(cx, client)?;
+    }
+    if let Some(list) = cx.args.array("compression") {
+        cx.local.compressors = list
+            .values()
+            .filter_map(|v| v.as_str().and_then(Compressor::from_name))
+            .filter(|c| NEGOTIABLE.contains(c))
+            .collect();
+    }
+    await_topology(cx)?;
+    let hello_ok = cx.args.bool("helloOk", false);
+    let counter = cx.server.topology_counter();
+    let w = &mut cx.reply;
+    if hello_ok {
+        w.field("helloOk", true);
+    }
+    w.field(primary, true);
+    w.field(
+        "topologyVersion",
+        doc! { "processId": Value::ObjectId(cx.server.process_id), "counter": counter },
+    );
+    w.field("maxBsonObjectSize", 16_777_216);
+    w.field("maxMessageSizeBytes", 48_000_000);
+    w.field("maxWriteBatchSize", 100_000);
+    w.field("localTime", Value::DateTime(now_ms()));
+    w.field(
+        "logicalSessionTimeoutMinutes",
+        crate::sessions::TIMEOUT_MINUTES,
+    );
+    w.field("connectionId", cx.conn.id as i32);
+    w.field("minWireVersion", 0);
+    w.field("maxWireVersion", MAX_WIRE_VERSION);
+    w.field("readOnly", false);
+    if cx.args.get("compression").is_some() && !cx.local.compressors.is_empty() {
+        let names: ArrayBuf = cx.local.compressors.iter().map(|c| c.name()).collect();
+        w.field("compression", names);
+    }
+    cx.local.greeted = true;
+    Ok(())
+}
+
+/// Keeps what a client says about itself: once per connection.
+fn note_client(cx: &mut CommandContext<'_>, client: Doc<'_>) -> Result<()> {
+    let mut info = cx.conn.client.lock();
+    if let Some(before) = &info.document {
+        if before.as_doc().as_bytes() == client.as_bytes() {
+            return Ok(());
+        }
+        return Err(Error::new(
+            Code::ClientMetadataCannotBeMutated,
+            "The client metadata document may only be sent in the first hello",
+        ));
+    }
+    if client.byte_len() > MAX_CLIENT {
+        return Err(Error::new(
+            Code::ClientMetadataDocumentTooLarge,
+            format!(
+                "The client metadata document must be less then or equal to {MAX_CLIENT} bytes"
+            ),
+        ));
+    }
+    for required in ["driver", "os"] {
+        match client.get(required) {
+            None => {
+                return Err(Error::new(
+                    Code::ClientMetadataMissingField,
+                    format!(
+                        "Missing required sub-document '{required}' in the client metadata document"
+                    ),
+                ));
+            }
+            Some(Value::Document(_)) => {}
+            Some(v) => {
+                return Err(Error::type_mismatch(format!(
+                    "The '{required}' field is required to be a BSON document in the client \
+                     metadata document, not {}",
+                    v.type_name()
+                )));
+            }
+        }
+    }
+    let name = match client.get("application") {
+        None => None,
+        Some(Value::Document(a)) => match a.get("name") {
+            None => None,
+            Some(Value::String(n)) if n.len() > MAX_APP_NAME => {
+                return Err(Error::new(
+                    Code::ClientMetadataAppNameTooLarge,
+                    format!(
+                        "The 'application.name' field in the client metadata document is longer \
+                         than {MAX_APP_NAME} bytes"
+                    ),
+                ));
+            }
+            Some(Value::String(n)) => Some(Arc::from(n)),
+            Some(v) => {
+                return Err(Error::type_mismatch(format!(
+                    "The 'application.name' field must be a string, not {}",
+                    v.type_name()
+                )));
+            }
+        },
+        Some(v) => {
+            return Err(Error::type_mismatch(format!(
+                "The 'application' field is required to be a BSON document in the client metadata \
+                 document, not {}",
+                v.type_name()
+            )));
+        }
+    };
+    *info = ClientInfo {
+        document: Some(client.to_buf()),
+        app_name: name,
+    };
+    drop(info);
+    if !cx.server.log.quiet() {
+        cx.server.log.info(
+            "NETWORK",
+            51800,
+            &format!("conn{}", cx.conn.id),
+            "client metadata",
+            &doc! { "remote": &*cx.conn.peer, "client": format!("conn{}", cx.conn.id), "doc": client },
+        );
+    }
+    Ok(())
+}
+
+/// Waits for another topology than the one that the client knows.
+fn await_topology(cx: &mut CommandContext<'_>) -> Result<()> {
+    let known = cx.args.doc("topologyVersion");
+    let wait = cx.args.int("maxAwaitTimeMS", 0, i64::from(i32::MAX))?;
+    let (known, wait) = match (known, wait) {
+        (Some(k), Some(w)) => (k, w),
+        (None, None) => return Ok(()),
+        (Some(_), None) => {
+            return Err(Error::location(
+                31368,
+                "A request with a 'topologyVersion' must include 'maxAwaitTimeMS'",
+            ));
+        }
+        (None, Some(_)) => {
+            return Err(Error::location(
+                31368,
+                "A request with 'maxAwaitTimeMS' must include a 'topologyVersion'",
+            ));
+        }
+    };
+    let id = match known.get("processId") {
+        Some(Value::ObjectId(id)) => id,
+        other => return Err(field_error("processId", other)),
+    };
+    let counter = match known.get("counter") {
+        Some(v) if v.is_number() => number::to_i64_clamped(v).unwrap_or(0),
+        other => return Err(field_error("counter", other)),
+    };
+    if counter < 0 {
+        return Err(Error::location(
+            31372,
+            "topologyVersion 'counter' must be non-negative",
+        ));
+    }
+    cx.exhaust = cx.request.exhaust_allowed;
+    if id != cx.server.process_id {
+        return Ok(());
+    }
+    if counter > cx.server.topology_counter() {
+        return Err(Error::location(
+            31382,
+            "Received a topology version with a counter greater than the server's",
+        ));
+    }
+    cx.server
+        .wait_topology(counter, Duration::from_millis(wait as u64));
+    if cx.server.is_stopping() {
+        cx.exhaust = false;
+    }
+    Ok(())
+}
+
+fn field_error(name: &str, v: Option<Value<'_>>) -> Error {
+    match v {
+        None => Error::location(
+            40414,
+            format!("BSON field 'TopologyVersion.{name}' is missing but a required field"),
+        ),
+        Some(v) => Error::type_mismatch(format!(
+            "BSON field 'TopologyVersion.{name}' is the wrong type '{}'",
+            v.type_name()
+        )),
+    }
+}

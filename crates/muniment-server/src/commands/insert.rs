@@ -1,0 +1,50 @@
+//! `insert`.
+
+use crate::args::{Field, Types, opt, refused};
+use crate::commands::write_reply::{check_batch, report};
+use crate::context::CommandContext;
+use crate::metrics::OpKind;
+use crate::namespace;
+use crate::registry::{CommandSpec, Kind, Target};
+use muniment_exec::InsertOptions;
+use muniment_value::Result;
+
+const FIELDS: &[Field] = &[
+    opt("documents", Types::ARRAY),
+    opt("ordered", Types::SAFE_BOOL),
+    opt("bypassDocumentValidation", Types::SAFE_BOOL),
+    opt("bypassEmptyTsReplacement", Types::SAFE_BOOL),
+    refused("encryptionInformation", Types::OBJECT),
+    refused("collectionUUID", Types::BINARY),
+];
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "insert",
+    doc: "Inserts documents",
+    kind: Kind::Write,
+    op: OpKind::Insert,
+    target: Target::Collection,
+    write_concern: true,
+    api_v1: true,
+    fields: FIELDS,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let documents = cx.documents("documents")?;
+    check_batch(documents.len())?;
+    namespace::check_create(cx.db(), cx.collection_name())?;
+    let options = InsertOptions {
+        ordered: cx.args.bool("ordered", true),
+        bypass_document_validation: cx.args.bool("bypassDocumentValidation", false),
+        bypass_empty_ts_replacement: cx.args.bool("bypassEmptyTsReplacement", false),
+    };
+    cx.op_count = Some(documents.len() as u64);
+    let outcome = cx
+        .engine()
+        .insert_many(cx.op, cx.ns(), &mut *documents.iter(), options)?;
+    report(cx, &outcome, false);
+    Ok(())
+}

@@ -1,0 +1,15 @@
+//! `isMaster`: the handshake under its old name.
+
+use super::hello;
+use crate::registry::{Access, CommandSpec};
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "isMaster",
+    aliases: &["ismaster"],
+    doc: "Handshake under its old name",
+    access: Access::Anyone,
+    fields: hello::FIELDS,
+    run: |cx| hello::run(cx, "ismaster"),
+    ..CommandSpec::DEFAULT
+};

@@ -1,0 +1,43 @@
+//! `killCursors`.
+
+use crate::args::{Types, req};
+use crate::context::CommandContext;
+use crate::registry::{CommandSpec, Kind, Target};
+use muniment_value::{ArrayBuf, Error, Result, Value, array};
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "killCursors",
+    doc: "Closes cursors",
+    kind: Kind::Admin,
+    target: Target::Collection,
+    api_v1: true,
+    fields: &[req("cursors", Types::ARRAY)],
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let mut ids = Vec::new();
+    for e in cx.args.array("cursors").into_iter().flatten() {
+        match e.value() {
+            Value::Int64(id) => ids.push(id),
+            v => {
+                return Err(Error::type_mismatch(format!(
+                    "BSON field 'killCursors.cursors.{}' is the wrong type '{}', expected type \
+                     'long'",
+                    e.name(),
+                    v.type_name()
+                )));
+            }
+        }
+    }
+    let owner = cx.cursor_owner();
+    let done = cx.engine().cursors.kill(cx.ns(), &ids, &owner);
+    let list = |ids: &[i64]| ids.iter().collect::<ArrayBuf>();
+    cx.reply.field("cursorsKilled", list(&done.killed));
+    cx.reply.field("cursorsNotFound", list(&done.not_found));
+    cx.reply.field("cursorsAlive", list(&done.alive));
+    cx.reply.field("cursorsUnknown", array![]);
+    Ok(())
+}

@@ -1,0 +1,31 @@
+//! `listCommands`.
+
+use crate::registry::{Access, CommandSpec, registry};
+use muniment_value::{ArrayBuf, DocBuf, doc};
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "listCommands",
+    doc: "The commands there are",
+    access: Access::Anyone,
+    run: |cx| {
+        let mut all = DocBuf::with_capacity(8192);
+        for c in registry() {
+            all.append(
+                c.name,
+                doc! {
+                    "help": c.doc,
+                    "requiresAuth": c.access == Access::Privileged,
+                    "secondaryOk": !c.write_concern,
+                    "adminOnly": c.admin_only,
+                    "apiVersions": if c.api_v1 { ["1"].iter().collect() } else { ArrayBuf::new() },
+                    "deprecatedApiVersions": ArrayBuf::new(),
+                    "aliases": c.aliases.iter().collect::<ArrayBuf>(),
+                },
+            );
+        }
+        cx.reply.field("commands", all);
+        Ok(())
+    },
+    ..CommandSpec::DEFAULT
+};

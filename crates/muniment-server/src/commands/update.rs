@@ -1,0 +1,114 @@
+//! `update`.
+
+use crate::args::{Args, Field, Types, opt, refused, req};
+use crate::commands::write_reply::{check_batch, report};
+use crate::context::CommandContext;
+use crate::metrics::OpKind;
+use crate::registry::{CommandSpec, Kind, Target};
+use muniment_exec::{Hint, UpdateStatement};
+use muniment_value::{Doc, Error, Result, Value};
+
+const FIELDS: &[Field] = &[
+    opt("updates", Types::ARRAY),
+    opt("ordered", Types::SAFE_BOOL),
+    opt("bypassDocumentValidation", Types::SAFE_BOOL),
+    opt("bypassEmptyTsReplacement", Types::SAFE_BOOL),
+    opt("let", Types::OBJECT),
+    refused("encryptionInformation", Types::OBJECT),
+    refused("collectionUUID", Types::BINARY),
+];
+
+/// The fields of one statement.
+const STATEMENT: &[Field] = &[
+    req("q", Types::OBJECT),
+    req("u", Types::OBJECT.or(Types::ARRAY)),
+    opt("c", Types::OBJECT),
+    opt("multi", Types::SAFE_BOOL),
+    opt("upsert", Types::SAFE_BOOL),
+    opt("upsertSupplied", Types::SAFE_BOOL),
+    opt("arrayFilters", Types::ARRAY),
+    opt("hint", Types::ANY),
+    opt("sort", Types::OBJECT),
+    refused("collation", Types::OBJECT),
+    refused("sampleId", Types::BINARY),
+    refused("allowShardKeyUpdatesWithoutFullShardKeyInQuery", Types::BOOL),
+];
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "update",
+    doc: "Changes documents",
+    kind: Kind::Write,
+    op: OpKind::Update,
+    target: Target::Collection,
+    write_concern: true,
+    api_v1: true,
+    fields: FIELDS,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+/// Parses one element of `updates`.
+pub(super) fn statement<'a>(
+    d: Doc<'a>,
+    let_: Doc<'a>,
+    bypass_document_validation: bool,
+) -> Result<UpdateStatement<'a>> {
+    let a = Args::parse("update.updates", STATEMENT, d)?;
+    let multi = a.bool("multi", false);
+    let update = a.get("u").unwrap_or(Value::Null);
+    if a.get("c").is_some() && update.as_array().is_none() {
+        return Err(Error::location(
+            51198,
+            "Constant values may only be specified for pipeline updates",
+        ));
+    }
+    if multi && a.doc("sort").is_some() {
+        return Err(Error::failed_to_parse(
+            "Cannot specify sort with multi=true",
+        ));
+    }
+    if a.bool("upsertSupplied", false) {
+        return Err(Error::new(
+            muniment_value::Code::NotImplemented,
+            "BSON field 'update.updates.upsertSupplied' is not supported",
+        ));
+    }
+    let doc = |name: &str| a.doc(name).unwrap_or(Doc::EMPTY);
+    Ok(UpdateStatement {
+        multi,
+        upsert: a.bool("upsert", false),
+        hint: match a.get("hint") {
+            Some(v) => Hint::parse(v)?,
+            None => None,
+        },
+        array_filters: a.array("arrayFilters").unwrap_or(Doc::EMPTY),
+        sort: doc("sort"),
+        constants: doc("c"),
+        let_,
+        bypass_document_validation,
+        ..UpdateStatement::new(doc("q"), update)
+    })
+}
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let updates = cx.documents("updates")?;
+    check_batch(updates.len())?;
+    crate::namespace::check_create(cx.db(), cx.collection_name())?;
+    let let_ = cx.args.doc("let").unwrap_or(Doc::EMPTY);
+    let bypass = cx.args.bool("bypassDocumentValidation", false);
+    // A malformed statement fails the command before anything is written.
+    for d in updates.iter() {
+        statement(d, let_, bypass)?;
+    }
+    cx.op_count = Some(updates.len() as u64);
+    let ordered = cx.args.bool("ordered", true);
+    let outcome = cx.engine().update_many(
+        cx.op,
+        cx.ns(),
+        &mut updates.iter().map(|d| statement(d, let_, bypass)),
+        ordered,
+    );
+    report(cx, &outcome, true);
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! What the write commands have in common: limits of a batch, and the reply.
+
+use crate::context::CommandContext;
+use muniment_exec::BulkOutcome;
+use muniment_value::{Code, Error, Result, doc};
+
+/// Most statements of one command.
+pub(super) const MAX_BATCH: usize = 100_000;
+
+/// 16 InvalidLength unless a command may have so many statements.
+pub(super) fn check_batch(n: usize) -> Result<()> {
+    if (1..=MAX_BATCH).contains(&n) {
+        return Ok(());
+    }
+    Err(Error::new(
+        Code::InvalidLength,
+        format!("Write batch sizes must be between 1 and {MAX_BATCH}. Got {n} operations."),
+    ))
+}
+
+/// Writes `n`, `upserted`, `nModified` and `writeErrors`, and notes the commit.
+pub(super) fn report(cx: &mut CommandContext<'_>, outcome: &BulkOutcome, modified: bool) {
+    cx.note_commit(outcome.commit);
+    let w = &mut cx.reply;
+    w.field("n", outcome.n as i32);
+    if modified {
+        if !outcome.upserted.is_empty() {
+            w.open_array("upserted");
+            for (index, id) in &outcome.upserted {
+                w.item(doc! { "index": *index as i32, "_id": id });
+            }
+            w.close();
+        }
+        w.field("nModified", outcome.modified as i32);
+    }
+    if !outcome.errors.is_empty() {
+        w.open_array("writeErrors");
+        for e in &outcome.errors {
+            w.item(e.to_doc());
+        }
+        w.close();
+    }
+}

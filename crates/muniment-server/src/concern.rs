@@ -1,0 +1,272 @@
+//! Write concern and read concern on a standalone.
+//!
+//! Source: the MongoDB manual, "Write Concern" and "Read Concern", and observed replies.
+
+use crate::args::{Args, Field, Types, check_type, opt};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
+
+/// Where a concern comes from, as MongoDB names it in replies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provenance {
+    /// The command carried it.
+    ClientSupplied,
+    /// setDefaultRWConcern.
+    CustomDefault,
+    /// The server's own.
+    ImplicitDefault,
+}
+
+impl Provenance {
+    /// MongoDB's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Provenance::ClientSupplied => "clientSupplied",
+            Provenance::CustomDefault => "customDefault",
+            Provenance::ImplicitDefault => "implicitDefault",
+        }
+    }
+}
+
+/// `w`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum W {
+    /// That many members; 0 or 1 on a standalone.
+    Nodes(i32),
+    /// "majority": the standalone itself, journaled.
+    Majority,
+}
+
+/// A checked write concern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteConcern {
+    /// Who acknowledges.
+    pub w: W,
+    /// `j` or `fsync`: acknowledged once the journal is on the disk.
+    pub journal: bool,
+    /// Milliseconds; 0 waits for ever. Without meaning while `w` ≤ 1.
+    pub wtimeout: i32,
+    /// Where it comes from.
+    pub provenance: Provenance,
+}
+
+const FIELDS: &[Field] = &[
+    opt("w", Types::ANY),
+    opt("j", Types::ANY),
+    opt("fsync", Types::ANY),
+    opt("wtimeout", Types::ANY),
+    opt("provenance", Types::STRING),
+];
+
+impl WriteConcern {
+    /// What a standalone does when nobody says anything: visible and in the journal file.
+    pub const IMPLICIT: WriteConcern = WriteConcern {
+        w: W::Nodes(1),
+        journal: false,
+        wtimeout: 0,
+        provenance: Provenance::ImplicitDefault,
+    };
+
+    /// Parses a `writeConcern` document.
+    ///
+    /// # Errors
+    /// 2 for what a standalone cannot do, 9 for illegal values, 14, 40415.
+    pub fn parse(doc: Doc<'_>, default: WriteConcern) -> Result<WriteConcern> {
+        let args = Args::parse("writeConcern", FIELDS, doc)?;
+        let mut wc = WriteConcern {
+            w: default.w,
+            journal: false,
+            wtimeout: 0,
+            provenance: Provenance::ClientSupplied,
+        };
+        if doc.is_empty() {
+            return Ok(default);
+        }
+        let flag = |name: &str| -> Result<bool> {
+            match args.get(name) {
+                None | Some(Value::Null | Value::Undefined) => Ok(false),
+                Some(v) => {
+                    check_type("writeConcern", name, Types::SAFE_BOOL, v.ty())?;
+                    Ok(v.truthy())
+                }
+            }
+        };
+        let (j, fsync) = (flag("j")?, flag("fsync")?);
+        if j && fsync {
+            return Err(Error::failed_to_parse(
+                "fsync and j options cannot be used together",
+            ));
+        }
+        wc.journal = j || fsync;
+        match args.get("w") {
+            None | Some(Value::Null | Value::Undefined) => {}
+            Some(Value::String("majority")) => wc.w = W::Majority,
+            Some(Value::String(mode)) => {
+                return Err(Error::bad_value(format!(
+                    "cannot use non-majority 'w' mode \"{mode}\" when a host is not a member of \
+                     a replica set"
+                )));
+            }
+            Some(v) if v.is_number() => wc.w = W::Nodes(parse_w(v)?),
+            Some(v) => {
+                return Err(Error::failed_to_parse(format!(
+                    "w has to be a number, string, or object; found: {}",
+                    v.type_name()
+                )));
+            }
+        }
+        match args.get("wtimeout") {
+            None | Some(Value::Null | Value::Undefined) => {}
+            Some(v) if v.is_number() => {
+                let n = number::to_f64(v).unwrap_or(0.0);
+                if n > f64::from(i32::MAX) {
+                    return Err(Error::failed_to_parse("wtimeout must be a 32-bit integer"));
+                }
+                wc.wtimeout = n.max(0.0) as i32;
+            }
+            Some(v) => check_type("writeConcern", "wtimeout", Types::NUMBER, v.ty())?,
+        }
+        Ok(wc)
+    }
+
+    /// True when the client waits for no answer.
+    pub fn unacknowledged(&self) -> bool {
+        self.w == W::Nodes(0) && !self.journal
+    }
+
+    /// True when the acknowledgement waits for the journal: `j`, `fsync`, or "majority" (as
+    /// writeConcernMajorityJournalDefault).
+    pub fn waits_for_journal(&self) -> bool {
+        self.journal || self.w == W::Majority
+    }
+
+    /// As replies show it: `{w, wtimeout}` and `j` if asked.
+    pub fn to_doc(&self) -> DocBuf {
+        let mut d = match self.w {
+            W::Nodes(n) => doc! { "w": n },
+            W::Majority => doc! { "w": "majority" },
+        };
+        if self.journal {
+            d.append("j", true);
+        }
+        d.append("wtimeout", self.wtimeout);
+        d
+    }
+}
+
+fn parse_w(v: Value<'_>) -> Result<i32> {
+    let n = number::to_f64(v).unwrap_or(f64::NAN);
+    if !(n > -1.0 && n < 51.0) {
+        return Err(Error::failed_to_parse(format!(
+            "w has to be a non-negative number and not greater than 50; found: {}",
+            number::to_i64_clamped(v).unwrap_or(0)
+        )));
+    }
+    if n as i32 > 1 {
+        return Err(Error::bad_value(
+            "cannot use 'w' > 1 when a host is not replicated",
+        ));
+    }
+    Ok(n as i32)
+}
+
+const READ_FIELDS: &[Field] = &[
+    opt("level", Types::STRING),
+    opt("afterClusterTime", Types::TIMESTAMP),
+    opt("atClusterTime", Types::TIMESTAMP),
+    opt("provenance", Types::STRING),
+];
+
+/// Checks a `readConcern` document. On a standalone "local", "available" and "majority" read the
+/// same: a consistent snapshot of everything that is visible.
+///
+/// # Errors
+/// 2 for an unknown level, 14, 40415, 123 for what only a replica set has.
+pub fn check_read_concern(doc: Doc<'_>) -> Result<()> {
+    let args = Args::parse("readConcern", READ_FIELDS, doc)?;
+    match args.str("level") {
+        None | Some("local" | "available" | "majority") => {}
+        Some("linearizable" | "snapshot") => {
+            return Err(Error::new(
+                Code::NotAReplicaSet,
+                "node needs to be a replica set member to use read concern",
+            ));
+        }
+        Some(other) => {
+            return Err(Error::bad_value(format!(
+                "Enumeration value '{other}' for field 'readConcern.level' is not a valid value."
+            )));
+        }
+    }
+    if args.get("afterClusterTime").is_some() || args.get("atClusterTime").is_some() {
+        return Err(Error::new(
+            Code::NotAReplicaSet,
+            "node needs to be a replica set member to use read concern",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    fn parse(d: DocBuf) -> Result<WriteConcern> {
+        WriteConcern::parse(d.as_doc(), WriteConcern::IMPLICIT)
+    }
+
+    #[test]
+    fn legal_concerns() {
+        let wc = |d| parse(d).unwrap();
+        assert_eq!(wc(doc! {}), WriteConcern::IMPLICIT);
+        assert!(wc(doc! { "w": 0 }).unacknowledged());
+        assert!(wc(doc! { "w": -0.5 }).unacknowledged());
+        assert!(!wc(doc! { "w": 0, "j": true }).unacknowledged());
+        assert!(wc(doc! { "w": "majority" }).waits_for_journal());
+        assert!(wc(doc! { "fsync": 1 }).waits_for_journal());
+        assert!(!wc(doc! { "w": 1.9_f64, "j": false }).waits_for_journal());
+        assert_eq!(wc(doc! { "wtimeout": -7 }).wtimeout, 0);
+        assert_eq!(wc(doc! { "w": 1, "wtimeout": 5_i64 }).wtimeout, 5);
+    }
+
+    #[test]
+    fn illegal_concerns() {
+        for (d, code) in [
+            (doc! { "w": 2 }, 2),
+            (doc! { "w": 50 }, 2),
+            (doc! { "w": 51 }, 9),
+            (doc! { "w": -1 }, 9),
+            (doc! { "w": f64::NAN }, 9),
+            (doc! { "w": f64::INFINITY }, 9),
+            (doc! { "w": "Majority" }, 2),
+            (doc! { "w": true }, 9),
+            (doc! { "w": 1, "j": "x" }, 14),
+            (doc! { "j": true, "fsync": true }, 9),
+            (doc! { "wtimeout": 2_147_483_648_i64 }, 9),
+            (doc! { "wtimeout": f64::INFINITY }, 9),
+            (doc! { "wtimeout": "x" }, 14),
+            (doc! { "w": 1, "foo": 1 }, 40415),
+        ] {
+            let e = parse(d.clone()).err().unwrap_or_else(|| panic!("{d:?}"));
+            assert_eq!(e.code().0, code, "{d:?}: {e}");
+        }
+    }
+
+    #[test]
+    fn read_concerns() {
+        for (d, code) in [
+            (doc! { "level": "local" }, 0),
+            (doc! { "level": "majority" }, 0),
+            (doc! {}, 0),
+            (doc! { "level": "snapshot" }, 123),
+            (doc! { "level": "linearizable" }, 123),
+            (doc! { "level": "Local" }, 2),
+            (doc! { "level": 1 }, 14),
+            (doc! { "afterClusterTime": 1 }, 14),
+            (doc! { "foo": 1 }, 40415),
+        ] {
+            let got = check_read_concern(d.as_doc()).map_or_else(|e| e.code().0, |()| 0);
+            assert_eq!(got, code, "{d:?}");
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What a running command sees.
+
+use crate::args::{Args, Types, check_type, missing_field};
+use crate::concern::WriteConcern;
+use crate::generic::Generic;
+use crate::registry::CommandSpec;
+use crate::state::{ConnShared, ServerState};
+use muniment_exec::{CursorOwner, Engine, OpContext};
+use muniment_storage::{Collection, CommitId};
+use muniment_value::{Code, Doc, Error, Result, Value};
+use muniment_wire::{Compressor, DocSeq, DocWriter, Sequence};
+use std::sync::Arc;
+
+/// A command as it came in.
+pub struct Request<'a> {
+    /// The database.
+    pub db: &'a str,
+    /// The command's name as the client wrote it.
+    pub name: &'a str,
+    /// The document whose first element is the command.
+    pub body: Doc<'a>,
+    /// The document sequences beside it.
+    pub sequences: &'a [Sequence<'a>],
+    /// The message allows several replies.
+    pub exhaust_allowed: bool,
+    /// It came as OP_QUERY.
+    pub legacy: bool,
+}
+
+/// A connection's own state.
+#[derive(Default)]
+pub struct ConnLocal {
+    /// What was negotiated.
+    pub compressors: Vec<Compressor>,
+    /// A hello was answered.
+    pub greeted: bool,
+    /// The namespace of the last command with its figures.
+    pub top: Option<(String, Arc<crate::metrics::TopEntry>)>,
+    /// The last session and when it was noted.
+    pub session: Option<([u8; 16], std::time::Instant)>,
+}
+
+/// What a running command sees, and its reply.
+pub struct CommandContext<'a> {
+    /// The server.
+    pub server: &'a Arc<ServerState>,
+    /// The connection as others see it.
+    pub conn: &'a Arc<ConnShared>,
+    /// The connection's own state.
+    pub local: &'a mut ConnLocal,
+    /// The running operation.
+    pub op: &'a Arc<OpContext>,
+    /// The command.
+    pub spec: &'static CommandSpec,
+    /// As it came in.
+    pub request: &'a Request<'a>,
+    /// Its checked fields.
+    pub args: Args<'a>,
+    /// Its checked generic arguments.
+    pub generic: Generic<'a>,
+    /// The write concern that holds.
+    pub write_concern: WriteConcern,
+    /// The reply; `ok` is added afterwards.
+    pub reply: DocWriter<'a>,
+    /// The last commit, for `j: true`.
+    pub commit: Option<CommitId>,
+    /// Another reply follows without a request.
+    pub exhaust: bool,
+    /// Statements that this command counts as in `opcounters`, when not one.
+    pub op_count: Option<u64>,
+}
+
+/// The documents of a field that may come as an array or as a document sequence.
+#[derive(Clone)]
+pub enum DocList<'a> {
+    /// A kind-1 section.
+    Sequence(DocSeq<'a>),
+    /// An array whose elements were all checked to be documents.
+    Array(Doc<'a>, usize),
+}
+
+impl<'a> DocList<'a> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        match self {
+            DocList::Sequence(s) => s.len(),
+            DocList::Array(_, n) => *n,
+        }
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The documents.
+    pub fn iter(&self) -> Box<dyn Iterator<Item = Doc<'a>> + 'a> {
+        match self {
+            DocList::Sequence(s) => Box::new(*s),
+            DocList::Array(d, _) => Box::new(d.values().map(|v| v.as_doc().unwrap_or(Doc::EMPTY))),
+        }
+    }
+}
+
+impl<'a> CommandContext<'a> {
+    /// Storage, cursors, operations.
+    pub fn engine(&self) -> &'a Engine {
+        &self.server.engine
+    }
+
+    /// The database.
+    pub fn db(&self) -> &'a str {
+        self.request.db
+    }
+
+    /// `db.collection` of a command on a collection.
+    pub fn ns(&self) -> &'a str {
+        self.op.namespace()
+    }
+
+    /// The value of the command's first element.
+    pub fn target(&self) -> Value<'a> {
+        self.request.body.first().map_or(Value::Null, |e| e.value())
+    }
+
+    /// The collection's name of a command on a collection.
+    pub fn collection_name(&self) -> &'a str {
+        match self.target() {
+            Value::String(s) | Value::Symbol(s) => s,
+            _ => "",
+        }
+    }
+
+    /// The collection, which must exist.
+    ///
+    /// # Errors
+    /// 26 NamespaceNotFound.
+    pub fn collection(&self) -> Result<Arc<Collection>> {
+        self.engine()
+            .store
+            .collection(self.ns())
+            .ok_or_else(|| self.ns_not_found())
+    }
+
+    /// 26.
+    pub fn ns_not_found(&self) -> Error {
+        Error::new(
+            Code::NamespaceNotFound,
+            format!("Collection [{}] not found.", self.ns()),
+        )
+    }
+
+    /// The documents of a required field that may come as a document sequence.
+    ///
+    /// # Errors
+    /// 40414 when missing, 14 for an element that is no document.
+    pub fn documents(&self, field: &'static str) -> Result<DocList<'a>> {
+        if let Some(s) = self.request.sequences.iter().find(|s| s.name == field) {
+            return Ok(DocList::Sequence(s.docs));
+        }
+        let array = self
+            .args
+            .array(field)
+            .ok_or_else(|| missing_field(self.spec.name, field))?;
+        let mut n = 0;
+        for e in array {
+            if e.ty() != muniment_value::Type::Document {
+                let element = format!("{field}.{}", e.name());
+                check_type(self.spec.name, &element, Types::OBJECT, e.ty())?;
+            }
+            n += 1;
+        }
+        Ok(DocList::Array(array, n))
+    }
+
+    /// Whose a cursor of this command is.
+    pub fn cursor_owner(&self) -> CursorOwner {
+        CursorOwner {
+            session: self.generic.session.map(|id| id.to_vec()),
+            ..CursorOwner::default()
+        }
+    }
+
+    /// Notes a commit that the acknowledgement may wait for.
+    pub fn note_commit(&mut self, commit: Option<CommitId>) {
+        self.commit = self.commit.max(commit);
+    }
+
+    /// Notes that something was written without a commit number of its own (DDL).
+    pub fn note_write(&mut self) {
+        self.commit = Some(self.engine().store.last_commit());
+    }
+
+    /// 13 unless the command runs in the database "admin".
+    ///
+    /// # Errors
+    /// 13 Unauthorized.
+    pub fn require_admin(&self) -> Result<()> {
+        if self.db() == "admin" {
+            return Ok(());
+        }
+        Err(Error::new(
+            Code::Unauthorized,
+            format!(
+                "{} may only be run against the admin database.",
+                self.spec.name
+            ),
+        ))
+    }
+}

@@ -1,0 +1,497 @@
+//! From a request to the bytes of its reply document: finds the command, checks its arguments,
+//! runs it inside the unwind guard, waits for the journal, counts and logs.
+//!
+//! Invariants: exactly one reply document is appended for every request, whatever happens; the
+//! journal is waited for once, after all statements.
+
+use crate::args::{Args, Types, unknown_field};
+use crate::concern::WriteConcern;
+use crate::context::{CommandContext, ConnLocal, Request};
+use crate::failpoint::Failure;
+use crate::generic::Generic;
+use crate::guard::guarded;
+use crate::log::Severity;
+use crate::metrics::{Counter, LatencyKind, OpKind};
+use crate::namespace;
+use crate::registry::{CommandSpec, Kind, Target};
+use crate::state::{ConnShared, ServerState};
+use muniment_exec::{OpContext, OpStart};
+use muniment_query::Interrupt;
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_wire::DocWriter;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// What becomes of the connection after a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Close it without a reply.
+    pub close: bool,
+    /// Another reply follows without a request.
+    pub exhaust: bool,
+}
+
+/// Most bytes of a command that currentOp and the slow-operation log keep.
+const KEEP_COMMAND: usize = 4096;
+/// A session's use is noted at most this often per connection.
+const SESSION_EVERY: Duration = Duration::from_secs(1);
+
+/// Runs one request and appends its reply document to `out`.
+pub fn execute(
+    server: &Arc<ServerState>,
+    conn: &Arc<ConnShared>,
+    local: &mut ConnLocal,
+    counter: &Counter,
+    request: &Request<'_>,
+    out: &mut Vec<u8>,
+) -> Done {
+    let at = out.len();
+    let mut done = Done::default();
+    match try_execute(server, conn, local, counter, request, out, &mut done) {
+        Ok(()) => {}
+        Err((error, labels)) => {
+            out.truncate(at);
+            counter.error(error.code() == Code::InternalError);
+            let mut reply = error.to_reply();
+            if let Some(labels) = labels {
+                reply.append("errorLabels", labels);
+            }
+            out.extend_from_slice(reply.as_bytes());
+        }
+    }
+    done
+}
+
+type Failed = (Error, Option<muniment_value::ArrayBuf>);
+
+fn plain(e: Error) -> Failed {
+    (e, None)
+}
+
+fn try_execute(
+    server: &Arc<ServerState>,
+    conn: &Arc<ConnShared>,
+    local: &mut ConnLocal,
+    counter: &Counter,
+    request: &Request<'_>,
+    out: &mut Vec<u8>,
+    done: &mut Done,
+) -> Result<(), Failed> {
+    let Some(spec) = crate::registry::find(request.name) else {
+        counter.op(OpKind::Command, 1);
+        return Err(plain(Error::new(
+            Code::CommandNotFound,
+            format!("no such command: '{}'", request.name),
+        )));
+    };
+    let began = Instant::now();
+    let (args, generic) = parse(spec, request).map_err(plain)?;
+    let ns = namespace_of(spec, request).map_err(plain)?;
+    let write_concern = write_concern_of(server, spec, request, &generic).map_err(plain)?;
+    if let Some(id) = &generic.session {
+        note_session(server, local, id, began).map_err(plain)?;
+    }
+    let never = server.failpoints.fires("maxTimeNeverTimeOut");
+    let op = server.engine.operations.begin(OpStart {
+        command: spec.name,
+        namespace: ns,
+        // getMore's own maxTimeMS is how long to wait for data.
+        max_time: generic
+            .max_time
+            .filter(|_| !never && spec.name != "getMore"),
+        connection_id: conn.id,
+        client: Some(Arc::clone(&conn.peer)),
+        app_name: app_name_of(server, conn, spec),
+        lsid: generic.lsid.map(|d| d.to_buf()),
+        disconnected: disconnect_probe(conn, spec),
+        ..OpStart::default()
+    });
+    if server.is_stopping() && spec.name != "hello" && spec.name != "isMaster" {
+        return Err(plain(Error::new(
+            Code::InterruptedAtShutdown,
+            "interrupted at shutdown",
+        )));
+    }
+    remember_command(conn, request.body);
+    let mut failure = None;
+    if server.failpoints.any() {
+        failure = fail(server, conn, spec, &op, request, &generic, done)?;
+        if done.close {
+            return Ok(());
+        }
+    }
+    let mut cx = CommandContext {
+        server,
+        conn,
+        local,
+        op: &op,
+        spec,
+        request,
+        args,
+        generic,
+        write_concern,
+        reply: DocWriter::begin(out),
+        commit: None,
+        exhaust: false,
+        op_count: None,
+    };
+    let result = guarded(|| (spec.run)(&mut cx)).unwrap_or_else(|caught| {
+        server.log.log(
+            Severity::Error,
+            "ASSERT",
+            23081,
+            &format!("conn{}", conn.id),
+            "A command panicked; this is a bug",
+            Some(&doc! {
+                "command": spec.name,
+                "what": caught.message.as_str(),
+                "backtrace": caught.report.as_str(),
+            }),
+        );
+        Err(Error::internal(format!(
+            "{} failed because of a bug: {}",
+            spec.name, caught.message
+        )))
+    });
+    let result = result.and_then(|()| wait_for_journal(&cx));
+    let (op_count, exhaust) = (cx.op_count, cx.exhaust);
+    let failed = result.as_ref().err().cloned();
+    let ended = match result {
+        Ok(()) => {
+            finish_reply(cx, failure.as_ref());
+            Ok(())
+        }
+        Err(e) => Err(plain(e)),
+    };
+    done.exhaust = exhaust && ended.is_ok();
+    account(
+        &Finished {
+            server,
+            conn,
+            counter,
+            spec,
+            op: &op,
+            body: request.body,
+            took: began.elapsed(),
+            op_count,
+            error: failed.as_ref(),
+            reply_bytes: out.len(),
+        },
+        local_top(server, spec, &op),
+    );
+    ended
+}
+
+/// Ends the reply: what failpoints add, and `ok`.
+fn finish_reply(mut cx: CommandContext<'_>, failure: Option<&Failure>) {
+    if let Some(f) = failure {
+        if let Some(wce) = f.write_concern_doc() {
+            cx.reply.field("writeConcernError", wce);
+            if let Some(labels) = &f.labels {
+                cx.reply.field("errorLabels", labels);
+            }
+        }
+    }
+    cx.reply.field("ok", 1.0);
+    cx.reply.finish();
+}
+
+fn parse<'a>(spec: &'static CommandSpec, request: &Request<'a>) -> Result<(Args<'a>, Generic<'a>)> {
+    let mut generic = Generic::default();
+    let args = Args::parse_with(spec.name, spec.fields, request.body.iter().skip(1), |e| {
+        Ok(generic.take(spec.name, e)? || spec.open_fields)
+    })?;
+    if generic.db.is_none() && !request.legacy {
+        return Err(Error::location(
+            40571,
+            "OP_MSG requests require a $db argument",
+        ));
+    }
+    for s in request.sequences {
+        let known = spec
+            .fields
+            .iter()
+            .any(|f| f.name == s.name && f.types == Types::ARRAY);
+        if !known {
+            return Err(unknown_field(spec.name, s.name));
+        }
+    }
+    generic.check(spec, request.body)?;
+    Ok((args, generic))
+}
+
+/// `db.collection` of a command on a collection, else `db.$cmd`.
+fn namespace_of(spec: &CommandSpec, request: &Request<'_>) -> Result<String> {
+    namespace::check_db(request.db)?;
+    let target = request.body.first().map_or(Value::Null, |e| e.value());
+    let collection = match (spec.target, target) {
+        (Target::Collection, v) => namespace::collection_of(request.db, v)?,
+        (Target::CollectionOrDatabase, v) if v.is_number() => "$cmd.aggregate",
+        (Target::CollectionOrDatabase, v) => namespace::collection_of(request.db, v)?,
+        (Target::Anything, _) => "$cmd",
+    };
+    if spec.admin_only && request.db != "admin" {
+        return Err(Error::new(
+            Code::Unauthorized,
+            format!("{} may only be run against the admin database.", spec.name),
+        ));
+    }
+    let mut ns = String::with_capacity(request.db.len() + 1 + collection.len());
+    ns.push_str(request.db);
+    ns.push('.');
+    ns.push_str(collection);
+    Ok(ns)
+}
+
+fn write_concern_of(
+    server: &ServerState,
+    spec: &CommandSpec,
+    request: &Request<'_>,
+    generic: &Generic<'_>,
+) -> Result<WriteConcern> {
+    if !spec.write_concern {
+        return Ok(WriteConcern::IMPLICIT);
+    }
+    let wc = match generic.write_concern {
+        Some(d) => WriteConcern::parse(d, server.default_write_concern())?,
+        None => server.default_write_concern(),
+    };
+    // The database "local" ignores write concerns.
+    Ok(if request.db == "local" {
+        WriteConcern::IMPLICIT
+    } else {
+        wc
+    })
+}
+
+fn note_session(
+    server: &ServerState,
+    local: &mut ConnLocal,
+    id: &[u8; 16],
+    now: Instant,
+) -> Result<()> {
+    if let Some((last, at)) = &local.session
+        && last == id
+        && now.saturating_duration_since(*at) < SESSION_EVERY
+    {
+        return Ok(());
+    }
+    server.sessions.touch(id)?;
+    local.session = Some((*id, now));
+    Ok(())
+}
+
+fn app_name_of(server: &ServerState, conn: &ConnShared, spec: &CommandSpec) -> Option<Arc<str>> {
+    // Only failpoints and people look at it.
+    let _ = (server, spec);
+    conn.client.lock().app_name.clone()
+}
+
+/// How a running operation finds out that its client has gone. Commands that never run long are
+/// spared the allocation.
+fn disconnect_probe(
+    conn: &ConnShared,
+    spec: &CommandSpec,
+) -> Option<Box<dyn Fn() -> bool + Send + Sync>> {
+    let long = matches!(spec.kind, Kind::Read | Kind::Write | Kind::Ddl);
+    if !long {
+        return None;
+    }
+    let stream = Arc::clone(&conn.stream);
+    Some(Box::new(move || {
+        let mut p = libc::pollfd {
+            fd: stream.as_raw_fd(),
+            events: libc::POLLRDHUP,
+            revents: 0,
+        };
+        // SAFETY: one pollfd on the stack, no wait.
+        let n = unsafe { libc::poll(&mut p, 1, 0) };
+        n > 0 && p.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
+    }))
+}
+
+fn remember_command(conn: &ConnShared, body: Doc<'_>) {
+    conn.busy.store(true, Ordering::Relaxed);
+    let mut command = conn.command.lock();
+    command.clear();
+    if body.byte_len() <= KEEP_COMMAND {
+        command.extend_from_slice(body.as_bytes());
+    }
+}
+
+/// What failpoints do before a command runs.
+fn fail(
+    server: &ServerState,
+    conn: &ConnShared,
+    spec: &'static CommandSpec,
+    op: &Arc<OpContext>,
+    request: &Request<'_>,
+    generic: &Generic<'_>,
+    done: &mut Done,
+) -> Result<Option<Failure>, Failed> {
+    if generic.max_time.is_some() && server.failpoints.fires("maxTimeAlwaysTimeOut") {
+        return Err(plain(Error::new(
+            Code::MaxTimeMSExpired,
+            "operation exceeded time limit",
+        )));
+    }
+    let app_name = conn.client.lock().app_name.clone();
+    let app_name = app_name.or_else(|| {
+        // A hello carries the name that its connection does not have yet.
+        let client = request.body.get_doc("client")?;
+        Some(Arc::from(client.get_doc("application")?.get_str("name")?))
+    });
+    let Some(f) = server
+        .failpoints
+        .fail_command(spec, op.namespace(), app_name.as_deref())
+    else {
+        return Ok(None);
+    };
+    if let Some(time) = f.block {
+        sleep(op, time).map_err(plain)?;
+    }
+    if f.close {
+        done.close = true;
+        return Ok(None);
+    }
+    match f.error {
+        Some(e) => Err((e, f.labels)),
+        None => Ok(Some(f)),
+    }
+}
+
+/// Sleeps for `time` or until the operation has to stop.
+///
+/// # Errors
+/// The reason to stop.
+pub fn sleep(op: &Arc<OpContext>, time: Duration) -> Result<()> {
+    let end = Instant::now() + time;
+    loop {
+        op.check()?;
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        std::thread::sleep(left.min(Duration::from_millis(10)));
+    }
+}
+
+fn wait_for_journal(cx: &CommandContext<'_>) -> Result<()> {
+    if !cx.spec.write_concern || !cx.write_concern.waits_for_journal() {
+        return Ok(());
+    }
+    // A write that changed nothing still promises that what it saw is on the disk.
+    let store = &cx.engine().store;
+    let commit = cx.commit.unwrap_or_else(|| store.last_commit());
+    store.wait_journaled(commit)
+}
+
+struct Finished<'f> {
+    server: &'f Arc<ServerState>,
+    conn: &'f ConnShared,
+    counter: &'f Counter,
+    spec: &'static CommandSpec,
+    op: &'f Arc<OpContext>,
+    body: Doc<'f>,
+    took: Duration,
+    op_count: Option<u64>,
+    error: Option<&'f Error>,
+    reply_bytes: usize,
+}
+
+/// The line of `top` for commands on collections.
+fn local_top(
+    server: &ServerState,
+    spec: &CommandSpec,
+    op: &OpContext,
+) -> Option<Arc<crate::metrics::TopEntry>> {
+    matches!(spec.kind, Kind::Read | Kind::Write).then(|| server.metrics.top_entry(op.namespace()))
+}
+
+/// Counts a finished operation and logs it if it was slow.
+fn account(f: &Finished<'_>, top: Option<Arc<crate::metrics::TopEntry>>) {
+    let micros = f.took.as_micros() as u64;
+    f.counter.op(f.spec.op, f.op_count.unwrap_or(1));
+    let kind = match f.spec.kind {
+        Kind::Read => LatencyKind::Reads,
+        Kind::Write => LatencyKind::Writes,
+        _ => LatencyKind::Commands,
+    };
+    f.counter.latency(kind, micros);
+    let done = &f.op.counters;
+    let (returned, written) = (
+        done.returned.load(Ordering::Relaxed),
+        done.written.load(Ordering::Relaxed),
+    );
+    match f.spec.op {
+        OpKind::Insert => f.counter.documents(returned, written, 0, 0),
+        OpKind::Update => f.counter.documents(returned, 0, written, 0),
+        OpKind::Delete => f.counter.documents(returned, 0, 0, written),
+        _ => f.counter.documents(returned, 0, 0, 0),
+    }
+    if let Some(top) = top {
+        top.add(f.spec.op, f.spec.kind == Kind::Write, micros);
+    }
+    let slow_ms = f.server.parameters.slow_ms.load(Ordering::Relaxed);
+    if micros as i64 >= slow_ms.saturating_mul(1000) && waits_by_design(f.spec) {
+        f.counter.slow();
+        log_slow(f);
+    }
+    if f.server.profiling.load(Ordering::Relaxed) {
+        crate::profiler::record(f.server, f.conn, f.spec, f.op, f.body, f.took);
+    }
+}
+
+/// False for commands whose waiting says nothing: they are not logged as slow.
+fn waits_by_design(spec: &CommandSpec) -> bool {
+    !matches!(spec.name, "hello" | "isMaster" | "getMore")
+}
+
+fn log_slow(f: &Finished<'_>) {
+    let app_name = f.conn.client.lock().app_name.clone();
+    let counters = &f.op.counters;
+    let mut attr = doc! { "type": "command", "ns": f.op.namespace() };
+    attr.append_some("appName", app_name.as_deref());
+    if f.body.byte_len() <= KEEP_COMMAND {
+        attr.append("command", f.body);
+    } else {
+        attr.append("command", doc! { "$truncated": f.spec.name });
+    }
+    attr.append_some("planSummary", f.op.plan_summary());
+    attr.append(
+        "keysExamined",
+        counters.keys_examined.load(Ordering::Relaxed) as i64,
+    );
+    attr.append(
+        "docsExamined",
+        counters.docs_examined.load(Ordering::Relaxed) as i64,
+    );
+    attr.append(
+        "nreturned",
+        counters.returned.load(Ordering::Relaxed) as i64,
+    );
+    if let Some(e) = f.error {
+        attr.append("ok", 0);
+        attr.append("errCode", e.code().0);
+        attr.append("errMsg", e.message());
+    }
+    attr.append("reslen", f.reply_bytes as i64);
+    attr.append("remote", &*f.conn.peer);
+    attr.append("protocol", "op_msg");
+    attr.append("durationMillis", f.took.as_millis() as i64);
+    f.server.log.log(
+        Severity::Info,
+        "COMMAND",
+        51803,
+        &format!("conn{}", f.conn.id),
+        "Slow query",
+        Some(&attr),
+    );
+}
+
+/// The reply `{ok: 1}`: to an unacknowledged write whose message asks for a reply.
+pub fn bare_ok() -> DocBuf {
+    doc! { "ok": 1.0 }
+}

@@ -1,0 +1,360 @@
+//! Failpoints: configureFailPoint's `failCommand`, which the drivers' own tests rest on, and the
+//! two about time limits.
+//!
+//! Invariant: while no failpoint is on, a command pays one atomic read.
+
+use crate::registry::CommandSpec;
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, number};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// When a failpoint fires.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mode {
+    Off,
+    Always,
+    Times(i64),
+    Skip(i64),
+    Probability(f64),
+}
+
+#[derive(Debug)]
+struct FailPoint {
+    name: &'static str,
+    mode: Mode,
+    data: DocBuf,
+    entered: u64,
+}
+
+/// The server's failpoints.
+pub struct FailPoints {
+    any: AtomicBool,
+    points: Mutex<Vec<FailPoint>>,
+    seed: AtomicU64,
+}
+
+/// What failCommand wants of one command.
+#[derive(Clone, Debug, Default)]
+pub struct Failure {
+    /// Wait so long first.
+    pub block: Option<Duration>,
+    /// Close the connection instead of answering.
+    pub close: bool,
+    /// Answer this error.
+    pub error: Option<Error>,
+    /// Run the command, and put this into its reply.
+    pub write_concern_error: Option<DocBuf>,
+    /// The `errorLabels` of either.
+    pub labels: Option<ArrayBuf>,
+}
+
+/// The failpoints there are.
+pub const NAMES: [&str; 3] = ["failCommand", "maxTimeAlwaysTimeOut", "maxTimeNeverTimeOut"];
+
+impl Default for FailPoints {
+    fn default() -> FailPoints {
+        FailPoints {
+            any: AtomicBool::new(false),
+            points: Mutex::new(
+                NAMES
+                    .iter()
+                    .map(|name| FailPoint {
+                        name,
+                        mode: Mode::Off,
+                        data: DocBuf::new(),
+                        entered: 0,
+                    })
+                    .collect(),
+            ),
+            seed: AtomicU64::new(0x9E37_79B9_7F4A_7C15),
+        }
+    }
+}
+
+impl FailPoints {
+    /// Sets a failpoint; returns how often it has fired so far.
+    ///
+    /// # Errors
+    /// 266 for an unknown failpoint, 2 and 14 for a bad mode or data.
+    pub fn configure(&self, name: &str, mode: Value<'_>, data: Doc<'_>) -> Result<u64> {
+        let mode = parse_mode(mode)?;
+        if name == "failCommand" && mode != Mode::Off {
+            Failure::parse(data)?;
+        }
+        let mut points = self.points.lock();
+        let Some(p) = points.iter_mut().find(|p| p.name == name) else {
+            return Err(Error::new(
+                Code::FailPointSetFailed,
+                format!("{name} not found"),
+            ));
+        };
+        p.mode = mode;
+        p.data = data.to_buf();
+        let entered = p.entered;
+        let any = points.iter().any(|p| p.mode != Mode::Off);
+        self.any.store(any, Ordering::Release);
+        Ok(entered)
+    }
+
+    /// True if a failpoint is on.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    /// Whether a failpoint without data fires now.
+    pub fn fires(&self, name: &str) -> bool {
+        self.any() && {
+            let mut points = self.points.lock();
+            let roll = self.roll();
+            points
+                .iter_mut()
+                .find(|p| p.name == name)
+                .is_some_and(|p| p.fire(roll))
+        }
+    }
+
+    /// What failCommand wants of this command, if it fires.
+    pub fn fail_command(
+        &self,
+        spec: &CommandSpec,
+        ns: &str,
+        app_name: Option<&str>,
+    ) -> Option<Failure> {
+        let mut points = self.points.lock();
+        let roll = self.roll();
+        let p = points.iter_mut().find(|p| p.name == "failCommand")?;
+        let data = p.data.as_doc();
+        let commands = data.get_array("failCommands")?;
+        let named = commands
+            .values()
+            .any(|v| v.as_str().is_some_and(|n| spec.is_named(n)));
+        let same = |field: &str, actual: Option<&str>| {
+            data.get_str(field).is_none_or(|want| Some(want) == actual)
+        };
+        if !named
+            || spec.name == "configureFailPoint"
+            || !same("appName", app_name)
+            || !same("namespace", Some(ns))
+            || !p.fire(roll)
+        {
+            return None;
+        }
+        Failure::parse(p.data.as_doc()).ok()
+    }
+
+    /// A number in [0, 1).
+    fn roll(&self) -> f64 {
+        let mut x = self.seed.load(Ordering::Relaxed);
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.seed.store(x, Ordering::Relaxed);
+        (x >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+impl FailPoint {
+    fn fire(&mut self, roll: f64) -> bool {
+        let fires = match &mut self.mode {
+            Mode::Off => false,
+            Mode::Always => true,
+            Mode::Times(n) => {
+                *n -= 1;
+                if *n <= 0 {
+                    self.mode = Mode::Off;
+                }
+                true
+            }
+            Mode::Skip(n) => {
+                *n -= 1;
+                if *n <= 0 {
+                    self.mode = Mode::Always;
+                }
+                false
+            }
+            Mode::Probability(p) => roll < *p,
+        };
+        self.entered += u64::from(fires);
+        fires
+    }
+}
+
+fn parse_mode(mode: Value<'_>) -> Result<Mode> {
+    let count = |v: Value<'_>, name: &str| match number::to_i64_exact(v) {
+        Some(n) if n >= 0 => Ok(n),
+        _ => Err(Error::bad_value(format!(
+            "'mode.{name}' must be a whole number that is not negative"
+        ))),
+    };
+    match mode {
+        Value::String("off") => Ok(Mode::Off),
+        Value::String("alwaysOn") => Ok(Mode::Always),
+        Value::String(other) => Err(Error::bad_value(format!("unknown mode: {other}"))),
+        Value::Document(d) => match d.first().map(|e| (e.name(), e.value())) {
+            Some(("times", v)) => Ok(match count(v, "times")? {
+                0 => Mode::Off,
+                n => Mode::Times(n),
+            }),
+            Some(("skip", v)) => Ok(match count(v, "skip")? {
+                0 => Mode::Always,
+                n => Mode::Skip(n),
+            }),
+            Some(("activationProbability", v)) => match number::to_f64(v) {
+                Some(p) if (0.0..=1.0).contains(&p) => Ok(Mode::Probability(p)),
+                _ => Err(Error::bad_value(
+                    "activationProbability must be between 0.0 and 1.0",
+                )),
+            },
+            _ => Err(Error::bad_value(
+                "'mode' must be one of 'off', 'alwaysOn', 'times', 'skip', 'activationProbability'",
+            )),
+        },
+        v => Err(Error::type_mismatch(format!(
+            "'mode' must be a string or JSON object, not {}",
+            v.type_name()
+        ))),
+    }
+}
+
+impl Failure {
+    fn parse(data: Doc<'_>) -> Result<Failure> {
+        let mut f = Failure::default();
+        let (mut code, mut labels, mut extra) = (None, None, None);
+        let (mut block, mut block_ms) = (false, None);
+        let wrong = |e: &str, v: Value<'_>| {
+            Error::type_mismatch(format!(
+                "failCommand: '{e}' has the wrong type {}",
+                v.type_name()
+            ))
+        };
+        for e in data {
+            let v = e.value();
+            match e.name() {
+                "failCommands" => {
+                    if v.as_array().is_none() {
+                        return Err(wrong(e.name(), v));
+                    }
+                }
+                "errorCode" => {
+                    let n = number::to_i64_exact(v).ok_or_else(|| wrong(e.name(), v))?;
+                    code = Some(n as i32);
+                }
+                "closeConnection" => f.close = v.truthy(),
+                "blockConnection" => block = v.truthy(),
+                "blockTimeMS" => {
+                    let n = number::to_i64_exact(v).ok_or_else(|| wrong(e.name(), v))?;
+                    block_ms = Some(n.max(0) as u64);
+                }
+                "errorLabels" => labels = Some(v.as_array().ok_or_else(|| wrong(e.name(), v))?),
+                "errorExtraInfo" => {
+                    extra = Some(v.as_doc().ok_or_else(|| wrong(e.name(), v))?);
+                }
+                "writeConcernError" => {
+                    let d = v.as_doc().ok_or_else(|| wrong(e.name(), v))?;
+                    f.write_concern_error = Some(d.to_buf());
+                }
+                "appName" | "namespace" => {
+                    v.as_str().ok_or_else(|| wrong(e.name(), v))?;
+                }
+                // Ours has no internal clients, so nothing more would fail.
+                "failInternalCommands" | "failLocalClients" => {}
+                other => {
+                    return Err(Error::bad_value(format!(
+                        "failCommand: '{other}' is not supported"
+                    )));
+                }
+            }
+        }
+        if block {
+            let ms = block_ms.ok_or_else(|| {
+                Error::new(
+                    Code::InvalidOptions,
+                    "must specify 'blockTimeMS' when 'blockConnection' is true",
+                )
+            })?;
+            f.block = Some(Duration::from_millis(ms));
+        }
+        if let Some(code) = code {
+            let mut err = Error::new(Code(code), "Failing command via 'failCommand' failpoint");
+            if let Some(x) = extra {
+                err = err.with_extra(x.to_buf());
+            }
+            f.error = Some(err);
+        }
+        f.labels = labels.map(|l| l.values().collect());
+        Ok(f)
+    }
+
+    /// The `writeConcernError` with its code name.
+    pub fn write_concern_doc(&self) -> Option<DocBuf> {
+        let mut d = self.write_concern_error.clone()?;
+        let code = d.as_doc().get("code").and_then(|c| c.as_i64_exact());
+        if let Some(code) = code
+            && d.as_doc().get("codeName").is_none()
+        {
+            d.append("codeName", Code(code as i32).name().as_ref());
+        }
+        Some(d)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use muniment_value::{array, doc};
+
+    fn find() -> &'static CommandSpec {
+        crate::registry::find("ping").unwrap()
+    }
+
+    #[test]
+    fn times_skip_and_off() {
+        let f = FailPoints::default();
+        assert!(!f.any());
+        let data = doc! { "failCommands": array!["ping"], "errorCode": 5 };
+        let set = |mode: DocBuf| {
+            let mode = mode
+                .as_doc()
+                .get("mode")
+                .map(|v| muniment_value::ValueBuf::new(v));
+            f.configure("failCommand", mode.unwrap().as_value(), data.as_doc())
+        };
+        set(doc! { "mode": doc! { "times": 2 } }).unwrap();
+        let fired = || f.fail_command(find(), "a.b", None).is_some();
+        assert_eq!([fired(), fired(), fired()], [true, true, false]);
+        set(doc! { "mode": doc! { "skip": 1 } }).unwrap();
+        assert_eq!([fired(), fired(), fired()], [false, true, true]);
+        assert_eq!(set(doc! { "mode": "off" }).unwrap(), 4);
+        assert!(!fired() && !f.any());
+        assert_eq!(set(doc! { "mode": "x" }).unwrap_err().code().0, 2);
+        assert_eq!(set(doc! { "mode": 1 }).unwrap_err().code().0, 14);
+    }
+
+    #[test]
+    fn data_says_what_happens() {
+        let f = FailPoints::default();
+        let data = doc! {
+            "failCommands": array!["ping"], "errorCode": 91, "appName": "me",
+            "errorLabels": array!["A"], "blockConnection": true, "blockTimeMS": 7,
+        };
+        f.configure("failCommand", Value::String("alwaysOn"), data.as_doc())
+            .unwrap();
+        assert!(f.fail_command(find(), "a.b", Some("other")).is_none());
+        let failure = f.fail_command(find(), "a.b", Some("me")).unwrap();
+        assert_eq!(failure.block, Some(Duration::from_millis(7)));
+        assert_eq!(failure.error.unwrap().code().0, 91);
+        assert_eq!(failure.labels.unwrap().len(), 1);
+        assert!(
+            f.configure("nope", Value::String("off"), Doc::EMPTY)
+                .is_err()
+        );
+        let bad = doc! { "failCommands": 1 };
+        assert!(
+            f.configure("failCommand", Value::String("alwaysOn"), bad.as_doc())
+                .is_err()
+        );
+    }
+}

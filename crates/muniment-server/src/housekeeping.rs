@@ -1,0 +1,65 @@
+//! The one background thread of the server: TTL passes, cursor and session timeouts.
+
+use crate::log::Severity;
+use crate::state::ServerState;
+use muniment_exec::OpContext;
+use muniment_query::Interrupt;
+use muniment_value::{Code, doc};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// Runs until the server ends.
+pub fn run(server: &Arc<ServerState>) {
+    let mut last_ttl = Instant::now();
+    let mut last_sessions = Instant::now();
+    while !server.wait_for_stop_for(Duration::from_secs(1)) {
+        server.engine.cursors.tick();
+        let every = server.parameters.ttl_sleep_secs.load(Relaxed).max(1) as u64;
+        if last_ttl.elapsed() >= Duration::from_secs(every) {
+            if server.parameters.ttl_enabled.load(Relaxed) {
+                ttl_pass(server);
+            }
+            last_ttl = Instant::now();
+        }
+        if last_sessions.elapsed() >= Duration::from_secs(60) {
+            for id in server.sessions.expire() {
+                server.engine.cursors.kill_session(&id);
+            }
+            last_sessions = Instant::now();
+        }
+    }
+}
+
+fn ttl_pass(server: &Arc<ServerState>) {
+    let op = OpContext::internal("ttl");
+    if server.is_stopping() {
+        op.kill(Code::InterruptedAtShutdown);
+    }
+    let pass = crate::guard::guarded(|| {
+        op.check()?;
+        server.engine.ttl_pass(&op)
+    });
+    match pass {
+        Ok(Ok(done)) => {
+            server.metrics.ttl_passes.fetch_add(1, Relaxed);
+            server.metrics.ttl_deleted.fetch_add(done.deleted, Relaxed);
+        }
+        Ok(Err(e)) => server.log.log(
+            Severity::Error,
+            "INDEX",
+            22527,
+            "TTLMonitor",
+            "Error running TTL job",
+            Some(&doc! { "error": e.to_string() }),
+        ),
+        Err(caught) => server.log.log(
+            Severity::Error,
+            "ASSERT",
+            23081,
+            "TTLMonitor",
+            "The TTL monitor panicked; this is a bug",
+            Some(&doc! { "what": caught.message, "backtrace": caught.report }),
+        ),
+    }
+}

@@ -1,0 +1,349 @@
+//! Counters: operations, network, latencies, per-namespace times.
+//!
+//! Invariants: counting on the hot path is a few relaxed adds on a cache line that few threads
+//! share, and takes no lock. Every figure is a measurement.
+
+use parking_lot::RwLock;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What an operation counts as in `opcounters`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum OpKind {
+    /// Documents inserted.
+    Insert = 0,
+    /// find.
+    Query = 1,
+    /// Update statements.
+    Update = 2,
+    /// Delete statements.
+    Delete = 3,
+    /// getMore.
+    GetMore = 4,
+    /// Everything else.
+    Command = 5,
+}
+
+/// Names of [`OpKind`] in `opcounters`, in order.
+pub const OP_NAMES: [&str; 6] = ["insert", "query", "update", "delete", "getmore", "command"];
+
+/// What a latency counts as in `opLatencies`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum LatencyKind {
+    /// Reads.
+    Reads = 0,
+    /// Writes.
+    Writes = 1,
+    /// Other commands.
+    Commands = 2,
+}
+
+/// Names of [`LatencyKind`] in `opLatencies`, in order.
+pub const LATENCY_NAMES: [&str; 3] = ["reads", "writes", "commands"];
+
+const SHARDS: usize = 16;
+/// Latency buckets: powers of two of microseconds.
+const BUCKETS: usize = 32;
+
+#[repr(align(128))]
+#[derive(Default)]
+struct Shard {
+    ops: [AtomicU64; 6],
+    latency_count: [AtomicU64; 3],
+    latency_micros: [AtomicU64; 3],
+    buckets: [[AtomicU64; BUCKETS]; 3],
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+    requests: AtomicU64,
+    slow: AtomicU64,
+    errors: AtomicU64,
+    docs_returned: AtomicU64,
+    docs_inserted: AtomicU64,
+    docs_updated: AtomicU64,
+    docs_deleted: AtomicU64,
+}
+
+/// The server's counters.
+pub struct Metrics {
+    shards: [Shard; SHARDS],
+    top: RwLock<HashMap<String, Arc<TopEntry>>>,
+    /// User-caused errors (asserts.user).
+    pub asserts_user: AtomicU64,
+    /// Internal errors (asserts.msg).
+    pub asserts_msg: AtomicU64,
+    /// TTL: documents deleted.
+    pub ttl_deleted: AtomicU64,
+    /// TTL: passes.
+    pub ttl_passes: AtomicU64,
+}
+
+/// One line of `top`: microseconds and counts, written by relaxed adds.
+#[derive(Default)]
+pub struct TopEntry {
+    /// (time, count) in the order of [`TOP_NAMES`].
+    pub figures: [(AtomicU64, AtomicU64); 9],
+}
+
+/// The columns of `top`.
+pub const TOP_NAMES: [&str; 9] = [
+    "total",
+    "readLock",
+    "writeLock",
+    "queries",
+    "getmore",
+    "insert",
+    "update",
+    "remove",
+    "commands",
+];
+
+/// Sums over all shards.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    /// By [`OpKind`].
+    pub ops: [u64; 6],
+    /// By [`LatencyKind`].
+    pub latency_count: [u64; 3],
+    /// By [`LatencyKind`], microseconds.
+    pub latency_micros: [u64; 3],
+    /// By [`LatencyKind`] and power of two of microseconds.
+    pub buckets: [[u64; 32]; 3],
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+    /// Messages received.
+    pub requests: u64,
+    /// Operations above `slowms`.
+    pub slow: u64,
+    /// Commands that answered an error.
+    pub errors: u64,
+    /// Documents returned by cursors.
+    pub docs_returned: u64,
+    /// Documents inserted.
+    pub docs_inserted: u64,
+    /// Documents updated.
+    pub docs_updated: u64,
+    /// Documents deleted.
+    pub docs_deleted: u64,
+}
+
+/// A connection's view: its shard.
+#[derive(Clone)]
+pub struct Counter {
+    metrics: Arc<Metrics>,
+    shard: usize,
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics {
+            shards: std::array::from_fn(|_| Shard::default()),
+            top: RwLock::new(HashMap::new()),
+            asserts_user: AtomicU64::new(0),
+            asserts_msg: AtomicU64::new(0),
+            ttl_deleted: AtomicU64::new(0),
+            ttl_passes: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Metrics {
+    /// The counter of connection `n`.
+    pub fn counter(self: &Arc<Metrics>, n: u64) -> Counter {
+        Counter {
+            metrics: Arc::clone(self),
+            shard: n as usize % SHARDS,
+        }
+    }
+
+    /// The sums.
+    pub fn totals(&self) -> Totals {
+        let mut t = Totals::default();
+        let add = |sum: &mut u64, n: &AtomicU64| *sum += n.load(Relaxed);
+        for s in &self.shards {
+            t.ops.iter_mut().zip(&s.ops).for_each(|(a, b)| add(a, b));
+            for (a, b) in t.latency_count.iter_mut().zip(&s.latency_count) {
+                add(a, b);
+            }
+            for (a, b) in t.latency_micros.iter_mut().zip(&s.latency_micros) {
+                add(a, b);
+            }
+            for (a, b) in t
+                .buckets
+                .iter_mut()
+                .flatten()
+                .zip(s.buckets.iter().flatten())
+            {
+                add(a, b);
+            }
+            add(&mut t.bytes_in, &s.bytes_in);
+            add(&mut t.bytes_out, &s.bytes_out);
+            add(&mut t.requests, &s.requests);
+            add(&mut t.slow, &s.slow);
+            add(&mut t.errors, &s.errors);
+            add(&mut t.docs_returned, &s.docs_returned);
+            add(&mut t.docs_inserted, &s.docs_inserted);
+            add(&mut t.docs_updated, &s.docs_updated);
+            add(&mut t.docs_deleted, &s.docs_deleted);
+        }
+        t
+    }
+
+    /// The figures of a namespace; connections keep the one they used last.
+    pub fn top_entry(&self, ns: &str) -> Arc<TopEntry> {
+        if let Some(e) = self.top.read().get(ns) {
+            return Arc::clone(e);
+        }
+        Arc::clone(self.top.write().entry(ns.to_string()).or_default())
+    }
+
+    /// Forgets a namespace (drop, rename).
+    pub fn top_forget(&self, ns: &str) {
+        self.top.write().remove(ns);
+    }
+
+    /// All namespaces with figures, sorted.
+    pub fn top_all(&self) -> Vec<(String, Arc<TopEntry>)> {
+        let mut all: Vec<_> = self
+            .top
+            .read()
+            .iter()
+            .map(|(k, v)| (k.clone(), Arc::clone(v)))
+            .collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all
+    }
+}
+
+impl Counter {
+    fn shard(&self) -> Option<&Shard> {
+        self.metrics.shards.get(self.shard)
+    }
+
+    /// The metrics.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Counts `n` operations.
+    pub fn op(&self, kind: OpKind, n: u64) {
+        if let Some(c) = self.shard().and_then(|s| s.ops.get(kind as usize)) {
+            c.fetch_add(n, Relaxed);
+        }
+    }
+
+    /// Counts one operation's latency.
+    pub fn latency(&self, kind: LatencyKind, micros: u64) {
+        let Some(s) = self.shard() else { return };
+        let k = kind as usize;
+        if let (Some(n), Some(sum)) = (s.latency_count.get(k), s.latency_micros.get(k)) {
+            n.fetch_add(1, Relaxed);
+            sum.fetch_add(micros, Relaxed);
+        }
+        let bucket = (64 - micros.leading_zeros() as usize).min(BUCKETS - 1);
+        if let Some(b) = s.buckets.get(k).and_then(|b| b.get(bucket)) {
+            b.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Counts a message and its reply.
+    pub fn network(&self, bytes_in: u64, bytes_out: u64) {
+        if let Some(s) = self.shard() {
+            s.bytes_in.fetch_add(bytes_in, Relaxed);
+            s.bytes_out.fetch_add(bytes_out, Relaxed);
+            s.requests.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Counts a slow operation.
+    pub fn slow(&self) {
+        if let Some(s) = self.shard() {
+            s.slow.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Counts a failed command; `internal` for those that are our fault.
+    pub fn error(&self, internal: bool) {
+        if let Some(s) = self.shard() {
+            s.errors.fetch_add(1, Relaxed);
+        }
+        if internal {
+            self.metrics.asserts_msg.fetch_add(1, Relaxed);
+        } else {
+            self.metrics.asserts_user.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Counts documents: returned, inserted, updated, deleted.
+    pub fn documents(&self, returned: u64, inserted: u64, updated: u64, deleted: u64) {
+        if let Some(s) = self.shard() {
+            for (c, n) in [
+                (&s.docs_returned, returned),
+                (&s.docs_inserted, inserted),
+                (&s.docs_updated, updated),
+                (&s.docs_deleted, deleted),
+            ] {
+                if n != 0 {
+                    c.fetch_add(n, Relaxed);
+                }
+            }
+        }
+    }
+}
+
+impl TopEntry {
+    /// Adds one operation of `kind`.
+    pub fn add(&self, kind: OpKind, write: bool, micros: u64) {
+        let column = match kind {
+            OpKind::Insert => 5,
+            OpKind::Query => 3,
+            OpKind::Update => 6,
+            OpKind::Delete => 7,
+            OpKind::GetMore => 4,
+            OpKind::Command => 8,
+        };
+        for i in [0, if write { 2 } else { 1 }, column] {
+            if let Some((time, count)) = self.figures.get(i) {
+                time.fetch_add(micros, Relaxed);
+                count.fetch_add(1, Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn shards_add_up() {
+        let m = Arc::new(Metrics::default());
+        for n in 0..40 {
+            let c = m.counter(n);
+            c.op(OpKind::Insert, 2);
+            c.latency(LatencyKind::Writes, 9);
+            c.network(10, 20);
+        }
+        let t = m.totals();
+        assert_eq!(t.ops, [80, 0, 0, 0, 0, 0]);
+        assert_eq!((t.latency_count[1], t.latency_micros[1]), (40, 360));
+        assert_eq!(t.buckets[1][4], 40, "9 µs lies in [8, 16)");
+        assert_eq!((t.bytes_in, t.bytes_out, t.requests), (400, 800, 40));
+    }
+
+    #[test]
+    fn top_keeps_a_line_per_namespace() {
+        let m = Metrics::default();
+        m.top_entry("d.c").add(OpKind::Query, false, 5);
+        m.top_entry("d.c").add(OpKind::Insert, true, 7);
+        let all = m.top_all();
+        assert_eq!(all.len(), 1);
+        let f = |i: usize| all[0].1.figures[i].0.load(Relaxed);
+        assert_eq!((f(0), f(1), f(2), f(3), f(5)), (12, 5, 7, 5, 7));
+    }
+}

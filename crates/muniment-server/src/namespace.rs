@@ -1,0 +1,165 @@
+//! Names of databases and collections.
+//!
+//! Source: the MongoDB manual, "Naming Restrictions" and "Namespace Length".
+
+use muniment_value::{Code, Error, Result, Value};
+
+/// Longest namespace `db.collection`, in bytes.
+pub const MAX_NAMESPACE: usize = 255;
+/// A database name must be shorter than this, in bytes.
+pub const MAX_DB: usize = 64;
+
+/// Checks a database name.
+///
+/// # Errors
+/// 73 InvalidNamespace.
+pub fn check_db(db: &str) -> Result<()> {
+    let legal = !db.is_empty()
+        && db.len() < MAX_DB
+        && (db == "$external" || !db.contains(['/', '\\', '.', ' ', '"', '$', '\0']));
+    if legal {
+        Ok(())
+    } else {
+        Err(Error::new(
+            Code::InvalidNamespace,
+            format!("Invalid database name: '{db}'"),
+        ))
+    }
+}
+
+/// Checks a collection name for reading and writing.
+///
+/// # Errors
+/// 73 InvalidNamespace.
+pub fn check_collection(db: &str, collection: &str) -> Result<()> {
+    let ns = || format!("{db}.{collection}");
+    let bad = |why: &str| {
+        Err(Error::new(
+            Code::InvalidNamespace,
+            format!("Invalid namespace specified '{}'{why}", ns()),
+        ))
+    };
+    if collection.is_empty() || collection.starts_with('.') || collection.contains('\0') {
+        return bad("");
+    }
+    if db.len() + 1 + collection.len() > MAX_NAMESPACE {
+        return bad(&format!(": longer than the limit of {MAX_NAMESPACE} bytes"));
+    }
+    Ok(())
+}
+
+/// Checks a collection name that something is about to create.
+///
+/// # Errors
+/// 73 InvalidNamespace: also for what may be read but not created.
+pub fn check_create(db: &str, collection: &str) -> Result<()> {
+    check_collection(db, collection)?;
+    if collection.contains('$') {
+        return Err(Error::new(
+            Code::InvalidNamespace,
+            format!("Invalid collection name: {collection}"),
+        ));
+    }
+    let system = collection.strip_prefix("system.");
+    if let Some(rest) = system {
+        let known = matches!(
+            rest,
+            "js" | "profile" | "views" | "users" | "roles" | "version"
+        ) || rest.starts_with("buckets.")
+            || (db == "config" && rest == "sessions");
+        if !known {
+            return Err(Error::new(
+                Code::InvalidNamespace,
+                format!("Invalid system namespace: {db}.{collection}"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The collection that a command's first element names.
+///
+/// # Errors
+/// 73 if it is no string or illegal.
+pub fn collection_of<'a>(db: &str, v: Value<'a>) -> Result<&'a str> {
+    match v {
+        Value::String(c) | Value::Symbol(c) => {
+            check_collection(db, c)?;
+            Ok(c)
+        }
+        v => Err(Error::new(
+            Code::InvalidNamespace,
+            format!("collection name has invalid type {}", v.type_name()),
+        )),
+    }
+}
+
+/// Splits a full name; both parts are checked.
+///
+/// # Errors
+/// 73.
+pub fn split(ns: &str) -> Result<(&str, &str)> {
+    let (db, c) = ns.split_once('.').ok_or_else(|| {
+        Error::new(
+            Code::InvalidNamespace,
+            format!("Invalid namespace specified '{ns}'"),
+        )
+    })?;
+    check_db(db)?;
+    check_collection(db, c)?;
+    Ok((db, c))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn databases() {
+        for ok in [
+            "a",
+            "admin",
+            "$external",
+            "ünicode",
+            "a-b_c",
+            &"x".repeat(63),
+        ] {
+            assert!(check_db(ok).is_ok(), "{ok}");
+        }
+        for bad in [
+            "",
+            "a.b",
+            "a b",
+            "a$b",
+            "a/b",
+            "a\\b",
+            "a\"b",
+            "a\0b",
+            &"x".repeat(64),
+        ] {
+            assert_eq!(check_db(bad).unwrap_err().code().0, 73, "{bad}");
+        }
+    }
+
+    #[test]
+    fn collections() {
+        for ok in ["a", "a.b", "a$b", "system.indexes", &"x".repeat(253)] {
+            assert!(check_collection("d", ok).is_ok(), "{ok}");
+        }
+        for bad in ["", ".a", "a\0", &"x".repeat(254)] {
+            assert_eq!(
+                check_collection("d", bad).unwrap_err().code().0,
+                73,
+                "{bad}"
+            );
+        }
+        for bad in ["$cmd", "a$b", "system.foo"] {
+            assert_eq!(check_create("d", bad).unwrap_err().code().0, 73, "{bad}");
+        }
+        assert!(check_create("d", "system.js").is_ok());
+        assert_eq!(split("a.b.c").unwrap(), ("a", "b.c"));
+        assert!(split("a").is_err());
+        assert!(collection_of("d", Value::Int32(1)).is_err());
+    }
+}

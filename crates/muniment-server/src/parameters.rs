@@ -1,0 +1,322 @@
+//! Server parameters: one line each, for getParameter, setParameter and `--setParameter`.
+//!
+//! Invariant: a parameter that is not listed here is an error, at start and at run time.
+
+use crate::state::ServerState;
+use muniment_value::{Code, DocBuf, Error, Result, Value, ValueBuf, doc, number};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+
+/// The values of the parameters that are not kept elsewhere.
+pub struct Parameters {
+    /// enableTestCommands.
+    pub test_commands: AtomicBool,
+    /// ttlMonitorEnabled.
+    pub ttl_enabled: AtomicBool,
+    /// ttlMonitorSleepSecs.
+    pub ttl_sleep_secs: AtomicI64,
+    /// cursorTimeoutMillis.
+    pub cursor_timeout_ms: AtomicI64,
+    /// slowms (a flag and `profile`, not a parameter of MongoDB's).
+    pub slow_ms: AtomicI64,
+    /// syncdelay's counterpart: journalCommitInterval.
+    pub journal_interval_ms: AtomicI64,
+    /// logLevel at start.
+    pub log_level: AtomicI64,
+    /// requireApiVersion.
+    pub require_api_version: AtomicBool,
+}
+
+impl Default for Parameters {
+    fn default() -> Parameters {
+        Parameters {
+            test_commands: AtomicBool::new(false),
+            ttl_enabled: AtomicBool::new(true),
+            ttl_sleep_secs: AtomicI64::new(60),
+            cursor_timeout_ms: AtomicI64::new(600_000),
+            slow_ms: AtomicI64::new(100),
+            journal_interval_ms: AtomicI64::new(100),
+            log_level: AtomicI64::new(0),
+            require_api_version: AtomicBool::new(false),
+        }
+    }
+}
+
+/// How a parameter takes its value.
+enum Set {
+    /// Never.
+    Fixed,
+    /// A boolean, at start.
+    StartBool(fn(&Parameters) -> &AtomicBool),
+    /// A boolean, at start and at run time.
+    Bool(fn(&Parameters) -> &AtomicBool),
+    /// A whole number in a range, at start and at run time.
+    Int(fn(&Parameters) -> &AtomicI64, i64, i64),
+}
+
+/// One parameter.
+pub struct Parameter {
+    /// Its name.
+    pub name: &'static str,
+    /// One line for people.
+    pub doc: &'static str,
+    get: fn(&Parameters) -> ValueBuf,
+    set: Set,
+}
+
+fn v(value: impl muniment_value::Put) -> ValueBuf {
+    ValueBuf::new(value)
+}
+
+/// All parameters, sorted by name.
+pub const ALL: &[Parameter] = &[
+    Parameter {
+        name: "authenticationMechanisms",
+        doc: "Mechanisms that clients may authenticate with (none yet)",
+        get: |_| v(muniment_value::ArrayBuf::new()),
+        set: Set::Fixed,
+    },
+    Parameter {
+        name: "cursorTimeoutMillis",
+        doc: "Idle time after which a cursor is closed",
+        get: |p| v(p.cursor_timeout_ms.load(Relaxed)),
+        set: Set::Int(|p| &p.cursor_timeout_ms, 1, i64::MAX / 2),
+    },
+    Parameter {
+        name: "enableTestCommands",
+        doc: "Allows configureFailPoint",
+        get: |p| v(p.test_commands.load(Relaxed)),
+        set: Set::StartBool(|p| &p.test_commands),
+    },
+    Parameter {
+        name: "featureCompatibilityVersion",
+        doc: "Always 8.0",
+        get: |_| v(doc! { "version": "8.0" }),
+        set: Set::Fixed,
+    },
+    Parameter {
+        name: "journalCommitInterval",
+        doc: "Milliseconds between two flushes of the journal (1-500)",
+        get: |p| v(p.journal_interval_ms.load(Relaxed) as i32),
+        set: Set::Int(|p| &p.journal_interval_ms, 1, 500),
+    },
+    Parameter {
+        name: "localLogicalSessionTimeoutMinutes",
+        doc: "Idle time after which a session record goes",
+        get: |_| v(crate::sessions::TIMEOUT_MINUTES),
+        set: Set::Fixed,
+    },
+    Parameter {
+        name: "logLevel",
+        doc: "Verbosity of the log (0-5)",
+        get: |p| v(p.log_level.load(Relaxed) as i32),
+        set: Set::Int(|p| &p.log_level, 0, 5),
+    },
+    Parameter {
+        name: "maxSessions",
+        doc: "Most session records",
+        get: |_| v(crate::sessions::MAX_SESSIONS as i32),
+        set: Set::Fixed,
+    },
+    Parameter {
+        name: "requireApiVersion",
+        doc: "Refuses commands without apiVersion",
+        get: |p| v(p.require_api_version.load(Relaxed)),
+        set: Set::Bool(|p| &p.require_api_version),
+    },
+    Parameter {
+        name: "slowms",
+        doc: "Operations slower than so many milliseconds are logged",
+        get: |p| v(p.slow_ms.load(Relaxed)),
+        set: Set::Int(|p| &p.slow_ms, -1, i64::MAX / 2000),
+    },
+    Parameter {
+        name: "ttlMonitorEnabled",
+        doc: "Whether expired documents are deleted",
+        get: |p| v(p.ttl_enabled.load(Relaxed)),
+        set: Set::Bool(|p| &p.ttl_enabled),
+    },
+    Parameter {
+        name: "ttlMonitorSleepSecs",
+        doc: "Seconds between two passes of the TTL monitor",
+        get: |p| v(p.ttl_sleep_secs.load(Relaxed) as i32),
+        set: Set::Int(|p| &p.ttl_sleep_secs, 1, i32::MAX as i64),
+    },
+];
+
+impl Parameter {
+    /// Its value.
+    pub fn get(&self, p: &Parameters) -> ValueBuf {
+        (self.get)(p)
+    }
+
+    /// True if `--setParameter` takes it.
+    pub fn settable_at_startup(&self) -> bool {
+        !matches!(self.set, Set::Fixed)
+    }
+
+    /// True if setParameter takes it.
+    pub fn settable_at_runtime(&self) -> bool {
+        matches!(self.set, Set::Bool(_) | Set::Int(..))
+    }
+
+    fn set(&self, p: &Parameters, value: Value<'_>) -> Result<()> {
+        match self.set {
+            Set::Fixed => Err(Error::new(
+                Code::IllegalOperation,
+                format!("not allowed to change [{}]", self.name),
+            )),
+            Set::StartBool(at) | Set::Bool(at) => {
+                if !value.is_number() && value.as_bool().is_none() {
+                    return Err(Error::bad_value(format!(
+                        "parameter {} must be a boolean, not {}",
+                        self.name,
+                        value.type_name()
+                    )));
+                }
+                at(p).store(value.truthy(), Relaxed);
+                Ok(())
+            }
+            Set::Int(at, min, max) => {
+                let n = number::to_i64_exact(value)
+                    .filter(|n| (min..=max).contains(n))
+                    .ok_or_else(|| {
+                        Error::bad_value(format!(
+                            "Invalid value for parameter {}: must be a whole number between \
+                             {min} and {max}",
+                            self.name
+                        ))
+                    })?;
+                at(p).store(n, Relaxed);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The parameter with this name.
+pub fn find(name: &str) -> Option<&'static Parameter> {
+    ALL.iter().find(|p| p.name == name)
+}
+
+impl Parameters {
+    /// Sets one from the command line.
+    ///
+    /// # Errors
+    /// 72 for an unknown one, 2 for a bad value.
+    pub fn set_from_text(&self, name: &str, text: &str) -> Result<()> {
+        // Test harnesses give it to every server; ours collects no such data.
+        if name == "diagnosticDataCollectionEnabled" && text == "false" {
+            return Ok(());
+        }
+        let p = find(name).ok_or_else(|| {
+            Error::new(
+                Code::InvalidOptions,
+                format!("Unknown --setParameter '{name}'"),
+            )
+        })?;
+        match (text, text.parse::<i64>()) {
+            ("true", _) => p.set(self, Value::Bool(true)),
+            ("false", _) => p.set(self, Value::Bool(false)),
+            (_, Ok(n)) => p.set(self, Value::Int64(n)),
+            (text, _) => p.set(self, Value::String(text)),
+        }
+    }
+}
+
+/// setParameter at run time; returns the value before.
+///
+/// # Errors
+/// 72 for an unknown one, 20 for one that only the start sets, 2 for a bad value.
+pub fn set(server: &ServerState, name: &str, value: Value<'_>) -> Result<ValueBuf> {
+    let p = find(name).ok_or_else(|| {
+        Error::new(
+            Code::InvalidOptions,
+            format!(
+                "attempted to set unrecognized parameter [{name}], use help:true to see options "
+            ),
+        )
+    })?;
+    if !p.settable_at_runtime() {
+        return Err(Error::new(
+            Code::IllegalOperation,
+            format!("not allowed to change [{name}] at runtime"),
+        ));
+    }
+    let before = p.get(&server.parameters);
+    p.set(&server.parameters, value)?;
+    apply(server, name);
+    Ok(before)
+}
+
+/// Hands a changed parameter to what works with it.
+pub fn apply(server: &ServerState, name: &str) {
+    let p = &server.parameters;
+    match name {
+        "logLevel" => server.log.set_level(p.log_level.load(Relaxed) as i32),
+        "journalCommitInterval" => {
+            server
+                .engine
+                .store
+                .set_journal_commit_interval(std::time::Duration::from_millis(
+                    p.journal_interval_ms.load(Relaxed) as u64,
+                ))
+        }
+        "cursorTimeoutMillis" => {
+            server
+                .engine
+                .cursors
+                .set_timeout(std::time::Duration::from_millis(
+                    p.cursor_timeout_ms.load(Relaxed) as u64,
+                ))
+        }
+        _ => {}
+    }
+}
+
+/// All of them as `getParameter: "*"` shows them; `details` gives `{value, settableAtRuntime,
+/// settableAtStartup}` each.
+pub fn to_doc(server: &ServerState, wanted: impl Fn(&Parameter) -> bool, details: bool) -> DocBuf {
+    let mut d = DocBuf::new();
+    for p in ALL.iter().filter(|p| wanted(p)) {
+        let value = p.get(&server.parameters);
+        if details {
+            d.append(
+                p.name,
+                doc! {
+                    "value": value,
+                    "settableAtRuntime": p.settable_at_runtime(),
+                    "settableAtStartup": p.settable_at_startup(),
+                },
+            );
+        } else {
+            d.append(p.name, value);
+        }
+    }
+    d
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn sorted_and_checked() {
+        assert!(ALL.windows(2).all(|w| w[0].name < w[1].name));
+        let p = Parameters::default();
+        p.set_from_text("enableTestCommands", "1").unwrap();
+        assert!(p.test_commands.load(Relaxed));
+        p.set_from_text("ttlMonitorSleepSecs", "2").unwrap();
+        assert_eq!(p.ttl_sleep_secs.load(Relaxed), 2);
+        assert!(p.set_from_text("ttlMonitorSleepSecs", "0").is_err());
+        assert!(p.set_from_text("ttlMonitorSleepSecs", "x").is_err());
+        assert!(p.set_from_text("nope", "1").is_err());
+        assert!(p.set_from_text("featureCompatibilityVersion", "1").is_err());
+        p.set_from_text("diagnosticDataCollectionEnabled", "false")
+            .unwrap();
+        assert!(
+            p.set_from_text("diagnosticDataCollectionEnabled", "true")
+                .is_err()
+        );
+    }
+}

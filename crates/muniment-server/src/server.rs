@@ -1,0 +1,397 @@
+//! Starting and ending a server.
+
+use crate::listener::{Listener, Waker};
+use crate::log::{Logger, Severity};
+use crate::options::{LogTarget, ServerOptions, memory_limit};
+use crate::parameters::Parameters;
+use crate::state::{Parts, ServerState};
+use muniment_exec::Engine;
+use muniment_storage::{Store, StoreOptions};
+use muniment_value::{Code, DocBuf, Error, Result, doc};
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The version of MongoDB that the server presents.
+pub const MONGODB_VERSION: &str = "8.0.16";
+/// Its parts, as `buildInfo.versionArray`.
+pub const MONGODB_VERSION_ARRAY: [i32; 4] = [8, 0, 16, 0];
+/// Wire version of MongoDB 8.0.
+pub const MAX_WIRE_VERSION: i32 = 25;
+/// Muniment's own version.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// How long connections may take to end.
+const DRAIN: Duration = Duration::from_secs(10);
+/// File descriptors kept for the storage and the rest of the process.
+const RESERVED_FDS: u64 = 512;
+
+/// A running server. [`Server::wait`] ends it in order; a dropped one ends as well.
+pub struct Server {
+    state: Arc<ServerState>,
+    waker: Arc<Waker>,
+    threads: Vec<JoinHandle<()>>,
+    ended: bool,
+}
+
+impl Server {
+    /// Opens the data directory and starts to listen. Connections are served from here on.
+    ///
+    /// # Errors
+    /// 98 DBPathInUse; what binding and opening raise; 2, 72 for bad options.
+    pub fn start(options: ServerOptions) -> Result<Server> {
+        crate::guard::install();
+        let log = Arc::new(open_log(&options)?);
+        let began = Instant::now();
+        let started = Server::start_with(options, Arc::clone(&log), began);
+        if let Err(e) = &started {
+            log.log(
+                Severity::Error,
+                "CONTROL",
+                20557,
+                "initandlisten",
+                "DBException in initAndListen, terminating",
+                Some(&doc! { "error": e.to_string() }),
+            );
+        }
+        started
+    }
+
+    fn start_with(options: ServerOptions, log: Arc<Logger>, began: Instant) -> Result<Server> {
+        let parameters = parameters_of(&options)?;
+        log.set_level(parameters.log_level.load(Ordering::Relaxed) as i32);
+        log_start(&log, &options);
+        let max_conns = raise_file_limit(options.max_conns, &log);
+        fs::create_dir_all(&options.dbpath).map_err(|e| {
+            Error::from(e).context(&format!(
+                "cannot create the data directory {}: ",
+                options.dbpath.display()
+            ))
+        })?;
+        let cache_bytes = options
+            .cache_bytes
+            .unwrap_or_else(|| (memory_limit() / 4).max(64 << 20));
+        let store = Store::open(StoreOptions {
+            path: options.dbpath.clone(),
+            cache_bytes,
+            journal_commit_interval: Duration::from_millis(
+                parameters.journal_interval_ms.load(Ordering::Relaxed) as u64,
+            ),
+        })?;
+        let engine = Engine::new(store, options.dbpath.join("_tmp"));
+        // Only who owns the data directory may touch the address.
+        let listener = Listener::bind(&options)?;
+        let waker = Arc::new(Waker::new()?);
+        let state = Arc::new(ServerState::new(
+            options,
+            Parts {
+                engine,
+                log,
+                parameters,
+                port: listener.port(),
+                max_conns,
+            },
+        ));
+        crate::parameters::apply(&state, "cursorTimeoutMillis");
+        crate::commands::restore_settings(&state);
+        if state.options.handle_signals {
+            handle_signals(&waker);
+        }
+        let mut server = Server {
+            state: Arc::clone(&state),
+            waker: Arc::clone(&waker),
+            threads: Vec::new(),
+            ended: false,
+        };
+        let (listening, accepting) = (Arc::clone(&state), Arc::clone(&waker));
+        server.spawn("listener", move || {
+            listener.run(&listening, &accepting);
+            listener.cleanup();
+        })?;
+        let housekeeping = Arc::clone(&state);
+        server.spawn("housekeeping", move || {
+            crate::housekeeping::run(&housekeeping);
+        })?;
+        write_file(state.options.pid_file.as_deref(), std::process::id())?;
+        write_file(state.options.port_file.as_deref(), state.port.into())?;
+        state.log.info(
+            "NETWORK",
+            23016,
+            "listener",
+            "Waiting for connections",
+            &doc! {
+                "port": i32::from(state.port),
+                "ssl": "off",
+                "startupMillis": began.elapsed().as_millis() as i64,
+            },
+        );
+        Ok(server)
+    }
+
+    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
+        let handle = std::thread::Builder::new()
+            .name(name.to_string())
+            .stack_size(1 << 20)
+            .spawn(run)?;
+        self.threads.push(handle);
+        Ok(())
+    }
+
+    /// The bound TCP port.
+    pub fn port(&self) -> u16 {
+        self.state.port
+    }
+
+    /// What all connections share: for embedding and tests.
+    pub fn state(&self) -> &Arc<ServerState> {
+        &self.state
+    }
+
+    /// Waits until a signal or the `shutdown` command asks the server to end, then ends it.
+    ///
+    /// # Errors
+    /// I/O errors of the last sync.
+    pub fn wait(mut self) -> Result<()> {
+        let why = self.state.wait_for_stop();
+        self.end(&why.reason)
+    }
+
+    /// Ends the server: stops accepting, interrupts operations, syncs.
+    ///
+    /// # Errors
+    /// I/O errors of the last sync.
+    pub fn shutdown(mut self) -> Result<()> {
+        self.state.request_stop("asked by the embedding process");
+        self.end("asked by the embedding process")
+    }
+
+    fn end(&mut self, reason: &str) -> Result<()> {
+        if std::mem::replace(&mut self.ended, true) {
+            return Ok(());
+        }
+        let state = &self.state;
+        state.log.info(
+            "CONTROL",
+            23377,
+            "main",
+            "Shutting down",
+            &doc! { "reason": reason },
+        );
+        state.begin_stopping();
+        self.waker.wake();
+        for t in self.threads.drain(..) {
+            let _ = t.join();
+        }
+        self.drain();
+        state.engine.cursors.kill_all();
+        let closed = state.engine.store.close();
+        for file in [&state.options.pid_file, &state.options.port_file] {
+            if let Some(f) = file {
+                let _ = fs::remove_file(f);
+            }
+        }
+        state.log.info(
+            "CONTROL",
+            23138,
+            "main",
+            "Shutting down",
+            &doc! { "exitCode": i32::from(closed.is_err()) },
+        );
+        closed
+    }
+
+    /// Waits for the connections to end. The idle ones are closed at once; the busy ones get the
+    /// time to answer that they were interrupted.
+    fn drain(&self) {
+        let end = Instant::now() + DRAIN;
+        loop {
+            self.state
+                .engine
+                .operations
+                .kill_all(Code::InterruptedAtShutdown);
+            let open: Vec<_> = self.state.connections.lock().values().cloned().collect();
+            if open.is_empty() {
+                return;
+            }
+            let late = Instant::now() > end;
+            for c in open {
+                if late || !c.busy.load(Ordering::Relaxed) {
+                    let _ = c.stream.shutdown();
+                }
+            }
+            if Instant::now() > end + Duration::from_secs(1) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.state.request_stop("dropped");
+        let _ = self.end("dropped");
+    }
+}
+
+fn open_log(options: &ServerOptions) -> Result<Logger> {
+    Ok(match &options.log {
+        LogTarget::Silent => Logger::silent(),
+        LogTarget::Stdout => Logger::open(None, true, options.verbosity, options.quiet)?,
+        LogTarget::File { path, append } => {
+            Logger::open(Some(path), *append, options.verbosity, options.quiet).map_err(|e| {
+                Error::from(e).context(&format!("cannot open the log {}: ", path.display()))
+            })?
+        }
+    })
+}
+
+fn parameters_of(options: &ServerOptions) -> Result<Parameters> {
+    let p = Parameters::default();
+    let set = |at: &std::sync::atomic::AtomicI64, n: i64| at.store(n, Ordering::Relaxed);
+    set(&p.slow_ms, options.slow_ms);
+    set(&p.log_level, i64::from(options.verbosity));
+    set(
+        &p.journal_interval_ms,
+        options.journal_commit_interval.as_millis() as i64,
+    );
+    for (name, value) in &options.parameters {
+        p.set_from_text(name, value)?;
+    }
+    Ok(p)
+}
+
+fn log_start(log: &Logger, options: &ServerOptions) {
+    log.info(
+        "CONTROL",
+        4_615_611,
+        "initandlisten",
+        "Muniment starting",
+        &doc! {
+            "pid": std::process::id() as i64,
+            "port": i32::from(options.port),
+            "dbPath": options.dbpath.to_string_lossy().into_owned(),
+            "host": crate::state::hostname(),
+            "muniment": VERSION,
+            "version": MONGODB_VERSION,
+        },
+    );
+    log.info(
+        "CONTROL",
+        21951,
+        "initandlisten",
+        "Options set by command line",
+        &doc! { "options": options.parsed.clone() },
+    );
+    log.startup_warning(
+        22120,
+        "Access control is not enabled for the database. Read and write access to data and \
+         configuration is unrestricted",
+    );
+    if options
+        .bind_ip
+        .iter()
+        .all(|h| h == "127.0.0.1" || h == "localhost" || h == "::1")
+    {
+        log.startup_warning(
+            22140,
+            "This server is bound to localhost. Remote systems will be unable to connect to this \
+             server. Start the server with --bind_ip <address> to specify which IP addresses it \
+             should serve responses from",
+        );
+    }
+}
+
+/// Raises the soft limit of open files to the hard one; returns how many connections fit.
+fn raise_file_limit(wanted: usize, log: &Logger) -> usize {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the struct is ours.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
+            return wanted;
+        }
+        if limit.rlim_cur < limit.rlim_max {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+            libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+        }
+    }
+    let fit = limit.rlim_cur.saturating_sub(RESERVED_FDS).max(16) as usize;
+    if fit < wanted {
+        log.startup_warning(
+            22184,
+            &format!(
+                "Soft rlimits for open file descriptors too low: {} allow {fit} connections",
+                limit.rlim_cur
+            ),
+        );
+    }
+    wanted.min(fit)
+}
+
+fn write_file(path: Option<&Path>, n: u32) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    let write = || -> io::Result<()> {
+        // Readers wait for the file: it appears whole.
+        let tmp = path.with_extension("tmp");
+        fs::write(&tmp, format!("{n}\n"))?;
+        fs::rename(&tmp, path)
+    };
+    write().map_err(|e| Error::from(e).context(&format!("cannot write {}: ", path.display())))
+}
+
+static SIGNAL_FD: AtomicI32 = AtomicI32::new(-1);
+
+extern "C" fn on_signal(signal: libc::c_int) {
+    let fd = SIGNAL_FD.load(Ordering::Relaxed);
+    let byte = [signal as u8];
+    // SAFETY: write is async-signal-safe; one byte from the stack.
+    unsafe { libc::write(fd, byte.as_ptr().cast(), 1) };
+}
+
+/// SIGTERM and SIGINT end the server in order; SIGHUP and SIGPIPE do nothing.
+fn handle_signals(waker: &Waker) {
+    SIGNAL_FD.store(waker.write_fd(), Ordering::Relaxed);
+    let handler = on_signal as extern "C" fn(libc::c_int);
+    // SAFETY: the handler does nothing but write to a pipe.
+    unsafe {
+        libc::signal(libc::SIGTERM, handler as libc::sighandler_t);
+        libc::signal(libc::SIGINT, handler as libc::sighandler_t);
+        libc::signal(libc::SIGHUP, libc::SIG_IGN);
+        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+    }
+}
+
+/// `buildInfo`.
+pub fn build_info() -> DocBuf {
+    use muniment_value::array;
+    let [a, b, c, d] = MONGODB_VERSION_ARRAY;
+    doc! {
+        "version": MONGODB_VERSION,
+        "gitVersion": "0000000000000000000000000000000000000000",
+        "modules": array![],
+        "allocator": "system",
+        "javascriptEngine": "none",
+        "sysInfo": "deprecated",
+        "versionArray": array![a, b, c, d],
+        "openssl": doc! { "running": "disabled", "compiled": "disabled" },
+        "buildEnvironment": doc! {
+            "distmod": "",
+            "distarch": std::env::consts::ARCH,
+            "target_arch": std::env::consts::ARCH,
+            "target_os": std::env::consts::OS,
+        },
+        "bits": 64,
+        "debug": cfg!(debug_assertions),
+        "maxBsonObjectSize": 16_777_216,
+        "storageEngines": array!["fjall"],
+        "muniment": doc! { "version": VERSION },
+    }
+}

@@ -1,0 +1,90 @@
+//! Logical sessions: who uses which, so that endSessions and killSessions find what is theirs.
+//!
+//! Invariant: at most [`MAX_SESSIONS`] records; a record that nobody used for 30 minutes goes.
+
+use muniment_value::{Code, Error, Result};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// localLogicalSessionTimeoutMinutes.
+pub const TIMEOUT_MINUTES: i32 = 30;
+/// Most records, as MongoDB's maxSessions.
+pub const MAX_SESSIONS: usize = 1_000_000;
+const SHARDS: usize = 16;
+
+/// The records.
+#[derive(Default)]
+pub struct Sessions {
+    shards: [Mutex<HashMap<[u8; 16], Instant>>; SHARDS],
+}
+
+impl Sessions {
+    fn shard(&self, id: &[u8; 16]) -> Option<&Mutex<HashMap<[u8; 16], Instant>>> {
+        self.shards.get(usize::from(id[0]) % SHARDS)
+    }
+
+    /// Notes a use.
+    ///
+    /// # Errors
+    /// 261 TooManyLogicalSessions.
+    pub fn touch(&self, id: &[u8; 16]) -> Result<()> {
+        let Some(shard) = self.shard(id) else {
+            return Ok(());
+        };
+        let mut shard = shard.lock();
+        if shard.len() >= MAX_SESSIONS / SHARDS && !shard.contains_key(id) {
+            return Err(Error::new(
+                Code::TooManyLogicalSessions,
+                "cannot add session: the session cache is full",
+            ));
+        }
+        shard.insert(*id, Instant::now());
+        Ok(())
+    }
+
+    /// Forgets a session; true if it was there.
+    pub fn end(&self, id: &[u8; 16]) -> bool {
+        self.shard(id)
+            .is_some_and(|s| s.lock().remove(id).is_some())
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|s| s.lock().len()).sum()
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of them with the time since their last use.
+    pub fn list(&self) -> Vec<([u8; 16], Duration)> {
+        self.shards
+            .iter()
+            .flat_map(|s| {
+                s.lock()
+                    .iter()
+                    .map(|(id, at)| (*id, at.elapsed()))
+                    .collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    /// Takes out and returns what timed out.
+    pub fn expire(&self) -> Vec<[u8; 16]> {
+        let limit = Duration::from_secs(TIMEOUT_MINUTES as u64 * 60);
+        let mut gone = Vec::new();
+        for s in &self.shards {
+            s.lock().retain(|id, at| {
+                let keep = at.elapsed() < limit;
+                if !keep {
+                    gone.push(*id);
+                }
+                keep
+            });
+        }
+        gone
+    }
+}

@@ -1,0 +1,261 @@
+//! What all connections of a server share.
+
+use crate::concern::WriteConcern;
+use crate::failpoint::FailPoints;
+use crate::log::Logger;
+use crate::metrics::Metrics;
+use crate::options::ServerOptions;
+use crate::parameters::Parameters;
+use crate::sessions::Sessions;
+use muniment_exec::Engine;
+use muniment_value::{Code, DocBuf};
+use muniment_wire::Stream;
+use parking_lot::{Condvar, Mutex, RwLock};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// A connection as others see it.
+pub struct ConnShared {
+    /// Its number.
+    pub id: u64,
+    /// The client's address; empty for a Unix socket.
+    pub peer: Arc<str>,
+    /// The socket.
+    pub stream: Arc<Stream>,
+    /// When it was opened.
+    pub since: Instant,
+    /// What the client said about itself.
+    pub client: Mutex<ClientInfo>,
+    /// The document of the running command, for currentOp.
+    pub command: Mutex<Vec<u8>>,
+    /// True while a command runs.
+    pub busy: AtomicBool,
+}
+
+/// `hello.client`.
+#[derive(Clone, Debug, Default)]
+pub struct ClientInfo {
+    /// The whole document.
+    pub document: Option<DocBuf>,
+    /// `application.name`.
+    pub app_name: Option<Arc<str>>,
+}
+
+/// The default concerns that setDefaultRWConcern keeps.
+#[derive(Clone, Debug, Default)]
+pub struct DefaultConcern {
+    /// Write concern, if it was set.
+    pub write: Option<WriteConcern>,
+    /// Read concern level, if it was set.
+    pub read: Option<String>,
+    /// When, in milliseconds since 1970.
+    pub set_at_ms: Option<i64>,
+}
+
+/// `profile` of a database.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Profile {
+    /// 0 off, 1 slow operations, 2 all.
+    pub level: i32,
+    /// Slower than this is slow.
+    pub slow_ms: i64,
+    /// Share of the slow operations that are kept.
+    pub sample_rate: f64,
+}
+
+/// All that is shared.
+pub struct ServerState {
+    /// The options.
+    pub options: ServerOptions,
+    /// Storage, cursors, operations.
+    pub engine: Engine,
+    /// The log.
+    pub log: Arc<Logger>,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// setParameter.
+    pub parameters: Parameters,
+    /// configureFailPoint.
+    pub failpoints: FailPoints,
+    /// Logical sessions.
+    pub sessions: Sessions,
+    /// setDefaultRWConcern.
+    pub default_concern: RwLock<DefaultConcern>,
+    /// Profiling levels by database; empty: none.
+    pub profile: RwLock<BTreeMap<String, Profile>>,
+    /// Profiling is on somewhere.
+    pub profiling: AtomicBool,
+    /// Open connections.
+    pub connections: Mutex<HashMap<u64, Arc<ConnShared>>>,
+    /// How many there are.
+    pub open_connections: AtomicU64,
+    /// How many were ever opened.
+    pub created_connections: AtomicU64,
+    /// How many were refused.
+    pub rejected_connections: AtomicU64,
+    /// Connections that wait in an awaitable hello.
+    pub awaiting_topology: AtomicU64,
+    /// Most connections at a time.
+    pub max_conns: usize,
+    /// When the server started.
+    pub started: Instant,
+    /// The same in milliseconds since 1970.
+    pub started_ms: i64,
+    /// topologyVersion.processId.
+    pub process_id: [u8; 12],
+    /// The bound TCP port.
+    pub port: u16,
+    /// `host:port` as serverStatus shows it.
+    pub host: String,
+    /// Set once the server ends.
+    pub stopping: Arc<AtomicBool>,
+    stop: Mutex<Option<StopRequest>>,
+    stop_signal: Condvar,
+    topology: Mutex<i64>,
+    topology_signal: Condvar,
+}
+
+/// Why the server ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StopRequest {
+    /// For the log.
+    pub reason: String,
+}
+
+/// What [`ServerState::new`] needs beside the options.
+pub struct Parts {
+    /// Storage, cursors, operations.
+    pub engine: Engine,
+    /// The log.
+    pub log: Arc<Logger>,
+    /// Parsed parameters.
+    pub parameters: Parameters,
+    /// The bound TCP port.
+    pub port: u16,
+    /// Most connections.
+    pub max_conns: usize,
+}
+
+impl ServerState {
+    /// The state of a server that starts now.
+    pub fn new(options: ServerOptions, parts: Parts) -> ServerState {
+        let host = format!("{}:{}", hostname(), parts.port);
+        ServerState {
+            options,
+            engine: parts.engine,
+            log: parts.log,
+            metrics: Arc::new(Metrics::default()),
+            parameters: parts.parameters,
+            failpoints: FailPoints::default(),
+            sessions: Sessions::default(),
+            default_concern: RwLock::new(DefaultConcern::default()),
+            profile: RwLock::new(BTreeMap::new()),
+            profiling: AtomicBool::new(false),
+            connections: Mutex::new(HashMap::new()),
+            open_connections: AtomicU64::new(0),
+            created_connections: AtomicU64::new(0),
+            rejected_connections: AtomicU64::new(0),
+            awaiting_topology: AtomicU64::new(0),
+            max_conns: parts.max_conns,
+            started: Instant::now(),
+            started_ms: crate::log::now_ms(),
+            process_id: muniment_value::new_object_id(),
+            port: parts.port,
+            host,
+            stopping: Arc::new(AtomicBool::new(false)),
+            stop: Mutex::new(None),
+            stop_signal: Condvar::new(),
+            topology: Mutex::new(0),
+            topology_signal: Condvar::new(),
+        }
+    }
+
+    /// True once the server ends.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Asks the server to end; who waits in [`ServerState::wait_for_stop`] does it.
+    pub fn request_stop(&self, reason: &str) {
+        let mut stop = self.stop.lock();
+        if stop.is_none() {
+            *stop = Some(StopRequest {
+                reason: reason.to_string(),
+            });
+        }
+        self.stop_signal.notify_all();
+    }
+
+    /// Waits until someone asks the server to end.
+    pub fn wait_for_stop(&self) -> StopRequest {
+        let mut stop = self.stop.lock();
+        loop {
+            if let Some(r) = stop.clone() {
+                return r;
+            }
+            self.stop_signal.wait(&mut stop);
+        }
+    }
+
+    /// Waits until someone asks the server to end, or for `time`; true if it ends.
+    pub fn wait_for_stop_for(&self, time: Duration) -> bool {
+        let mut stop = self.stop.lock();
+        if stop.is_none() {
+            self.stop_signal.wait_for(&mut stop, time);
+        }
+        stop.is_some() || self.is_stopping()
+    }
+
+    /// From here on operations fail with 11600 and connections end.
+    pub fn begin_stopping(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.engine.operations.kill_all(Code::InterruptedAtShutdown);
+        let _topology = self.topology.lock();
+        self.topology_signal.notify_all();
+    }
+
+    /// topologyVersion.counter.
+    pub fn topology_counter(&self) -> i64 {
+        *self.topology.lock()
+    }
+
+    /// Waits until the topology's counter differs from `seen`, the server ends, or `time` has
+    /// passed.
+    pub fn wait_topology(&self, seen: i64, time: Duration) {
+        let end = Instant::now() + time;
+        let mut counter = self.topology.lock();
+        self.awaiting_topology.fetch_add(1, Ordering::Relaxed);
+        while *counter == seen && !self.is_stopping() {
+            if self
+                .topology_signal
+                .wait_until(&mut counter, end)
+                .timed_out()
+            {
+                break;
+            }
+        }
+        self.awaiting_topology.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The default write concern.
+    pub fn default_write_concern(&self) -> WriteConcern {
+        self.default_concern
+            .read()
+            .write
+            .unwrap_or(WriteConcern::IMPLICIT)
+    }
+}
+
+/// The machine's name.
+pub fn hostname() -> String {
+    let mut buf = [0_u8; 256];
+    // SAFETY: the buffer is ours and its length is given.
+    let rc = unsafe { libc::gethostname(buf.as_mut_ptr().cast(), buf.len()) };
+    if rc != 0 {
+        return "localhost".to_string();
+    }
+    let end = buf.iter().position(|b| *b == 0).unwrap_or(buf.len());
+    String::from_utf8_lossy(buf.get(..end).unwrap_or_default()).into_owned()
+}
