@@ -14,7 +14,7 @@ pub fn run(server: &Arc<ServerState>) {
     let mut last_ttl = Instant::now();
     let mut last_sessions = Instant::now();
     while !server.wait_for_stop_for(Duration::from_secs(1)) {
-        server.engine.cursors.tick();
+        guarded(server, "CursorMonitor", || server.engine.cursors.tick());
         let every = server.parameters.ttl_sleep_secs.load(Relaxed).max(1) as u64;
         if last_ttl.elapsed() >= Duration::from_secs(every) {
             if server.parameters.ttl_enabled.load(Relaxed) {
@@ -36,16 +36,17 @@ fn ttl_pass(server: &Arc<ServerState>) {
     if server.is_stopping() {
         op.kill(Code::InterruptedAtShutdown);
     }
-    let pass = crate::guard::guarded(|| {
+    let pass = guarded(server, "TTLMonitor", || {
         op.check()?;
         server.engine.ttl_pass(&op)
     });
     match pass {
-        Ok(Ok(done)) => {
+        None => {}
+        Some(Ok(done)) => {
             server.metrics.ttl_passes.fetch_add(1, Relaxed);
             server.metrics.ttl_deleted.fetch_add(done.deleted, Relaxed);
         }
-        Ok(Err(e)) => server.log.log(
+        Some(Err(e)) => server.log.log(
             Severity::Error,
             "INDEX",
             22527,
@@ -53,13 +54,23 @@ fn ttl_pass(server: &Arc<ServerState>) {
             "Error running TTL job",
             Some(&doc! { "error": e.to_string() }),
         ),
-        Err(caught) => server.log.log(
-            Severity::Error,
-            "ASSERT",
-            23081,
-            "TTLMonitor",
-            "The TTL monitor panicked; this is a bug",
-            Some(&doc! { "what": caught.message, "backtrace": caught.report }),
-        ),
+    }
+}
+
+/// A bug in one job must not end the others.
+fn guarded<T>(server: &ServerState, job: &str, run: impl FnOnce() -> T) -> Option<T> {
+    match crate::guard::guarded(run) {
+        Ok(t) => Some(t),
+        Err(caught) => {
+            server.log.log(
+                Severity::Error,
+                "ASSERT",
+                23081,
+                job,
+                "A background job panicked; this is a bug",
+                Some(&doc! { "what": caught.message, "backtrace": caught.report }),
+            );
+            None
+        }
     }
 }

@@ -6,6 +6,9 @@ use crate::state::ServerState;
 use muniment_value::{Code, DocBuf, Error, Result, Value, ValueBuf, doc, number};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 
+/// cursorTimeoutMillis when nobody sets it.
+pub const CURSOR_TIMEOUT: i64 = 600_000;
+
 /// The values of the parameters that are not kept elsewhere.
 pub struct Parameters {
     /// enableTestCommands.
@@ -32,7 +35,7 @@ impl Default for Parameters {
             test_commands: AtomicBool::new(false),
             ttl_enabled: AtomicBool::new(true),
             ttl_sleep_secs: AtomicI64::new(60),
-            cursor_timeout_ms: AtomicI64::new(600_000),
+            cursor_timeout_ms: AtomicI64::new(CURSOR_TIMEOUT),
             slow_ms: AtomicI64::new(100),
             journal_interval_ms: AtomicI64::new(100),
             log_level: AtomicI64::new(0),

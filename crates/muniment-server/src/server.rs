@@ -96,7 +96,11 @@ impl Server {
                 max_conns,
             },
         ));
-        crate::parameters::apply(&state, "cursorTimeoutMillis");
+        let parameters = &state.parameters;
+        if parameters.cursor_timeout_ms.load(Ordering::Relaxed) != crate::parameters::CURSOR_TIMEOUT
+        {
+            crate::parameters::apply(&state, "cursorTimeoutMillis");
+        }
         crate::commands::restore_settings(&state);
         if state.options.handle_signals {
             handle_signals(&waker);
