@@ -1,7 +1,7 @@
 //! Results of writes, and the loop over the statements of one command.
 
 use muniment_storage::CommitId;
-use muniment_value::{DocBuf, Error, ValueBuf};
+use muniment_value::{Code, DocBuf, Error, ValueBuf, doc};
 
 /// One statement's failure.
 #[derive(Clone, Debug)]
@@ -15,7 +15,13 @@ pub struct WriteError {
 impl WriteError {
     /// As `writeErrors` lists it: `{index, code, errmsg, keyPattern, keyValue, errInfo…}`.
     pub fn to_doc(&self) -> DocBuf {
-        todo!()
+        let mut d = doc! {
+            "index": i32::try_from(self.index).unwrap_or(i32::MAX),
+            "code": self.error.code().0,
+            "errmsg": self.error.message(),
+        };
+        d.append_all(self.error.extra().as_doc());
+        d
     }
 }
 
@@ -56,7 +62,30 @@ impl BulkOutcome {
         result: muniment_value::Result<StatementOutcome>,
         ordered: bool,
     ) -> bool {
-        let _ = (index, result, ordered);
-        todo!()
+        match result {
+            Ok(s) => {
+                self.n += s.matched + u64::from(s.upserted.is_some());
+                self.modified += s.modified;
+                if let Some(id) = s.upserted {
+                    self.upserted.push((index, id));
+                }
+                self.commit = self.commit.max(s.commit);
+                true
+            }
+            Err(error) => {
+                // A full disk or an interrupt would fail every statement that follows.
+                let hopeless = matches!(
+                    error.code(),
+                    Code::OutOfDiskSpace
+                        | Code::Interrupted
+                        | Code::InterruptedAtShutdown
+                        | Code::ShutdownInProgress
+                        | Code::MaxTimeMSExpired
+                        | Code::ClientDisconnect
+                );
+                self.errors.push(WriteError { index, error });
+                !ordered && !hopeless
+            }
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Deletes.
 
 use super::bulk::{BulkOutcome, StatementOutcome};
+use super::core::{Change, Write};
 use crate::engine::Engine;
 use crate::find::Hint;
 use crate::operation::OpContext;
@@ -31,8 +32,22 @@ impl Engine {
         namespace: &str,
         statement: &DeleteStatement<'_>,
     ) -> Result<StatementOutcome> {
-        let _ = (op, namespace, statement);
-        todo!()
+        let ctx = self.query_context(statement.let_)?;
+        let write = Write::new(
+            &ctx,
+            statement.filter,
+            Doc::EMPTY,
+            statement.hint,
+            statement.multi,
+            Change::Delete,
+        )?;
+        let done = self.write(op, namespace, &write)?;
+        Ok(StatementOutcome {
+            matched: done.matched,
+            modified: 0,
+            upserted: None,
+            commit: done.commit,
+        })
     }
 
     /// Runs the statements of a delete command.

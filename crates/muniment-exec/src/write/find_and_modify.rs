@@ -1,11 +1,13 @@
 //! `findAndModify`.
 
+use super::core::{Change, Write};
 use crate::engine::Engine;
 use crate::find::Hint;
 use crate::operation::OpContext;
 use bytes::Bytes;
+use muniment_query::{Projection, QueryContext, Update};
 use muniment_storage::CommitId;
-use muniment_value::{Doc, DocBuf, Result, Value, ValueBuf};
+use muniment_value::{Doc, DocBuf, Error, Result, Value, ValueBuf, doc};
 use std::sync::Arc;
 
 /// A `findAndModify` command's content.
@@ -55,7 +57,53 @@ pub struct FindAndModifyOutcome {
 impl FindAndModifyOutcome {
     /// The reply without `ok`: `{lastErrorObject: {n, updatedExisting, upserted}, value}`.
     pub fn to_doc(&self) -> DocBuf {
-        todo!()
+        let mut last = doc! { "n": i32::try_from(self.n).unwrap_or(i32::MAX) };
+        last.append_some("updatedExisting", self.updated_existing);
+        last.append_some("upserted", self.upserted.as_ref().map(ValueBuf::as_value));
+        doc! {
+            "lastErrorObject": last,
+            "value": self.value.as_ref().map(|b| Doc::new(b)),
+        }
+    }
+}
+
+impl<'a> FindAndModifyRequest<'a> {
+    /// What cannot go together.
+    pub(crate) fn check(&self) -> Result<()> {
+        let message = match (self.remove, self.update.is_some()) {
+            (true, true) => "Cannot specify both an 'update' and 'remove'=true",
+            (false, false) => "Either an update or remove=true must be specified",
+            (true, false) if self.upsert => "Cannot specify both upsert=true and remove=true",
+            (true, false) if self.new => {
+                "Cannot specify both new=true and remove=true; 'remove' always returns the \
+                 deleted document"
+            }
+            (true, false) if !self.array_filters.is_empty() => {
+                "Cannot specify arrayFilters and remove=true"
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::failed_to_parse(message))
+    }
+
+    /// The request as a write of one document.
+    pub(crate) fn write<'w>(
+        &self,
+        ctx: &QueryContext,
+        update: Option<&'w Update>,
+    ) -> Result<Write<'w>>
+    where
+        'a: 'w,
+    {
+        let change = match update {
+            Some(update) => Change::Update {
+                update,
+                upsert: self.upsert,
+                bypass_validation: self.bypass_document_validation,
+            },
+            None => Change::Delete,
+        };
+        Write::new(ctx, self.filter, self.sort, self.hint, false, change)
     }
 }
 
@@ -70,7 +118,49 @@ impl Engine {
         op: &Arc<OpContext>,
         request: &FindAndModifyRequest<'_>,
     ) -> Result<FindAndModifyOutcome> {
-        let _ = (op, request);
-        todo!()
+        request.check()?;
+        let ctx = self.query_context(request.let_)?;
+        let update = match request.update {
+            Some(u) => Some(Update::parse(u, request.array_filters, &ctx)?),
+            None => None,
+        };
+        let write = request.write(&ctx, update.as_ref())?;
+        let projection = if request.fields.is_empty() {
+            None
+        } else {
+            Some(Projection::parse(
+                request.fields,
+                Some(&write.filter),
+                &ctx,
+            )?)
+        };
+        let done = self.write(op, request.namespace, &write)?;
+        let shown = match (request.remove, request.new) {
+            (false, true) => done.new,
+            _ => done.old,
+        };
+        let value = match (shown, projection) {
+            (Some(doc), Some(p)) => {
+                let info = match p.needs_match_info() {
+                    true => write
+                        .filter
+                        .matches_info(Doc::new(&doc))?
+                        .unwrap_or(done.info),
+                    false => done.info,
+                };
+                let mut out = Vec::new();
+                p.apply(Doc::new(&doc), info, &mut out)?;
+                Some(Bytes::from(out))
+            }
+            (doc, _) => doc,
+        };
+        let n = done.matched + u64::from(done.upserted.is_some());
+        Ok(FindAndModifyOutcome {
+            value,
+            n,
+            updated_existing: (!request.remove).then_some(done.matched > 0),
+            upserted: done.upserted,
+            commit: done.commit,
+        })
     }
 }

@@ -5,6 +5,7 @@
 //! documents works on the snapshot it began with: a document is changed once.
 
 mod bulk;
+pub(crate) mod core;
 mod delete;
 mod find_and_modify;
 mod insert;

@@ -1,10 +1,12 @@
 //! Updates.
 
 use super::bulk::{BulkOutcome, StatementOutcome};
+use super::core::{Change, Write, with_constants};
 use crate::engine::Engine;
 use crate::find::Hint;
 use crate::operation::OpContext;
-use muniment_value::{Doc, Result, Value};
+use muniment_query::{QueryContext, Update};
+use muniment_value::{Doc, Error, Result, Value};
 use std::sync::Arc;
 
 /// One element of `update.updates`.
@@ -50,6 +52,49 @@ impl<'a> UpdateStatement<'a> {
     }
 }
 
+impl<'a> UpdateStatement<'a> {
+    /// Parses the update and checks what goes together.
+    pub(crate) fn parse(&self, ctx: &QueryContext) -> Result<Update> {
+        let update = Update::parse(self.update, self.array_filters, ctx)?;
+        if self.multi && update.is_replacement() {
+            return Err(Error::failed_to_parse(
+                "multi update is not supported for replacement-style update",
+            ));
+        }
+        if self.multi && !self.sort.is_empty() {
+            return Err(Error::failed_to_parse(
+                "Cannot specify sort with multi=true",
+            ));
+        }
+        if !self.constants.is_empty() && !matches!(self.update, Value::Array(_)) {
+            return Err(Error::location(
+                51198,
+                "Constant values may only be specified for pipeline updates",
+            ));
+        }
+        Ok(update)
+    }
+
+    /// The statement with its filter parsed.
+    pub(crate) fn write<'w>(&self, ctx: &QueryContext, update: &'w Update) -> Result<Write<'w>>
+    where
+        'a: 'w,
+    {
+        Write::new(
+            ctx,
+            self.filter,
+            self.sort,
+            self.hint,
+            self.multi,
+            Change::Update {
+                update,
+                upsert: self.upsert,
+                bypass_validation: self.bypass_document_validation,
+            },
+        )
+    }
+}
+
 impl Engine {
     /// Runs one update statement.
     ///
@@ -61,8 +106,17 @@ impl Engine {
         namespace: &str,
         statement: &UpdateStatement<'_>,
     ) -> Result<StatementOutcome> {
-        let _ = (op, namespace, statement);
-        todo!()
+        let variables = with_constants(statement.let_, statement.constants);
+        let ctx = self.query_context(variables.as_doc())?;
+        let update = statement.parse(&ctx)?;
+        let write = statement.write(&ctx, &update)?;
+        let done = self.write(op, namespace, &write)?;
+        Ok(StatementOutcome {
+            matched: done.matched,
+            modified: done.modified,
+            upserted: done.upserted,
+            commit: done.commit,
+        })
     }
 
     /// Runs the statements of an update command.

@@ -1,0 +1,473 @@
+//! What updates, deletes and findAndModify share: find on a snapshot, lock, read again, match
+//! again, change, stage, commit.
+
+use crate::engine::Engine;
+use crate::find::{Hint, natural_hint};
+use crate::operation::OpContext;
+use crate::plan::candidate::{Query, candidates, natural};
+use crate::plan::choose::{Choice, choose};
+use crate::plan::shape::shape;
+use crate::run::Row;
+use crate::run::exec::Recipe;
+use crate::run::scan::matches;
+use bytes::Bytes;
+use muniment_query::filter::Node;
+use muniment_query::{Filter, MatchInfo, QueryContext, SortSpec, Update};
+use muniment_storage::{Collection, CollectionOptions, CommitId, WriteSet};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A write set is committed when it holds this much.
+pub(super) const SLICE_BYTES: usize = 2 << 20;
+
+/// Rows that a statement over many documents locks together at most.
+const ROWS_AT_ONCE: usize = 128;
+
+/// How often an upsert that lost a race against another insert is tried again.
+const UPSERT_ATTEMPTS: usize = 5;
+
+/// What is done to a matching document.
+pub(crate) enum Change<'u> {
+    /// Updated.
+    Update {
+        /// How.
+        update: &'u Update,
+        /// Inserted when nothing matches.
+        upsert: bool,
+        /// The collection's validator is not asked.
+        bypass_validation: bool,
+    },
+    /// Deleted.
+    Delete,
+}
+
+/// One write statement, parsed.
+pub(crate) struct Write<'w> {
+    pub filter: Arc<Filter>,
+    pub sort: Option<(SortSpec, DocBuf)>,
+    pub natural: Option<bool>,
+    pub hint: Option<Hint<'w>>,
+    pub multi: bool,
+    pub change: Change<'w>,
+}
+
+/// What a write statement did.
+#[derive(Default)]
+pub(crate) struct Done {
+    pub matched: u64,
+    pub modified: u64,
+    /// The last matched document as it was.
+    pub old: Option<Bytes>,
+    /// And as it is now; of an upsert the new document.
+    pub new: Option<Bytes>,
+    pub info: MatchInfo,
+    pub upserted: Option<ValueBuf>,
+    pub commit: Option<CommitId>,
+}
+
+impl<'w> Write<'w> {
+    /// Parses the parts that all writes have.
+    pub(crate) fn new(
+        ctx: &QueryContext,
+        filter: Doc<'_>,
+        sort: Doc<'_>,
+        hint: Option<Hint<'w>>,
+        multi: bool,
+        change: Change<'w>,
+    ) -> Result<Write<'w>> {
+        let natural = natural(sort);
+        let sort = if sort.is_empty() || natural.is_some() {
+            None
+        } else {
+            Some((SortSpec::parse(sort)?, sort.to_buf()))
+        };
+        Ok(Write {
+            filter: Arc::new(Filter::parse(filter, ctx)?),
+            sort,
+            natural,
+            hint,
+            multi,
+            change,
+        })
+    }
+
+    fn needs_info(&self) -> bool {
+        matches!(&self.change, Change::Update { update, .. } if update.needs_match_info())
+    }
+}
+
+/// The `let` variables with a pipeline update's constants.
+pub(crate) fn with_constants(let_: Doc<'_>, constants: Doc<'_>) -> DocBuf {
+    let mut all = let_.to_buf();
+    all.append_all(constants);
+    all
+}
+
+/// A collection's validator.
+pub(super) struct Validator {
+    filter: Filter,
+    /// validationLevel "moderate": documents that were invalid may stay so.
+    moderate: bool,
+}
+
+impl Validator {
+    /// The validator that writes must satisfy, if there is one.
+    pub(super) fn of(collection: &Collection, bypass: bool) -> Result<Option<Validator>> {
+        if bypass {
+            return Ok(None);
+        }
+        let options = collection.options();
+        let d = options.document.as_doc();
+        let Some(v) = d.get_doc("validator").filter(|v| !v.is_empty()) else {
+            return Ok(None);
+        };
+        let level = d.get_str("validationLevel").unwrap_or("strict");
+        if level == "off" || d.get_str("validationAction") == Some("warn") {
+            return Ok(None);
+        }
+        Ok(Some(Validator {
+            filter: Filter::parse(v, &QueryContext::new())?,
+            moderate: level == "moderate",
+        }))
+    }
+
+    /// Checks the new form of a document.
+    pub(super) fn check(&self, old: Option<&[u8]>, new: &[u8]) -> Result<()> {
+        if self.filter.matches(Doc::new(new))? {
+            return Ok(());
+        }
+        if self.moderate
+            && let Some(old) = old
+            && !self.filter.matches(Doc::new(old))?
+        {
+            return Ok(());
+        }
+        let id = Doc::new(new).get("_id").unwrap_or(Value::Null);
+        Err(Error::new(
+            Code::DocumentValidationFailure,
+            "Document failed validation",
+        )
+        .with_extra(doc! {
+            "errInfo": doc! {
+                "failingDocumentId": id,
+                "details": doc! { "specifiedAs": self.filter.to_doc() },
+            },
+        }))
+    }
+}
+
+impl Engine {
+    /// The collection, created when it is not there: once, whoever comes first.
+    pub(crate) fn collection_or_create(&self, namespace: &str) -> Result<Arc<Collection>> {
+        if let Some(c) = self.store.collection(namespace) {
+            return Ok(c);
+        }
+        check_new_namespace(namespace)?;
+        match self
+            .store
+            .create_collection(namespace, CollectionOptions::default())
+        {
+            Ok(c) => Ok(c),
+            Err(e) if e.code() == Code::NamespaceExists => {
+                self.store.collection(namespace).ok_or(e)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Runs one write statement. Upserts that lose a race are matched again.
+    pub(crate) fn write(
+        &self,
+        op: &Arc<OpContext>,
+        namespace: &str,
+        write: &Write<'_>,
+    ) -> Result<Done> {
+        let mut attempt = 1;
+        loop {
+            let mut done = match self.store.collection(namespace) {
+                Some(c) => match self.write_matching(op, &c, write) {
+                    // Dropped under our hands: as if it had not been there.
+                    Err(e) if e.code() == Code::NamespaceNotFound => Done::default(),
+                    other => other?,
+                },
+                None => Done::default(),
+            };
+            let Change::Update {
+                update,
+                upsert: true,
+                bypass_validation,
+            } = &write.change
+            else {
+                return Ok(done);
+            };
+            if done.matched > 0 {
+                return Ok(done);
+            }
+            let collection = self.collection_or_create(namespace)?;
+            match self.upsert(&collection, write, update, *bypass_validation) {
+                Ok((id, doc, commit)) => {
+                    op.counters.written.fetch_add(1, Relaxed);
+                    done.upserted = Some(id);
+                    done.new = Some(doc);
+                    done.commit = commit;
+                    return Ok(done);
+                }
+                Err(e)
+                    if (e.code() == Code::DuplicateKey || e.code() == Code::NamespaceNotFound)
+                        && attempt < UPSERT_ATTEMPTS =>
+                {
+                    // Someone else inserted it: it may match now. If not, the error stands.
+                    if e.code() == Code::DuplicateKey
+                        && !self.anything_matches(op, &collection, write)?
+                    {
+                        return Err(e);
+                    }
+                    attempt += 1;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn anything_matches(
+        &self,
+        op: &Arc<OpContext>,
+        collection: &Arc<Collection>,
+        write: &Write<'_>,
+    ) -> Result<bool> {
+        let mut exec = self.plan_write(op, collection, write, false)?.exec;
+        Ok(exec.next_row(op)?.is_some())
+    }
+
+    fn upsert(
+        &self,
+        collection: &Arc<Collection>,
+        write: &Write<'_>,
+        update: &Update,
+        bypass: bool,
+    ) -> Result<(ValueBuf, Bytes, Option<CommitId>)> {
+        let mut out = Vec::new();
+        update.upsert(&write.filter, &mut out)?;
+        let new = super::insert::prepare(Doc::new(&out), true)?;
+        if let Some(v) = Validator::of(collection, bypass)? {
+            v.check(None, &new)?;
+        }
+        let id = Doc::new(&new)
+            .get("_id")
+            .map(ValueBuf::new)
+            .ok_or_else(|| Error::internal("an upserted document has no _id"))?;
+        let mut set = self.store.write_set(collection)?;
+        set.insert(new.clone())?;
+        let commit = set.commit()?;
+        Ok((id, new, commit))
+    }
+
+    /// The plan that finds a write's documents.
+    pub(crate) fn plan_write(
+        &self,
+        op: &Arc<OpContext>,
+        collection: &Arc<Collection>,
+        write: &Write<'_>,
+        explain: bool,
+    ) -> Result<Choice> {
+        let natural = write.natural.map(natural_hint);
+        let hint = match &natural {
+            Some(n) => Some(Hint::Pattern(n.as_doc())),
+            None => write.hint,
+        };
+        let query = Query {
+            sort: write.sort.as_ref().map(|(s, _)| s),
+            hint,
+            ..Query::of(&write.filter)
+        };
+        let candidates = candidates(collection, &query)?;
+        let sort = write.sort.clone();
+        let source = sort.as_ref().map_or_else(DocBuf::new, |(_, d)| d.clone());
+        let recipe = Recipe {
+            sort,
+            want_info: write.needs_info(),
+            ..self.recipe(collection, &write.filter)
+        };
+        choose(
+            &self.plans,
+            op,
+            &recipe,
+            candidates,
+            || shape(write.filter.root(), source.as_doc(), Doc::EMPTY),
+            explain,
+        )
+    }
+
+    fn write_matching(
+        &self,
+        op: &Arc<OpContext>,
+        collection: &Arc<Collection>,
+        write: &Write<'_>,
+    ) -> Result<Done> {
+        let mut done = Done::default();
+        let validator = match &write.change {
+            Change::Update {
+                bypass_validation, ..
+            } => Validator::of(collection, *bypass_validation)?,
+            Change::Delete => None,
+        };
+        if let Some(id) = write.filter.id_equality()
+            && write.hint.is_none()
+            && !collection.is_capped()
+        {
+            let key = Collection::record_key_of_id(id.as_value());
+            let mut set = self.store.write_set(collection)?;
+            if let Some(old) = set.lock(&key)? {
+                op.counters.keys_examined.fetch_add(1, Relaxed);
+                op.counters.docs_examined.fetch_add(1, Relaxed);
+                change(
+                    &mut set,
+                    write,
+                    validator.as_ref(),
+                    &key,
+                    old,
+                    MatchInfo::default(),
+                    &mut done,
+                )?;
+            }
+            done.commit = set.commit()?;
+            op.counters.written.fetch_add(done.modified, Relaxed);
+            return Ok(done);
+        }
+        let mut exec = self.plan_write(op, collection, write, false)?.exec;
+        op.set_plan_summary(exec.candidate());
+        // No latch is held while the plan looks for more: rows are taken in batches first.
+        let batch = if write.multi { ROWS_AT_ONCE } else { 1 };
+        let mut rows = Vec::with_capacity(batch);
+        let mut more = true;
+        while more && (write.multi || done.matched == 0) {
+            while rows.len() < batch && more {
+                match exec.next_row(op)? {
+                    Some(row) => rows.push(row),
+                    None => more = false,
+                }
+            }
+            self.write_rows(collection, write, validator.as_ref(), &mut rows, &mut done)?;
+        }
+        op.counters.written.fetch_add(done.modified, Relaxed);
+        Ok(done)
+    }
+
+    /// Locks, reads again, matches again and changes each of `rows`.
+    fn write_rows(
+        &self,
+        collection: &Arc<Collection>,
+        write: &Write<'_>,
+        validator: Option<&Validator>,
+        rows: &mut Vec<Row>,
+        done: &mut Done,
+    ) -> Result<()> {
+        let want_info = write.needs_info();
+        let mut set = None;
+        for row in rows.drain(..) {
+            let mut current = match set.take() {
+                Some(s) => s,
+                None => self.store.write_set(collection)?,
+            };
+            if let Some(old) = current.lock(&row.record_key)? {
+                let info = if old == row.doc {
+                    Some(row.info)
+                } else {
+                    // It changed since the snapshot: does it still match?
+                    matches(&write.filter, &old, want_info)?
+                };
+                if let Some(info) = info {
+                    let key = &row.record_key;
+                    if let Err(e) = change(&mut current, write, validator, key, old, info, done) {
+                        // What came before stays, as in MongoDB.
+                        current.commit()?;
+                        return Err(e);
+                    }
+                }
+            }
+            if current.staged_bytes() >= SLICE_BYTES {
+                done.commit = current.commit()?.or(done.commit);
+            } else {
+                set = Some(current);
+            }
+        }
+        if let Some(s) = set {
+            done.commit = s.commit()?.or(done.commit);
+        }
+        Ok(())
+    }
+}
+
+/// Changes one locked document that matches.
+fn change(
+    set: &mut WriteSet<'_>,
+    write: &Write<'_>,
+    validator: Option<&Validator>,
+    key: &[u8],
+    old: Bytes,
+    info: MatchInfo,
+    done: &mut Done,
+) -> Result<()> {
+    match &write.change {
+        Change::Delete => {
+            set.delete(key, &old)?;
+            done.modified += 1;
+        }
+        Change::Update { update, .. } => {
+            let mut out = Vec::with_capacity(old.len() + 64);
+            if update.apply(Doc::new(&old), info, &mut out)? {
+                let new = Bytes::from(out);
+                if let Some(v) = validator {
+                    v.check(Some(&old), &new)?;
+                }
+                set.update(key, &old, new.clone(), &|path| update.may_touch(path))?;
+                done.modified += 1;
+                done.new = Some(new);
+            } else {
+                done.new = Some(old.clone());
+            }
+        }
+    }
+    done.matched += 1;
+    done.info = info;
+    done.old = Some(old);
+    Ok(())
+}
+
+/// The rules for the name of a collection that a write creates.
+fn check_new_namespace(namespace: &str) -> Result<()> {
+    let invalid = || {
+        Error::new(
+            Code::InvalidNamespace,
+            format!("Invalid namespace specified '{namespace}'"),
+        )
+    };
+    let (db, name) = namespace.split_once('.').ok_or_else(invalid)?;
+    let bad_db = db.is_empty() || db.len() >= 64 || db.contains(['/', '\\', ' ', '"', '$', '\0']);
+    let bad_name = name.is_empty()
+        || name.starts_with('.')
+        || name.ends_with('.')
+        || name.contains(['$', '\0'])
+        || namespace.len() > 255;
+    if bad_db || bad_name {
+        return Err(invalid());
+    }
+    if name.starts_with("system.")
+        && !matches!(
+            name,
+            "system.js" | "system.users" | "system.roles" | "system.version"
+        )
+    {
+        return Err(Error::new(
+            Code::InvalidNamespace,
+            format!("cannot write to '{namespace}'"),
+        ));
+    }
+    Ok(())
+}
+
+/// True for a filter that matches everything.
+pub(crate) fn is_everything(filter: &Filter) -> bool {
+    matches!(filter.root(), Node::True)
+}
