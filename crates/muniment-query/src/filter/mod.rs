@@ -7,6 +7,7 @@
 
 mod compile;
 mod explain;
+pub mod fuzzing;
 mod matcher;
 mod operand;
 pub mod ops;
