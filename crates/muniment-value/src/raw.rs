@@ -303,6 +303,15 @@ impl<'a> Doc<'a> {
         }
     }
 
+    /// The elements from the one at `offset` on: an offset that [`DocIter::offset`] gave for
+    /// these bytes.
+    pub fn iter_from(&self, offset: usize) -> DocIter<'a> {
+        DocIter {
+            pos: offset,
+            ..self.iter()
+        }
+    }
+
     /// The values in order; for arrays.
     pub fn values(&self) -> impl Iterator<Item = Value<'a>> + Clone + use<'a> {
         self.iter().map(|e| e.value())

@@ -8,11 +8,14 @@ use crate::filter::Filter;
 use bumpalo::Bump;
 use muniment_value::{Doc, Elem, Error, Result, Type, Value};
 
+#[derive(Clone, Copy)]
 struct Cx<'a> {
     mode: Mode,
     eval: EvalContext<'a>,
     /// The matched element of the first array below a positional field.
     info: MatchInfo,
+    /// True below the array that was cut to that element.
+    cut: bool,
 }
 
 pub(super) fn apply<'a>(
@@ -27,6 +30,7 @@ pub(super) fn apply<'a>(
         mode: p.mode,
         eval: EvalContext::new(doc, arena),
         info,
+        cut: false,
     };
     let result = cx.document(&p.root, doc, out);
     if result.is_err() {
@@ -152,14 +156,18 @@ impl<'a> Cx<'a> {
                 self.document(level, d, out)?;
             }
             Value::Array(a) => {
-                let one = only_positional(level);
+                let one = !self.cut && only_positional(level);
                 let index = match (one, self.info.array_index) {
                     (false, _) => None,
                     (true, Some(i)) => Some(i),
                     (true, None) => return Err(no_match()),
                 };
                 head(out, Type::Array, name);
-                self.array(level, a, index, out)?;
+                let inner = Cx {
+                    cut: self.cut || one,
+                    ..*self
+                };
+                inner.array(level, a, index, out)?;
             }
             _ if level.computes && !self.keeps() => return Ok(false),
             _ if self.mode == Mode::Addition => {
@@ -241,9 +249,12 @@ impl<'a> Cx<'a> {
 
     /// `a.$` at its end: an array is cut to the matched element.
     fn positional(&self, e: Elem<'_>, out: &mut Vec<u8>) -> Result<()> {
-        let Value::Array(array) = e.value() else {
-            out.extend_from_slice(e.as_bytes());
-            return Ok(());
+        let array = match e.value() {
+            Value::Array(array) if !self.cut => array,
+            _ => {
+                out.extend_from_slice(e.as_bytes());
+                return Ok(());
+            }
         };
         let index = self.info.array_index.ok_or_else(no_match)?;
         let item = array.iter().nth(index).ok_or_else(|| {

@@ -113,8 +113,7 @@ impl Projection {
     /// # Errors
     /// What expressions raise; 51246 when `$` has no matched element.
     pub fn apply(&self, doc: Doc<'_>, info: MatchInfo, out: &mut Vec<u8>) -> Result<()> {
-        let arena = bumpalo::Bump::new();
-        apply::apply(self, doc, info, &arena, out)
+        crate::expr::arena::with_arena(|arena| apply::apply(self, doc, info, arena, out))
     }
 
     /// True when `apply` needs a [`MatchInfo`] from [`Filter::matches_info`].

@@ -1,10 +1,45 @@
 //! Aggregation stages: each one file with its SPEC, one line in the sorted registry.
+//!
+//! Invariants: a stage pulls from the one below it and holds no more than it must; what has to
+//! see its whole input (`$sort`, `$group`) stays within [`Runtime::memory_limit`] or spills; every
+//! loop over documents asks [`crate::Interrupt`] every [`CHECK_EVERY`] documents.
 
-use crate::context::{QueryContext, Runtime};
+pub mod accumulators;
+mod add_fields;
+mod count;
+pub(crate) mod external;
+mod group;
+mod limit;
+mod match_;
+mod pipeline;
+mod project;
+mod registry;
+mod replace_root;
+mod skip;
+pub mod sort;
+mod sort_by_count;
+#[cfg(test)]
+pub(crate) mod testing;
+mod top_k;
+mod unset;
+mod unwind;
+
+pub use pipeline::{CountOnly, Pipeline};
+pub use registry::{Spec, registry};
+
+pub(crate) use pipeline::parse_update_pipeline;
+
+use crate::context::Runtime;
+use crate::filter::Filter;
+use crate::projection::Projection;
+use crate::sort::SortSpec;
 use bytes::Bytes;
 use muniment_value::{Doc, Result};
 use std::fmt::Debug;
 use std::sync::Arc;
+
+/// How many documents pass between two looks at the interrupt.
+pub(crate) const CHECK_EVERY: u32 = 128;
 
 /// A stream of documents: what storage scans give and stages transform. The bytes are one
 /// complete document each; a scan hands out slices of its blocks without copying.
@@ -16,28 +51,43 @@ pub trait DocStream: Send {
     fn next(&mut self) -> Result<Option<Bytes>>;
 }
 
-/// A parsed pipeline.
-pub struct Pipeline {
-    _private: (),
+/// A parsed stage. Those that the planner may push into its access plan stand in the open.
+#[derive(Debug)]
+pub enum Stage {
+    /// `$match`.
+    Match(Filter),
+    /// `$project`.
+    Project(Arc<Projection>),
+    /// `$sort`.
+    Sort(SortSpec),
+    /// `$limit`.
+    Limit(u64),
+    /// `$skip`.
+    Skip(u64),
+    /// `$count` with the name of its field.
+    Count(String),
+    /// A stage that makes one document of one.
+    Map(Arc<dyn Transform>),
+    /// Any other.
+    Other(Box<dyn StageOp>),
 }
 
-impl Pipeline {
-    /// Parses the `pipeline` array.
+/// A stage that is a file of its own.
+pub trait StageOp: Debug + Send {
+    /// Puts the stage on top of `source`.
     ///
     /// # Errors
-    /// 40324 "Unrecognized pipeline stage name: '$x'" and the stages' own.
-    pub fn parse(stages: Doc<'_>, ctx: &QueryContext) -> Result<Pipeline> {
-        let _ = (stages, ctx);
-        todo!()
-    }
+    /// What opening it raises.
+    fn open(
+        self: Box<Self>,
+        source: Box<dyn DocStream>,
+        rt: &Runtime,
+    ) -> Result<Box<dyn DocStream>>;
 
-    /// Puts the stages on top of `source`.
-    ///
-    /// # Errors
-    /// What opening a stage raises.
-    pub fn open(self, source: Box<dyn DocStream>, rt: &Runtime) -> Result<Box<dyn DocStream>> {
-        let _ = (source, rt);
-        todo!()
+    /// The constant `_id` and the names of the fields that only count, when the stage is a
+    /// `$group` of that shape: it can be answered from a count.
+    fn counts(&self) -> Option<CountOnly> {
+        None
     }
 }
 
@@ -56,14 +106,64 @@ pub trait Transform: Debug + Send + Sync {
     }
 }
 
-/// Parses the stages of a pipeline update.
-///
-/// # Errors
-/// 72 InvalidOptions for a stage that an update may not have.
-pub(crate) fn parse_update_pipeline(
-    stages: Doc<'_>,
-    ctx: &QueryContext,
-) -> Result<Vec<Arc<dyn Transform>>> {
-    let _ = (stages, ctx);
-    todo!()
+/// Looks at the interrupt every [`CHECK_EVERY`] calls.
+pub(crate) struct Ticker {
+    interrupt: Arc<dyn crate::Interrupt>,
+    n: u32,
+}
+
+impl Ticker {
+    pub fn new(rt: &Runtime) -> Ticker {
+        Ticker {
+            interrupt: Arc::clone(&rt.interrupt),
+            n: 0,
+        }
+    }
+
+    #[inline]
+    pub fn tick(&mut self) -> Result<()> {
+        self.n += 1;
+        if self.n >= CHECK_EVERY {
+            self.n = 0;
+            self.interrupt.check()?;
+        }
+        Ok(())
+    }
+}
+
+/// A transform as a stream.
+pub(crate) struct MapStream {
+    pub source: Box<dyn DocStream>,
+    pub map: Arc<dyn Transform>,
+    pub ticker: Ticker,
+}
+
+impl DocStream for MapStream {
+    fn next(&mut self) -> Result<Option<Bytes>> {
+        self.ticker.tick()?;
+        let Some(doc) = self.source.next()? else {
+            return Ok(None);
+        };
+        let mut out = Vec::with_capacity(doc.len() + 32);
+        self.map.transform(Doc::new(&doc), &mut out)?;
+        check_size(out.len())?;
+        Ok(Some(out.into()))
+    }
+}
+
+/// What a stage hands on may be a little larger than what is stored.
+const MAX_INTERNAL: usize = crate::bytes::MAX_DOCUMENT + 16 * 1024;
+
+/// 10334 when a computed document is larger than any may be.
+pub(crate) fn check_size(bytes: usize) -> Result<()> {
+    if bytes > MAX_INTERNAL {
+        return Err(muniment_value::Error::new(
+            muniment_value::Code::BSONObjectTooLarge,
+            format!(
+                "BSONObj size: {bytes} ({bytes:#X}) is invalid. Size must be between 0 and \
+                 {MAX_INTERNAL}(16MB)"
+            ),
+        ));
+    }
+    Ok(())
 }

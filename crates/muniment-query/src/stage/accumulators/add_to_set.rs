@@ -1,0 +1,55 @@
+//! `$addToSet`: the different values as an array.
+
+use super::push::Push;
+use super::{Accumulator, Spec, check_held};
+use muniment_value::{Result, Value, keyenc};
+use std::collections::HashSet;
+
+pub(super) const SPEC: Spec = Spec {
+    name: "$addToSet",
+    doc: "The different values, in no particular order.",
+    make: || Box::new(AddToSet::default()),
+};
+
+#[derive(Debug, Default)]
+struct AddToSet {
+    /// The encodings of the values: equal values have equal ones.
+    keys: HashSet<Box<[u8]>>,
+    key_bytes: usize,
+    values: Push,
+}
+
+impl Accumulator for AddToSet {
+    fn add(&mut self, v: Option<Value<'_>>) -> Result<()> {
+        let Some(v) = v else { return Ok(()) };
+        let key = keyenc::encoded(v);
+        if !self.keys.contains(key.as_slice()) {
+            self.key_bytes += key.len() + 32;
+            self.keys.insert(key.into());
+            self.values.push(v);
+            check_held("$addToSet", self.heap())?;
+        }
+        Ok(())
+    }
+
+    fn finish(&self, name: &[u8], out: &mut Vec<u8>) {
+        self.values.write(name, out);
+    }
+
+    fn save(&self, name: &[u8], out: &mut Vec<u8>) {
+        self.values.write(name, out);
+    }
+
+    fn merge(&mut self, saved: Value<'_>) -> Result<()> {
+        if let Value::Array(a) = saved {
+            for v in a.values() {
+                self.add(Some(v))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn heap(&self) -> usize {
+        self.key_bytes + self.values.bytes()
+    }
+}

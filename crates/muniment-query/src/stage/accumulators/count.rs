@@ -1,0 +1,36 @@
+//! `$count`: how many documents.
+
+use super::{Accumulator, Spec};
+use crate::bytes::put;
+use muniment_value::{Result, Value, number};
+
+pub(super) const SPEC: Spec = Spec {
+    name: "$count",
+    doc: "How many documents there are.",
+    make: || Box::new(Count(0)),
+};
+
+#[derive(Debug)]
+struct Count(i64);
+
+impl Accumulator for Count {
+    fn add(&mut self, _: Option<Value<'_>>) -> Result<()> {
+        self.0 += 1;
+        Ok(())
+    }
+
+    fn finish(&self, name: &[u8], out: &mut Vec<u8>) {
+        put(out, name, &number::narrow(self.0));
+    }
+
+    fn save(&self, name: &[u8], out: &mut Vec<u8>) {
+        put(out, name, &self.0);
+    }
+
+    fn merge(&mut self, saved: Value<'_>) -> Result<()> {
+        if let Value::Int64(n) = saved {
+            self.0 += n;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,61 @@
+//! `$min` and `$max`: the least and the greatest value, without null and missing.
+
+use super::{Accumulator, Spec};
+use crate::bytes::put;
+use muniment_value::{Result, Value, ValueBuf, cmp_values};
+use std::cmp::Ordering;
+
+pub(super) const MIN: Spec = Spec {
+    name: "$min",
+    doc: "The least value.",
+    make: || Box::new(Extreme::new(Ordering::Less)),
+};
+
+pub(super) const MAX: Spec = Spec {
+    name: "$max",
+    doc: "The greatest value.",
+    make: || Box::new(Extreme::new(Ordering::Greater)),
+};
+
+#[derive(Debug)]
+struct Extreme {
+    best: Option<ValueBuf>,
+    wanted: Ordering,
+}
+
+impl Extreme {
+    fn new(wanted: Ordering) -> Extreme {
+        Extreme { best: None, wanted }
+    }
+}
+
+impl Accumulator for Extreme {
+    fn add(&mut self, v: Option<Value<'_>>) -> Result<()> {
+        if let Some(v) = v
+            && !v.is_nullish()
+            && self
+                .best
+                .as_ref()
+                .is_none_or(|b| cmp_values(v, b.as_value()) == self.wanted)
+        {
+            self.best = Some(ValueBuf::new(v));
+        }
+        Ok(())
+    }
+
+    fn finish(&self, name: &[u8], out: &mut Vec<u8>) {
+        put(out, name, &self.best.as_ref());
+    }
+
+    fn save(&self, name: &[u8], out: &mut Vec<u8>) {
+        self.finish(name, out);
+    }
+
+    fn merge(&mut self, saved: Value<'_>) -> Result<()> {
+        self.add(Some(saved))
+    }
+
+    fn heap(&self) -> usize {
+        self.best.as_ref().map_or(0, super::first_last::size)
+    }
+}

@@ -1,0 +1,69 @@
+//! `$first` and `$last`: the value of the first and the last document.
+
+use super::{Accumulator, Spec};
+use crate::bytes::put;
+use muniment_value::{Result, Value, ValueBuf};
+
+pub(super) const FIRST: Spec = Spec {
+    name: "$first",
+    doc: "The first document's value.",
+    make: || {
+        Box::new(End {
+            value: None,
+            last: false,
+        })
+    },
+};
+
+pub(super) const LAST: Spec = Spec {
+    name: "$last",
+    doc: "The last document's value.",
+    make: || {
+        Box::new(End {
+            value: None,
+            last: true,
+        })
+    },
+};
+
+#[derive(Debug)]
+struct End {
+    value: Option<ValueBuf>,
+    last: bool,
+}
+
+/// Bytes of a value on the heap, roughly; scalars count as nothing.
+pub(super) fn size(v: &ValueBuf) -> usize {
+    match v.as_value() {
+        Value::Document(d) | Value::Array(d) => d.byte_len(),
+        Value::String(s) | Value::Code(s) | Value::Symbol(s) => s.len() + 5,
+        Value::Binary { bytes, .. } => bytes.len() + 5,
+        Value::CodeWithScope { code, scope } => code.len() + scope.byte_len(),
+        _ => 16,
+    }
+}
+
+impl Accumulator for End {
+    fn add(&mut self, v: Option<Value<'_>>) -> Result<()> {
+        if self.last || self.value.is_none() {
+            self.value = Some(ValueBuf::new(v.unwrap_or(Value::Null)));
+        }
+        Ok(())
+    }
+
+    fn finish(&self, name: &[u8], out: &mut Vec<u8>) {
+        put(out, name, &self.value.as_ref());
+    }
+
+    fn save(&self, name: &[u8], out: &mut Vec<u8>) {
+        self.finish(name, out);
+    }
+
+    fn merge(&mut self, saved: Value<'_>) -> Result<()> {
+        self.add(Some(saved))
+    }
+
+    fn heap(&self) -> usize {
+        self.value.as_ref().map_or(0, size)
+    }
+}

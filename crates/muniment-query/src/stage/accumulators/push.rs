@@ -1,0 +1,65 @@
+//! `$push`: all values as an array.
+
+use super::{Accumulator, Spec, check_held};
+use crate::bytes::{IndexName, close, head, open, put};
+use muniment_value::{Result, Type, Value};
+
+pub(super) const SPEC: Spec = Spec {
+    name: "$push",
+    doc: "All values, in order.",
+    make: || Box::new(Push::default()),
+};
+
+/// An array that grows: its elements as bytes.
+#[derive(Debug, Default)]
+pub(super) struct Push {
+    n: usize,
+    body: Vec<u8>,
+}
+
+impl Push {
+    pub fn push(&mut self, v: Value<'_>) {
+        put(&mut self.body, IndexName::new(self.n).as_bytes(), &v);
+        self.n += 1;
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.body.capacity()
+    }
+
+    pub fn write(&self, name: &[u8], out: &mut Vec<u8>) {
+        head(out, Type::Array, name);
+        let start = open(out);
+        out.extend_from_slice(&self.body);
+        close(out, start);
+    }
+}
+
+impl Accumulator for Push {
+    fn add(&mut self, v: Option<Value<'_>>) -> Result<()> {
+        if let Some(v) = v {
+            self.push(v);
+            check_held("$push", self.body.len())?;
+        }
+        Ok(())
+    }
+
+    fn finish(&self, name: &[u8], out: &mut Vec<u8>) {
+        self.write(name, out);
+    }
+
+    fn save(&self, name: &[u8], out: &mut Vec<u8>) {
+        self.write(name, out);
+    }
+
+    fn merge(&mut self, saved: Value<'_>) -> Result<()> {
+        if let Value::Array(a) = saved {
+            a.values().for_each(|v| self.push(v));
+        }
+        check_held("$push", self.body.len())
+    }
+
+    fn heap(&self) -> usize {
+        self.bytes()
+    }
+}

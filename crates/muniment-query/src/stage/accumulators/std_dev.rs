@@ -1,0 +1,83 @@
+//! `$stdDevPop` and `$stdDevSamp`: standard deviations.
+//!
+//! Welford's running mean and sum of squared differences; two states are merged with the formula
+//! of Chan, Golub and LeVeque.
+
+use super::{Accumulator, Spec};
+use crate::bytes::{close, head, open, put};
+use muniment_value::{Result, Type, Value, number};
+
+pub(super) const POP: Spec = Spec {
+    name: "$stdDevPop",
+    doc: "The standard deviation of the numbers, which are the whole population.",
+    make: || Box::new(StdDev::new(false)),
+};
+
+pub(super) const SAMP: Spec = Spec {
+    name: "$stdDevSamp",
+    doc: "The standard deviation of the numbers, which are a sample.",
+    make: || Box::new(StdDev::new(true)),
+};
+
+#[derive(Debug)]
+struct StdDev {
+    sample: bool,
+    n: i64,
+    mean: f64,
+    squares: f64,
+}
+
+impl StdDev {
+    fn new(sample: bool) -> StdDev {
+        StdDev {
+            sample,
+            n: 0,
+            mean: 0.0,
+            squares: 0.0,
+        }
+    }
+}
+
+impl Accumulator for StdDev {
+    fn add(&mut self, v: Option<Value<'_>>) -> Result<()> {
+        if let Some(x) = v.and_then(number::to_f64) {
+            self.n += 1;
+            let delta = x - self.mean;
+            self.mean += delta / self.n as f64;
+            self.squares += delta * (x - self.mean);
+        }
+        Ok(())
+    }
+
+    fn finish(&self, name: &[u8], out: &mut Vec<u8>) {
+        let n = if self.sample { self.n - 1 } else { self.n };
+        let dev = (n > 0).then(|| (self.squares / n as f64).sqrt());
+        put(out, name, &dev);
+    }
+
+    fn save(&self, name: &[u8], out: &mut Vec<u8>) {
+        head(out, Type::Document, name);
+        let start = open(out);
+        put(out, b"n", &self.n);
+        put(out, b"m", &self.mean);
+        put(out, b"s", &self.squares);
+        close(out, start);
+    }
+
+    fn merge(&mut self, saved: Value<'_>) -> Result<()> {
+        let Value::Document(d) = saved else {
+            return Ok(());
+        };
+        if let (Some(Value::Int64(n)), Some(Value::Double(mean)), Some(Value::Double(squares))) =
+            (d.get("n"), d.get("m"), d.get("s"))
+            && n > 0
+        {
+            let total = self.n + n;
+            let delta = mean - self.mean;
+            self.squares += squares + delta * delta * (self.n as f64) * (n as f64) / (total as f64);
+            self.mean += delta * (n as f64) / (total as f64);
+            self.n = total;
+        }
+        Ok(())
+    }
+}

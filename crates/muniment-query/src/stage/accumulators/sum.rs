@@ -1,0 +1,175 @@
+//! `$sum`, and the running total that `$avg` shares.
+
+use super::{Accumulator, Spec};
+use crate::bytes::{close, head, open, put};
+use muniment_value::decimal::Decimal;
+use muniment_value::{Result, Type, Value, number};
+
+pub(super) const SPEC: Spec = Spec {
+    name: "$sum",
+    doc: "The sum of the numbers among the values.",
+    make: || Box::new(Sum::default()),
+};
+
+/// A sum that keeps whole numbers exact and doubles compensated.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Total {
+    whole: i128,
+    /// Neumaier's summation: the sum and what rounding lost.
+    double: f64,
+    lost: f64,
+    decimal: Option<Decimal>,
+    long: bool,
+    doubles: bool,
+    pub count: i64,
+}
+
+impl Total {
+    pub fn add(&mut self, v: Value<'_>) {
+        match v {
+            Value::Int32(n) => self.whole += i128::from(n),
+            Value::Int64(n) => {
+                self.long = true;
+                self.whole += i128::from(n);
+            }
+            Value::Double(n) => {
+                self.doubles = true;
+                self.add_double(n);
+            }
+            Value::Decimal128(b) => {
+                let d = Decimal::from_bid(b);
+                self.decimal = Some(self.decimal.map_or(d, |sum| sum.add(d)));
+            }
+            _ => return,
+        }
+        self.count += 1;
+    }
+
+    fn add_double(&mut self, n: f64) {
+        let sum = self.double + n;
+        if sum.is_finite() {
+            self.lost += if self.double.abs() >= n.abs() {
+                (self.double - sum) + n
+            } else {
+                (n - sum) + self.double
+            };
+        }
+        self.double = sum;
+    }
+
+    fn as_f64(&self) -> f64 {
+        let whole = self.whole as f64;
+        let doubles = if self.double.is_finite() {
+            self.double + self.lost
+        } else {
+            self.double
+        };
+        whole + doubles
+    }
+
+    fn as_decimal(&self, d: Decimal) -> Decimal {
+        let whole = Decimal::from_parts(self.whole < 0, self.whole.unsigned_abs(), 0)
+            .unwrap_or_else(|| Decimal::from_f64(self.whole as f64));
+        let sum = d.add(whole);
+        if self.doubles {
+            sum.add(Decimal::from_f64(self.double + self.lost))
+        } else {
+            sum
+        }
+    }
+
+    /// The sum in the widest type that was added.
+    pub fn sum(&self) -> Value<'static> {
+        if let Some(d) = self.decimal {
+            return Value::Decimal128(self.as_decimal(d).to_bid());
+        }
+        if self.doubles {
+            return Value::Double(self.as_f64());
+        }
+        match i64::try_from(self.whole) {
+            Ok(n) if self.long => Value::Int64(n),
+            Ok(n) => number::narrow(n),
+            Err(_) => Value::Double(self.whole as f64),
+        }
+    }
+
+    /// The mean; null of nothing.
+    pub fn mean(&self) -> Value<'static> {
+        if self.count == 0 {
+            return Value::Null;
+        }
+        if let Some(d) = self.decimal {
+            let mean = self.as_decimal(d).div(Decimal::from_i64(self.count));
+            return Value::Decimal128(mean.to_bid());
+        }
+        Value::Double(self.as_f64() / self.count as f64)
+    }
+
+    pub fn save(&self, name: &[u8], out: &mut Vec<u8>) {
+        head(out, Type::Document, name);
+        let start = open(out);
+        let whole = self.whole.to_le_bytes();
+        put(
+            out,
+            b"w",
+            &Value::Binary {
+                subtype: 0,
+                bytes: &whole,
+            },
+        );
+        put(out, b"d", &self.double);
+        put(out, b"l", &self.lost);
+        if let Some(d) = self.decimal {
+            put(out, b"m", &Value::Decimal128(d.to_bid()));
+        }
+        put(out, b"L", &self.long);
+        put(out, b"D", &self.doubles);
+        put(out, b"n", &self.count);
+        close(out, start);
+    }
+
+    pub fn merge(&mut self, saved: Value<'_>) {
+        let Value::Document(d) = saved else { return };
+        for e in d {
+            match (e.name(), e.value()) {
+                ("w", Value::Binary { bytes, .. }) => {
+                    self.whole += bytes.try_into().map_or(0, i128::from_le_bytes);
+                }
+                ("d" | "l", Value::Double(n)) => self.add_double(n),
+                ("m", Value::Decimal128(b)) => {
+                    let d = Decimal::from_bid(b);
+                    self.decimal = Some(self.decimal.map_or(d, |sum| sum.add(d)));
+                }
+                ("L", Value::Bool(b)) => self.long |= b,
+                ("D", Value::Bool(b)) => self.doubles |= b,
+                ("n", Value::Int64(n)) => self.count += n,
+                _ => {}
+            }
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Sum(Total);
+
+impl Accumulator for Sum {
+    fn add(&mut self, v: Option<Value<'_>>) -> Result<()> {
+        if let Some(v) = v {
+            self.0.add(v);
+        }
+        Ok(())
+    }
+
+    fn finish(&self, name: &[u8], out: &mut Vec<u8>) {
+        put(out, name, &self.0.sum());
+    }
+
+    fn save(&self, name: &[u8], out: &mut Vec<u8>) {
+        self.0.save(name, out);
+    }
+
+    fn merge(&mut self, saved: Value<'_>) -> Result<()> {
+        self.0.merge(saved);
+        Ok(())
+    }
+}

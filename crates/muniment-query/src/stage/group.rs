@@ -1,0 +1,459 @@
+//! `$group`: accumulates documents by the value of an expression.
+//!
+//! Groups are held in a hash table by the order-preserving encoding of their `_id`, so that 1 and
+//! 1.0 are one group. Past the memory limit the table is written out as a run sorted by that
+//! encoding, each group as its partial states; at the end the runs are merged and equal groups
+//! folded. Without spilling, groups come out in the order in which they first appeared.
+
+use super::accumulators::{self, Accumulator};
+use super::external::{Merge, Record, Runs};
+use super::registry::Spec;
+use super::{CountOnly, DocStream, Stage, StageOp, Ticker, check_size};
+use crate::bytes::{close, open, put};
+use crate::context::{QueryContext, Runtime};
+use crate::expr::arena::with_arena;
+use crate::expr::{EvalContext, Expr};
+use bytes::Bytes;
+use muniment_value::{Doc, Elem, Error, Result, Value, ValueBuf, keyenc};
+use std::collections::HashMap;
+
+pub(crate) const SPEC: Spec = Spec {
+    name: "$group",
+    doc: "Accumulates documents by the value of an expression.",
+    in_updates: false,
+    parse,
+};
+
+#[derive(Debug)]
+struct Group {
+    id: Expr,
+    fields: Vec<Field>,
+}
+
+#[derive(Debug)]
+struct Field {
+    name: String,
+    spec: &'static accumulators::Spec,
+    expr: Expr,
+}
+
+fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
+    let Value::Document(d) = e.value() else {
+        return Err(Error::location(
+            15947,
+            "a group's fields must be specified in an object",
+        ));
+    };
+    let mut id = None;
+    let mut fields: Vec<Field> = Vec::new();
+    for f in d {
+        if f.name() == "_id" {
+            if id.is_some() {
+                return Err(Error::location(
+                    15948,
+                    "a group's _id may only be specified once",
+                ));
+            }
+            id = Some(Expr::parse(f.value(), ctx)?);
+            continue;
+        }
+        fields.push(parse_field(f, ctx)?);
+    }
+    let id =
+        id.ok_or_else(|| Error::location(15955, "a group specification must include an _id"))?;
+    stages.push(Stage::Other(Box::new(Group { id, fields })));
+    Ok(())
+}
+
+fn parse_field(f: Elem<'_>, ctx: &QueryContext) -> Result<Field> {
+    let name = f.name();
+    if name.contains('.') {
+        return Err(Error::location(
+            40235,
+            format!("The field name '{name}' cannot contain '.'"),
+        ));
+    }
+    if name.starts_with('$') {
+        return Err(Error::location(
+            40236,
+            format!("The field name '{name}' cannot be an operator name"),
+        ));
+    }
+    let accumulator = match f.value() {
+        Value::Document(d) => d.first().map(|a| (d, a)),
+        _ => None,
+    };
+    let Some((d, a)) = accumulator else {
+        return Err(Error::location(
+            40234,
+            format!("The field '{name}' must be an accumulator object"),
+        ));
+    };
+    if d.count() != 1 {
+        return Err(Error::location(
+            40238,
+            format!("The field '{name}' must specify one accumulator"),
+        ));
+    }
+    let spec = accumulators::find(a.name())?;
+    if let Value::Array(_) = a.value()
+        && !matches!(
+            spec.name,
+            "$push" | "$addToSet" | "$first" | "$last" | "$min" | "$max"
+        )
+    {
+        return Err(Error::location(
+            40237,
+            format!("The {} accumulator is a unary operator", spec.name),
+        ));
+    }
+    if spec.name == "$count" && a.value().as_doc().is_none_or(|d| !d.is_empty()) {
+        return Err(Error::type_mismatch(
+            "$count takes no arguments, i.e. $count:{}",
+        ));
+    }
+    Ok(Field {
+        name: name.to_string(),
+        spec,
+        expr: Expr::parse(a.value(), ctx)?,
+    })
+}
+
+impl StageOp for Group {
+    fn open(
+        self: Box<Self>,
+        source: Box<dyn DocStream>,
+        rt: &Runtime,
+    ) -> Result<Box<dyn DocStream>> {
+        Ok(Box::new(GroupStream {
+            spec: *self,
+            state: State::Fresh(source),
+            rt: rt.clone(),
+            ticker: Ticker::new(rt),
+        }))
+    }
+
+    fn counts(&self) -> Option<CountOnly> {
+        let id = ValueBuf::new(self.id.as_constant()?);
+        let counting = |f: &Field| {
+            f.spec.name == "$count"
+                || (f.spec.name == "$sum" && matches!(f.expr.as_constant(), Some(Value::Int32(1))))
+        };
+        self.fields.iter().all(counting).then(|| CountOnly {
+            id: Some(id),
+            fields: self.fields.iter().map(|f| f.name.clone()).collect(),
+        })
+    }
+}
+
+/// One group while it grows.
+struct Entry {
+    id: ValueBuf,
+    states: Vec<Box<dyn Accumulator>>,
+}
+
+/// Room that a group needs beside its values.
+const GROUP_OVERHEAD: usize = 128;
+/// Room that an accumulator needs beside what it reports.
+const STATE_OVERHEAD: usize = 64;
+
+#[derive(Default)]
+struct Table {
+    places: HashMap<Box<[u8]>, usize>,
+    entries: Vec<Entry>,
+    bytes: usize,
+}
+
+struct GroupStream {
+    spec: Group,
+    state: State,
+    rt: Runtime,
+    ticker: Ticker,
+}
+
+enum State {
+    Fresh(Box<dyn DocStream>),
+    Memory(std::vec::IntoIter<Entry>),
+    Merging { merge: Merge, next: Option<Record> },
+    Done,
+}
+
+impl Group {
+    fn states(&self) -> Vec<Box<dyn Accumulator>> {
+        self.fields.iter().map(|f| (f.spec.make)()).collect()
+    }
+
+    /// Adds a document to its group.
+    fn add(&self, table: &mut Table, doc: Doc<'_>, key: &mut Vec<u8>) -> Result<()> {
+        with_arena(|arena| {
+            let cx = EvalContext::new(doc, arena);
+            let id = self.id.eval(&cx)?.unwrap_or(Value::Null);
+            key.clear();
+            keyenc::encode(id, false, key);
+            let at = match table.places.get(key.as_slice()) {
+                Some(at) => *at,
+                None => {
+                    let at = table.entries.len();
+                    let id = ValueBuf::new(id);
+                    table.bytes +=
+                        GROUP_OVERHEAD + 2 * key.len() + self.fields.len() * STATE_OVERHEAD;
+                    table.places.insert(key.as_slice().into(), at);
+                    table.entries.push(Entry {
+                        id,
+                        states: self.states(),
+                    });
+                    at
+                }
+            };
+            let Some(entry) = table.entries.get_mut(at) else {
+                return Err(Error::internal("a group is not where its table says"));
+            };
+            for (f, s) in self.fields.iter().zip(&mut entry.states) {
+                let v = f.expr.eval(&cx)?;
+                let before = s.heap();
+                s.add(v)?;
+                table.bytes = (table.bytes + s.heap()).saturating_sub(before);
+            }
+            Ok(())
+        })
+    }
+
+    fn output(&self, entry: &Entry) -> Result<Bytes> {
+        let mut out = Vec::with_capacity(64);
+        let start = open(&mut out);
+        put(&mut out, b"_id", &entry.id);
+        for (f, s) in self.fields.iter().zip(&entry.states) {
+            s.finish(f.name.as_bytes(), &mut out);
+        }
+        close(&mut out, start);
+        check_size(out.len())?;
+        Ok(out.into())
+    }
+
+    /// Writes the table as a run and empties it.
+    fn spill(&self, table: &mut Table, runs: &mut Runs, ticker: &mut Ticker) -> Result<()> {
+        let Table {
+            places, entries, ..
+        } = std::mem::take(table);
+        let mut sorted: Vec<(Box<[u8]>, usize)> = places.into_iter().collect();
+        sorted.sort_unstable();
+        let mut records = Vec::new();
+        for (key, at) in &sorted {
+            let Some(entry) = entries.get(*at) else {
+                continue;
+            };
+            let mut doc = Vec::new();
+            let start = open(&mut doc);
+            put(&mut doc, b"_", &entry.id);
+            for s in &entry.states {
+                s.save(b"s", &mut doc);
+            }
+            close(&mut doc, start);
+            records.push((key.as_ref(), doc));
+        }
+        runs.write(records.iter().map(|(k, d)| (*k, d.as_slice())), ticker)
+    }
+
+    /// Folds a spilled group into `entry`, or begins one.
+    fn fold(&self, entry: Option<Entry>, doc: Doc<'_>) -> Result<Entry> {
+        let mut elems = doc.iter();
+        let id = elems
+            .next()
+            .ok_or_else(|| Error::internal("a spilled group has no _id"))?;
+        let mut entry = entry.unwrap_or_else(|| Entry {
+            id: ValueBuf::new(id),
+            states: self.states(),
+        });
+        for (s, partial) in entry.states.iter_mut().zip(elems) {
+            s.merge(partial.value())?;
+        }
+        Ok(entry)
+    }
+}
+
+impl GroupStream {
+    fn consume(&mut self, mut source: Box<dyn DocStream>) -> Result<State> {
+        let mut table = Table::default();
+        let mut runs: Option<Runs> = None;
+        let mut key = Vec::new();
+        while let Some(doc) = source.next()? {
+            self.ticker.tick()?;
+            self.spec.add(&mut table, Doc::new(&doc), &mut key)?;
+            if table.bytes > self.rt.memory_limit {
+                let runs = match &mut runs {
+                    Some(r) => r,
+                    None => runs.insert(Runs::new(&self.rt, "$group")?),
+                };
+                self.spec.spill(&mut table, runs, &mut self.ticker)?;
+            }
+        }
+        drop(source);
+        let Some(mut runs) = runs else {
+            return Ok(State::Memory(table.entries.into_iter()));
+        };
+        if !table.entries.is_empty() {
+            self.spec.spill(&mut table, &mut runs, &mut self.ticker)?;
+        }
+        let mut merge = runs.merge()?;
+        let next = merge.next()?;
+        Ok(State::Merging { merge, next })
+    }
+}
+
+impl DocStream for GroupStream {
+    fn next(&mut self) -> Result<Option<Bytes>> {
+        if let State::Fresh(_) = self.state
+            && let State::Fresh(source) = std::mem::replace(&mut self.state, State::Done)
+        {
+            self.state = self.consume(source)?;
+        }
+        self.ticker.tick()?;
+        let entry = match &mut self.state {
+            State::Memory(entries) => entries.next(),
+            State::Merging { merge, next } => {
+                let mut entry = None;
+                if let Some(first) = next.take() {
+                    entry = Some(self.spec.fold(None, Doc::new(&first.doc))?);
+                    while let Some(r) = merge.next()? {
+                        if r.key != first.key {
+                            *next = Some(r);
+                            break;
+                        }
+                        entry = Some(self.spec.fold(entry, Doc::new(&r.doc))?);
+                    }
+                }
+                entry
+            }
+            State::Fresh(_) | State::Done => None,
+        };
+        match entry {
+            Some(e) => self.spec.output(&e).map(Some),
+            None => {
+                self.state = State::Done;
+                Ok(None)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::stage::Pipeline;
+    use crate::stage::testing::{run, table};
+    use crate::update::testing::json_array;
+    use muniment_value::{DocBuf, doc};
+
+    #[test]
+    fn table_of_group() {
+        table(&[
+            (
+                "[{a:1,b:2},{a:2,b:3},{a:1.0,b:4}]",
+                "[{$group:{_id:'$a',n:{$sum:'$b'}}}]",
+                "[{_id:1,n:6},{_id:2,n:3}]",
+            ),
+            (
+                "[{a:1},{}]",
+                "[{$group:{_id:null,n:{$sum:1}}}]",
+                "[{_id:null,n:2}]",
+            ),
+            (
+                "[{a:null},{}]",
+                "[{$group:{_id:'$a',n:{$count:{}}}}]",
+                "[{_id:null,n:2}]",
+            ),
+            (
+                "[{a:1,b:1},{a:1,b:2},{a:1,b:1}]",
+                "[{$group:{_id:{x:'$a',y:'$b'}}}]",
+                "[{_id:{x:1,y:1}},{_id:{x:1,y:2}}]",
+            ),
+            ("[]", "[{$group:{_id:null,n:{$sum:1}}}]", "[]"),
+            (
+                "[]",
+                "[{$group:5}]",
+                "15947: a group's fields must be specified in an object",
+            ),
+            (
+                "[]",
+                "[{$group:{}}]",
+                "15955: a group specification must include an _id",
+            ),
+            (
+                "[]",
+                "[{$group:{_id:1,n:1}}]",
+                "40234: The field 'n' must be an accumulator object",
+            ),
+            (
+                "[]",
+                "[{$group:{_id:1,n:{$sum:1,$avg:1}}}]",
+                "40238: The field 'n' must specify one accumulator",
+            ),
+            (
+                "[]",
+                "[{$group:{_id:1,n:{$foo:1}}}]",
+                "15952: unknown group operator '$foo'",
+            ),
+            (
+                "[]",
+                "[{$group:{_id:1,'a.b':{$sum:1}}}]",
+                "40235: The field name 'a.b' cannot contain '.'",
+            ),
+            (
+                "[]",
+                "[{$group:{_id:1,n:{$sum:[1,2]}}}]",
+                "40237: The $sum accumulator is a unary operator",
+            ),
+        ]);
+    }
+
+    #[test]
+    fn spilled_groups_agree_with_those_in_memory() {
+        let input = || -> Vec<DocBuf> {
+            (0..4000)
+                .map(|i: i32| {
+                    let v = (i * 7919) % 101;
+                    doc! { "k": (i * 31) % 500, "v": v, "d": f64::from(v) / 4.0 }
+                })
+                .collect()
+        };
+        let pipeline = "[{$group:{_id:'$k',sum:{$sum:'$v'},avg:{$avg:'$d'},min:{$min:'$v'},\
+             max:{$max:'$v'},first:{$first:'$v'},last:{$last:'$v'},all:{$push:'$v'},\
+             set:{$addToSet:'$v'},n:{$count:{}},dev:{$stdDevPop:'$v'}}},{$sort:{_id:1}},\
+             {$unset:['dev','set']}]";
+        let dir = tempfile::tempdir().unwrap();
+        let spilling = Runtime {
+            memory_limit: 100_000,
+            spill_dir: Some(dir.path().to_path_buf()),
+            ..Runtime::for_tests()
+        };
+        let want = run(input(), pipeline, &Runtime::for_tests()).unwrap();
+        let got = run(input(), pipeline, &spilling).unwrap();
+        assert_eq!(want.len(), 500);
+        assert!(got == want);
+        let refusing = Runtime {
+            spill_dir: None,
+            ..spilling
+        };
+        let e = run(input(), pipeline, &refusing).unwrap_err();
+        assert_eq!(e.code().0, 292);
+    }
+
+    #[test]
+    fn counting_groups_are_recognised() {
+        let count = |p: &str| {
+            Pipeline::parse(json_array(p).as_doc(), &QueryContext::new())
+                .unwrap()
+                .count_only()
+                .and_then(|c| c.result(5))
+        };
+        assert_eq!(
+            count("[{$group:{_id:1,n:{$sum:1}}}]").unwrap(),
+            doc! { "_id": 1, "n": 5 }
+        );
+        assert_eq!(count("[{$count:'x'}]").unwrap(), doc! { "x": 5 });
+        assert!(count("[{$group:{_id:'$a',n:{$sum:1}}}]").is_none());
+        assert!(count("[{$group:{_id:1,n:{$sum:2}}}]").is_none());
+        assert!(count("[{$match:{a:1}},{$count:'x'}]").is_none());
+    }
+}

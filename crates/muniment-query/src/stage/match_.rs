@@ -1,0 +1,85 @@
+//! `$match`: keeps the documents that a filter matches.
+
+use super::registry::Spec;
+use super::{DocStream, Stage, Ticker};
+use crate::context::{QueryContext, Runtime};
+use crate::filter::Filter;
+use bytes::Bytes;
+use muniment_value::{Doc, Elem, Error, Result, Value};
+
+pub(crate) const SPEC: Spec = Spec {
+    name: "$match",
+    doc: "Keeps the documents that a filter matches.",
+    in_updates: false,
+    parse,
+};
+
+fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
+    let Value::Document(d) = e.value() else {
+        return Err(Error::location(
+            15959,
+            "the match filter must be an expression in an object",
+        ));
+    };
+    stages.push(Stage::Match(Filter::parse(d, ctx)?));
+    Ok(())
+}
+
+/// The documents of a stream that match.
+pub(crate) struct MatchStream {
+    source: Box<dyn DocStream>,
+    filter: Filter,
+    ticker: Ticker,
+}
+
+impl MatchStream {
+    pub fn new(source: Box<dyn DocStream>, filter: Filter, rt: &Runtime) -> MatchStream {
+        MatchStream {
+            source,
+            filter,
+            ticker: Ticker::new(rt),
+        }
+    }
+}
+
+impl DocStream for MatchStream {
+    fn next(&mut self) -> Result<Option<Bytes>> {
+        loop {
+            self.ticker.tick()?;
+            let Some(doc) = self.source.next()? else {
+                return Ok(None);
+            };
+            if self.filter.matches(Doc::new(&doc))? {
+                return Ok(Some(doc));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::stage::testing::table;
+
+    #[test]
+    fn table_of_match() {
+        table(&[
+            ("[{a:1},{a:2},{b:2}]", "[{$match:{a:2}}]", "[{a:2}]"),
+            ("[{a:1},{a:2}]", "[{$match:{}}]", "[{a:1},{a:2}]"),
+            (
+                "[{a:1,b:1},{a:1,b:2}]",
+                "[{$match:{a:1}},{$match:{b:2}}]",
+                "[{a:1,b:2}]",
+            ),
+            (
+                "[{a:2,b:1},{a:1,b:1},{a:0}]",
+                "[{$sort:{a:1}},{$match:{b:1}}]",
+                "[{a:1,b:1},{a:2,b:1}]",
+            ),
+            (
+                "[]",
+                "[{$match:5}]",
+                "15959: the match filter must be an expression in an object",
+            ),
+        ]);
+    }
+}

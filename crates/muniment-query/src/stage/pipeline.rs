@@ -1,0 +1,310 @@
+//! Pipelines: parsing, what the planner may take from the front, and opening.
+
+use super::registry::find;
+use super::sort::SortStream;
+use super::{DocStream, MapStream, Stage, Ticker, Transform, count, limit, match_, skip};
+use crate::context::{QueryContext, Runtime};
+use crate::filter::{Filter, Node};
+use crate::projection::Projection;
+use crate::sort::SortSpec;
+use muniment_value::{Code, Doc, DocBuf, Elem, Error, Result, Value, ValueBuf};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// MongoDB's limit on the stages of a pipeline.
+const MAX_STAGES: usize = 1000;
+
+/// A parsed pipeline.
+///
+/// The planner takes what it can do itself from the front (`take_leading_…`), in the order in
+/// which the stages stand, and opens the rest on top of its stream.
+#[derive(Debug)]
+pub struct Pipeline {
+    stages: VecDeque<Stage>,
+}
+
+/// What a pipeline makes of a mere count: see [`Pipeline::count_only`].
+#[derive(Clone, Debug)]
+pub struct CountOnly {
+    /// The constant `_id` of a `$group`.
+    pub(crate) id: Option<ValueBuf>,
+    /// The names of the fields that hold the count.
+    pub(crate) fields: Vec<String>,
+}
+
+impl CountOnly {
+    /// The result document for `n` documents: none for 0.
+    pub fn result(&self, n: u64) -> Option<DocBuf> {
+        if n == 0 {
+            return None;
+        }
+        let n = muniment_value::number::narrow(i64::try_from(n).unwrap_or(i64::MAX));
+        let mut d = DocBuf::new();
+        d.append_some("_id", self.id.as_ref());
+        for f in &self.fields {
+            d.append(f, n);
+        }
+        Some(d)
+    }
+}
+
+/// The one field of a stage's specification.
+fn single(v: Value<'_>) -> Result<Elem<'_>> {
+    let Value::Document(d) = v else {
+        return Err(Error::type_mismatch(
+            "Each element of the 'pipeline' array must be an object",
+        ));
+    };
+    let mut fields = d.iter();
+    match (fields.next(), fields.next()) {
+        (Some(e), None) => Ok(e),
+        _ => Err(Error::location(
+            40323,
+            "A pipeline stage specification object must contain exactly one field.",
+        )),
+    }
+}
+
+impl Pipeline {
+    /// Parses the `pipeline` array.
+    ///
+    /// # Errors
+    /// 40324 "Unrecognized pipeline stage name: '$x'" and the stages' own.
+    pub fn parse(stages: Doc<'_>, ctx: &QueryContext) -> Result<Pipeline> {
+        let mut parsed = Vec::new();
+        for v in stages.values() {
+            let e = single(v)?;
+            (find(e.name())?.parse)(e, ctx, &mut parsed)?;
+            if parsed.len() > MAX_STAGES {
+                return Err(Error::location(
+                    7_749_501,
+                    format!("Pipeline length must be no longer than {MAX_STAGES} stages"),
+                ));
+            }
+        }
+        let mut p = Pipeline {
+            stages: parsed.into(),
+        };
+        p.hoist_matches();
+        Ok(p)
+    }
+
+    /// Moves every `$match` in front of the `$sort`s before it, which it commutes with.
+    fn hoist_matches(&mut self) {
+        for i in 1..self.stages.len() {
+            let mut at = i;
+            while at > 0
+                && matches!(self.stages.get(at), Some(Stage::Match(_)))
+                && matches!(self.stages.get(at - 1), Some(Stage::Sort(_)))
+            {
+                self.stages.swap(at, at - 1);
+                at -= 1;
+            }
+        }
+    }
+
+    /// True if no stage is left.
+    pub fn is_empty(&self) -> bool {
+        self.stages.is_empty()
+    }
+
+    /// The stages that are left.
+    pub fn stages(&self) -> impl Iterator<Item = &Stage> {
+        self.stages.iter()
+    }
+
+    /// Takes the `$match` stages at the front, as one filter.
+    pub fn take_leading_match(&mut self) -> Option<Filter> {
+        let mut taken: Option<Filter> = None;
+        while let Some(Stage::Match(_)) = self.stages.front() {
+            let Some(Stage::Match(f)) = self.stages.pop_front() else {
+                break;
+            };
+            taken = Some(match taken {
+                None => f,
+                Some(first) => both(&first, &f),
+            });
+        }
+        taken
+    }
+
+    /// The `$sort` at the front: the planner looks whether an index gives that order before it
+    /// takes the stage with [`Pipeline::take_leading_sort`].
+    pub fn leading_sort(&self) -> Option<&SortSpec> {
+        match self.stages.front() {
+            Some(Stage::Sort(s)) => Some(s),
+            _ => None,
+        }
+    }
+
+    /// Takes the `$sort` at the front. Ask [`Pipeline::wanted`] afterwards for how many documents
+    /// the rest can use.
+    pub fn take_leading_sort(&mut self) -> Option<SortSpec> {
+        self.leading_sort()?;
+        match self.stages.pop_front() {
+            Some(Stage::Sort(s)) => Some(s),
+            _ => None,
+        }
+    }
+
+    /// Takes the `$skip` at the front.
+    pub fn take_leading_skip(&mut self) -> Option<u64> {
+        let Some(Stage::Skip(n)) = self.stages.front() else {
+            return None;
+        };
+        let n = *n;
+        self.stages.pop_front();
+        Some(n)
+    }
+
+    /// Takes the `$limit` at the front.
+    pub fn take_leading_limit(&mut self) -> Option<u64> {
+        let Some(Stage::Limit(n)) = self.stages.front() else {
+            return None;
+        };
+        let n = *n;
+        self.stages.pop_front();
+        Some(n)
+    }
+
+    /// The `$project` at the front, for covered plans.
+    pub fn leading_project(&self) -> Option<&Projection> {
+        match self.stages.front() {
+            Some(Stage::Project(p)) => Some(p),
+            _ => None,
+        }
+    }
+
+    /// Takes the `$project` at the front.
+    pub fn take_leading_project(&mut self) -> Option<Arc<Projection>> {
+        self.leading_project()?;
+        match self.stages.pop_front() {
+            Some(Stage::Project(p)) => Some(p),
+            _ => None,
+        }
+    }
+
+    /// How many documents the pipeline can use of its input, where `$skip` and `$limit` at the
+    /// front say so.
+    pub fn wanted(&self) -> Option<u64> {
+        let mut skipped = 0u64;
+        let mut wanted: Option<u64> = None;
+        for s in &self.stages {
+            match s {
+                Stage::Skip(n) => skipped = skipped.saturating_add(*n),
+                Stage::Limit(n) => {
+                    let n = n.saturating_add(skipped);
+                    wanted = Some(wanted.map_or(n, |w| w.min(n)));
+                }
+                // One out for one in: what follows cannot change how many are asked for.
+                Stage::Project(_) | Stage::Map(_) => {}
+                _ => break,
+            }
+        }
+        wanted
+    }
+
+    /// When what is left needs only the number of its input's documents: `$count`, or the
+    /// `$group` that drivers' countDocuments sends.
+    pub fn count_only(&self) -> Option<CountOnly> {
+        if self.stages.len() != 1 {
+            return None;
+        }
+        match self.stages.front() {
+            Some(Stage::Count(name)) => Some(CountOnly {
+                id: None,
+                fields: vec![name.clone()],
+            }),
+            Some(Stage::Other(op)) => op.counts(),
+            _ => None,
+        }
+    }
+
+    /// Puts the stages on top of `source`.
+    ///
+    /// # Errors
+    /// What opening a stage raises.
+    pub fn open(mut self, source: Box<dyn DocStream>, rt: &Runtime) -> Result<Box<dyn DocStream>> {
+        let mut top = source;
+        while let Some(stage) = self.stages.pop_front() {
+            top = match stage {
+                Stage::Match(f) => Box::new(match_::MatchStream::new(top, f, rt)),
+                Stage::Project(p) => Box::new(MapStream {
+                    source: top,
+                    map: p,
+                    ticker: Ticker::new(rt),
+                }),
+                Stage::Map(map) => Box::new(MapStream {
+                    source: top,
+                    map,
+                    ticker: Ticker::new(rt),
+                }),
+                Stage::Sort(spec) => Box::new(SortStream::new(top, spec, self.wanted(), rt)),
+                Stage::Limit(n) => Box::new(limit::LimitStream::new(top, n)),
+                Stage::Skip(n) => Box::new(skip::SkipStream::new(top, n, rt)),
+                Stage::Count(name) => Box::new(count::CountStream::new(top, name, rt)),
+                Stage::Other(op) => op.open(top, rt)?,
+            };
+        }
+        Ok(top)
+    }
+}
+
+/// A filter that asks for both.
+fn both(a: &Filter, b: &Filter) -> Filter {
+    let mut nodes = Vec::new();
+    for f in [a, b] {
+        match f.root() {
+            Node::True => {}
+            Node::And(n) => nodes.extend(n.iter().cloned()),
+            n => nodes.push(n.clone()),
+        }
+    }
+    match nodes.len() {
+        0 => Filter::from_root(Node::True),
+        1 => Filter::from_root(nodes.swap_remove(0)),
+        _ => Filter::from_root(Node::And(nodes)),
+    }
+}
+
+/// Parses the stages of a pipeline update.
+///
+/// # Errors
+/// 72 InvalidOptions for a stage that an update may not have.
+pub(crate) fn parse_update_pipeline(
+    stages: Doc<'_>,
+    ctx: &QueryContext,
+) -> Result<Vec<Arc<dyn Transform>>> {
+    let mut parsed = Vec::new();
+    for v in stages.values() {
+        let e = single(v)?;
+        let spec = find(e.name())?;
+        if !spec.in_updates {
+            return Err(Error::new(
+                Code::InvalidOptions,
+                format!("{} is not allowed to be used within an update", e.name()),
+            ));
+        }
+        (spec.parse)(e, ctx, &mut parsed)?;
+        if parsed.len() > MAX_STAGES {
+            return Err(Error::location(
+                7_749_501,
+                format!("Pipeline length must be no longer than {MAX_STAGES} stages"),
+            ));
+        }
+    }
+    let mut maps: Vec<Arc<dyn Transform>> = Vec::new();
+    for s in parsed {
+        match s {
+            Stage::Project(p) => maps.push(p),
+            Stage::Map(m) => maps.push(m),
+            _ => {
+                return Err(Error::new(
+                    Code::InvalidOptions,
+                    "a stage is not allowed to be used within an update",
+                ));
+            }
+        }
+    }
+    Ok(maps)
+}

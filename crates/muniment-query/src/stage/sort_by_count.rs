@@ -1,0 +1,71 @@
+//! `$sortByCount`: how often each value of an expression occurs, most frequent first.
+
+use super::Stage;
+use super::registry::{Spec, find};
+use crate::context::QueryContext;
+use muniment_value::{DocBuf, Elem, Error, Result, Value, doc};
+
+pub(crate) const SPEC: Spec = Spec {
+    name: "$sortByCount",
+    doc: "How often each value of an expression occurs, most frequent first.",
+    in_updates: false,
+    parse,
+};
+
+fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
+    let bad = |code| {
+        Err(Error::location(
+            code,
+            "the sortByCount field must be defined as a $-prefixed path or an expression inside an \
+             object",
+        ))
+    };
+    match e.value() {
+        Value::String(s) if !s.starts_with('$') => return bad(40148),
+        Value::String(_) => {}
+        Value::Document(d) if !d.first().is_some_and(|f| f.name().starts_with('$')) => {
+            return bad(40147);
+        }
+        Value::Document(_) => {}
+        _ => return bad(40149),
+    }
+    let mut spec = DocBuf::new();
+    spec.append("_id", e);
+    spec.append("count", doc! { "$sum": 1 });
+    let group = doc! { "$group": spec };
+    let sort = doc! { "$sort": doc! { "count": -1 } };
+    for stage in [group, sort] {
+        if let Some(e) = stage.as_doc().first() {
+            (find(e.name())?.parse)(e, ctx, stages)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::stage::testing::table;
+
+    #[test]
+    fn table_of_sort_by_count() {
+        table(&[
+            (
+                "[{a:1},{a:2},{a:2}]",
+                "[{$sortByCount:'$a'}]",
+                "[{_id:2,count:2},{_id:1,count:1}]",
+            ),
+            (
+                "[]",
+                "[{$sortByCount:'a'}]",
+                "40148: the sortByCount field must be defined as a $-prefixed path or an expression \
+              inside an object",
+            ),
+            (
+                "[]",
+                "[{$sortByCount:5}]",
+                "40149: the sortByCount field must be defined as a $-prefixed path or an expression \
+              inside an object",
+            ),
+        ]);
+    }
+}

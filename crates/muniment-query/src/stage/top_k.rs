@@ -1,0 +1,78 @@
+//! The best documents of a stream: a heap of at most k, whose worst is on top.
+
+use bytes::Bytes;
+use std::collections::BinaryHeap;
+
+/// Room that one kept document needs beside its bytes.
+const OVERHEAD: usize = 96;
+
+pub(crate) struct TopK {
+    k: usize,
+    seq: u64,
+    heap: BinaryHeap<Kept>,
+    bytes: usize,
+}
+
+/// Ordered by key, then by arrival: the derive compares the fields in this order, and no two
+/// sequence numbers are equal.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Kept {
+    key: Box<[u8]>,
+    seq: u64,
+    doc: Bytes,
+}
+
+impl TopK {
+    pub fn new(k: usize) -> TopK {
+        TopK {
+            k,
+            seq: 0,
+            heap: BinaryHeap::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Bytes held.
+    pub fn memory(&self) -> usize {
+        self.bytes + self.heap.len() * OVERHEAD
+    }
+
+    /// Takes the document if it is among the best so far. A later one does not replace an equal
+    /// earlier one: the sort is stable.
+    pub fn push(&mut self, key: &[u8], doc: &Bytes) {
+        self.seq += 1;
+        if self.heap.len() >= self.k {
+            match self.heap.peek() {
+                Some(worst) if key < worst.key.as_ref() => {}
+                _ => return,
+            }
+            if let Some(worst) = self.heap.pop() {
+                self.bytes -= worst.key.len() + worst.doc.len();
+            }
+        }
+        self.bytes += key.len() + doc.len();
+        self.heap.push(Kept {
+            key: key.into(),
+            seq: self.seq,
+            // A copy, so that one kept document does not pin a whole block of the scan.
+            doc: Bytes::copy_from_slice(doc),
+        });
+    }
+
+    /// The documents, best first.
+    pub fn into_sorted(self) -> Vec<Bytes> {
+        self.heap
+            .into_sorted_vec()
+            .into_iter()
+            .map(|k| k.doc)
+            .collect()
+    }
+
+    /// Keys and documents in the order of arrival; nothing is left.
+    pub fn take(&mut self) -> Vec<(Box<[u8]>, Bytes)> {
+        let mut all = std::mem::take(&mut self.heap).into_vec();
+        all.sort_by_key(|k| k.seq);
+        self.bytes = 0;
+        all.into_iter().map(|k| (k.key, k.doc)).collect()
+    }
+}
