@@ -1,14 +1,23 @@
 //! `explain`.
 
-use crate::aggregate::AggregateRequest;
-use crate::count::CountRequest;
-use crate::distinct::DistinctRequest;
+use crate::aggregate::{AggregateRequest, Split};
+use crate::count::{CountRequest, window};
+use crate::distinct::{DistinctRequest, distinct_index};
 use crate::engine::Engine;
-use crate::find::FindRequest;
+use crate::find::{FindRequest, Hint, Parsed};
 use crate::operation::OpContext;
+use crate::plan::candidate::{Query, candidates};
+use crate::plan::choose::{Choice, choose};
+use crate::plan::shape::{hash, shape};
+use crate::run::Stats;
+use crate::run::exec::{Exec, Recipe, wrap};
+use crate::write::core::{Change, Write, is_everything, with_constants};
 use crate::write::{DeleteStatement, FindAndModifyRequest, UpdateStatement};
-use muniment_value::{DocBuf, Result};
+use muniment_query::{Filter, Update};
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, doc};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 /// How much explain tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,6 +48,31 @@ pub enum Explainable<'a> {
     FindAndModify(&'a FindAndModifyRequest<'a>),
 }
 
+/// Fields that explain shows beside the stages.
+struct Planned<'p> {
+    namespace: &'p str,
+    parsed_query: DocBuf,
+    shape: String,
+    choice: Option<Choice>,
+}
+
+/// What goes around the plan's own stages.
+#[derive(Clone, Copy)]
+enum Around<'s> {
+    Nothing,
+    /// A stage above, with figures that the run found.
+    Stage(&'s str),
+}
+
+/// What a run of the plan found.
+#[derive(Default)]
+struct Ran {
+    /// Rows that the top stage returns.
+    returned: u64,
+    /// Figures of the top stage.
+    figures: DocBuf,
+}
+
 impl Engine {
     /// Explains: `{explainVersion, queryPlanner, executionStats}` (for an aggregation with stages
     /// on top `{explainVersion, stages: […]}`). Writes nothing. The caller adds `command`,
@@ -52,7 +86,455 @@ impl Engine {
         what: &Explainable<'_>,
         verbosity: Verbosity,
     ) -> Result<DocBuf> {
-        let _ = (op, what, verbosity);
-        todo!()
+        let mut d = doc! { "explainVersion": "1" };
+        match what {
+            Explainable::Find(r) => {
+                let ctx = self.query_context(r.let_)?;
+                let parsed = Parsed::new(&ctx, r.filter, r.sort, r.projection)?;
+                let mut planned = Planned {
+                    namespace: r.namespace,
+                    parsed_query: parsed.filter.to_doc(),
+                    shape: shape(parsed.filter.root(), r.sort, r.projection),
+                    choice: None,
+                };
+                if let Some(c) = self.store.collection(r.namespace) {
+                    planned.choice = Some(self.plan_find(op, &c, r, parsed, true)?);
+                }
+                report(op, &mut d, planned, verbosity, Around::Nothing, &mut drain)?;
+            }
+            Explainable::Count(r) => self.explain_count(op, r, verbosity, &mut d)?,
+            Explainable::Distinct(r) => self.explain_distinct(op, r, verbosity, &mut d)?,
+            Explainable::Aggregate(r) => self.explain_aggregate(op, r, verbosity, &mut d)?,
+            Explainable::Update {
+                namespace,
+                statement,
+            } => {
+                let variables = with_constants(statement.let_, statement.constants);
+                let ctx = self.query_context(variables.as_doc())?;
+                let update = statement.parse(&ctx)?;
+                let write = statement.write(&ctx, &update)?;
+                self.explain_write(op, namespace, &write, verbosity, &mut d)?;
+            }
+            Explainable::Delete {
+                namespace,
+                statement,
+            } => {
+                let ctx = self.query_context(statement.let_)?;
+                let write = Write::new(
+                    &ctx,
+                    statement.filter,
+                    Doc::EMPTY,
+                    statement.hint,
+                    statement.multi,
+                    Change::Delete,
+                )?;
+                self.explain_write(op, namespace, &write, verbosity, &mut d)?;
+            }
+            Explainable::FindAndModify(r) => {
+                r.check()?;
+                let ctx = self.query_context(r.let_)?;
+                let update = match r.update {
+                    Some(u) => Some(Update::parse(u, r.array_filters, &ctx)?),
+                    None => None,
+                };
+                let write = r.write(&ctx, update.as_ref())?;
+                self.explain_write(op, r.namespace, &write, verbosity, &mut d)?;
+            }
+        }
+        Ok(d)
     }
+
+    fn explain_count(
+        &self,
+        op: &Arc<OpContext>,
+        r: &CountRequest<'_>,
+        verbosity: Verbosity,
+        d: &mut DocBuf,
+    ) -> Result<()> {
+        let ctx = self.query_context(r.let_)?;
+        let filter = Arc::new(Filter::parse(r.filter, &ctx)?);
+        let mut planned = Planned {
+            namespace: r.namespace,
+            parsed_query: filter.to_doc(),
+            shape: shape(filter.root(), Doc::EMPTY, Doc::EMPTY) + "|count",
+            choice: None,
+        };
+        let collection = self.store.collection(r.namespace);
+        if let Some(c) = &collection {
+            if is_everything(&filter) && r.hint.is_none() {
+                let n = window(c.count(), r);
+                fast_count(d, &planned, verbosity, n);
+                return Ok(());
+            }
+            planned.choice = Some(self.plan_count(op, c, r, &filter, true)?);
+        }
+        report(
+            op,
+            d,
+            planned,
+            verbosity,
+            Around::Stage("COUNT"),
+            &mut |op, exec| {
+                let mut n = 0_i64;
+                while exec.next_row(op)?.is_some() {
+                    n += 1;
+                }
+                Ok(Ran {
+                    returned: 0,
+                    figures: doc! { "nCounted": n, "nSkipped": r.skip as i64 },
+                })
+            },
+        )
+    }
+
+    fn explain_distinct(
+        &self,
+        op: &Arc<OpContext>,
+        r: &DistinctRequest<'_>,
+        verbosity: Verbosity,
+        d: &mut DocBuf,
+    ) -> Result<()> {
+        let ctx = self.query_context(r.let_)?;
+        let filter = Arc::new(Filter::parse(r.filter, &ctx)?);
+        let mut planned = Planned {
+            namespace: r.namespace,
+            parsed_query: filter.to_doc(),
+            shape: shape(filter.root(), Doc::EMPTY, Doc::EMPTY),
+            choice: None,
+        };
+        let Some(c) = self.store.collection(r.namespace) else {
+            return report(op, d, planned, verbosity, Around::Nothing, &mut drain);
+        };
+        let Some((index, _)) = distinct_index(&c, r, &filter) else {
+            planned.choice = Some(self.plan_distinct(op, &c, r, &filter, true)?);
+            return report(op, d, planned, verbosity, Around::Nothing, &mut drain);
+        };
+        let hint = index.spec().name.clone();
+        let query = Query {
+            hint: Some(Hint::Name(&hint)),
+            ..Query::of(&filter)
+        };
+        let candidates = candidates(&c, &query)?;
+        let recipe = Recipe {
+            keys_only: true,
+            ..self.recipe(&c, &filter)
+        };
+        let choice = choose(&self.plans, op, &recipe, candidates, String::new, true)?;
+        let plan = rename(choice.exec.explain(false), "DISTINCT_SCAN");
+        d.append("queryPlanner", planner_doc(&planned, plan.clone(), &[]));
+        if verbosity > Verbosity::QueryPlanner {
+            // Counted by an operation of its own.
+            let own = OpContext::internal("explain");
+            let values = self.distinct(&own, r)?;
+            let keys = own.counters.keys_examined.load(Relaxed) as i64;
+            let docs = own.counters.docs_examined.load(Relaxed) as i64;
+            let mut stage = plan;
+            stage.append("nReturned", values.len() as i64);
+            stage.append("keysExamined", keys);
+            d.append(
+                "executionStats",
+                doc! {
+                    "executionSuccess": true,
+                    "nReturned": values.len() as i64,
+                    "executionTimeMillis": own.started().elapsed().as_millis() as i64,
+                    "totalKeysExamined": keys,
+                    "totalDocsExamined": docs,
+                    "executionStages": stage,
+                },
+            );
+        }
+        Ok(())
+    }
+
+    fn explain_aggregate(
+        &self,
+        op: &Arc<OpContext>,
+        r: &AggregateRequest<'_>,
+        verbosity: Verbosity,
+        d: &mut DocBuf,
+    ) -> Result<()> {
+        let Some(name) = r.collection else {
+            return Err(Error::new(
+                Code::InvalidNamespace,
+                "explain of {aggregate: 1} is not supported",
+            ));
+        };
+        let namespace = format!("{}.{name}", r.db);
+        let ctx = self.query_context(r.let_)?;
+        let split = Split::of(r.pipeline);
+        let filter = Filter::parse(split.filter.as_doc(), &ctx)?;
+        let mut planned = Planned {
+            namespace: &namespace,
+            parsed_query: filter.to_doc(),
+            shape: shape(filter.root(), split.sort.as_doc(), Doc::EMPTY),
+            choice: None,
+        };
+        let mut cursor = DocBuf::new();
+        if split.counts.is_some() && split.limit != Some(0) {
+            let count = CountRequest {
+                filter: split.filter.as_doc(),
+                skip: split.skip,
+                limit: split.limit.unwrap_or(0),
+                hint: r.hint,
+                let_: r.let_,
+                ..CountRequest::new(&namespace)
+            };
+            self.explain_count(op, &count, verbosity, &mut cursor)?;
+        } else {
+            if let Some(c) = self.store.collection(&namespace) {
+                planned.choice = Some(self.plan_split(op, &c, r, &split, &ctx, true)?);
+            }
+            if split.rest.is_empty() {
+                return report(op, d, planned, verbosity, Around::Nothing, &mut drain);
+            }
+            // For its errors.
+            muniment_query::Pipeline::parse(split.rest.as_doc(), &ctx)?;
+            report(
+                op,
+                &mut cursor,
+                planned,
+                verbosity,
+                Around::Nothing,
+                &mut drain,
+            )?;
+        }
+        let mut stages = ArrayBuf::new();
+        stages.push(doc! { "$cursor": cursor });
+        for s in split.rest.as_doc().values() {
+            stages.push(s);
+        }
+        d.append("stages", stages);
+        Ok(())
+    }
+
+    fn explain_write(
+        &self,
+        op: &Arc<OpContext>,
+        namespace: &str,
+        write: &Write<'_>,
+        verbosity: Verbosity,
+        d: &mut DocBuf,
+    ) -> Result<()> {
+        let source = write
+            .sort
+            .as_ref()
+            .map(|(_, s)| s.clone())
+            .unwrap_or_default();
+        let mut planned = Planned {
+            namespace,
+            parsed_query: write.filter.to_doc(),
+            shape: shape(write.filter.root(), source.as_doc(), Doc::EMPTY),
+            choice: None,
+        };
+        if let Some(c) = self.store.collection(namespace) {
+            planned.choice = Some(self.plan_write(op, &c, write, true)?);
+        }
+        let stage = match &write.change {
+            Change::Update { .. } => "UPDATE",
+            Change::Delete => "DELETE",
+        };
+        report(
+            op,
+            d,
+            planned,
+            verbosity,
+            Around::Stage(stage),
+            &mut |op, exec| {
+                let (mut matched, mut modified) = (0_i64, 0_i64);
+                let mut out = Vec::new();
+                while let Some(row) = exec.next_row(op)? {
+                    matched += 1;
+                    if let Change::Update { update, .. } = &write.change {
+                        out.clear();
+                        modified +=
+                            i64::from(update.apply(Doc::new(&row.doc), row.info, &mut out)?);
+                    }
+                    if !write.multi {
+                        break;
+                    }
+                }
+                let figures = match &write.change {
+                    Change::Update { upsert, .. } => doc! {
+                        "nMatched": matched,
+                        "nWouldModify": modified,
+                        "nWouldUpsert": i64::from(*upsert && matched == 0),
+                    },
+                    Change::Delete => doc! { "nWouldDelete": matched },
+                };
+                Ok(Ran {
+                    returned: 0,
+                    figures,
+                })
+            },
+        )
+    }
+}
+
+/// Runs a find's plan to its end.
+fn drain(op: &Arc<OpContext>, exec: &mut Exec) -> Result<Ran> {
+    let mut out = Vec::new();
+    while let Some(mut row) = exec.next_row(op)? {
+        out.clear();
+        exec.emit(&mut row, &mut out)?;
+    }
+    Ok(Ran {
+        returned: exec.returned(),
+        figures: DocBuf::new(),
+    })
+}
+
+/// `d` with another name of the stage.
+fn rename(d: DocBuf, stage: &str) -> DocBuf {
+    let mut out = DocBuf::new();
+    for e in d.as_doc().iter() {
+        if e.name() == "stage" {
+            out.append("stage", stage);
+        } else {
+            out.append_elem(e);
+        }
+    }
+    out
+}
+
+fn fast_count(d: &mut DocBuf, planned: &Planned<'_>, verbosity: Verbosity, n: u64) {
+    let plan = doc! { "stage": "RECORD_STORE_FAST_COUNT" };
+    d.append("queryPlanner", planner_doc(planned, plan.clone(), &[]));
+    if verbosity > Verbosity::QueryPlanner {
+        let mut stage = plan;
+        stage.append("nReturned", 0_i64);
+        stage.append("nCounted", n as i64);
+        d.append(
+            "executionStats",
+            doc! {
+                "executionSuccess": true,
+                "nReturned": 0_i64,
+                "executionTimeMillis": 0_i64,
+                "totalKeysExamined": 0_i64,
+                "totalDocsExamined": 0_i64,
+                "executionStages": stage,
+            },
+        );
+    }
+}
+
+fn planner_doc(planned: &Planned<'_>, winner: DocBuf, rejected: &[DocBuf]) -> DocBuf {
+    let hash = hash(&planned.shape);
+    doc! {
+        "namespace": planned.namespace,
+        "parsedQuery": &planned.parsed_query,
+        "indexFilterSet": false,
+        "queryHash": hash.as_str(),
+        "planCacheShapeHash": hash.as_str(),
+        "planCacheKey": hash.as_str(),
+        "optimizationTimeMillis": 0_i64,
+        "maxIndexedOrSolutionsReached": false,
+        "maxIndexedAndSolutionsReached": false,
+        "maxScansToExplodeReached": false,
+        "winningPlan": winner,
+        "rejectedPlans": rejected.iter().collect::<ArrayBuf>(),
+    }
+}
+
+/// The plan's stages with what stands around them.
+fn stages(exec: &Exec, around: Around<'_>, ran: Option<&Ran>) -> DocBuf {
+    let mut d = exec.explain(ran.is_some());
+    if let Around::Stage(stage) = around {
+        // Counting reads keys only where the index answers everything.
+        if stage == "COUNT" && d.as_doc().get_str("stage") == Some("IXSCAN") {
+            d = rename(d, "COUNT_SCAN");
+        }
+        let stats = Stats {
+            works: exec.returned(),
+            advanced: ran.map_or(0, |r| r.returned),
+            eof: true,
+            saves: 0,
+        };
+        d = wrap(
+            stage,
+            ran.is_some(),
+            stats,
+            |d| {
+                if let Some(r) = ran {
+                    d.append_all(r.figures.as_doc());
+                }
+            },
+            d,
+        );
+    }
+    d
+}
+
+fn totals(exec: &Exec) -> DocBuf {
+    doc! {
+        "totalKeysExamined": exec.cx.keys as i64,
+        "totalDocsExamined": exec.cx.docs as i64,
+    }
+}
+
+/// Appends queryPlanner and, if asked for, executionStats; `run` runs the winner.
+fn report(
+    op: &Arc<OpContext>,
+    d: &mut DocBuf,
+    mut planned: Planned<'_>,
+    verbosity: Verbosity,
+    around: Around<'_>,
+    run: &mut dyn FnMut(&Arc<OpContext>, &mut Exec) -> Result<Ran>,
+) -> Result<()> {
+    let Some(mut choice) = planned.choice.take() else {
+        let plan = doc! { "stage": "EOF", "type": "nonExistentNamespace" };
+        d.append("queryPlanner", planner_doc(&planned, plan.clone(), &[]));
+        if verbosity > Verbosity::QueryPlanner {
+            d.append(
+                "executionStats",
+                doc! {
+                    "executionSuccess": true,
+                    "nReturned": 0_i64,
+                    "executionTimeMillis": 0_i64,
+                    "totalKeysExamined": 0_i64,
+                    "totalDocsExamined": 0_i64,
+                    "executionStages": plan,
+                },
+            );
+        }
+        return Ok(());
+    };
+    let rejected: Vec<DocBuf> = choice
+        .rejected
+        .iter()
+        .map(|e| stages(e, around, None))
+        .collect();
+    let winner = stages(&choice.exec, around, None);
+    d.append("queryPlanner", planner_doc(&planned, winner, &rejected));
+    if verbosity == Verbosity::QueryPlanner {
+        return Ok(());
+    }
+    let trial = choice.trial;
+    let before = Instant::now();
+    let ran = run(op, &mut choice.exec)?;
+    let mut stats = doc! {
+        "executionSuccess": true,
+        "nReturned": ran.returned as i64,
+        "executionTimeMillis": before.elapsed().as_millis() as i64,
+    };
+    stats.append_all(totals(&choice.exec).as_doc());
+    stats.append("executionStages", stages(&choice.exec, around, Some(&ran)));
+    if verbosity == Verbosity::AllPlansExecution {
+        let mut all = ArrayBuf::new();
+        if let Some((rows, works)) = trial {
+            all.push(doc! {
+                "nReturned": rows as i64,
+                "trialWorks": works as i64,
+                "winner": true,
+            });
+        }
+        for e in &choice.rejected {
+            let mut one = doc! { "nReturned": e.buffered() as i64 };
+            one.append_all(totals(e).as_doc());
+            one.append("executionStages", e.explain(true));
+            all.push(one);
+        }
+        stats.append("allPlansExecution", all);
+    }
+    d.append("executionStats", stats);
+    Ok(())
 }
