@@ -9,6 +9,7 @@ use crate::batches::Documents;
 use crate::fail::{Context, Failure, Result};
 use crate::process::{self, Process};
 use fjall::{Database, Keyspace, PersistMode};
+use muniment_storage::engine::{Space, database_options, options};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -25,12 +26,12 @@ pub fn serve(args: &[OsString]) -> Result<()> {
         .and_then(|g| g.to_str())
         .and_then(|g| g.parse().ok())
         .unwrap_or(0.25);
-    let db = Database::builder(Path::new(dir))
-        .cache_size((gb * 1024.0 * 1024.0 * 1024.0) as u64)
+    let cache = (gb * 1024.0 * 1024.0 * 1024.0) as u64;
+    let db = database_options(Path::new(dir), cache)
         .open()
         .context("opening the raw engine")?;
     let docs = db
-        .keyspace("docs", fjall::KeyspaceCreateOptions::default)
+        .keyspace(Space::Docs.name(), || options(Space::Docs))
         .context("opening the raw engine")?;
     let mut made = Documents::make(0);
     for (collection, line) in (1u64..).zip(std::io::stdin().lock().lines()) {

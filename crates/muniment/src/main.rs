@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     let tail = || rest.get(1..).unwrap_or_default().to_vec();
     match mode.as_deref() {
         Some("serve") => serve::main(tail()),
-        Some("bench") => bench(tail()),
+        Some("bench") => muniment_lab::cli::run(tail()),
         Some(m @ ("router" | "stat" | "top")) => later(m),
         Some("--version" | "-V") => {
             serve::print_version();
@@ -64,11 +64,6 @@ fn main() -> ExitCode {
             ExitCode::from(BAD_OPTIONS)
         }
     }
-}
-
-fn bench(args: Vec<OsString>) -> ExitCode {
-    let _ = args;
-    later("bench")
 }
 
 fn later(mode: &str) -> ExitCode {
