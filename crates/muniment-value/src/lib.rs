@@ -20,6 +20,7 @@ mod oid;
 mod order;
 pub mod path;
 mod raw;
+mod types;
 mod validate;
 
 pub use build::{ArrayBuf, DocBuf, Put, ValueBuf};

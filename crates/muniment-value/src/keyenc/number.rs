@@ -13,7 +13,8 @@
 //! first digit and the coefficient widened to 34 digits. A double needs no such tail, so it
 //! sorts right before the decimals between it and the next double.
 
-use super::{Bits, Reader, first, item, take_item};
+use super::decode::{Reader, take_item};
+use super::{Bits, first, item};
 use crate::Type;
 use crate::decimal::{Decimal, floor_f64, normal};
 

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::*;
-use crate::{array, cmp_values, doc};
+use crate::{ValueBuf, array, cmp_values, doc};
 use std::cmp::Ordering;
 
 fn decimal(s: &str) -> ValueBuf {
