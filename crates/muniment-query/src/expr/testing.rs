@@ -46,6 +46,10 @@ fn convert(v: &serde_json::Value) -> ValueBuf {
             match first {
                 "$long" => return ValueBuf::new(n()),
                 "$date" => return ValueBuf::new(Value::DateTime(n())),
+                "$dec" => {
+                    let d = muniment_value::decimal::Decimal::parse(items[1].as_str().unwrap());
+                    return ValueBuf::new(Value::Decimal128(d.unwrap().to_bid()));
+                }
                 "$ts" => {
                     return ValueBuf::new(Value::Timestamp {
                         t: n() as u32,

@@ -1,8 +1,9 @@
 //! `$add`, `$subtract`, `$multiply`, `$divide`, `$mod`: numbers with MongoDB's promotion (int32 →
 //! int64 → double → decimal128), and dates as milliseconds.
 
-use super::{NULL, arg, arg_some};
+use super::{NULL, arg, arg_some, double};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec};
+use muniment_value::decimal::Decimal;
 use muniment_value::{Code, Error, Result, Value, number};
 
 /// The specification of `$add`.
@@ -134,9 +135,13 @@ fn multiply<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<
     Ok(Some(product))
 }
 
-/// Two numbers as doubles; an error that names the operator where one is a decimal128.
-fn doubles(op: &str, a: Value<'_>, b: Value<'_>) -> Result<(f64, f64)> {
-    Ok((super::double(op, a)?, super::double(op, b)?))
+/// Whether the arithmetic of two numbers is decimal.
+fn decimals(a: Value<'_>, b: Value<'_>) -> Option<(Decimal, Decimal)> {
+    if matches!(a, Value::Decimal128(_)) || matches!(b, Value::Decimal128(_)) {
+        Some((number::to_decimal(a)?, number::to_decimal(b)?))
+    } else {
+        None
+    }
 }
 
 fn divide<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
@@ -154,7 +159,10 @@ fn divide<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a
     if number::is_zero(y) {
         return Err(Error::bad_value("can't $divide by zero"));
     }
-    let (x, y) = doubles("$divide", x, y)?;
+    if let Some((x, y)) = decimals(x, y) {
+        return Ok(Some(Value::Decimal128(x.div(y).to_bid())));
+    }
+    let (x, y) = (double("$divide", x)?, double("$divide", y)?);
     Ok(Some(Value::Double(x / y)))
 }
 
@@ -181,16 +189,32 @@ fn modulo<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a
             let n = |v| number::to_i64_clamped(v).unwrap_or(1);
             Value::Int64(n(x).wrapping_rem(n(y)))
         }
-        (x, y) => {
-            let (x, y) = doubles("$mod", x, y)?;
-            Value::Double(x % y)
-        }
+        (x, y) => match decimals(x, y) {
+            Some((x, y)) => Value::Decimal128(x.rem(y).to_bid()),
+            None => Value::Double(double("$mod", x)? % double("$mod", y)?),
+        },
     }))
 }
 
 #[cfg(test)]
 mod tests {
     use crate::expr::testing::*;
+
+    #[test]
+    fn decimals() {
+        table(
+            "{}",
+            &[
+                ("{'$divide': [['$dec', '1'], 4]}", Gives("['$dec', '0.25']")),
+                ("{'$mod': [['$dec', '7.5'], 2]}", Gives("['$dec', '1.5']")),
+                (
+                    "{'$add': [['$dec', '0.1'], ['$dec', '0.2']]}",
+                    Gives("['$dec', '0.3']"),
+                ),
+                ("{'$divide': [['$dec', '1'], 0]}", Fails(2)),
+            ],
+        );
+    }
 
     #[test]
     fn table_test() {

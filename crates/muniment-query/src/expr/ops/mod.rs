@@ -1,14 +1,25 @@
 //! The operators: one file each (or one for a family of one shape), one line each in the registry.
 
+mod accumulate;
 mod arithmetic;
+mod array;
 mod boolean;
 mod compare;
 mod cond;
+mod convert;
+mod date;
+mod date_parts;
 mod exponential;
+mod higher;
 mod let_;
 mod literal;
+mod object;
 mod rand;
 mod rounding;
+mod sets;
+mod string;
+mod substr;
+mod text;
 
 use super::{EvalContext, Expr, OpSpec};
 use muniment_value::{Result, Value};
@@ -18,18 +29,41 @@ use muniment_value::{Result, Value};
 pub(super) const REGISTRY: &[&OpSpec] = &[
     &rounding::ABS,
     &arithmetic::ADD,
+    &sets::ALL_TRUE,
     &boolean::AND,
+    &sets::ANY_TRUE,
+    &array::ARRAY_ELEM_AT,
+    &object::ARRAY_TO_OBJECT,
+    &accumulate::AVG,
     &rounding::CEIL,
     &compare::CMP,
+    &string::CONCAT,
+    &array::CONCAT_ARRAYS,
     &cond::COND,
     &literal::CONST,
+    &convert::CONVERT,
+    &date_parts::DAY_OF_MONTH,
+    &date_parts::DAY_OF_WEEK,
+    &date_parts::DAY_OF_YEAR,
     &arithmetic::DIVIDE,
     &compare::EQ,
     &exponential::EXP,
+    &higher::FILTER,
+    &array::FIRST,
     &rounding::FLOOR,
+    &object::GET_FIELD,
     &compare::GT,
     &compare::GTE,
+    &date_parts::HOUR,
     &cond::IF_NULL,
+    &array::IN,
+    &array::INDEX_OF_ARRAY,
+    &array::IS_ARRAY,
+    &convert::IS_NUMBER,
+    &date_parts::ISO_DAY_OF_WEEK,
+    &date_parts::ISO_WEEK,
+    &date_parts::ISO_WEEK_YEAR,
+    &array::LAST,
     &let_::SPEC,
     &literal::LITERAL,
     &exponential::LN,
@@ -37,18 +71,61 @@ pub(super) const REGISTRY: &[&OpSpec] = &[
     &exponential::LOG10,
     &compare::LT,
     &compare::LTE,
+    &substr::LTRIM,
+    &higher::MAP,
+    &accumulate::MAX,
+    &object::MERGE_OBJECTS,
+    &date_parts::MILLISECOND,
+    &accumulate::MIN,
+    &date_parts::MINUTE,
     &arithmetic::MOD,
+    &date_parts::MONTH,
     &arithmetic::MULTIPLY,
     &compare::NE,
     &boolean::NOT,
+    &object::OBJECT_TO_ARRAY,
     &boolean::OR,
     &exponential::POW,
     &rand::SPEC,
+    &array::RANGE,
+    &higher::REDUCE,
+    &array::REVERSE_ARRAY,
     &rounding::ROUND,
+    &substr::RTRIM,
+    &date_parts::SECOND,
+    &sets::DIFFERENCE,
+    &sets::EQUALS,
+    &sets::INTERSECTION,
+    &sets::IS_SUBSET,
+    &sets::UNION,
+    &array::SIZE,
+    &array::SLICE,
+    &string::SPLIT,
     &exponential::SQRT,
+    &string::STR_LEN_BYTES,
+    &string::STR_LEN_CP,
+    &string::STRCASECMP,
+    &substr::SUBSTR,
+    &substr::BYTES,
+    &substr::CP,
     &arithmetic::SUBTRACT,
+    &accumulate::SUM,
     &cond::SWITCH,
+    &convert::TO_BOOL,
+    &convert::TO_DATE,
+    &convert::TO_DECIMAL,
+    &convert::TO_DOUBLE,
+    &convert::TO_INT,
+    &convert::TO_LONG,
+    &string::TO_LOWER,
+    &convert::TO_OBJECT_ID,
+    &convert::TO_STRING,
+    &string::TO_UPPER,
+    &substr::TRIM,
     &rounding::TRUNC,
+    &convert::TYPE,
+    &date_parts::WEEK,
+    &date_parts::YEAR,
 ];
 
 /// Evaluates the i-th argument; missing when there is none.

@@ -2,6 +2,7 @@
 
 use super::{NULL, arg_some};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec};
+use muniment_value::decimal::{Decimal, Round};
 use muniment_value::{Error, Result, Value, number};
 
 /// The specification of `$abs`.
@@ -39,7 +40,7 @@ pub(super) const CEIL: OpSpec = OpSpec::new(
     "$ceil",
     Arity::Exactly(1),
     "The least whole number that is not less.",
-    |args, ctx| whole("$ceil", args, ctx, f64::ceil),
+    |args, ctx| whole("$ceil", args, ctx, f64::ceil, Round::Ceiling),
 );
 
 /// The specification of `$floor`.
@@ -47,7 +48,7 @@ pub(super) const FLOOR: OpSpec = OpSpec::new(
     "$floor",
     Arity::Exactly(1),
     "The greatest whole number that is not greater.",
-    |args, ctx| whole("$floor", args, ctx, f64::floor),
+    |args, ctx| whole("$floor", args, ctx, f64::floor, Round::Floor),
 );
 
 fn whole<'a>(
@@ -55,10 +56,14 @@ fn whole<'a>(
     args: &'a [Expr],
     ctx: &EvalContext<'a>,
     f: fn(f64) -> f64,
+    mode: Round,
 ) -> Result<Option<Value<'a>>> {
     Ok(Some(match super::numeric(op, args, ctx)? {
         None => Value::Null,
         Some(v @ (Value::Int32(_) | Value::Int64(_))) => v,
+        Some(Value::Decimal128(b)) => {
+            Value::Decimal128(Decimal::from_bid(b).round_to(0, mode).to_bid())
+        }
         Some(v) => Value::Double(f(super::double(op, v)?)),
     }))
 }
@@ -68,7 +73,7 @@ pub(super) const ROUND: OpSpec = OpSpec::new(
     "$round",
     Arity::Range(1, 2),
     "Rounds to whole numbers, or to the place given (-20 to 100); halves go to the even digit.",
-    |args, ctx| to_place("$round", args, ctx, f64::round_ties_even, true),
+    |args, ctx| to_place("$round", args, ctx, Round::HalfEven),
 );
 
 /// The specification of `$trunc`.
@@ -76,15 +81,14 @@ pub(super) const TRUNC: OpSpec = OpSpec::new(
     "$trunc",
     Arity::Range(1, 2),
     "Cuts to whole numbers, or to the place given (-20 to 100).",
-    |args, ctx| to_place("$trunc", args, ctx, f64::trunc, false),
+    |args, ctx| to_place("$trunc", args, ctx, Round::Truncate),
 );
 
 fn to_place<'a>(
     op: &str,
     args: &'a [Expr],
     ctx: &EvalContext<'a>,
-    f: fn(f64) -> f64,
-    round: bool,
+    mode: Round,
 ) -> Result<Option<Value<'a>>> {
     let Some(v) = arg_some(args, 0, ctx)? else {
         return NULL;
@@ -120,7 +124,8 @@ fn to_place<'a>(
         let n = i128::from(n);
         let cut = n / step * step;
         let rest = (n - cut).abs() * 2;
-        let up = round && (rest > step || (rest == step && (cut / step) % 2 != 0));
+        let up =
+            mode == Round::HalfEven && (rest > step || (rest == step && (cut / step) % 2 != 0));
         i64::try_from(if up { cut + step * n.signum() } else { cut }).ok()
     };
     let overflow = || {
@@ -135,8 +140,10 @@ fn to_place<'a>(
             i32::try_from(n).map_or(Value::Int64(n), Value::Int32)
         }
         Value::Int64(n) => Value::Int64(int(n).ok_or_else(overflow)?),
-        Value::Double(n) => Value::Double(decimal_place(n, place, f, round)),
-        v if v.is_number() => Value::Double(super::double(op, v)?),
+        Value::Double(n) => Value::Double(decimal_place(n, place, mode)),
+        Value::Decimal128(b) => {
+            Value::Decimal128(Decimal::from_bid(b).round_to(place, mode).to_bid())
+        }
         v => {
             return Err(Error::location(
                 51081,
@@ -146,49 +153,18 @@ fn to_place<'a>(
     }))
 }
 
-/// `n` at a decimal place. Positive places work on the decimal digits, since a scaled double is
-/// not exact (1.005 · 100 is 100.49999…).
-fn decimal_place(n: f64, place: i32, f: fn(f64) -> f64, round: bool) -> f64 {
-    if !n.is_finite() || place == 0 {
-        return if n.is_finite() { f(n) } else { n };
+/// `n` at a decimal place: rounded in decimal, since a scaled double is not exact (1.005 · 100
+/// is 100.49999…).
+fn decimal_place(n: f64, place: i32, mode: Round) -> f64 {
+    match mode {
+        _ if !n.is_finite() => n,
+        Round::HalfEven if place == 0 => n.round_ties_even(),
+        Round::Truncate if place == 0 => n.trunc(),
+        _ => Decimal::from_f64(n)
+            .round_to(place, mode)
+            .to_f64()
+            .copysign(n),
     }
-    if place < 0 {
-        let step = 10_f64.powi(-place);
-        return f(n / step) * step;
-    }
-    // Fifteen digits are what MongoDB converts a double to before it rounds in decimal.
-    let text = format!("{:.14e}", n.abs());
-    let Some((digits, exp)) = text.split_once('e') else {
-        return n;
-    };
-    let exp: i32 = exp.parse().unwrap_or(0);
-    let digits: Vec<u8> = digits
-        .bytes()
-        .filter(u8::is_ascii_digit)
-        .map(|b| b - b'0')
-        .collect();
-    // Digits that stay: those before the point and `place` after it.
-    let keep = exp + 1 + place;
-    if keep >= digits.len() as i32 {
-        return n;
-    }
-    let keep_n = keep.max(0) as usize;
-    let kept: u64 = digits
-        .iter()
-        .take(keep_n)
-        .fold(0, |a, &d| a * 10 + u64::from(d));
-    let rest = digits.get(keep_n..).unwrap_or_default();
-    let up = round
-        && keep >= 0
-        && match rest.split_first() {
-            Some((&d, tail)) => {
-                d > 5 || (d == 5 && (tail.iter().any(|&d| d != 0) || kept % 2 == 1))
-            }
-            None => false,
-        };
-    let whole = kept + u64::from(up);
-    let value: f64 = format!("{whole}e{}", -place).parse().unwrap_or(n);
-    value.copysign(n)
 }
 
 #[cfg(test)]
@@ -224,6 +200,11 @@ mod tests {
                 ("{'$round': [1, 101]}", Fails(51083)),
                 ("{'$round': ['$s', 1]}", Fails(51081)),
                 ("{'$round': [1, '$n']}", Gives("null")),
+                (
+                    "{'$round': [['$dec', '2.345'], 2]}",
+                    Gives("['$dec', '2.34']"),
+                ),
+                ("{'$ceil': [['$dec', '1.2']]}", Gives("['$dec', '2']")),
                 ("{'$trunc': 2.9}", Gives("2.0")),
                 ("{'$trunc': [-1.999, 2]}", Gives("-1.99")),
                 ("{'$trunc': [1999, -3]}", Gives("1000")),

@@ -1,0 +1,244 @@
+//! Calendar arithmetic in UTC, shared by the date and conversion operators.
+//!
+//! Source of the day count ↔ civil date formulas: Howard Hinnant, "chrono-Compatible Low-Level
+//! Date Algorithms".
+
+use std::fmt::Write;
+
+const DAY_MS: i64 = 86_400_000;
+
+/// A moment's parts in the proleptic Gregorian calendar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Civil {
+    pub(super) year: i64,
+    /// 1–12.
+    pub(super) month: u32,
+    /// 1–31.
+    pub(super) day: u32,
+    pub(super) hour: u32,
+    pub(super) minute: u32,
+    pub(super) second: u32,
+    pub(super) milli: u32,
+    /// Days since 1970-01-01.
+    days: i64,
+}
+
+/// Days since 1970-01-01 of a civil date.
+pub(super) fn days_from_civil(year: i64, month: u32, day: u32) -> i64 {
+    let y = if month <= 2 { year - 1 } else { year };
+    let era = y.div_euclid(400);
+    let yoe = y.rem_euclid(400);
+    let mp = i64::from((month + 9) % 12);
+    let doy = (153 * mp + 2) / 5 + i64::from(day) - 1;
+    let doe = yoe * 365 + yoe / 4 - yoe / 100 + doy;
+    era * 146_097 + doe - 719_468
+}
+
+impl Civil {
+    /// The parts of a moment in milliseconds since 1970.
+    pub(super) fn from_millis(ms: i64) -> Civil {
+        let days = ms.div_euclid(DAY_MS);
+        let rest = ms.rem_euclid(DAY_MS) as u32;
+        let z = days + 719_468;
+        let era = z.div_euclid(146_097);
+        let doe = z.rem_euclid(146_097);
+        let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
+        let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+        let mp = (5 * doy + 2) / 153;
+        let month = ((mp + 2) % 12 + 1) as u32;
+        Civil {
+            year: yoe + era * 400 + i64::from(month <= 2),
+            month,
+            day: (doy - (153 * mp + 2) / 5 + 1) as u32,
+            hour: rest / 3_600_000,
+            minute: rest / 60_000 % 60,
+            second: rest / 1000 % 60,
+            milli: rest % 1000,
+            days,
+        }
+    }
+
+    /// 1 (Sunday) to 7.
+    pub(super) fn day_of_week(&self) -> i64 {
+        (self.days + 4).rem_euclid(7) + 1
+    }
+
+    /// 1 (Monday) to 7.
+    pub(super) fn iso_day_of_week(&self) -> i64 {
+        (self.days + 3).rem_euclid(7) + 1
+    }
+
+    /// 1 to 366.
+    pub(super) fn day_of_year(&self) -> i64 {
+        self.days - days_from_civil(self.year, 1, 1) + 1
+    }
+
+    /// 0 to 53; weeks begin on Sunday, and week 1 with the year's first Sunday.
+    pub(super) fn week(&self) -> i64 {
+        (self.day_of_year() + 7 - self.day_of_week()) / 7
+    }
+
+    /// ISO 8601's week and the year it belongs to.
+    pub(super) fn iso_week(&self) -> (i64, i64) {
+        let thursday = self.days - self.iso_day_of_week() + 4;
+        let year = Civil::from_millis(thursday.saturating_mul(DAY_MS)).year;
+        (year, (thursday - days_from_civil(year, 1, 1)) / 7 + 1)
+    }
+
+    /// `2018-03-27T16:58:51.538Z`.
+    pub(super) fn iso(&self) -> String {
+        let mut out = String::with_capacity(24);
+        let _ = write!(
+            out,
+            "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
+            self.year, self.month, self.day, self.hour, self.minute, self.second, self.milli
+        );
+        out
+    }
+}
+
+/// Reads `2018-03-27`, `2018-03-27T16:58:51`, with fraction and `Z` or `±hh[:]mm`: milliseconds
+/// since 1970.
+pub(super) fn parse_iso(text: &str) -> Option<i64> {
+    let (date, time) = match text.split_once(['T', ' ']) {
+        Some((d, t)) => (d, Some(t)),
+        None => (text, None),
+    };
+    let number = |s: &str, len: usize| -> Option<u32> {
+        (s.len() == len && s.bytes().all(|b| b.is_ascii_digit()))
+            .then(|| s.parse().ok())
+            .flatten()
+    };
+    let mut parts = date.split('-');
+    let year = number(parts.next()?, 4)?;
+    let month = number(parts.next()?, 2).filter(|m| (1..=12).contains(m))?;
+    let day = number(parts.next()?, 2)?;
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let last = match month {
+        2 => 28 + u32::from(leap),
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    };
+    if parts.next().is_some() || !(1..=last).contains(&day) {
+        return None;
+    }
+    let midnight = days_from_civil(i64::from(year), month, day) * DAY_MS;
+    let Some(time) = time else {
+        return Some(midnight);
+    };
+    let (clock, offset) = match time.find(['Z', 'z', '+', '-']) {
+        Some(at) => (time.get(..at)?, offset_minutes(time.get(at..)?)?),
+        None => (time, 0),
+    };
+    let (clock, fraction) = clock.split_once('.').unwrap_or((clock, ""));
+    let mut parts = clock.split(':');
+    let hour = number(parts.next()?, 2).filter(|h| *h < 24)?;
+    let minute = number(parts.next()?, 2).filter(|m| *m < 60)?;
+    let second = match parts.next() {
+        Some(s) => number(s, 2).filter(|s| *s < 60)?,
+        None => 0,
+    };
+    if parts.next().is_some() || !fraction.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let milli = fraction
+        .bytes()
+        .chain(std::iter::repeat(b'0'))
+        .take(3)
+        .fold(0, |n, b| n * 10 + i64::from(b - b'0'));
+    let seconds = i64::from(hour * 3600 + minute * 60 + second) - offset * 60;
+    Some(midnight + seconds * 1000 + milli)
+}
+
+/// Minutes east of UTC of `Z`, `UTC`, `GMT`, `±hh`, `±hhmm`, `±hh:mm`.
+pub(super) fn offset_minutes(text: &str) -> Option<i64> {
+    if matches!(text, "Z" | "z" | "UTC" | "GMT") {
+        return Some(0);
+    }
+    let (sign, rest) = match text.split_at_checked(1)? {
+        ("+", rest) => (1, rest),
+        ("-", rest) => (-1, rest),
+        _ => return None,
+    };
+    let digits: String = rest.replacen(':', "", 1);
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let n: i64 = digits.parse().ok()?;
+    let (h, m) = match digits.len() {
+        2 => (n, 0),
+        4 => (n / 100, n % 100),
+        _ => return None,
+    };
+    (h < 24 && m < 60).then_some(sign * (h * 60 + m))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn civil_round_trip() {
+        for ms in [
+            0,
+            -1,
+            1_522_169_931_538,
+            -62_135_596_800_000,
+            951_782_400_000,
+            4_102_444_799_999,
+        ] {
+            let c = Civil::from_millis(ms);
+            assert_eq!(parse_iso(&c.iso()), Some(ms), "{}", c.iso());
+        }
+        assert_eq!(
+            Civil::from_millis(1_522_169_931_538).iso(),
+            "2018-03-27T16:58:51.538Z"
+        );
+        assert_eq!(Civil::from_millis(i64::MAX).month, 8);
+        assert_eq!(Civil::from_millis(i64::MIN).milli, 192);
+    }
+
+    #[test]
+    fn iso_texts() {
+        for (text, want) in [
+            ("1970-01-01", Some(0)),
+            ("1970-01-01T00:00:01Z", Some(1000)),
+            ("1970-01-01 01:00:00+01:00", Some(0)),
+            ("1970-01-01T00:00:00.5", Some(500)),
+            ("1970-01-01T00:00-0030", Some(1_800_000)),
+            ("1970-02-30", None),
+            ("1970-1-1", None),
+            ("x", None),
+            ("1970-01-01T25:00:00Z", None),
+            ("", None),
+        ] {
+            assert_eq!(parse_iso(text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn weeks() {
+        // 2016-01-01 was a Friday of ISO week 53 of 2015.
+        let c = Civil::from_millis(days_from_civil(2016, 1, 1) * DAY_MS);
+        assert_eq!(
+            (
+                c.day_of_week(),
+                c.iso_day_of_week(),
+                c.week(),
+                c.iso_week(),
+                c.day_of_year()
+            ),
+            (6, 5, 0, (2015, 53), 1)
+        );
+        let c = Civil::from_millis(days_from_civil(2016, 12, 31) * DAY_MS);
+        assert_eq!(
+            (c.day_of_week(), c.week(), c.iso_week(), c.day_of_year()),
+            (7, 52, (2016, 52), 366)
+        );
+        let c = Civil::from_millis(days_from_civil(2017, 1, 1) * DAY_MS);
+        assert_eq!(
+            (c.day_of_week(), c.week(), c.iso_week()),
+            (1, 1, (2016, 52))
+        );
+    }
+}

@@ -1,0 +1,263 @@
+//! `$mergeObjects`, `$objectToArray`, `$arrayToObject`, `$getField`.
+
+use super::{NULL, arg, arg_some};
+use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser, arena};
+use muniment_value::{Elem, Error, Result, Value};
+
+/// The specification of `$mergeObjects`.
+pub(super) const MERGE_OBJECTS: OpSpec = OpSpec::new(
+    "$mergeObjects",
+    Arity::Any,
+    "One object with the fields of all; later ones win. Null counts as empty.",
+    |args, ctx| {
+        let mut fields: Vec<Elem<'_>> = Vec::new();
+        for e in args {
+            let d = match e.eval(ctx)? {
+                None | Some(Value::Null | Value::Undefined) => continue,
+                Some(Value::Document(d)) => d,
+                Some(v) => {
+                    return Err(Error::location(
+                        40400,
+                        format!(
+                            "$mergeObjects requires object inputs, but input {} is of type {}",
+                            v.to_display(),
+                            v.type_name()
+                        ),
+                    ));
+                }
+            };
+            for x in d {
+                match fields.iter_mut().find(|f| f.name_bytes() == x.name_bytes()) {
+                    Some(f) => *f = x,
+                    None => fields.push(x),
+                }
+            }
+        }
+        let out = arena::build_doc(ctx.arena, |w| {
+            for f in &fields {
+                w.put(f.name(), f);
+            }
+            Ok(())
+        })?;
+        Ok(Some(Value::Document(out)))
+    },
+);
+
+/// The specification of `$objectToArray`.
+pub(super) const OBJECT_TO_ARRAY: OpSpec = OpSpec::new(
+    "$objectToArray",
+    Arity::Exactly(1),
+    "The fields of an object as {k, v} pairs.",
+    |args, ctx| match arg_some(args, 0, ctx)? {
+        None => NULL,
+        Some(Value::Document(d)) => {
+            let out = arena::build_array(ctx.arena, |w| {
+                for e in d {
+                    let pair = arena::build_doc(ctx.arena, |w| {
+                        w.put("k", e.name());
+                        w.put("v", &e);
+                        Ok(())
+                    })?;
+                    w.push(&pair)?;
+                }
+                Ok(())
+            })?;
+            Ok(Some(Value::Array(out)))
+        }
+        Some(v) => Err(Error::location(
+            40390,
+            format!(
+                "$objectToArray requires a document input, found: {}",
+                v.type_name()
+            ),
+        )),
+    },
+);
+
+/// The specification of `$arrayToObject`.
+pub(super) const ARRAY_TO_OBJECT: OpSpec = OpSpec::new(
+    "$arrayToObject",
+    Arity::Exactly(1),
+    "An object from {k, v} pairs or [key, value] pairs; later ones win.",
+    array_to_object,
+);
+
+fn array_to_object<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
+    let items = match arg_some(args, 0, ctx)? {
+        None => return NULL,
+        Some(Value::Array(items)) => items,
+        Some(v) => {
+            return Err(Error::location(
+                40386,
+                format!(
+                    "$arrayToObject requires an array input, found: {}",
+                    v.type_name()
+                ),
+            ));
+        }
+    };
+    let mut fields: Vec<(&str, Value<'_>)> = Vec::new();
+    for v in items.values() {
+        let (key, value) = match v {
+            Value::Array(pair) => {
+                let mut pair = pair.values();
+                match (pair.next(), pair.next(), pair.next()) {
+                    (Some(k), Some(v), None) => (k, v),
+                    _ => {
+                        return Err(Error::location(
+                            40397,
+                            "$arrayToObject requires an array of size 2 arrays,found array of another size",
+                        ));
+                    }
+                }
+            }
+            Value::Document(d) => match (d.get("k"), d.get("v"), d.count()) {
+                (Some(k), Some(v), 2) => (k, v),
+                (_, _, 2) => {
+                    return Err(Error::location(
+                        40393,
+                        "$arrayToObject requires an object with keys 'k' and 'v'. Missing either or both keys from the object",
+                    ));
+                }
+                (_, _, n) => {
+                    return Err(Error::location(
+                        40392,
+                        format!(
+                            "$arrayToObject requires an object keys of 'k' and 'v'. Found incorrect number of keys:{n}"
+                        ),
+                    ));
+                }
+            },
+            v => {
+                return Err(Error::location(
+                    40398,
+                    format!(
+                        "Unrecognised input type format for $arrayToObject: {}",
+                        v.type_name()
+                    ),
+                ));
+            }
+        };
+        let Value::String(key) = key else {
+            return Err(Error::location(
+                40394,
+                format!(
+                    "$arrayToObject requires an object with keys 'k' and 'v', where the value of 'k' must be of type string. Found type: {}",
+                    key.type_name()
+                ),
+            ));
+        };
+        if key.contains('\0') {
+            return Err(Error::location(
+                4940400,
+                "Key field cannot contain an embedded null byte",
+            ));
+        }
+        match fields.iter_mut().find(|(k, _)| *k == key) {
+            Some((_, old)) => *old = value,
+            None => fields.push((key, value)),
+        }
+    }
+    let out = arena::build_doc(ctx.arena, |w| {
+        for (k, v) in &fields {
+            w.put(k, v);
+        }
+        Ok(())
+    })?;
+    Ok(Some(Value::Document(out)))
+}
+
+/// The specification of `$getField`.
+pub(super) const GET_FIELD: OpSpec = OpSpec::new(
+    "$getField",
+    Arity::Custom(parse_get_field),
+    "The field of this very name (dots and dollars count as characters) of an object.",
+    |args, ctx| {
+        let name = match arg(args, 0, ctx)? {
+            Some(Value::String(s)) => s,
+            v => {
+                return Err(Error::location(
+                    3041704,
+                    format!(
+                        "$getField requires 'field' to evaluate to type String, but got {}",
+                        super::type_name(v)
+                    ),
+                ));
+            }
+        };
+        Ok(match arg(args, 1, ctx)? {
+            Some(Value::Document(d)) => d.get(name),
+            None => None,
+            Some(v) if v.is_nullish() => Some(Value::Null),
+            Some(_) => None,
+        })
+    },
+);
+
+fn parse_get_field(operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
+    let root = Value::String("$$CURRENT");
+    match operand {
+        Value::Document(d) if d.first().is_none_or(|e| !e.name().starts_with('$')) => {
+            let named = super::Named::read(
+                "$getField",
+                Value::Document(d),
+                ["field", "input"],
+                3041701,
+                3041701,
+            )?;
+            let field = p.parse(named.need(0, 3041702)?)?;
+            let input = p.parse(named.need(1, 3041703)?)?;
+            Ok(vec![field, input])
+        }
+        v => Ok(vec![p.parse(v)?, p.parse(root)?]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::expr::testing::*;
+
+    #[test]
+    fn table_test() {
+        table(
+            "{'a': {'x': 1, 'y': 2}, 'n': null, 's': 'z', 'p.q': 7}",
+            &[
+                (
+                    "{'$mergeObjects': ['$a', {'y': 3, 'z': 4}]}",
+                    Gives("{'x': 1, 'y': 3, 'z': 4}"),
+                ),
+                ("{'$mergeObjects': ['$n', '$missing']}", Gives("{}")),
+                ("{'$mergeObjects': '$a'}", Gives("{'x': 1, 'y': 2}")),
+                ("{'$mergeObjects': ['$s']}", Fails(40400)),
+                (
+                    "{'$objectToArray': '$a'}",
+                    Gives("[{'k': 'x', 'v': 1}, {'k': 'y', 'v': 2}]"),
+                ),
+                ("{'$objectToArray': '$n'}", Gives("null")),
+                ("{'$objectToArray': '$s'}", Fails(40390)),
+                (
+                    "{'$arrayToObject': [[['x', 1], ['y', 2], ['x', 3]]]}",
+                    Gives("{'x': 3, 'y': 2}"),
+                ),
+                (
+                    "{'$arrayToObject': {'$objectToArray': '$a'}}",
+                    Gives("{'x': 1, 'y': 2}"),
+                ),
+                ("{'$arrayToObject': [[['x']]]}", Fails(40397)),
+                ("{'$arrayToObject': [[{'k': 'x'}]]}", Fails(40392)),
+                ("{'$arrayToObject': [[{'k': 1, 'v': 1}]]}", Fails(40394)),
+                ("{'$arrayToObject': [[1]]}", Fails(40398)),
+                ("{'$arrayToObject': '$s'}", Fails(40386)),
+                ("{'$getField': 'p.q'}", Gives("7")),
+                ("{'$getField': {'field': 'x', 'input': '$a'}}", Gives("1")),
+                (
+                    "{'$getField': {'field': 'x', 'input': '$n'}}",
+                    Gives("null"),
+                ),
+                ("{'$getField': {'field': 'w', 'input': '$a'}}", Missing),
+                ("{'$getField': {'field': 1, 'input': '$a'}}", Fails(3041704)),
+                ("{'$getField': {'field': 'x'}}", Fails(3041703)),
+            ],
+        );
+    }
+}
