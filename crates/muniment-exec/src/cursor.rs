@@ -113,6 +113,15 @@ enum Source {
     },
 }
 
+/// Documents from memory.
+struct Documents(std::vec::IntoIter<Bytes>);
+
+impl DocStream for Documents {
+    fn next(&mut self) -> Result<Option<Bytes>> {
+        Ok(self.0.next())
+    }
+}
+
 /// An open result: a running plan with its place.
 pub struct Cursor {
     namespace: String,
@@ -163,6 +172,12 @@ impl Cursor {
             held: None,
             flags: CursorFlags::default(),
         }
+    }
+
+    /// A cursor over documents that a command made itself: listCollections and its like.
+    pub fn of_documents(op: &Arc<OpContext>, namespace: &str, documents: Vec<Bytes>) -> Cursor {
+        let stream = Box::new(Documents(documents.into_iter()));
+        Cursor::of_stream(namespace, None, stream, None, CurrentOp::new(op))
     }
 
     /// The namespace that replies carry, `db.collection` (`db.$cmd.aggregate` without a

@@ -276,9 +276,11 @@ impl<'a> Args<'a> {
     }
 }
 
-/// True for a value that asks for nothing: false, null, zero, an empty string, document or array.
+/// True for a value that asks for nothing: false, null, zero, an empty string, document or array,
+/// and the collation that compares bytes, which is what happens anyway.
 fn asks_nothing(v: Value<'_>) -> bool {
     match v {
+        Value::Document(d) if d.get_str("locale") == Some("simple") => true,
         Value::Document(d) | Value::Array(d) => d.is_empty(),
         Value::String(s) => s.is_empty(),
         v => !v.truthy(),

@@ -1,6 +1,6 @@
 //! `find`.
 
-use crate::args::{Field, Types, idle, opt, refused};
+use crate::args::{Args, Field, Types, idle, opt, refused};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
 use crate::registry::{CommandSpec, Kind, Target};
@@ -49,8 +49,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
 };
 
 /// The request that the arguments describe.
-pub(super) fn request<'a>(cx: &CommandContext<'a>) -> Result<FindRequest<'a>> {
-    let a = &cx.args;
+pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<FindRequest<'a>> {
     let limit = a.int("limit", i64::MIN, i64::MAX)?.unwrap_or(0);
     if limit < 0 {
         return Err(Error::location(
@@ -79,7 +78,7 @@ pub(super) fn request<'a>(cx: &CommandContext<'a>) -> Result<FindRequest<'a>> {
         single_batch: a.bool("singleBatch", false),
         allow_disk_use: a.get("allowDiskUse").map(|v| v.truthy()),
         let_: doc("let"),
-        ..FindRequest::new(cx.ns())
+        ..FindRequest::new(ns)
     };
     if request.await_data && !request.tailable {
         return Err(Error::failed_to_parse(
@@ -95,7 +94,7 @@ pub(super) fn request<'a>(cx: &CommandContext<'a>) -> Result<FindRequest<'a>> {
 }
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
-    let request = request(cx)?;
+    let request = request(&cx.args, cx.ns())?;
     let limits = match cx.args.int("batchSize", 0, i64::MAX)? {
         Some(n) => BatchLimits::of(n as usize),
         None => BatchLimits::FIRST,

@@ -1,8 +1,12 @@
 //! The commands: one file each, one line each in the sorted registry.
 
+use crate::context::CommandContext;
+use crate::generic::session_id;
 use crate::registry::CommandSpec;
 use crate::state::ServerState;
+use muniment_value::{Error, Result, Value};
 
+mod cursor_reply;
 mod write_reply;
 
 macro_rules! registry {
@@ -14,26 +18,135 @@ macro_rules! registry {
 }
 
 registry! {
+    aggregate,
     build_info,
+    bulk_write,
+    coll_mod,
+    coll_stats,
+    configure_fail_point,
+    conn_pool_stats,
     connection_status,
+    count,
+    create,
+    create_indexes,
+    current_op,
+    data_size,
+    db_stats,
     delete,
+    distinct,
+    drop,
+    drop_database,
+    drop_indexes,
+    end_sessions,
+    explain,
     find,
+    find_and_modify,
+    fsync,
+    fsync_unlock,
     get_cmd_line_opts,
+    get_default_rw_concern,
     get_log,
     get_more,
     get_parameter,
     hello,
+    host_info,
     insert,
     is_master,
+    kill_all_sessions,
     kill_cursors,
+    kill_op,
+    kill_sessions,
+    list_collections,
     list_commands,
+    list_databases,
+    list_indexes,
     ping,
+    plan_cache_clear,
+    profile,
+    refresh_sessions,
+    rename_collection,
+    repl_set_get_status,
+    server_status,
+    set_default_rw_concern,
+    set_feature_compatibility_version,
     set_parameter,
+    shutdown,
+    start_session,
+    top,
     update,
+    validate,
     whatsmyuri,
 }
 
 /// Takes settings that an earlier run of the server stored.
 pub(crate) fn restore_settings(server: &ServerState) {
-    let _ = server;
+    set_default_rw_concern::restore(server);
+}
+
+/// The sessions that a command's first element lists: `[{id: UUID}, …]`.
+fn sessions_of(cx: &CommandContext<'_>) -> Result<Vec<[u8; 16]>> {
+    let name = cx.spec.name;
+    let wrong = |field: &str, v: Value<'_>, wanted: &str| {
+        Error::type_mismatch(format!(
+            "BSON field '{name}.{field}' is the wrong type '{}', expected type '{wanted}'",
+            v.type_name()
+        ))
+    };
+    let Value::Array(list) = cx.target() else {
+        return Err(wrong(name, cx.target(), "array"));
+    };
+    list.iter()
+        .map(|e| match e.value() {
+            Value::Document(d) => session_id(d),
+            v => Err(wrong(&format!("{name}.{}", e.name()), v, "object")),
+        })
+        .collect()
+}
+
+/// Interrupts what runs in these sessions and closes their cursors; none given: in all.
+fn kill(cx: &CommandContext<'_>, ids: &[[u8; 16]]) -> Result<()> {
+    let all;
+    let ids = if ids.is_empty() {
+        all = cx
+            .server
+            .sessions
+            .list()
+            .into_iter()
+            .map(|(id, _)| id)
+            .collect::<Vec<_>>();
+        &all
+    } else {
+        ids
+    };
+    for id in ids {
+        // The session that asks goes on.
+        if cx.generic.session.as_ref() != Some(id) {
+            cx.engine().operations.kill_session(id);
+        }
+        cx.engine().cursors.kill_session(id);
+    }
+    Ok(())
+}
+
+/// A random (version 4) UUID.
+fn random_uuid() -> [u8; 16] {
+    let (a, b) = (muniment_value::new_object_id(), {
+        use std::hash::{BuildHasher, Hasher};
+        std::collections::hash_map::RandomState::new()
+            .build_hasher()
+            .finish()
+            .to_le_bytes()
+    });
+    let mut id = [0_u8; 16];
+    // SAFETY: the buffer is ours and its length is given.
+    let n = unsafe { libc::getrandom(id.as_mut_ptr().cast(), id.len(), 0) };
+    if n != id.len() as isize {
+        // Unique all the same.
+        for (to, from) in id.iter_mut().zip(a.iter().chain(b.iter())) {
+            *to = *from;
+        }
+    }
+    id[6] = id[6] & 0x0F | 0x40;
+    id[8] = id[8] & 0x3F | 0x80;
+    id
 }

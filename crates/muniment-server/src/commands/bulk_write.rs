@@ -1,0 +1,272 @@
+//! `bulkWrite`: statements on several collections in one command.
+
+use super::cursor_reply::limits;
+use super::write_reply::check_batch;
+use crate::args::{Args, Field, Types, idle, opt, refused, req};
+use crate::context::CommandContext;
+use crate::namespace;
+use crate::registry::{CommandSpec, Kind};
+use bytes::Bytes;
+use muniment_exec::{
+    BatchLimits, Cursor, DeleteStatement, Hint, InsertOptions, StatementOutcome, UpdateStatement,
+};
+use muniment_value::{Doc, DocBuf, Error, Result, Value, doc, number};
+
+const FIELDS: &[Field] = &[
+    opt("ops", Types::ARRAY),
+    opt("nsInfo", Types::ARRAY),
+    opt("ordered", Types::SAFE_BOOL),
+    opt("bypassDocumentValidation", Types::SAFE_BOOL),
+    opt("bypassEmptyTsReplacement", Types::SAFE_BOOL),
+    opt("errorsOnly", Types::SAFE_BOOL),
+    opt("let", Types::OBJECT),
+    opt("cursor", Types::OBJECT),
+    idle("stmtId", Types::NUMBER, "numbers of retryable writes"),
+    idle("stmtIds", Types::ARRAY, "numbers of retryable writes"),
+];
+
+const NS_INFO: &[Field] = &[
+    req("ns", Types::STRING),
+    refused("collectionUUID", Types::BINARY),
+    refused("encryptionInformation", Types::OBJECT),
+];
+
+const INSERT: &[Field] = &[req("insert", Types::NUMBER), req("document", Types::OBJECT)];
+
+const UPDATE: &[Field] = &[
+    req("update", Types::NUMBER),
+    req("filter", Types::OBJECT),
+    req("updateMods", Types::OBJECT.or(Types::ARRAY)),
+    opt("multi", Types::SAFE_BOOL),
+    opt("upsert", Types::SAFE_BOOL),
+    opt("arrayFilters", Types::ARRAY),
+    opt("hint", Types::ANY),
+    opt("sort", Types::OBJECT),
+    opt("constants", Types::OBJECT),
+    refused("collation", Types::OBJECT),
+    refused("upsertSupplied", Types::SAFE_BOOL),
+];
+
+const DELETE: &[Field] = &[
+    req("delete", Types::NUMBER),
+    req("filter", Types::OBJECT),
+    opt("multi", Types::SAFE_BOOL),
+    opt("hint", Types::ANY),
+    refused("collation", Types::OBJECT),
+];
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "bulkWrite",
+    doc: "Writes to several collections",
+    kind: Kind::Write,
+    admin_only: true,
+    write_concern: true,
+    api_v1: true,
+    fields: FIELDS,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+/// One parsed operation with the index of its namespace.
+enum Op<'a> {
+    Insert(Doc<'a>),
+    Update(UpdateStatement<'a>),
+    Delete(DeleteStatement<'a>),
+}
+
+#[derive(Default)]
+struct Totals {
+    errors: i32,
+    inserted: i32,
+    matched: i32,
+    modified: i32,
+    upserted: i32,
+    deleted: i32,
+}
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let ops = cx.documents("ops")?;
+    let infos = cx.documents("nsInfo")?;
+    check_batch(ops.len())?;
+    check_batch(infos.len())?;
+    let mut namespaces = Vec::with_capacity(infos.len());
+    for d in infos.iter() {
+        let a = Args::parse("bulkWrite.nsInfo", NS_INFO, d)?;
+        let ns = a.str("ns").unwrap_or_default();
+        let (db, c) = namespace::split(ns)?;
+        namespace::check_create(db, c)?;
+        namespaces.push(ns);
+    }
+    let let_ = cx.args.doc("let").unwrap_or(Doc::EMPTY);
+    let bypass = cx.args.bool("bypassDocumentValidation", false);
+    // A malformed operation fails the command before anything is written.
+    for d in ops.iter() {
+        parse(d, namespaces.len(), let_, bypass)?;
+    }
+    let ordered = cx.args.bool("ordered", true);
+    let errors_only = cx.args.bool("errorsOnly", false);
+    let options = InsertOptions {
+        ordered: true,
+        bypass_document_validation: bypass,
+        bypass_empty_ts_replacement: cx.args.bool("bypassEmptyTsReplacement", false),
+    };
+    cx.op_count = Some(ops.len() as u64);
+    let mut totals = Totals::default();
+    let mut results = Vec::new();
+    for (idx, d) in ops.iter().enumerate() {
+        let (at, op) = parse(d, namespaces.len(), let_, bypass)?;
+        let ns = namespaces.get(at).copied().unwrap_or_default();
+        let done = run_one(cx, ns, &op, options);
+        match done {
+            Ok(outcome) => {
+                cx.note_commit(outcome.commit);
+                let d = totals.book(idx, &op, &outcome);
+                if !errors_only {
+                    results.push(d);
+                }
+            }
+            Err(e) => {
+                totals.errors += 1;
+                let mut d = doc! { "ok": 0.0, "idx": idx as i32, "code": e.code().0, "errmsg": e.message() };
+                d.append_all(e.extra().as_doc());
+                d.append("n", 0);
+                if matches!(op, Op::Update(_)) {
+                    d.append("nModified", 0);
+                }
+                results.push(d);
+                if ordered {
+                    break;
+                }
+            }
+        }
+    }
+    reply(cx, &totals, results)
+}
+
+impl Totals {
+    /// Counts a success and describes it.
+    fn book(&mut self, idx: usize, op: &Op<'_>, o: &StatementOutcome) -> DocBuf {
+        let upserts = i32::from(o.upserted.is_some());
+        let n = o.matched as i32 + upserts;
+        let mut d = doc! { "ok": 1.0, "idx": idx as i32, "n": n };
+        match op {
+            Op::Insert(_) => self.inserted += n,
+            Op::Update(_) => {
+                self.matched += o.matched as i32;
+                self.modified += o.modified as i32;
+                self.upserted += upserts;
+                d.append("nModified", o.modified as i32);
+                if let Some(id) = &o.upserted {
+                    d.append("upserted", doc! { "_id": id });
+                }
+            }
+            Op::Delete(_) => self.deleted += n,
+        }
+        d
+    }
+}
+
+fn run_one(
+    cx: &CommandContext<'_>,
+    ns: &str,
+    op: &Op<'_>,
+    options: InsertOptions,
+) -> Result<StatementOutcome> {
+    match op {
+        Op::Insert(d) => {
+            let mut out =
+                cx.engine()
+                    .insert_many(cx.op, ns, &mut std::iter::once(*d), options)?;
+            match out.errors.pop() {
+                Some(e) => Err(e.error),
+                None => Ok(StatementOutcome {
+                    matched: out.n,
+                    commit: out.commit,
+                    ..StatementOutcome::default()
+                }),
+            }
+        }
+        Op::Update(s) => cx.engine().update(cx.op, ns, s),
+        Op::Delete(s) => cx.engine().delete(cx.op, ns, s),
+    }
+}
+
+fn hint<'a>(a: &Args<'a>) -> Result<Option<Hint<'a>>> {
+    match a.get("hint") {
+        Some(v) => Hint::parse(v),
+        None => Ok(None),
+    }
+}
+
+fn parse<'a>(
+    d: Doc<'a>,
+    namespaces: usize,
+    let_: Doc<'a>,
+    bypass_document_validation: bool,
+) -> Result<(usize, Op<'a>)> {
+    let kind = d.first().map_or("", |e| e.name());
+    let op = match kind {
+        "insert" => {
+            let a = Args::parse("bulkWrite.ops", INSERT, d)?;
+            Op::Insert(a.doc("document").unwrap_or(Doc::EMPTY))
+        }
+        "update" => {
+            let a = Args::parse("bulkWrite.ops", UPDATE, d)?;
+            let update = a.get("updateMods").unwrap_or(Value::Null);
+            Op::Update(UpdateStatement {
+                multi: a.bool("multi", false),
+                upsert: a.bool("upsert", false),
+                hint: hint(&a)?,
+                array_filters: a.array("arrayFilters").unwrap_or(Doc::EMPTY),
+                sort: a.doc("sort").unwrap_or(Doc::EMPTY),
+                constants: a.doc("constants").unwrap_or(Doc::EMPTY),
+                let_,
+                bypass_document_validation,
+                ..UpdateStatement::new(a.doc("filter").unwrap_or(Doc::EMPTY), update)
+            })
+        }
+        "delete" => {
+            let a = Args::parse("bulkWrite.ops", DELETE, d)?;
+            Op::Delete(DeleteStatement {
+                filter: a.doc("filter").unwrap_or(Doc::EMPTY),
+                multi: a.bool("multi", false),
+                hint: hint(&a)?,
+                let_,
+            })
+        }
+        other => {
+            return Err(Error::failed_to_parse(format!(
+                "Unrecognized bulkWrite operation type '{other}'"
+            )));
+        }
+    };
+    let at = d.get(kind).and_then(number::to_i64_exact);
+    match at.and_then(|n| usize::try_from(n).ok()) {
+        Some(at) if at < namespaces => Ok((at, op)),
+        _ => Err(Error::bad_value(format!(
+            "BulkWrite ops entry {} has an invalid nsInfo index.",
+            Value::Document(d).to_display()
+        ))),
+    }
+}
+
+fn reply(cx: &mut CommandContext<'_>, t: &Totals, results: Vec<DocBuf>) -> Result<()> {
+    let limits = limits(cx.args.doc("cursor"), BatchLimits::NEXT)?;
+    let documents = results
+        .into_iter()
+        .map(|d| Bytes::from(d.into_bytes()))
+        .collect();
+    let cursor = Cursor::of_documents(cx.op, "admin.$cmd.bulkWrite", documents);
+    let owner = cx.cursor_owner();
+    cx.engine()
+        .first_batch(cx.op, cursor, owner, limits, cx.reply.buffer())?;
+    let w = &mut cx.reply;
+    w.field("nErrors", t.errors);
+    w.field("nInserted", t.inserted);
+    w.field("nMatched", t.matched);
+    w.field("nModified", t.modified);
+    w.field("nUpserted", t.upserted);
+    w.field("nDeleted", t.deleted);
+    Ok(())
+}

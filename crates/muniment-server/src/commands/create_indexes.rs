@@ -1,0 +1,212 @@
+//! `createIndexes`.
+
+use crate::args::{Field, Types, opt, refused, req};
+use crate::context::CommandContext;
+use crate::namespace;
+use crate::registry::{CommandSpec, Kind, Target};
+use muniment_storage::{Collection, CollectionOptions, IndexSpec};
+use muniment_value::{Code, Doc, DocBuf, Error, Result};
+use std::sync::Arc;
+
+const FIELDS: &[Field] = &[
+    req("indexes", Types::ARRAY),
+    opt("ignoreUnknownIndexOptions", Types::SAFE_BOOL),
+    // Nothing votes on a standalone: MongoDB refuses it there too.
+    refused("commitQuorum", Types::ANY),
+];
+
+/// Options of an index that are known; others go with ignoreUnknownIndexOptions.
+const KNOWN: [&str; 20] = [
+    "v",
+    "key",
+    "name",
+    "ns",
+    "unique",
+    "sparse",
+    "hidden",
+    "background",
+    "expireAfterSeconds",
+    "partialFilterExpression",
+    "collation",
+    "wildcardProjection",
+    "weights",
+    "default_language",
+    "language_override",
+    "textIndexVersion",
+    "2dsphereIndexVersion",
+    "bits",
+    "min",
+    "max",
+];
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "createIndexes",
+    doc: "Builds indexes",
+    kind: Kind::Ddl,
+    target: Target::Collection,
+    write_concern: true,
+    api_v1: true,
+    fields: FIELDS,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    namespace::check_create(cx.db(), cx.collection_name())?;
+    let specs = parse(cx)?;
+    let store = &cx.engine().store;
+    let mut created_collection = false;
+    let collection = match store.collection(cx.ns()) {
+        Some(c) => c,
+        None => {
+            created_collection = true;
+            match store.create_collection(cx.ns(), CollectionOptions::default()) {
+                Ok(c) => c,
+                Err(e) if e.code() == Code::NamespaceExists => {
+                    created_collection = false;
+                    cx.collection()?
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    };
+    let before = collection.indexes().len();
+    let mut built: Vec<String> = Vec::new();
+    for spec in specs {
+        let result = match conflict(&collection, &spec) {
+            Ok(true) => continue,
+            Ok(false) => {
+                let name = spec.name.clone();
+                store
+                    .create_index(&collection, spec, &**cx.op)
+                    .map(|_| name)
+            }
+            Err(e) => Err(e),
+        };
+        match result {
+            Ok(name) => built.push(name),
+            Err(e) => {
+                // All of a command's indexes or none.
+                for name in &built {
+                    let _ = store.drop_index(&collection, name);
+                }
+                return Err(e);
+            }
+        }
+    }
+    let after = collection.indexes().len();
+    if created_collection || after != before {
+        cx.note_write();
+    }
+    let w = &mut cx.reply;
+    w.field("numIndexesBefore", before as i32);
+    w.field("numIndexesAfter", after as i32);
+    w.field("createdCollectionAutomatically", created_collection);
+    if after == before {
+        w.field("note", "all indexes already exist");
+    }
+    Ok(())
+}
+
+fn parse(cx: &CommandContext<'_>) -> Result<Vec<IndexSpec>> {
+    let ignore_unknown = cx.args.bool("ignoreUnknownIndexOptions", false);
+    let mut specs = Vec::new();
+    for e in cx.args.array("indexes").into_iter().flatten() {
+        let Some(d) = e.value().as_doc() else {
+            return Err(Error::type_mismatch(format!(
+                "BSON field 'createIndexes.indexes.{}' is the wrong type '{}', expected type \
+                 'object'",
+                e.name(),
+                e.value().type_name()
+            )));
+        };
+        let cleaned;
+        let d = if ignore_unknown {
+            cleaned = without_unknown(d);
+            cleaned.as_doc()
+        } else {
+            d
+        };
+        let parsed = IndexSpec::parse(d).map_err(|e| {
+            let spec = muniment_value::Value::Document(d).to_display();
+            e.context(&format!("Error in specification {spec} :: caused by :: "))
+        })?;
+        specs.push(parsed);
+    }
+    if specs.is_empty() {
+        return Err(Error::bad_value(
+            "Must specify at least one index to create",
+        ));
+    }
+    Ok(specs)
+}
+
+fn without_unknown(d: Doc<'_>) -> DocBuf {
+    let mut out = DocBuf::new();
+    for e in d.iter().filter(|e| KNOWN.contains(&e.name())) {
+        out.append_elem(e);
+    }
+    out
+}
+
+/// What makes two indexes the same index under whatever name.
+fn same_signature(a: &IndexSpec, b: &IndexSpec) -> bool {
+    a.key == b.key
+        && a.unique == b.unique
+        && a.sparse == b.sparse
+        && a.partial_filter == b.partial_filter
+}
+
+/// True if the index is there already.
+///
+/// # Errors
+/// 85 IndexOptionsConflict, 86 IndexKeySpecsConflict.
+fn conflict(collection: &Arc<Collection>, new: &IndexSpec) -> Result<bool> {
+    let show = |s: &IndexSpec| muniment_value::Value::Document(s.document.as_doc()).to_display();
+    let indexes = collection.indexes();
+    if let Some(old) = indexes.iter().map(|i| i.spec()).find(|s| s.name == new.name) {
+        if !same_signature(&old, new) {
+            return Err(Error::new(
+                Code::IndexKeySpecsConflict,
+                format!(
+                    "An existing index has the same name as the requested index. When index \
+                     names are not specified, they are auto generated and can cause conflicts. \
+                     Please refer to our documentation. Requested index: {}, existing index: {}",
+                    show(new),
+                    show(&old)
+                ),
+            ));
+        }
+        if old.expire_after_seconds != new.expire_after_seconds {
+            return Err(Error::new(
+                Code::IndexOptionsConflict,
+                format!(
+                    "An equivalent index already exists with the same name but different \
+                     options. Requested index: {}, existing index: {}",
+                    show(new),
+                    show(&old)
+                ),
+            ));
+        }
+        return Ok(true);
+    }
+    if let Some(old) = indexes
+        .iter()
+        .map(|i| i.spec())
+        .find(|s| same_signature(s, new))
+    {
+        let message = if old.expire_after_seconds == new.expire_after_seconds {
+            format!("Index already exists with a different name: {}", old.name)
+        } else {
+            format!(
+                "An equivalent index already exists with a different name and options. Requested \
+                 index: {}, existing index: {}",
+                show(new),
+                show(&old)
+            )
+        };
+        return Err(Error::new(Code::IndexOptionsConflict, message));
+    }
+    Ok(false)
+}

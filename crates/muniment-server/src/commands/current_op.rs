@@ -1,0 +1,122 @@
+//! `currentOp`.
+
+use super::cursor_reply::filter;
+use crate::context::CommandContext;
+use crate::generic::Generic;
+use crate::registry::CommandSpec;
+use crate::state::{ConnShared, ServerState};
+use muniment_value::{ArrayBuf, Doc, DocBuf, Result, doc};
+use std::sync::atomic::Ordering;
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "currentOp",
+    aliases: &["currentop"],
+    doc: "What runs now; further fields filter",
+    admin_only: true,
+    open_fields: true,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+/// All running operations, and idle connections if asked, as currentOp lists them.
+pub(super) fn operations(server: &ServerState, idle: bool) -> Vec<DocBuf> {
+    let host = server.host.as_str();
+    let mut all = Vec::new();
+    let mut busy = Vec::new();
+    for op in server.engine.operations.list() {
+        let mut d = doc! { "host": host };
+        let described = op.describe();
+        let connection = described
+            .as_doc()
+            .get("connectionId")
+            .and_then(|v| v.as_i64_exact());
+        let conn = connection.and_then(|id| {
+            let id = id as u64;
+            busy.push(id);
+            server.connections.lock().get(&id).cloned()
+        });
+        for e in described.as_doc() {
+            match (e.name(), &conn) {
+                ("command", Some(c)) => {
+                    let command = c.command.lock();
+                    if command.len() > 4 {
+                        d.append("command", Doc::new(&command));
+                    } else {
+                        d.append_elem(e);
+                    }
+                }
+                _ => {
+                    d.append_elem(e);
+                }
+            }
+        }
+        if let Some(c) = &conn {
+            client(c, &mut d);
+        }
+        d.append("waitingForLock", false);
+        d.append("numYields", 0_i64);
+        all.push(d);
+    }
+    if idle {
+        for c in server.connections.lock().values() {
+            if busy.contains(&c.id) || c.busy.load(Ordering::Relaxed) {
+                continue;
+            }
+            let mut d = doc! {
+                "type": "idleSession",
+                "host": host,
+                "desc": format!("conn{}", c.id),
+                "connectionId": c.id as i64,
+                "client": &*c.peer,
+                "active": false,
+            };
+            client(c, &mut d);
+            all.push(d);
+        }
+    }
+    all
+}
+
+fn client(c: &ConnShared, d: &mut DocBuf) {
+    if let Some(metadata) = &c.client.lock().document {
+        d.append("clientMetadata", metadata);
+    }
+}
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let mut wanted = DocBuf::new();
+    let (mut all, mut own) = (false, false);
+    for e in cx.request.body.iter().skip(1) {
+        match e.name() {
+            "$all" => all = e.value().truthy(),
+            "$ownOps" => own = e.value().truthy(),
+            "$truncateOps" => {}
+            _ if Generic::default().take("currentOp", e)? => {}
+            _ => {
+                wanted.append_elem(e);
+            }
+        }
+    }
+    let wanted = filter(Some(wanted.as_doc()))?;
+    let mut list = ArrayBuf::new();
+    for d in operations(cx.server, all) {
+        // Without users everything is everybody's own.
+        let _ = own;
+        if let Some(f) = &wanted
+            && !f.matches(d.as_doc())?
+        {
+            continue;
+        }
+        list.push(d);
+    }
+    cx.reply.field("inprog", list);
+    if cx.engine().store.write_lock_depth() > 0 {
+        cx.reply.field("fsyncLock", true);
+        cx.reply.field(
+            "info",
+            "use db.fsyncUnlock() to terminate the fsync write/snapshot lock",
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! What commands have in common that answer with a cursor over documents of their own.
+
+use crate::args::{Args, Field, Types, opt};
+use crate::context::CommandContext;
+use bytes::Bytes;
+use muniment_exec::{BatchLimits, Cursor};
+use muniment_query::{Filter, QueryContext};
+use muniment_value::{Doc, DocBuf, Result};
+
+const CURSOR: &[Field] = &[opt("batchSize", Types::NUMBER)];
+
+/// Limits of the first batch from a `cursor: {batchSize}` option.
+pub(super) fn limits(cursor: Option<Doc<'_>>, default: BatchLimits) -> Result<BatchLimits> {
+    let Some(d) = cursor else { return Ok(default) };
+    let a = Args::parse("cursor", CURSOR, d)?;
+    Ok(match a.int("batchSize", 0, i64::MAX)? {
+        Some(n) => BatchLimits::of(n as usize),
+        None => default,
+    })
+}
+
+/// A filter argument, parsed.
+pub(super) fn filter(d: Option<Doc<'_>>) -> Result<Option<Filter>> {
+    d.filter(|d| !d.is_empty())
+        .map(|d| Filter::parse(d, &QueryContext::new()))
+        .transpose()
+}
+
+/// Answers with a cursor over `documents`.
+pub(super) fn answer(
+    cx: &mut CommandContext<'_>,
+    namespace: &str,
+    documents: Vec<DocBuf>,
+) -> Result<()> {
+    let limits = limits(cx.args.doc("cursor"), BatchLimits::NEXT)?;
+    let documents = documents
+        .into_iter()
+        .map(|d| Bytes::from(d.into_bytes()))
+        .collect();
+    let cursor = Cursor::of_documents(cx.op, namespace, documents);
+    let owner = cx.cursor_owner();
+    cx.engine()
+        .first_batch(cx.op, cursor, owner, limits, cx.reply.buffer())?;
+    Ok(())
+}

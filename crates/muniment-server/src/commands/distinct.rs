@@ -1,0 +1,47 @@
+//! `distinct`.
+
+use crate::args::{Args, Field, Types, opt, refused, req};
+use crate::context::CommandContext;
+use crate::registry::{CommandSpec, Kind, Target};
+use muniment_exec::{DistinctRequest, Hint};
+use muniment_value::{Doc, Result};
+
+pub(super) const FIELDS: &[Field] = &[
+    req("key", Types::STRING),
+    opt("query", Types::OBJECT),
+    opt("hint", Types::ANY),
+    refused("collation", Types::OBJECT),
+    refused("collectionUUID", Types::BINARY),
+];
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "distinct",
+    doc: "The distinct values of a field",
+    kind: Kind::Read,
+    target: Target::Collection,
+    read_concern: true,
+    fields: FIELDS,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+/// The request that the arguments describe.
+pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<DistinctRequest<'a>> {
+    Ok(DistinctRequest {
+        namespace: ns,
+        key: a.str("key").unwrap_or_default(),
+        filter: a.doc("query").unwrap_or(Doc::EMPTY),
+        hint: match a.get("hint") {
+            Some(v) => Hint::parse(v)?,
+            None => None,
+        },
+    })
+}
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let request = request(&cx.args, cx.ns())?;
+    let values = cx.engine().distinct(cx.op, &request)?;
+    cx.reply.field("values", values);
+    Ok(())
+}

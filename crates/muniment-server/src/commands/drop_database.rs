@@ -1,0 +1,45 @@
+//! `dropDatabase`.
+
+use crate::context::CommandContext;
+use crate::registry::{CommandSpec, Kind};
+use muniment_value::{Code, Error, Result};
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "dropDatabase",
+    doc: "Drops a database with all its collections",
+    kind: Kind::Ddl,
+    write_concern: true,
+    api_v1: true,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    if cx.target().as_i64_exact() != Some(1) {
+        return Err(Error::new(
+            Code::BadValue,
+            "have to pass 1 as 'dropDatabase' parameter",
+        ));
+    }
+    let db = cx.db();
+    if matches!(db, "admin" | "local" | "config") {
+        return Err(Error::new(
+            Code::IllegalOperation,
+            format!("Dropping the '{db}' database is prohibited."),
+        ));
+    }
+    let store = &cx.engine().store;
+    let collections = store.collections(db);
+    for c in &collections {
+        let ns = c.namespace();
+        store.drop_collection(&ns)?;
+        cx.server.metrics.top_forget(&ns);
+    }
+    cx.engine().cursors.kill_namespace(&format!("{db}."));
+    if !collections.is_empty() {
+        cx.note_write();
+        cx.reply.field("dropped", db);
+    }
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! `dropIndexes`.
+
+use crate::args::{Types, req};
+use crate::context::CommandContext;
+use crate::registry::{CommandSpec, Kind, Target};
+use muniment_storage::Collection;
+use muniment_value::{Code, Doc, Error, Result, Value};
+use std::sync::Arc;
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "dropIndexes",
+    aliases: &["deleteIndexes"],
+    doc: "Drops indexes",
+    kind: Kind::Ddl,
+    target: Target::Collection,
+    write_concern: true,
+    api_v1: true,
+    fields: &[req("index", Types::STRING.or(Types::OBJECT).or(Types::ARRAY))],
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let store = &cx.engine().store;
+    let collection = store.collection(cx.ns()).ok_or_else(|| {
+        Error::new(
+            Code::NamespaceNotFound,
+            format!("ns not found {}", cx.ns()),
+        )
+    })?;
+    let before = collection.indexes().len();
+    let mut all = false;
+    let names: Vec<String> = match cx.args.get("index") {
+        Some(Value::String("*")) => {
+            all = true;
+            let indexes = collection.indexes();
+            indexes
+                .iter()
+                .filter(|i| !i.is_id())
+                .map(|i| i.spec().name.clone())
+                .collect()
+        }
+        Some(Value::String(name)) => vec![by_name(&collection, name)?],
+        Some(Value::Document(key)) => vec![by_key(&collection, key)?],
+        Some(Value::Array(list)) => {
+            let mut names = Vec::new();
+            for v in list.values() {
+                let Value::String(name) = v else {
+                    return Err(Error::type_mismatch(format!(
+                        "BSON field 'dropIndexes.index' is the wrong type '{}', expected types \
+                         '[string, object]'",
+                        v.type_name()
+                    )));
+                };
+                names.push(by_name(&collection, name)?);
+            }
+            names
+        }
+        _ => Vec::new(),
+    };
+    for name in &names {
+        store.drop_index(&collection, name)?;
+    }
+    if !names.is_empty() {
+        cx.note_write();
+    }
+    cx.reply.field("nIndexesWas", before as i32);
+    if all {
+        cx.reply
+            .field("msg", "non-_id indexes dropped for collection");
+    }
+    Ok(())
+}
+
+fn no_id() -> Error {
+    Error::new(Code::InvalidOptions, "cannot drop _id index")
+}
+
+fn by_name(c: &Arc<Collection>, name: &str) -> Result<String> {
+    if name == "_id_" {
+        return Err(no_id());
+    }
+    if c.indexes().iter().any(|i| i.spec().name == name) {
+        return Ok(name.to_string());
+    }
+    Err(Error::new(
+        Code::IndexNotFound,
+        format!("index not found with name [{name}]"),
+    ))
+}
+
+fn by_key(c: &Arc<Collection>, key: Doc<'_>) -> Result<String> {
+    let indexes = c.indexes();
+    let mut found = indexes
+        .iter()
+        .map(|i| i.spec())
+        .filter(|s| same_pattern(s.key.as_doc(), key));
+    match (found.next(), found.next()) {
+        (Some(s), None) if s.name == "_id_" => Err(no_id()),
+        (Some(s), None) => Ok(s.name.clone()),
+        (Some(_), Some(_)) => Err(Error::new(
+            Code::AmbiguousIndexKeyPattern,
+            format!(
+                "{} indexes found for key: {}, identify by name instead.",
+                2 + found.count(),
+                Value::Document(key).to_display()
+            ),
+        )),
+        (None, _) => Err(Error::new(
+            Code::IndexNotFound,
+            format!(
+                "can't find index with key: {}",
+                Value::Document(key).to_display()
+            ),
+        )),
+    }
+}
+
+/// The same fields in the same order with equal values, whatever the numbers' types.
+pub(super) fn same_pattern(a: Doc<'_>, b: Doc<'_>) -> bool {
+    a.count() == b.count()
+        && a.iter()
+            .zip(b.iter())
+            .all(|(x, y)| x.name() == y.name() && muniment_value::values_equal(x.value(), y.value()))
+}

@@ -1,0 +1,152 @@
+//! `explain`.
+
+use super::{aggregate, count, delete, distinct, find, find_and_modify, update};
+use crate::args::{Args, Field, Types, opt};
+use crate::context::CommandContext;
+use crate::generic::Generic;
+use crate::namespace;
+use crate::registry::{CommandSpec, Kind, Target};
+use muniment_exec::{Explainable, Verbosity};
+use muniment_value::{Code, Doc, Error, Result, Value, doc};
+
+const FIELDS: &[Field] = &[opt("verbosity", Types::STRING)];
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "explain",
+    doc: "How a command would be executed",
+    kind: Kind::Read,
+    read_concern: true,
+    api_v1: true,
+    fields: FIELDS,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let verbosity = match cx.args.str("verbosity") {
+        None | Some("allPlansExecution") => Verbosity::AllPlansExecution,
+        Some("queryPlanner") => Verbosity::QueryPlanner,
+        Some("executionStats") => Verbosity::ExecutionStats,
+        Some(other) => {
+            return Err(Error::bad_value(format!(
+                "Enumeration value '{other}' for field 'explain.verbosity' is not a valid value."
+            )));
+        }
+    };
+    let Value::Document(command) = cx.target() else {
+        return Err(Error::type_mismatch(format!(
+            "BSON field 'explain.explain' is the wrong type '{}', expected type 'object'",
+            cx.target().type_name()
+        )));
+    };
+    let name = command.first().map_or("", |e| e.name());
+    let spec = crate::registry::find(name).ok_or_else(|| {
+        Error::new(
+            Code::CommandNotFound,
+            format!("Explain failed due to unknown command: {name}"),
+        )
+    })?;
+    if let Some(db) = command.get_str("$db")
+        && db != cx.db()
+    {
+        return Err(Error::new(
+            Code::InvalidNamespace,
+            format!("Mismatched $db in explain command. Expected {} but got {db}", cx.db()),
+        ));
+    }
+    let mut generic = Generic::default();
+    let args = Args::parse_with(spec.name, spec.fields, command.iter().skip(1), |e| {
+        generic.take(spec.name, e)
+    })?;
+    let target = command.first().map_or(Value::Null, |e| e.value());
+    let collection = match spec.target {
+        Target::Collection => Some(namespace::collection_of(cx.db(), target)?),
+        Target::CollectionOrDatabase if target.is_number() => None,
+        Target::CollectionOrDatabase => Some(namespace::collection_of(cx.db(), target)?),
+        Target::Anything => None,
+    };
+    let ns = format!("{}.{}", cx.db(), collection.unwrap_or("$cmd.aggregate"));
+    let statements = |field: &str| -> Result<Doc<'_>> {
+        let sequence = cx.request.sequences.iter().find(|s| s.name == field);
+        let mut all = match sequence {
+            Some(s) => s.docs.map(Value::Document).collect::<Vec<_>>(),
+            None => args.array(field).into_iter().flat_map(|a| a.values()).collect(),
+        };
+        match (all.pop(), all.is_empty()) {
+            (Some(Value::Document(d)), true) => Ok(d),
+            _ => Err(Error::new(
+                Code::InvalidLength,
+                format!("explained write batches must be of size 1: {}.{field}", spec.name),
+            )),
+        }
+    };
+    match spec.name {
+        "find" => {
+            let r = find::request(&args, &ns)?;
+            answer(cx, &Explainable::Find(&r), verbosity, command)
+        }
+        "count" => {
+            let r = count::request(&args, &ns)?;
+            answer(cx, &Explainable::Count(&r), verbosity, command)
+        }
+        "distinct" => {
+            let r = distinct::request(&args, &ns)?;
+            answer(cx, &Explainable::Distinct(&r), verbosity, command)
+        }
+        "aggregate" => {
+            let r = aggregate::request(&args, cx.db(), collection)?;
+            answer(cx, &Explainable::Aggregate(&r), verbosity, command)
+        }
+        "findAndModify" => {
+            let r = find_and_modify::request(&args, &ns)?;
+            answer(cx, &Explainable::FindAndModify(&r), verbosity, command)
+        }
+        "update" => {
+            let let_ = args.doc("let").unwrap_or(Doc::EMPTY);
+            let statement = update::statement(statements("updates")?, let_, false)?;
+            let what = Explainable::Update {
+                namespace: &ns,
+                statement: &statement,
+            };
+            answer(cx, &what, verbosity, command)
+        }
+        "delete" => {
+            let let_ = args.doc("let").unwrap_or(Doc::EMPTY);
+            let statement = delete::statement(statements("deletes")?, let_)?;
+            let what = Explainable::Delete {
+                namespace: &ns,
+                statement: &statement,
+            };
+            answer(cx, &what, verbosity, command)
+        }
+        other => Err(Error::new(
+            Code::IllegalOperation,
+            format!("Cannot explain cmd: {other}"),
+        )),
+    }
+}
+
+/// Explains and answers.
+pub(super) fn answer(
+    cx: &mut CommandContext<'_>,
+    what: &Explainable<'_>,
+    verbosity: Verbosity,
+    command: Doc<'_>,
+) -> Result<()> {
+    let explained = cx.engine().explain(cx.op, what, verbosity)?;
+    let w = &mut cx.reply;
+    w.elements(explained.as_doc());
+    w.field("command", command);
+    w.field(
+        "serverInfo",
+        doc! {
+            "host": crate::state::hostname(),
+            "port": i32::from(cx.server.port),
+            "version": crate::server::MONGODB_VERSION,
+            "gitVersion": "0000000000000000000000000000000000000000",
+        },
+    );
+    w.field("serverParameters", doc! {});
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! `findAndModify`.
+
+use crate::args::{Args, Field, Types, idle, opt, refused};
+use crate::context::CommandContext;
+use crate::registry::{CommandSpec, Kind, Target};
+use muniment_exec::{FindAndModifyRequest, Hint};
+use muniment_value::{Doc, Result};
+
+pub(super) const FIELDS: &[Field] = &[
+    opt("query", Types::OBJECT),
+    opt("sort", Types::OBJECT),
+    opt("remove", Types::SAFE_BOOL),
+    opt("update", Types::OBJECT.or(Types::ARRAY)),
+    opt("new", Types::SAFE_BOOL),
+    opt("fields", Types::OBJECT),
+    opt("upsert", Types::SAFE_BOOL),
+    opt("arrayFilters", Types::ARRAY),
+    opt("hint", Types::ANY),
+    opt("let", Types::OBJECT),
+    opt("bypassDocumentValidation", Types::SAFE_BOOL),
+    idle(
+        "bypassEmptyTsReplacement",
+        Types::SAFE_BOOL,
+        "only inserts replace empty timestamps",
+    ),
+    refused("collation", Types::OBJECT),
+];
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "findAndModify",
+    aliases: &["findandmodify"],
+    doc: "Changes or deletes one document and returns it",
+    kind: Kind::Write,
+    target: Target::Collection,
+    write_concern: true,
+    read_concern: true,
+    api_v1: true,
+    fields: FIELDS,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+/// The request that the arguments describe.
+pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<FindAndModifyRequest<'a>> {
+    let doc = |name: &str| a.doc(name).unwrap_or(Doc::EMPTY);
+    Ok(FindAndModifyRequest {
+        namespace: ns,
+        filter: doc("query"),
+        sort: doc("sort"),
+        remove: a.bool("remove", false),
+        update: a.get("update"),
+        new: a.bool("new", false),
+        fields: doc("fields"),
+        upsert: a.bool("upsert", false),
+        array_filters: a.array("arrayFilters").unwrap_or(Doc::EMPTY),
+        hint: match a.get("hint") {
+            Some(v) => Hint::parse(v)?,
+            None => None,
+        },
+        let_: doc("let"),
+        bypass_document_validation: a.bool("bypassDocumentValidation", false),
+    })
+}
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let request = request(&cx.args, cx.ns())?;
+    crate::namespace::check_create(cx.db(), cx.collection_name())?;
+    let outcome = cx.engine().find_and_modify(cx.op, &request)?;
+    cx.note_commit(outcome.commit);
+    cx.reply.elements(outcome.to_doc().as_doc());
+    Ok(())
+}

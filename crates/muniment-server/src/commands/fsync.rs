@@ -1,0 +1,47 @@
+//! `fsync`.
+
+use crate::args::{Field, Types, idle, opt, refused};
+use crate::context::CommandContext;
+use crate::registry::{CommandSpec, Kind};
+use muniment_value::Result;
+
+const FIELDS: &[Field] = &[
+    opt("lock", Types::SAFE_BOOL),
+    idle(
+        "fsyncLockAcquisitionTimeoutMillis",
+        Types::NUMBER,
+        "locking waits for the running writes only",
+    ),
+    refused("async", Types::SAFE_BOOL),
+];
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "fsync",
+    doc: "Flushes everything to the disk; with lock: blocks writers",
+    kind: Kind::Admin,
+    admin_only: true,
+    fields: FIELDS,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let store = &cx.engine().store;
+    if cx.args.bool("lock", false) {
+        let depth = store.lock_writes()?;
+        cx.reply.field(
+            "info",
+            "now locked against writes, use db.fsyncUnlock() to unlock",
+        );
+        cx.reply.field("lockCount", i64::from(depth));
+        cx.reply.field(
+            "seeAlso",
+            "http://dochub.mongodb.org/core/fsynccommand",
+        );
+        return Ok(());
+    }
+    store.sync()?;
+    cx.reply.field("numFiles", 1);
+    Ok(())
+}

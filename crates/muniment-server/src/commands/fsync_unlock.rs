@@ -1,0 +1,18 @@
+//! `fsyncUnlock`.
+
+use crate::registry::{CommandSpec, Kind};
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "fsyncUnlock",
+    doc: "Lets writers go on after fsync with lock",
+    kind: Kind::Admin,
+    admin_only: true,
+    run: |cx| {
+        let depth = cx.engine().store.unlock_writes()?;
+        cx.reply.field("info", "fsyncUnlock completed");
+        cx.reply.field("lockCount", i64::from(depth));
+        Ok(())
+    },
+    ..CommandSpec::DEFAULT
+};

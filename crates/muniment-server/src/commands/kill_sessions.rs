@@ -1,0 +1,16 @@
+//! `killSessions`.
+
+use super::{kill, sessions_of};
+use crate::registry::{CommandSpec, Kind};
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "killSessions",
+    doc: "Interrupts what runs in logical sessions; an empty list: in all",
+    kind: Kind::Admin,
+    run: |cx| {
+        let ids = sessions_of(cx)?;
+        kill(cx, &ids)
+    },
+    ..CommandSpec::DEFAULT
+};

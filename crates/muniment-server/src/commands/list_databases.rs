@@ -1,0 +1,67 @@
+//! `listDatabases`.
+
+use super::cursor_reply::filter;
+use crate::args::{Field, Types, idle, opt};
+use crate::context::CommandContext;
+use crate::registry::CommandSpec;
+use muniment_value::{ArrayBuf, Result, doc, number};
+
+const FIELDS: &[Field] = &[
+    opt("filter", Types::OBJECT),
+    opt("nameOnly", Types::SAFE_BOOL),
+    idle(
+        "authorizedDatabases",
+        Types::SAFE_BOOL,
+        "everybody may see everything",
+    ),
+];
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "listDatabases",
+    doc: "The databases and their sizes",
+    admin_only: true,
+    api_v1: true,
+    fields: FIELDS,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let wanted = filter(cx.args.doc("filter"))?;
+    let name_only = cx.args.bool("nameOnly", false);
+    let store = &cx.engine().store;
+    let (mut all, mut total) = (ArrayBuf::new(), 0_u64);
+    for db in store.databases() {
+        let mut size = 0;
+        let mut empty = true;
+        for c in store.collections(&db) {
+            size += store.storage_bytes(&c);
+            size += c.indexes().iter().map(|i| store.index_bytes(i)).sum::<u64>();
+            empty &= c.count() == 0;
+        }
+        let d = doc! {
+            "name": db.as_str(),
+            "sizeOnDisk": number::narrow(size as i64),
+            "empty": empty,
+        };
+        if let Some(f) = &wanted
+            && !f.matches(d.as_doc())?
+        {
+            continue;
+        }
+        total += size;
+        if name_only {
+            all.push(doc! { "name": db.as_str() });
+        } else {
+            all.push(d);
+        }
+    }
+    cx.reply.field("databases", all);
+    if !name_only {
+        cx.reply.field("totalSize", number::narrow(total as i64));
+        cx.reply
+            .field("totalSizeMb", number::narrow((total >> 20) as i64));
+    }
+    Ok(())
+}

@@ -1,0 +1,19 @@
+//! `replSetGetStatus`: a standalone says what it is.
+
+use crate::registry::{CommandSpec, Kind};
+use muniment_value::{Code, Error};
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "replSetGetStatus",
+    doc: "Fails: a standalone is no member of a replica set",
+    kind: Kind::Admin,
+    admin_only: true,
+    run: |_| {
+        Err(Error::new(
+            Code::NoReplicationEnabled,
+            "not running with --replSet",
+        ))
+    },
+    ..CommandSpec::DEFAULT
+};

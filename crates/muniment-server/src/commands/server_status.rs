@@ -1,0 +1,303 @@
+//! `serverStatus`: every figure is measured.
+
+use crate::context::CommandContext;
+use crate::log::now_ms;
+use crate::metrics::{LATENCY_NAMES, OP_NAMES, Totals};
+use crate::registry::CommandSpec;
+use crate::server::{MONGODB_VERSION, VERSION};
+use muniment_value::{ArrayBuf, DocBuf, Result, Value, doc};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "serverStatus",
+    doc: "Figures of the running server; a section's name with 0 leaves it out",
+    open_fields: true,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+type Section = fn(&CommandContext<'_>, &Totals) -> DocBuf;
+
+/// The sections in the order in which they are written.
+const SECTIONS: &[(&str, Section)] = &[
+    ("asserts", asserts),
+    ("catalogStats", catalog_stats),
+    ("connections", connections),
+    ("extra_info", extra_info),
+    ("globalLock", global_lock),
+    ("locks", |_, _| DocBuf::new()),
+    ("logicalSessionRecordCache", sessions),
+    ("mem", |_, _| mem()),
+    ("metrics", metrics),
+    ("muniment", muniment),
+    ("network", network),
+    ("opLatencies", latencies),
+    ("opcounters", |_, t| counters(&t.ops)),
+    ("opcountersRepl", |_, _| counters(&[0; 6])),
+    ("storageEngine", storage_engine),
+    ("transactions", transactions),
+    ("wiredTiger", cache_as_wired_tiger),
+];
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let wanted = |name: &str| {
+        cx.request
+            .body
+            .get(name)
+            .is_none_or(|v| v.truthy())
+    };
+    let totals = cx.server.metrics.totals();
+    let up = cx.server.started.elapsed();
+    let sections: Vec<(&str, DocBuf)> = SECTIONS
+        .iter()
+        .filter(|(name, _)| wanted(name))
+        .map(|(name, f)| (*name, f(cx, &totals)))
+        .collect();
+    let w = &mut cx.reply;
+    w.field("host", cx.server.host.as_str());
+    w.field("version", MONGODB_VERSION);
+    w.field("process", "mongod");
+    w.field("service", ["shard"].iter().collect::<ArrayBuf>());
+    w.field("pid", i64::from(std::process::id()));
+    w.field("uptime", up.as_secs() as f64);
+    w.field("uptimeMillis", up.as_millis() as i64);
+    w.field("uptimeEstimate", up.as_secs() as i64);
+    w.field("localTime", Value::DateTime(now_ms()));
+    for (name, d) in sections {
+        w.field(name, d);
+    }
+    Ok(())
+}
+
+fn asserts(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
+    let m = &cx.server.metrics;
+    doc! {
+        "regular": 0, "warning": 0,
+        "msg": m.asserts_msg.load(Relaxed) as i32,
+        "user": m.asserts_user.load(Relaxed) as i32,
+        "tripwire": 0, "rollovers": 0,
+    }
+}
+
+fn catalog_stats(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
+    let store = &cx.engine().store;
+    let (mut all, mut capped, mut internal) = (0, 0, 0);
+    for db in store.databases() {
+        for c in store.collections(&db) {
+            all += 1;
+            capped += i32::from(c.is_capped());
+            internal += i32::from(matches!(db.as_str(), "admin" | "config" | "local"));
+        }
+    }
+    doc! {
+        "collections": all - internal, "capped": capped, "clustered": 0, "timeseries": 0,
+        "views": 0, "internalCollections": internal, "internalViews": 0,
+    }
+}
+
+fn connections(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
+    let s = cx.server;
+    let open = s.open_connections.load(Relaxed) as i64;
+    let active = s.engine.operations.len() as i64;
+    doc! {
+        "current": open as i32,
+        "available": (s.max_conns as i64 - open).max(0) as i32,
+        "totalCreated": s.created_connections.load(Relaxed) as i64,
+        "rejected": s.rejected_connections.load(Relaxed) as i64,
+        "active": active as i32,
+        "threaded": open as i32,
+        "exhaustHello": s.awaiting_topology.load(Relaxed) as i32,
+        "awaitingTopologyChanges": s.awaiting_topology.load(Relaxed) as i32,
+    }
+}
+
+/// User and system time, page faults, resident peak: getrusage(2).
+fn extra_info(_: &CommandContext<'_>, _: &Totals) -> DocBuf {
+    let mut u = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the struct is ours.
+    let u = unsafe {
+        if libc::getrusage(libc::RUSAGE_SELF, u.as_mut_ptr()) != 0 {
+            return DocBuf::new();
+        }
+        u.assume_init()
+    };
+    let micros = |t: libc::timeval| t.tv_sec * 1_000_000 + t.tv_usec;
+    doc! {
+        "note": "fields vary by platform",
+        "user_time_us": micros(u.ru_utime),
+        "system_time_us": micros(u.ru_stime),
+        "maximum_resident_set_kb": u.ru_maxrss,
+        "input_blocks": u.ru_inblock,
+        "output_blocks": u.ru_oublock,
+        "page_reclaims": u.ru_minflt,
+        "page_faults": u.ru_majflt as i32,
+        "voluntary_context_switches": u.ru_nvcsw,
+        "involuntary_context_switches": u.ru_nivcsw,
+        "threads": threads(),
+    }
+}
+
+fn threads() -> i64 {
+    std::fs::read_dir("/proc/self/task").map_or(0, |d| d.count() as i64)
+}
+
+fn global_lock(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
+    let s = cx.server;
+    let (mut readers, mut writers) = (0, 0);
+    for op in s.engine.operations.list() {
+        match crate::registry::find(op.command()).map(|c| c.kind) {
+            Some(crate::registry::Kind::Read) => readers += 1,
+            Some(crate::registry::Kind::Write) => writers += 1,
+            _ => {}
+        }
+    }
+    doc! {
+        "totalTime": s.started.elapsed().as_micros() as i64,
+        "currentQueue": doc! { "total": 0, "readers": 0, "writers": 0 },
+        "activeClients": doc! {
+            "total": readers + writers, "readers": readers, "writers": writers,
+        },
+    }
+}
+
+fn sessions(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
+    doc! { "activeSessionsCount": cx.server.sessions.len() as i32 }
+}
+
+/// Memory in MiB.
+fn mem() -> DocBuf {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let mut pages = statm.split(' ').map(|n| n.parse::<i64>().unwrap_or(0));
+    // SAFETY: a plain question.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    let mut mib = || (pages.next().unwrap_or(0) * page >> 20) as i32;
+    let virtual_ = mib();
+    doc! { "bits": 64, "resident": mib(), "virtual": virtual_, "supported": true }
+}
+
+fn metrics(cx: &CommandContext<'_>, t: &Totals) -> DocBuf {
+    let m = &cx.server.metrics;
+    let c = cx.engine().cursors.metrics();
+    doc! {
+        "cursor": doc! {
+            "timedOut": c.timed_out as i64,
+            "totalOpened": c.total_opened as i64,
+            "open": doc! {
+                "noTimeout": c.open_no_timeout as i64,
+                "pinned": c.pinned as i64,
+                "total": c.open as i64,
+            },
+        },
+        "document": doc! {
+            "deleted": t.docs_deleted as i64,
+            "inserted": t.docs_inserted as i64,
+            "returned": t.docs_returned as i64,
+            "updated": t.docs_updated as i64,
+        },
+        "operation": doc! { "slow": t.slow as i64, "failed": t.errors as i64 },
+        "ttl": doc! {
+            "deletedDocuments": m.ttl_deleted.load(Relaxed) as i64,
+            "passes": m.ttl_passes.load(Relaxed) as i64,
+        },
+    }
+}
+
+fn muniment(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
+    let s = cx.engine().store.stats();
+    doc! {
+        "version": VERSION,
+        "journal": doc! {
+            "commits": s.journal.commits as i64,
+            "syncs": s.journal.syncs as i64,
+            "syncMicros": s.journal.sync_micros as i64,
+            "waits": s.journal.waits as i64,
+        },
+        "cache": doc! {
+            "usedBytes": s.cache_used as i64,
+            "capacityBytes": s.cache_capacity as i64,
+            "memtableBytes": s.memtable_bytes as i64,
+        },
+        "diskBytes": s.disk_bytes as i64,
+    }
+}
+
+fn network(_: &CommandContext<'_>, t: &Totals) -> DocBuf {
+    doc! {
+        "bytesIn": t.bytes_in as i64,
+        "bytesOut": t.bytes_out as i64,
+        "physicalBytesIn": t.bytes_in as i64,
+        "physicalBytesOut": t.bytes_out as i64,
+        "numRequests": t.requests as i64,
+    }
+}
+
+fn latencies(_: &CommandContext<'_>, t: &Totals) -> DocBuf {
+    let mut d = DocBuf::new();
+    let figures = t.latency_micros.iter().zip(&t.latency_count);
+    for ((name, (sum, n)), buckets) in LATENCY_NAMES.iter().zip(figures).zip(&t.buckets) {
+        let histogram: ArrayBuf = buckets
+            .iter()
+            .enumerate()
+            .filter(|(_, n)| **n > 0)
+            .map(|(i, n)| {
+                let least = if i == 0 { 0_i64 } else { 1 << (i - 1) };
+                doc! { "micros": least, "count": *n as i64 }
+            })
+            .collect();
+        d.append(
+            name,
+            doc! { "latency": *sum as i64, "ops": *n as i64, "histogram": histogram },
+        );
+    }
+    d
+}
+
+fn counters(ops: &[u64; 6]) -> DocBuf {
+    let mut d = DocBuf::new();
+    for (name, n) in OP_NAMES.iter().zip(ops) {
+        d.append(name, *n as i64);
+    }
+    d
+}
+
+fn storage_engine(_: &CommandContext<'_>, _: &Totals) -> DocBuf {
+    doc! {
+        "name": "fjall",
+        "supportsCommittedReads": true,
+        "supportsPendingDrops": true,
+        "supportsSnapshotReadConcern": false,
+        "readOnly": false,
+        "persistent": true,
+    }
+}
+
+fn transactions(_: &CommandContext<'_>, _: &Totals) -> DocBuf {
+    doc! { "currentActive": 0_i64, "currentInactive": 0_i64, "currentOpen": 0_i64,
+    "totalStarted": 0_i64, "totalCommitted": 0_i64, "totalAborted": 0_i64 }
+}
+
+/// mongostat reads the cache's figures and the running operations under these names.
+fn cache_as_wired_tiger(cx: &CommandContext<'_>, t: &Totals) -> DocBuf {
+    let s = cx.engine().store.stats();
+    let active = global_lock(cx, t);
+    let active = active.as_doc().get_doc("activeClients");
+    let out = |name: &str| {
+        active
+            .and_then(|d| d.get(name))
+            .and_then(|v| v.as_i64_exact())
+            .unwrap_or(0) as i32
+    };
+    doc! {
+        "cache": doc! {
+            "bytes currently in the cache": (s.cache_used + s.memtable_bytes) as i64,
+            "maximum bytes configured": s.cache_capacity as i64,
+            "tracked dirty bytes in the cache": s.memtable_bytes as i64,
+        },
+        "concurrentTransactions": doc! {
+            "read": doc! { "out": out("readers") },
+            "write": doc! { "out": out("writers") },
+        },
+        "transaction": doc! { "transaction checkpoints": s.journal.syncs as i64 },
+    }
+}

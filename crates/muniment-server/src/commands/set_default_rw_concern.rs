@@ -1,0 +1,144 @@
+//! `setDefaultRWConcern`: kept in `config.settings`, so that it outlives the server.
+
+use crate::args::{Field, Types, opt};
+use crate::concern::{Provenance, W, WriteConcern, check_read_concern};
+use crate::context::CommandContext;
+use crate::log::now_ms;
+use crate::registry::{CommandSpec, Kind};
+use crate::state::{DefaultConcern, ServerState};
+use muniment_exec::{OpContext, UpdateStatement};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
+
+/// Where the defaults are stored.
+const NAMESPACE: &str = "config.settings";
+/// The `_id` they are stored under.
+const ID: &str = "ReadWriteConcernDefaults";
+
+const FIELDS: &[Field] = &[
+    opt("defaultReadConcern", Types::OBJECT),
+    opt("defaultWriteConcern", Types::OBJECT),
+];
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "setDefaultRWConcern",
+    doc: "Sets the default read and write concern",
+    kind: Kind::Admin,
+    admin_only: true,
+    write_concern: true,
+    fields: FIELDS,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+fn parse_write(d: Doc<'_>) -> Result<Option<WriteConcern>> {
+    if d.is_empty() {
+        return Ok(None);
+    }
+    if d.get("w").is_none() {
+        return Err(Error::bad_value(
+            "missing w field, which is required for a default write concern",
+        ));
+    }
+    let mut wc = WriteConcern::parse(d, WriteConcern::IMPLICIT)?;
+    if wc.w == W::Nodes(0) {
+        return Err(Error::bad_value(
+            "Default write concern must be at least w:1",
+        ));
+    }
+    wc.provenance = Provenance::CustomDefault;
+    Ok(Some(wc))
+}
+
+fn parse_read(d: Doc<'_>) -> Result<Option<String>> {
+    check_read_concern(d)?;
+    Ok(d.get_str("level").map(str::to_string))
+}
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let (read, write) = (
+        cx.args.doc("defaultReadConcern"),
+        cx.args.doc("defaultWriteConcern"),
+    );
+    if read.is_none() && write.is_none() {
+        return Err(Error::new(
+            Code::BadValue,
+            "At least one of the \"defaultReadConcern\" or \"defaultWriteConcern\" fields must be \
+             present",
+        ));
+    }
+    let mut new = cx.server.default_concern.read().clone();
+    if let Some(d) = write {
+        new.write = parse_write(d)?;
+    }
+    if let Some(d) = read {
+        new.read = parse_read(d)?;
+    }
+    new.set_at_ms = Some(now_ms());
+    let mut stored = DocBuf::new();
+    if let Some(w) = &new.write {
+        stored.append("defaultWriteConcern", w.to_doc());
+    }
+    if let Some(level) = &new.read {
+        stored.append("defaultReadConcern", doc! { "level": level.as_str() });
+    }
+    stored.append(
+        "updateWallClockTime",
+        Value::DateTime(new.set_at_ms.unwrap_or_default()),
+    );
+    let filter = doc! { "_id": ID };
+    let statement = UpdateStatement {
+        upsert: true,
+        ..UpdateStatement::new(filter.as_doc(), Value::Document(stored.as_doc()))
+    };
+    let outcome = cx.engine().update(cx.op, NAMESPACE, &statement)?;
+    cx.note_commit(outcome.commit);
+    *cx.server.default_concern.write() = new;
+    super::get_default_rw_concern::write(cx)
+}
+
+/// Takes what an earlier run of the server stored. What cannot be read is left out with a
+/// warning: the implicit default is the weaker promise that clients can see.
+pub(super) fn restore(server: &ServerState) {
+    if server.engine.store.collection(NAMESPACE).is_none() {
+        return;
+    }
+    let op = OpContext::internal("setDefaultRWConcern");
+    let filter = doc! { "_id": ID };
+    let request = muniment_exec::FindRequest {
+        filter: filter.as_doc(),
+        ..muniment_exec::FindRequest::new(NAMESPACE)
+    };
+    let found = server
+        .engine
+        .find(&op, &request)
+        .and_then(|mut c| c.next_doc(&op));
+    let restored = found.and_then(|d| {
+        let Some(d) = d else { return Ok(None) };
+        let d = Doc::new(&d);
+        Ok(Some(DefaultConcern {
+            write: d
+                .get_doc("defaultWriteConcern")
+                .map(parse_write)
+                .transpose()?
+                .flatten(),
+            read: d
+                .get_doc("defaultReadConcern")
+                .map(parse_read)
+                .transpose()?
+                .flatten(),
+            set_at_ms: match d.get("updateWallClockTime") {
+                Some(Value::DateTime(ms)) => Some(ms),
+                _ => None,
+            },
+        }))
+    });
+    match restored {
+        Ok(Some(c)) => *server.default_concern.write() = c,
+        Ok(None) => {}
+        Err(e) => server.log.startup_warning(
+            21_380,
+            &format!("the stored default read and write concern cannot be used: {e}"),
+        ),
+    }
+}

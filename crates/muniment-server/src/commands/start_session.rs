@@ -1,0 +1,23 @@
+//! `startSession`.
+
+use crate::registry::{CommandSpec, Kind};
+use muniment_value::{Value, doc};
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "startSession",
+    doc: "Makes a logical session",
+    kind: Kind::Admin,
+    run: |cx| {
+        let id = super::random_uuid();
+        cx.server.sessions.touch(&id)?;
+        cx.reply.field(
+            "id",
+            doc! { "id": Value::Binary { subtype: 4, bytes: &id } },
+        );
+        cx.reply
+            .field("timeoutMinutes", crate::sessions::TIMEOUT_MINUTES);
+        Ok(())
+    },
+    ..CommandSpec::DEFAULT
+};

@@ -1,0 +1,32 @@
+//! `top`.
+
+use crate::metrics::TOP_NAMES;
+use crate::registry::CommandSpec;
+use muniment_value::{DocBuf, doc};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "top",
+    doc: "Time spent on each collection",
+    admin_only: true,
+    run: |cx| {
+        let mut totals = doc! { "note": "all times in microseconds" };
+        for (ns, entry) in cx.server.metrics.top_all() {
+            if ns.contains(".$cmd") {
+                continue;
+            }
+            let mut d = DocBuf::new();
+            for (name, (time, count)) in TOP_NAMES.iter().zip(&entry.figures) {
+                d.append(
+                    name,
+                    doc! { "time": time.load(Relaxed) as i64, "count": count.load(Relaxed) as i64 },
+                );
+            }
+            totals.append(&ns, d);
+        }
+        cx.reply.field("totals", totals);
+        Ok(())
+    },
+    ..CommandSpec::DEFAULT
+};
