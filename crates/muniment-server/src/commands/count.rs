@@ -11,6 +11,7 @@ pub(super) const FIELDS: &[Field] = &[
     opt("limit", Types::NUMBER),
     opt("skip", Types::NUMBER),
     opt("hint", Types::ANY),
+    opt("let", Types::OBJECT),
     idle("fields", Types::ANY, "old shells send it; counting needs no fields"),
     refused("collation", Types::OBJECT),
     refused("collectionUUID", Types::BINARY),
@@ -44,6 +45,7 @@ pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<CountRequest<'a>>
             Some(v) => Hint::parse(v)?,
             None => None,
         },
+        let_: a.doc("let").unwrap_or(Doc::EMPTY),
     })
 }
 

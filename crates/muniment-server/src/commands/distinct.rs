@@ -10,6 +10,7 @@ pub(super) const FIELDS: &[Field] = &[
     req("key", Types::STRING),
     opt("query", Types::OBJECT),
     opt("hint", Types::ANY),
+    opt("let", Types::OBJECT),
     refused("collation", Types::OBJECT),
     refused("collectionUUID", Types::BINARY),
 ];
@@ -36,6 +37,7 @@ pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<DistinctRequest<'
             Some(v) => Hint::parse(v)?,
             None => None,
         },
+        let_: a.doc("let").unwrap_or(Doc::EMPTY),
     })
 }
 
