@@ -115,6 +115,7 @@ pub(crate) struct Pressure {
 impl Engine {
     /// Opens or creates the database in `path`.
     pub fn open(path: &Path, cache_bytes: u64) -> Result<Engine> {
+        crate::precheck::prepare(path)?;
         let opened = catch_unwind(AssertUnwindSafe(|| -> fjall::Result<Engine> {
             let db = database_options(path, cache_bytes).open()?;
             let open = |space: Space| db.keyspace(space.name(), || options(space));
@@ -136,6 +137,14 @@ impl Engine {
                 path,
                 &format!("recovery stopped: {}", panic_text(&*panic)),
             )),
+        }
+    }
+
+    /// Writes all memtables to tables.
+    #[cfg(test)]
+    pub fn flush_for_tests(&self) {
+        for k in [&self.docs, &self.index, &self.meta] {
+            let _ = k.rotate_memtable_and_wait();
         }
     }
 

@@ -27,6 +27,21 @@ pub struct StoreOptions {
     pub cache_bytes: u64,
     /// How often the journal is flushed to the disk (1–500 ms, default 100).
     pub journal_commit_interval: Duration,
+    /// Cut a journal that is damaged in its middle there, losing the writes behind the damage,
+    /// instead of refusing to open.
+    pub accept_data_loss: bool,
+}
+
+impl StoreOptions {
+    /// The defaults: 256 MiB of cache, 100 ms.
+    pub fn new(path: impl Into<PathBuf>) -> StoreOptions {
+        StoreOptions {
+            path: path.into(),
+            cache_bytes: 256 << 20,
+            journal_commit_interval: Duration::from_millis(100),
+            accept_data_loss: false,
+        }
+    }
 }
 
 /// Identifies a commit for [`Store::wait_journaled`]; later commits are greater.
@@ -101,6 +116,7 @@ impl Store {
     pub fn open(options: StoreOptions) -> Result<Arc<Store>> {
         let lock = DirLock::acquire(&options.path)?;
         let directory = options.path.join("engine");
+        crate::journal_check::check(&directory, options.accept_data_loss)?;
         let engine = Arc::new(Engine::open(&directory, options.cache_bytes)?);
         let inner = Arc::new(Inner {
             journal: Journal::new(&directory),

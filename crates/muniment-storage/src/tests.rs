@@ -9,9 +9,9 @@ use std::time::Duration;
 
 pub(crate) fn options(path: &std::path::Path) -> StoreOptions {
     StoreOptions {
-        path: path.to_path_buf(),
         cache_bytes: 16 << 20,
         journal_commit_interval: Duration::from_millis(50),
+        ..StoreOptions::new(path)
     }
 }
 
