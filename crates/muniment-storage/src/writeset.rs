@@ -605,7 +605,13 @@ impl<'s> WriteSet<'s> {
             }
             let Some((record_key, _)) = self.eviction.as_mut().map_or(Ok(None), DocCursor::next)?
             else {
-                return Ok(());
+                if self.batch.is_none() {
+                    return Ok(());
+                }
+                // The oldest are among what is staged here: they can go once they are visible.
+                self.commit_staged(None)?;
+                self.eviction = None;
+                continue;
             };
             let full = keys::join(self.collection.id, &record_key);
             let hash = latch::record_hash(&full);
