@@ -540,6 +540,60 @@ mod tests {
     }
 
     #[test]
+    fn table_of_pipelines() {
+        table(&[
+            (
+                "{_id:1,a:1}",
+                "[{$set:{b:{$add:['$a',1]}}}]",
+                "{_id:1,a:1,b:2}",
+            ),
+            (
+                "{_id:1,a:1}",
+                "[{$set:{b:'$a'}},{$unset:'a'}]",
+                "{_id:1,b:1}",
+            ),
+            ("{_id:1,a:1,b:2}", "[{$project:{a:1}}]", "{_id:1,a:1}"),
+            (
+                "{_id:1,a:{_id:1,x:1}}",
+                "[{$replaceWith:'$a'}]",
+                "{_id:1,x:1}",
+            ),
+            ("{_id:1,a:1}", "[{$addFields:{a:1}}]", "="),
+            ("{_id:1,a:1}", "[]", "="),
+            (
+                "{_id:1,a:1}",
+                "[{$set:{_id:2}}]",
+                "66: After applying the update, the (immutable) field '_id' was found to have been \
+              altered to _id: 2",
+            ),
+            (
+                "{_id:1,a:1}",
+                "[{$match:{a:1}}]",
+                "72: $match is not allowed to be used within an update",
+            ),
+            (
+                "{_id:1,a:1}",
+                "[{$foo:{a:1}}]",
+                "40324: Unrecognized pipeline stage name: '$foo'",
+            ),
+        ]);
+        let u = parse("[{$set:{'a.b':1}},{$unset:'c'}]", "[]").unwrap();
+        for (path, want) in [
+            ("a", true),
+            ("a.b", true),
+            ("a.b.x", true),
+            ("a.c", false),
+            ("c.d", true),
+            ("z", false),
+            ("_id", false),
+        ] {
+            assert_eq!(u.may_touch(path), want, "{path}");
+        }
+        let e = parse("[{$set:{a:1}}]", "[{x:1}]").unwrap_err();
+        assert_eq!(e.code(), Code::FailedToParse);
+    }
+
+    #[test]
     fn touched_paths() {
         let u = parse("{$set:{'a.b':1,'c.0.d':1,'e.$[].f':1}}", "[]").unwrap();
         for (path, want) in [

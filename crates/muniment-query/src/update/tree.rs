@@ -302,10 +302,9 @@ impl Tree {
     }
 
     fn merge(&mut self, other: Tree) -> Result<()> {
-        let named = !(other.named.is_empty() && other.positional.is_none());
-        if (named && !self.each.is_empty())
-            || (!other.each.is_empty() && !(self.named.is_empty() && self.positional.is_none()))
-        {
+        // Names and `$[]` cannot stand beside each other.
+        let plain = |t: &Tree| !t.named.is_empty() || t.positional.is_some();
+        if (plain(&other) && !self.each.is_empty()) || (plain(self) && !other.each.is_empty()) {
             return Err(created_conflict("$[]"));
         }
         for n in other.named {
