@@ -23,6 +23,8 @@ pub struct ServerOptions {
     pub cache_bytes: Option<u64>,
     /// How often the journal is flushed to the disk.
     pub journal_commit_interval: Duration,
+    /// Open a data directory whose journal is damaged in its middle, losing what lies behind.
+    pub accept_data_loss: bool,
     /// Where the log goes.
     pub log: LogTarget,
     /// Verbosity 0–5.
@@ -72,6 +74,7 @@ impl Default for ServerOptions {
             max_conns: 65_536,
             cache_bytes: None,
             journal_commit_interval: Duration::from_millis(100),
+            accept_data_loss: false,
             log: LogTarget::Stdout,
             verbosity: 0,
             quiet: false,

@@ -81,6 +81,7 @@ impl Server {
             journal_commit_interval: Duration::from_millis(
                 parameters.journal_interval_ms.load(Ordering::Relaxed) as u64,
             ),
+            accept_data_loss: options.accept_data_loss,
         })?;
         let engine = Engine::new(store, options.dbpath.join("_tmp"));
         // Only who owns the data directory may touch the address.

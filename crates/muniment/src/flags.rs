@@ -312,6 +312,16 @@ pub const ALL: &[Opt] = &[
         },
     ),
     opt(
+        "acceptDataLoss",
+        "",
+        Arg::Flag,
+        "start although the journal is damaged in its middle: cut it there",
+        |g, v| {
+            g.server.accept_data_loss = yes(v);
+            Ok(())
+        },
+    ),
+    opt(
         "storageEngine",
         "storage.engine",
         Arg::Text,
