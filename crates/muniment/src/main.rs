@@ -8,6 +8,7 @@
 
 mod config;
 mod daemon;
+mod docs;
 mod flags;
 mod serve;
 
@@ -23,6 +24,7 @@ Muniment: a MongoDB-compatible document database with its own benchmark lab.
 
   muniment serve [--option …]   a server (muniment serve --help)
   muniment bench …              experiments against any MongoDB-compatible target
+  muniment docs compatibility   the page of commands and operators, as Markdown
   muniment --version            the version
   mongod …                      called by this name: a server with MongoDB's flags
 ";
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
     match mode.as_deref() {
         Some("serve") => serve::main(tail()),
         Some("bench") => muniment_lab::cli::run(tail()),
+        Some("docs") => docs::main(rest.get(1).and_then(|p| p.to_str())),
         Some(m @ ("router" | "stat" | "top")) => later(m),
         Some("--version" | "-V") => {
             serve::print_version();
