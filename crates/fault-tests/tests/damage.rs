@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use fault_tests::{Rng, long, seed};
-use muniment_value::{ArrayBuf, DocBuf, array, doc};
+use muniment_value::{ArrayBuf, DocBuf, doc};
 use muniment_wire::Connection;
 use std::path::{Path, PathBuf};
 use testkit::{Server, ServerOptions, files_below, flip_bit, truncate_file};
@@ -182,7 +182,7 @@ fn a_missing_table_is_reported() {
     let aside = server.dir().with_extension("aside");
     std::fs::rename(&file, &aside).unwrap();
     match server.try_start() {
-        Err(_) => assert!(server.log().contains("tables/"), "{}", server.log()),
+        Err(_) => assert!(server.log().contains("corruption"), "{}", server.log()),
         Ok(()) => {
             let found = scan(&mut server.connect());
             assert!(
@@ -196,5 +196,4 @@ fn a_missing_table_is_reported() {
     std::fs::rename(&aside, &file).unwrap();
     server.start_again();
     assert_eq!(scan(&mut server.connect()).unwrap().len() as i64, count);
-    let _ = array![0];
 }

@@ -109,7 +109,7 @@ impl Inner {
     }
 }
 
-fn read_totals(snapshot: &EngineSnapshot, id: u32) -> Result<(u64, u64)> {
+pub(crate) fn read_totals(snapshot: &EngineSnapshot, id: u32) -> Result<(u64, u64)> {
     let Some(v) = snapshot.get(Space::Meta, &keys::totals(id))? else {
         return Ok((0, 0));
     };

@@ -27,6 +27,7 @@ mod lockfile;
 mod precheck;
 mod reclaim;
 mod snapshot;
+mod space;
 mod store;
 mod validate;
 mod writeset;

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How to open a store.
 #[derive(Clone, Debug)]
@@ -86,7 +86,9 @@ pub struct Store {
 pub(crate) struct Inner {
     pub path: PathBuf,
     pub cache_bytes: u64,
-    pub engine: RwLock<Arc<Engine>>,
+    /// `None` only while it is opened anew, under the lock.
+    pub engine: RwLock<Option<Arc<Engine>>>,
+    pub space: crate::space::SpaceGuard,
     pub latches: Latches,
     pub journal: Journal,
     /// Shared by every commit; fsyncLock has it alone.
@@ -120,9 +122,10 @@ impl Store {
         let engine = Arc::new(Engine::open(&directory, options.cache_bytes)?);
         let inner = Arc::new(Inner {
             journal: Journal::new(&directory),
+            space: crate::space::SpaceGuard::new(&options.path),
             path: options.path,
             cache_bytes: options.cache_bytes,
-            engine: RwLock::new(engine),
+            engine: RwLock::new(Some(engine)),
             latches: Latches::new(),
             gate: Arc::default(),
             fsync_lock: Mutex::default(),
@@ -298,7 +301,11 @@ impl Drop for Store {
 impl Inner {
     /// The engine that is open now.
     pub fn engine(&self) -> Arc<Engine> {
-        self.engine.read().clone()
+        match &*self.engine.read() {
+            Some(engine) => engine.clone(),
+            // Whoever takes it out puts one back before giving up the lock.
+            None => std::process::abort(),
+        }
     }
 
     pub fn snapshot(&self) -> Snapshot {
@@ -357,18 +364,25 @@ impl Inner {
     }
 
     fn flush_loop(&self) {
+        let mut looked = Instant::now();
         while !self.pause(Duration::from_millis(self.interval_ms.load(SeqCst))) {
             if self.journal.dirty() {
                 // Those who wait for durability get the error; the journal keeps it.
                 let _ = self.journal.sync_now();
+            }
+            if looked.elapsed() > Duration::from_millis(500) {
+                // Those who write get the error meanwhile.
+                let _ = self.revive();
+                looked = Instant::now();
             }
         }
     }
 
     /// May a commit of `bytes` go to the engine?
     pub fn admit(&self, engine: &Engine, bytes: usize) -> Result<()> {
-        let _ = (engine, bytes);
-        self.check_open()
+        let _ = engine;
+        self.check_open()?;
+        self.space.admit(bytes as u64)
     }
 }
 

@@ -1,0 +1,224 @@
+//! A full disk: refusing writes before the engine meets it, and opening the engine anew when it
+//! met it all the same.
+//!
+//! fjall refuses every write for good once one of its own writes has failed, a flush or a
+//! compaction included. So writes are refused while little space is left, which leaves the
+//! background work what it needs; and if the disk fills faster than that (another program may
+//! fill it), the engine is closed and opened again once there is space.
+//!
+//! Invariants: reads go on throughout, except while the engine is being opened; the engine is
+//! never opened while anybody still holds the old one, so no snapshot changes under its reader.
+
+use crate::engine::{Engine, EngineSnapshot, Space};
+use crate::store::Inner;
+use muniment_value::{Code, Error, Result};
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// Space that is kept for flushes and compactions, in bytes; on a small disk a twentieth of it.
+const RESERVE: u64 = 256 << 20;
+/// How long a look at the disk is good for.
+const LOOK: Duration = Duration::from_millis(10);
+/// And for how many bytes of writes.
+const LOOK_BYTES: u64 = 4 << 20;
+
+/// Watches the free space of the data directory's disk.
+pub(crate) struct SpaceGuard {
+    dir: PathBuf,
+    start: Instant,
+    /// Microseconds after `start`.
+    looked: AtomicU64,
+    since: AtomicU64,
+    free: AtomicU64,
+    reserve: AtomicU64,
+}
+
+impl SpaceGuard {
+    /// A guard of the disk that holds `dir`.
+    pub fn new(dir: &Path) -> SpaceGuard {
+        let guard = SpaceGuard {
+            dir: dir.to_path_buf(),
+            start: Instant::now(),
+            looked: AtomicU64::new(0),
+            since: AtomicU64::new(0),
+            free: AtomicU64::new(u64::MAX),
+            reserve: AtomicU64::new(0),
+        };
+        guard.look();
+        guard
+    }
+
+    /// May `bytes` be written?
+    ///
+    /// # Errors
+    /// 14031 OutOfDiskSpace with the free space.
+    pub fn admit(&self, bytes: u64) -> Result<()> {
+        let now = self.start.elapsed().as_micros() as u64;
+        let age = now.saturating_sub(self.looked.load(Relaxed));
+        let since = self.since.fetch_add(bytes, Relaxed) + bytes;
+        if age > LOOK.as_micros() as u64 || since > LOOK_BYTES {
+            self.look();
+        }
+        let (free, reserve) = (self.free.load(Relaxed), self.reserve.load(Relaxed));
+        if free >= reserve.saturating_add(bytes) {
+            return Ok(());
+        }
+        Err(Error::new(
+            Code::OutOfDiskSpace,
+            format!(
+                "out of disk space in {}: {} MB are free and {} MB are kept for the engine; \
+                 writes are refused until there is more",
+                self.dir.display(),
+                free >> 20,
+                reserve >> 20
+            ),
+        ))
+    }
+
+    fn look(&self) {
+        let now = self.start.elapsed().as_micros() as u64;
+        // A file system that does not say (some network ones) is taken to have space.
+        let (free, total) = free_and_total(&self.dir).unwrap_or((u64::MAX, u64::MAX));
+        self.reserve.store(RESERVE.min(total / 20), Relaxed);
+        self.free.store(free, Relaxed);
+        self.since.store(0, Relaxed);
+        self.looked.store(now, Relaxed);
+    }
+}
+
+/// Free bytes for us and the size of the disk that holds `dir`.
+fn free_and_total(dir: &Path) -> Option<(u64, u64)> {
+    let mut path = dir.as_os_str().as_bytes().to_vec();
+    path.push(0);
+    // SAFETY: statvfs is plain data for which zeros are valid.
+    let mut st: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path ends with a zero and `st` is writable.
+    if unsafe { libc::statvfs(path.as_ptr().cast(), &mut st) } != 0 {
+        return None;
+    }
+    // The fields' types differ between platforms.
+    #[allow(clippy::unnecessary_cast)]
+    let (unit, free, total) = (st.f_frsize as u64, st.f_bavail as u64, st.f_blocks as u64);
+    Some((free.saturating_mul(unit), total.saturating_mul(unit)))
+}
+
+impl Inner {
+    /// If an earlier write failed: opens the engine anew once there is space again and nobody
+    /// reads from the old one. True if it was opened.
+    ///
+    /// # Errors
+    /// Why it cannot be yet.
+    pub fn revive(&self) -> Result<bool> {
+        let failed = self.engine().healthy().is_err() || self.journal.failure().is_some();
+        if !failed {
+            return Ok(false);
+        }
+        self.space.admit(0)?;
+        self.probe()?;
+        let busy = |who: &str| {
+            Err(Error::internal(format!(
+                "the engine cannot be opened anew while {who}"
+            )))
+        };
+        let Some(_writers) = self.gate.try_write_for(Duration::from_secs(1)) else {
+            return busy("writes are locked or under way");
+        };
+        let mut slot = self.engine.write();
+        if slot.as_ref().is_some_and(|e| Arc::strong_count(e) > 1) {
+            return busy("a cursor is open or a write is under way");
+        }
+        // Joins its threads and gives up its lock.
+        drop(slot.take());
+        let directory = self.engine_path();
+        let mut opened = Engine::open(&directory, self.cache_bytes);
+        for _ in 0..20 {
+            if opened.is_ok() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(500));
+            opened = Engine::open(&directory, self.cache_bytes);
+        }
+        let engine = match opened {
+            Ok(engine) => Arc::new(engine),
+            Err(e) => {
+                // What was acknowledged is in the files; a start from outside finds it.
+                eprintln!("the engine cannot be opened after a full disk: {e}");
+                std::process::abort();
+            }
+        };
+        engine.sync()?;
+        *slot = Some(engine.clone());
+        drop(slot);
+        self.reload(&engine)?;
+        self.journal.reopened();
+        Ok(true)
+    }
+
+    /// Writes and removes a file: the free space that is reported may not be ours to have.
+    fn probe(&self) -> Result<()> {
+        let path = self.path.join("space.probe");
+        let written = std::fs::File::create(&path).and_then(|mut f| {
+            let block = vec![1; 1 << 20];
+            (0..8).try_for_each(|_| f.write_all(&block))?;
+            f.sync_all()
+        });
+        // It is ours and of no use; the next probe overwrites it if it stays.
+        let _ = std::fs::remove_file(&path);
+        written.map_err(|e| Error::from(e).context("the disk is still full: "))
+    }
+
+    /// A write that was refused at the very end of its way into the journal may be in it. It was
+    /// not acknowledged, so it may stay; the totals and the catalog must agree with it.
+    fn reload(&self, engine: &Arc<Engine>) -> Result<()> {
+        let snapshot = EngineSnapshot::new(engine.clone());
+        let mut stored = BTreeSet::new();
+        let mut entries = snapshot.range(Space::Meta, vec![b'c'], vec![b'c' + 1]);
+        while let Some((key, _)) = entries.next()? {
+            stored.insert(key.get(1..).unwrap_or_default().to_vec());
+        }
+        let known: Vec<_> = self.names.read().values().cloned().collect();
+        let ours: BTreeSet<Vec<u8>> = known.iter().map(|c| c.id.to_be_bytes().to_vec()).collect();
+        if stored != ours {
+            return self.load_catalog();
+        }
+        for c in known {
+            let (docs, bytes) = crate::ddl::read_totals(&snapshot, c.id)?;
+            c.docs.store(docs, SeqCst);
+            c.bytes.store(bytes, SeqCst);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn refuses_below_the_reserve_and_looks_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let guard = SpaceGuard::new(dir.path());
+        let (free, total) = free_and_total(dir.path()).unwrap();
+        assert!(free > 0 && total >= free);
+        guard.free.store(1000, Relaxed);
+        guard.reserve.store(900, Relaxed);
+        assert!(guard.admit(100).is_ok());
+        let e = guard.admit(101).unwrap_err();
+        assert_eq!(e.code(), Code::OutOfDiskSpace);
+        std::thread::sleep(LOOK * 2);
+        assert_eq!(guard.admit(0).is_ok(), free >= RESERVE.min(total / 20));
+    }
+
+    #[test]
+    fn a_healthy_engine_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = crate::tests::open(dir.path());
+        assert!(!store.inner.revive().unwrap());
+    }
+}
