@@ -603,6 +603,18 @@ impl CursorManager {
         }
     }
 
+    /// Makes every idle cursor let go of its snapshot now.
+    #[cfg(test)]
+    pub(crate) fn release_all(&self) {
+        for shard in &self.shards {
+            for slot in shard.lock().values_mut() {
+                if let Some(c) = &mut slot.cursor {
+                    c.release();
+                }
+            }
+        }
+    }
+
     /// `cursorTimeoutMillis`.
     pub fn set_timeout(&self, timeout: Duration) {
         self.timeout_ms.store(timeout.as_millis() as u64, Relaxed);

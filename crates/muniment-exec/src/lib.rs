@@ -17,6 +17,8 @@ mod find;
 mod operation;
 mod plan;
 mod run;
+#[cfg(test)]
+mod tests;
 mod ttl;
 mod write;
 

@@ -7,6 +7,7 @@ use crate::find::Hint;
 use muniment_query::filter::Node;
 use muniment_query::{Filter, Projection, SortSpec};
 use muniment_storage::{Bound, Collection, KeyRange};
+use muniment_value::path::array_index;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, ValueBuf, cmp_values, keyenc};
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -361,6 +362,9 @@ pub fn gives_sort(bound: &BoundIndex, sort: &SortSpec) -> Option<bool> {
     let mut multikey_fields = 0;
     for key in sort.keys() {
         let path = key.path.as_str();
+        if key.path.parts().iter().any(|p| array_index(p).is_some()) {
+            return None;
+        }
         // A field with one value is no matter for the order, unless arrays give it others.
         let constant = fields.iter().enumerate().any(|(i, (p, _))| {
             p.as_str() == path && bound.single_point(i) && !bound.info.field_multikey(i)

@@ -96,7 +96,9 @@ impl BoundIndex {
         if self.info.unique && all_points {
             return 1;
         }
-        self.fields.first().map_or(usize::MAX, |f| field_rank(f))
+        self.fields
+            .first()
+            .map_or(usize::MAX, |f| field_rank(f) + 2)
     }
 }
 
@@ -164,6 +166,8 @@ pub fn bind(info: &IndexInfo, leaves: &Leaves<'_>) -> Option<BoundIndex> {
             .iter()
             .filter(|l| l.path == path.as_str())
             .filter_map(|l| of_pred(l.pred, mask != 0).map(|b| (b, l)))
+            // A number may mean an element or a field of the elements; the index has one of them.
+            .filter(|(b, l)| !(l.has_numeric_part() && (mask != 0 || b.matches_missing)))
             .collect();
         proves_present |= options.iter().any(|(b, _)| !b.matches_missing);
         options.sort_by_key(|(b, _)| b.rank());

@@ -88,9 +88,16 @@ impl KeyCheck {
             let field = rest.get(..len).unwrap_or_default();
             if !intervals.is_empty() && !intervals.iter().any(|i| i.contains(field)) {
                 let prefix = key.get(..at).unwrap_or_default();
-                let next = intervals.iter().find(|i| i.low.as_slice() > field);
+                let next = intervals.iter().find(|i| i.low.as_slice() >= field);
                 return Ok(match next {
-                    Some(i) => Checked::SeekTo([prefix, &i.low].concat()),
+                    Some(i) => {
+                        let low = [prefix, &i.low].concat();
+                        // Past an excluded end, or the same key would come again.
+                        match i.low_incl {
+                            true => Checked::SeekTo(low),
+                            false => keyenc::prefix_end(&low).map_or(Checked::No, Checked::SeekTo),
+                        }
+                    }
                     None if at > 0 => match keyenc::prefix_end(prefix) {
                         Some(end) => Checked::SeekTo(end),
                         None => Checked::No,

@@ -1,0 +1,386 @@
+//! Plans as explain shows them: which index, which bounds, how much was examined.
+
+use super::*;
+use muniment_value::{Value, doc};
+
+/// The chain of stages from the top, with the index and its bounds.
+fn chain(d: Doc<'_>, out: &mut String) {
+    if !out.is_empty() {
+        out.push_str(" < ");
+    }
+    out.push_str(d.get_str("stage").unwrap_or("?"));
+    if let Some(name) = d.get_str("indexName") {
+        out.push_str(&format!(" {name}"));
+        if d.get_str("direction") == Some("backward") {
+            out.push_str(" backward");
+        }
+        let bounds: Vec<String> = d
+            .get_doc("indexBounds")
+            .map(|b| {
+                b.iter()
+                    .map(|e| {
+                        let list: Vec<&str> = e
+                            .value()
+                            .as_array()
+                            .map(|a| a.values().filter_map(|v| v.as_str()).collect())
+                            .unwrap_or_default();
+                        format!("{}: {}", e.name(), list.join(" "))
+                    })
+                    .collect()
+            })
+            .unwrap_or_default();
+        out.push_str(&format!(" {{{}}}", bounds.join("; ")));
+    }
+    if d.get("filter").is_some() {
+        out.push_str(" +filter");
+    }
+    if let Some(i) = d.get_doc("inputStage") {
+        chain(i, out);
+    }
+    if let Some(list) = d.get_array("inputStages") {
+        for i in list.values() {
+            let mut one = String::new();
+            chain(i.as_doc().unwrap(), &mut one);
+            out.push_str(&format!(" [{one}]"));
+        }
+    }
+}
+
+fn winner(d: &DocBuf) -> String {
+    let mut out = String::new();
+    let plan = d.as_doc().get_doc("queryPlanner").unwrap();
+    chain(plan.get_doc("winningPlan").unwrap(), &mut out);
+    out
+}
+
+fn bench() -> Bench {
+    let b = Bench::new();
+    let docs: Vec<DocBuf> = (0..300)
+        .map(|i| {
+            doc! {
+                "_id": i,
+                "a": i % 30,
+                "b": i % 7,
+                "s": format!("k{}", i % 50),
+                "u": i * 2,
+                "t": muniment_value::array![i, i + 1],
+            }
+        })
+        .collect();
+    b.insert(&docs);
+    for index in [
+        r#"{"key": {"a": 1, "b": -1}, "name": "ab"}"#,
+        r#"{"key": {"s": 1}, "name": "s"}"#,
+        r#"{"key": {"u": 1}, "name": "u", "unique": true}"#,
+        r#"{"key": {"t": 1}, "name": "t"}"#,
+        r#"{"key": {"p": 1}, "name": "p", "sparse": true}"#,
+        r#"{"key": {"h": 1}, "name": "h", "hidden": true}"#,
+        r#"{"key": {"q": 1}, "name": "q", "partialFilterExpression": {"q": {"$gt": 5}}}"#,
+    ] {
+        b.index(index).unwrap();
+    }
+    b
+}
+
+#[test]
+fn plans() {
+    let b = bench();
+    // filter, sort, projection: the plan
+    let table = [
+        (r#"{"_id": 5}"#, "{}", "{}", "IDHACK"),
+        ("{}", "{}", "{}", "COLLSCAN"),
+        (r#"{"z": 1}"#, "{}", "{}", "COLLSCAN +filter"),
+        (
+            r#"{"s": "k1"}"#,
+            "{}",
+            "{}",
+            r#"FETCH < IXSCAN s {s: ["k1", "k1"]}"#,
+        ),
+        (
+            r#"{"a": 3, "b": {"$gt": 2}}"#,
+            "{}",
+            "{}",
+            "FETCH < IXSCAN ab {a: [3, 3]; b: [inf, 2)}",
+        ),
+        (
+            r#"{"a": 3, "z": 1}"#,
+            "{}",
+            "{}",
+            "FETCH +filter < IXSCAN ab {a: [3, 3]; b: [MaxKey, MinKey]}",
+        ),
+        (
+            r#"{"a": 3}"#,
+            r#"{"b": 1}"#,
+            "{}",
+            "FETCH < IXSCAN ab backward {a: [3, 3]; b: [MinKey, MaxKey]}",
+        ),
+        (
+            r#"{"a": {"$gt": 27}}"#,
+            r#"{"b": 1}"#,
+            "{}",
+            "SORT < FETCH < IXSCAN ab {a: (27, inf]; b: [MaxKey, MinKey]}",
+        ),
+        (
+            "{}",
+            r#"{"a": -1, "b": 1}"#,
+            "{}",
+            "FETCH < IXSCAN ab backward {a: [MaxKey, MinKey]; b: [MinKey, MaxKey]}",
+        ),
+        (
+            r#"{"a": 3}"#,
+            "{}",
+            r#"{"b": 1, "_id": 0}"#,
+            "PROJECTION_COVERED < IXSCAN ab {a: [3, 3]; b: [MaxKey, MinKey]}",
+        ),
+        (
+            r#"{"a": 3}"#,
+            "{}",
+            r#"{"b": 1}"#,
+            "PROJECTION_SIMPLE < FETCH < IXSCAN ab {a: [3, 3]; b: [MaxKey, MinKey]}",
+        ),
+        (
+            r#"{"t": {"$gt": 5, "$lt": 9}}"#,
+            "{}",
+            "{}",
+            "FETCH +filter < IXSCAN t {t: (5, inf]}",
+        ),
+        (
+            r#"{"t": {"$elemMatch": {"$gt": 5, "$lt": 9}}}"#,
+            "{}",
+            "{}",
+            "FETCH +filter < IXSCAN t {t: (5, 9)}",
+        ),
+        (
+            r#"{"$or": [{"s": "k1"}, {"a": 3, "z": 1}]}"#,
+            "{}",
+            "{}",
+            concat!(
+                r#"SUBPLAN < FETCH < OR [IXSCAN s {s: ["k1", "k1"]}] "#,
+                "[FETCH +filter < IXSCAN ab {a: [3, 3]; b: [MaxKey, MinKey]}]"
+            ),
+        ),
+        (
+            r#"{"u": 4, "s": "k2"}"#,
+            "{}",
+            "{}",
+            "FETCH +filter < IXSCAN u {u: [4, 4]}",
+        ),
+        (
+            r#"{"_id": {"$gte": 290}}"#,
+            r#"{"_id": -1}"#,
+            "{}",
+            "FETCH < IXSCAN _id_ backward {_id: [inf, 290]}",
+        ),
+        (
+            r#"{"_id": {"$in": [7, 3]}}"#,
+            "{}",
+            "{}",
+            "FETCH < IXSCAN _id_ {_id: [3, 3] [7, 7]}",
+        ),
+        (
+            r#"{"p": {"$exists": true}}"#,
+            "{}",
+            "{}",
+            "FETCH +filter < IXSCAN p {p: [MinKey, MaxKey]}",
+        ),
+        (r#"{"p": null}"#, "{}", "{}", "COLLSCAN +filter"),
+        (r#"{"h": 1}"#, "{}", "{}", "COLLSCAN +filter"),
+        (r#"{"q": 3}"#, "{}", "{}", "COLLSCAN +filter"),
+        (
+            r#"{"q": {"$gte": 6}}"#,
+            "{}",
+            "{}",
+            "FETCH < IXSCAN q {q: [6, inf]}",
+        ),
+        (
+            r#"{"s": {"$regex": "^k1"}}"#,
+            "{}",
+            "{}",
+            r#"FETCH < IXSCAN s {s: ["k1", "k2") [/^k1/, /^k1/]}"#,
+        ),
+    ];
+    for (filter, sort, projection, want) in table {
+        let (f, s, p) = (j(filter), j(sort), j(projection));
+        let request = FindRequest {
+            filter: f.as_doc(),
+            sort: s.as_doc(),
+            projection: p.as_doc(),
+            ..FindRequest::new(NS)
+        };
+        assert_eq!(
+            winner(&b.explain(&request)),
+            want,
+            "{filter} {sort} {projection}"
+        );
+    }
+}
+
+#[test]
+fn figures_are_counted() {
+    let b = bench();
+    let stats = |filter: &str, limit| {
+        let f = j(filter);
+        let d = b.explain(&FindRequest {
+            filter: f.as_doc(),
+            limit,
+            ..FindRequest::new(NS)
+        });
+        let s = d.as_doc().get_doc("executionStats").unwrap();
+        ["nReturned", "totalKeysExamined", "totalDocsExamined"]
+            .map(|n| s.get(n).unwrap().as_i64_exact().unwrap())
+    };
+    assert_eq!(stats(r#"{"_id": 3}"#, 0), [1, 1, 1]);
+    assert_eq!(stats(r#"{"s": "k1"}"#, 0), [6, 6, 6]);
+    assert_eq!(stats(r#"{"z": 1}"#, 0), [0, 0, 300]);
+    assert_eq!(
+        stats(r#"{"a": {"$lt": 10}, "b": 3}"#, 0)[2],
+        stats(r#"{"a": {"$lt": 10}, "b": 3}"#, 0)[0]
+    );
+    assert_eq!(stats("{}", 5), [5, 0, 5]);
+}
+
+#[test]
+fn other_commands_explain() {
+    let b = bench();
+    let q = j(r#"{"a": 3}"#);
+    let explain = |e: &Explainable<'_>| {
+        b.engine
+            .explain(&b.op, e, Verbosity::ExecutionStats)
+            .unwrap()
+    };
+    let count = CountRequest {
+        filter: q.as_doc(),
+        ..CountRequest::new(NS)
+    };
+    let d = explain(&Explainable::Count(&count));
+    assert_eq!(
+        winner(&d),
+        "COUNT < COUNT_SCAN ab {a: [3, 3]; b: [MaxKey, MinKey]}"
+    );
+    let all = explain(&Explainable::Count(&CountRequest::new(NS)));
+    assert_eq!(winner(&all), "RECORD_STORE_FAST_COUNT");
+    let distinct = DistinctRequest {
+        namespace: NS,
+        key: "s",
+        filter: Doc::EMPTY,
+        hint: None,
+        let_: Doc::EMPTY,
+    };
+    assert_eq!(
+        winner(&explain(&Explainable::Distinct(&distinct))),
+        "DISTINCT_SCAN s {s: [MinKey, MaxKey]}"
+    );
+    let delete = DeleteStatement {
+        filter: q.as_doc(),
+        multi: true,
+        hint: None,
+        let_: Doc::EMPTY,
+    };
+    let d = explain(&Explainable::Delete {
+        namespace: NS,
+        statement: &delete,
+    });
+    assert!(
+        winner(&d).starts_with("DELETE < FETCH < IXSCAN ab"),
+        "{}",
+        winner(&d)
+    );
+    let stage = d
+        .as_doc()
+        .get_doc("executionStats")
+        .unwrap()
+        .get_doc("executionStages")
+        .unwrap();
+    assert_eq!(stage.get("nWouldDelete").unwrap().as_i64_exact(), Some(10));
+    let u = doc! { "$set": doc! { "b": 3 } };
+    let update = UpdateStatement {
+        multi: true,
+        ..UpdateStatement::new(q.as_doc(), Value::Document(u.as_doc()))
+    };
+    let d = explain(&Explainable::Update {
+        namespace: NS,
+        statement: &update,
+    });
+    assert!(winner(&d).starts_with("UPDATE < FETCH"), "{}", winner(&d));
+    assert_eq!(
+        b.find(r#"{"a": 3, "b": 3}"#).len(),
+        2,
+        "explain wrote nothing"
+    );
+}
+
+#[test]
+fn the_cache_forgets_a_plan_that_went_bad() {
+    let b = Bench::new();
+    let docs: Vec<DocBuf> = (0..3000)
+        .map(|i| doc! { "_id": i, "x": if i < 5 { 1 } else { 0 }, "y": if i % 2 == 0 { 1 } else { -i } })
+        .collect();
+    b.insert(&docs);
+    b.index(r#"{"key": {"x": 1}, "name": "x"}"#).unwrap();
+    b.index(r#"{"key": {"y": 1}, "name": "y"}"#).unwrap();
+    let run = |x: i32, y: i32| {
+        let f = doc! { "x": x, "y": y };
+        let op = OpContext::internal("find");
+        let request = FindRequest {
+            filter: f.as_doc(),
+            ..FindRequest::new(NS)
+        };
+        let mut cursor = b.engine.find(&op, &request).unwrap();
+        let mut n = 0;
+        while cursor.next_doc(&op).unwrap().is_some() {
+            n += 1;
+        }
+        let plan = op.plan_summary().unwrap();
+        (n, plan)
+    };
+    assert_eq!(run(1, 1), (3, "IXSCAN { x: 1 }".into()));
+    assert_eq!(run(1, 1), (3, "IXSCAN { x: 1 }".into()));
+    // For other values the cached plan reads 3000 documents for one: it is tried again.
+    assert_eq!(run(0, -7), (1, "IXSCAN { y: 1 }".into()));
+}
+
+#[test]
+fn sorts_spill() {
+    let b = bench();
+    let sort = j(r#"{"z": 1, "u": -1}"#);
+    let ctx = muniment_query::QueryContext::new();
+    let filter = Arc::new(muniment_query::Filter::parse(Doc::EMPTY, &ctx).unwrap());
+    let collection = b.engine.store.collection(NS).unwrap();
+    let spec = muniment_query::SortSpec::parse(sort.as_doc()).unwrap();
+    for (memory, spill) in [(1 << 20, true), (2000, true), (2000, false)] {
+        let mut recipe = b.engine.recipe(&collection, &filter);
+        recipe.sort = Some((spec.clone(), sort.clone()));
+        recipe.sort_limits.memory = memory;
+        if !spill {
+            recipe.sort_limits.spill_dir = None;
+        }
+        let query = crate::plan::candidate::Query {
+            sort: Some(&spec),
+            ..crate::plan::candidate::Query::of(&filter)
+        };
+        let candidates = crate::plan::candidate::candidates(&collection, &query).unwrap();
+        let mut exec = crate::run::exec::Exec::build(&recipe, &candidates[0], None);
+        let mut got = Vec::new();
+        let result = loop {
+            match exec.next_row(&b.op) {
+                Ok(Some(row)) => {
+                    got.push(
+                        Doc::new(&row.doc)
+                            .get("_id")
+                            .unwrap()
+                            .as_i64_exact()
+                            .unwrap(),
+                    );
+                }
+                Ok(None) => break Ok(()),
+                Err(e) => break Err(e.code().0),
+            }
+        };
+        if spill {
+            assert_eq!(result, Ok(()));
+            assert_eq!(got, (0..300).rev().collect::<Vec<i64>>());
+        } else {
+            assert_eq!(result, Err(292));
+        }
+    }
+}

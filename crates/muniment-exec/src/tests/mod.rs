@@ -1,0 +1,131 @@
+//! Tests of the crate as the server uses it, on a store in a temporary directory.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod basics;
+mod concurrency;
+mod explains;
+mod metamorphic;
+mod model;
+mod random;
+
+use crate::*;
+use muniment_query::NeverInterrupted;
+use muniment_storage::{IndexSpec, Store, StoreOptions};
+use muniment_value::{Doc, DocBuf, JsonMode, Result};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An engine on a temporary directory.
+pub struct Bench {
+    pub engine: Engine,
+    pub op: Arc<OpContext>,
+    _dir: tempfile::TempDir,
+}
+
+pub const NS: &str = "test.c";
+
+/// A document in Extended JSON.
+pub fn j(text: &str) -> DocBuf {
+    DocBuf::from_json(text).unwrap_or_else(|e| panic!("{text}: {e}"))
+}
+
+pub fn text(d: &[u8]) -> String {
+    Doc::new(d).to_json(JsonMode::Relaxed)
+}
+
+impl Bench {
+    pub fn new() -> Bench {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(StoreOptions {
+            path: dir.path().join("db"),
+            cache_bytes: 16 << 20,
+            journal_commit_interval: Duration::from_millis(100),
+        })
+        .unwrap();
+        Bench {
+            engine: Engine::new(store, dir.path().join("db/_tmp")),
+            op: OpContext::internal("test"),
+            _dir: dir,
+        }
+    }
+
+    pub fn insert(&self, docs: &[DocBuf]) -> BulkOutcome {
+        self.engine
+            .insert_many(
+                &self.op,
+                NS,
+                &mut docs.iter().map(DocBuf::as_doc),
+                InsertOptions::default(),
+            )
+            .unwrap()
+    }
+
+    pub fn insert_json(&self, docs: &[&str]) {
+        let docs: Vec<DocBuf> = docs.iter().map(|d| j(d)).collect();
+        let out = self.insert(&docs);
+        assert!(out.errors.is_empty(), "{:?}", out.errors);
+    }
+
+    /// Creates an index; options in the same document as `key`.
+    pub fn index(&self, spec: &str) -> Result<()> {
+        let collection = self.engine.collection_or_create(NS)?;
+        let spec = IndexSpec::parse(j(spec).as_doc())?;
+        self.engine
+            .store
+            .create_index(&collection, spec, &NeverInterrupted)?;
+        Ok(())
+    }
+
+    pub fn run(&self, request: &FindRequest<'_>) -> Result<Vec<DocBuf>> {
+        let mut cursor = self.engine.find(&self.op, request)?;
+        let mut out = Vec::new();
+        while let Some(d) = cursor.next_doc(&self.op)? {
+            out.push(DocBuf::from_doc(Doc::new(&d)));
+        }
+        Ok(out)
+    }
+
+    /// The documents that match, as JSON.
+    pub fn find(&self, filter: &str) -> Vec<String> {
+        let filter = j(filter);
+        let request = FindRequest {
+            filter: filter.as_doc(),
+            ..FindRequest::new(NS)
+        };
+        self.run(&request)
+            .unwrap()
+            .iter()
+            .map(|d| text(d))
+            .collect()
+    }
+
+    pub fn explain(&self, request: &FindRequest<'_>) -> DocBuf {
+        self.engine
+            .explain(
+                &self.op,
+                &Explainable::Find(request),
+                Verbosity::ExecutionStats,
+            )
+            .unwrap()
+    }
+
+    pub fn update(&self, filter: &str, update: &str, multi: bool) -> Result<StatementOutcome> {
+        let (q, u) = (j(filter), j(update));
+        let statement = UpdateStatement {
+            multi,
+            ..UpdateStatement::new(q.as_doc(), muniment_value::Value::Document(u.as_doc()))
+        };
+        self.engine.update(&self.op, NS, &statement)
+    }
+
+    pub fn delete(&self, filter: &str, multi: bool) -> Result<StatementOutcome> {
+        let q = j(filter);
+        let statement = DeleteStatement {
+            filter: q.as_doc(),
+            multi,
+            hint: None,
+            let_: Doc::EMPTY,
+        };
+        self.engine.delete(&self.op, NS, &statement)
+    }
+}

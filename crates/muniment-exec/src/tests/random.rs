@@ -1,0 +1,193 @@
+//! Random documents and queries from small pools, so that they meet.
+
+use super::j;
+use muniment_value::DocBuf;
+
+/// xorshift64*.
+pub struct Rng(u64);
+
+impl Rng {
+    pub fn new(seed: u64) -> Rng {
+        Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % n
+    }
+
+    pub fn pick<'t>(&mut self, from: &[&'t str]) -> &'t str {
+        from[self.below(from.len())]
+    }
+
+    fn scalar(&mut self) -> String {
+        match self.below(12) {
+            0 => "null".into(),
+            1..=5 => self.below(6).to_string(),
+            6 => format!("{}.5", self.below(4)),
+            7 | 8 => format!("\"{}\"", self.pick(&["a", "ab", "abc", "b", ""])),
+            9 => self.pick(&["true", "false"]).into(),
+            10 => format!(r#"{{"$date": {{"$numberLong": "{}"}}}}"#, self.below(4)),
+            _ => self
+                .pick(&[
+                    r#"{"$numberDouble": "NaN"}"#,
+                    r#"{"$numberLong": "3"}"#,
+                    r#"{"$numberDecimal": "2.50"}"#,
+                    r#"{"$minKey": 1}"#,
+                    r#"{"$maxKey": 1}"#,
+                    r#"{"$oid": "000000000000000000000001"}"#,
+                ])
+                .into(),
+        }
+    }
+
+    fn object(&mut self) -> String {
+        match self.below(5) {
+            0 => "{}".into(),
+            1 => format!(r#"{{"x": {}}}"#, self.scalar()),
+            2 => format!(r#"{{"y": {}, "x": {}}}"#, self.scalar(), self.scalar()),
+            3 => format!(r#"{{"x": [{}, {}]}}"#, self.scalar(), self.scalar()),
+            _ => format!(r#"{{"x": {}, "y": {}}}"#, self.scalar(), self.scalar()),
+        }
+    }
+
+    /// A value; arrays only if wanted.
+    pub fn value(&mut self, arrays: bool) -> String {
+        match self.below(10) {
+            0 | 1 => self.object(),
+            2 | 3 if arrays => {
+                let n = self.below(4);
+                let items: Vec<String> = (0..n)
+                    .map(|_| match self.below(6) {
+                        0 => self.object(),
+                        1 => format!("[{}]", self.scalar()),
+                        _ => self.scalar(),
+                    })
+                    .collect();
+                format!("[{}]", items.join(", "))
+            }
+            4 if arrays => {
+                let n = 1 + self.below(3);
+                let items: Vec<String> = (0..n).map(|_| self.object()).collect();
+                format!("[{}]", items.join(", "))
+            }
+            _ => self.scalar(),
+        }
+    }
+
+    /// A document `{_id, a?, b?, c?}`; arrays in one field at most, or the indexes refuse it.
+    pub fn document(&mut self, id: usize, arrays: bool) -> DocBuf {
+        let mut fields = vec![format!(r#""_id": {id}"#)];
+        let array_at = self.below(4);
+        for (i, name) in ["a", "b", "c"].into_iter().enumerate() {
+            if self.below(6) > 0 {
+                fields.push(format!(
+                    r#""{name}": {}"#,
+                    self.value(arrays && i == array_at)
+                ));
+            }
+        }
+        j(&format!("{{{}}}", fields.join(", ")))
+    }
+
+    fn path(&mut self) -> &'static str {
+        self.pick(&[
+            "a", "a", "a", "b", "b", "c", "a.x", "a.y", "b.x", "a.0", "_id",
+        ])
+    }
+
+    fn predicate(&mut self, depth: usize) -> String {
+        let s = self.scalar();
+        match self.below(18) {
+            0..=3 => format!(r#"{{"$eq": {}}}"#, self.value(true)),
+            4 => format!(r#"{{"$gt": {s}}}"#),
+            5 => format!(r#"{{"$gte": {s}}}"#),
+            6 => format!(r#"{{"$lt": {s}}}"#),
+            7 => format!(r#"{{"$lte": {s}}}"#),
+            8 => format!(r#"{{"$gt": {s}, "$lt": {}}}"#, self.scalar()),
+            9 => format!(
+                r#"{{"$in": [{s}, {}, {}]}}"#,
+                self.value(true),
+                self.scalar()
+            ),
+            10 => format!(r#"{{"$ne": {s}}}"#),
+            11 => format!(r#"{{"$nin": [{s}, {}]}}"#, self.scalar()),
+            12 => format!(r#"{{"$exists": {}}}"#, self.pick(&["true", "false"])),
+            13 => format!(
+                r#"{{"$regex": "{}"}}"#,
+                self.pick(&["^a", "^ab", "b", "^a*", "^(a|b)"])
+            ),
+            14 => format!(r#"{{"$size": {}}}"#, self.below(3)),
+            15 if depth > 0 => match self.below(3) {
+                0 => format!(
+                    r#"{{"$elemMatch": {{"$gte": {s}, "$lt": {}}}}}"#,
+                    self.scalar()
+                ),
+                1 => format!(
+                    r#"{{"$elemMatch": {{"x": {}, "y": {}}}}}"#,
+                    self.predicate(0),
+                    self.predicate(0)
+                ),
+                _ => format!(r#"{{"$elemMatch": {{"x": {}}}}}"#, self.predicate(0)),
+            },
+            16 => format!(r#"{{"$all": [{s}, {}]}}"#, self.scalar()),
+            17 if depth > 0 => format!(r#"{{"$not": {}}}"#, self.predicate(0)),
+            _ => format!(r#"{{"$eq": {s}}}"#),
+        }
+    }
+
+    /// A filter.
+    pub fn filter(&mut self, depth: usize) -> String {
+        let n = 1 + self.below(3);
+        let mut parts: Vec<String> = (0..n)
+            .map(|_| format!(r#"{{"{}": {}}}"#, self.path(), self.predicate(depth)))
+            .collect();
+        if depth > 0 && self.below(3) == 0 {
+            let op = self.pick(&["$or", "$or", "$and", "$nor"]);
+            let inner: Vec<String> = (0..1 + self.below(3))
+                .map(|_| self.filter(depth - 1))
+                .collect();
+            parts.push(format!(r#"{{"{op}": [{}]}}"#, inner.join(", ")));
+        }
+        if parts.len() == 1 {
+            parts.remove(0)
+        } else {
+            format!(r#"{{"$and": [{}]}}"#, parts.join(", "))
+        }
+    }
+
+    /// A sort that leaves no ties.
+    pub fn sort(&mut self) -> String {
+        let mut keys: Vec<String> = Vec::new();
+        for _ in 0..1 + self.below(2) {
+            let path = self.pick(&["a", "b", "c", "a.x", "b.x"]);
+            if !keys.iter().any(|k| k.starts_with(&format!("\"{path}\""))) {
+                keys.push(format!(r#""{path}": {}"#, self.pick(&["1", "-1"])));
+            }
+        }
+        keys.push(format!(r#""_id": {}"#, self.pick(&["1", "-1"])));
+        format!("{{{}}}", keys.join(", "))
+    }
+
+    /// An index.
+    pub fn index(&mut self) -> &'static str {
+        self.pick(&[
+            r#"{"key": {"a": 1}, "name": "a"}"#,
+            r#"{"key": {"a": -1}, "name": "a-"}"#,
+            r#"{"key": {"a": 1, "b": 1}, "name": "ab"}"#,
+            r#"{"key": {"a": 1, "b": -1, "_id": 1}, "name": "ab-id"}"#,
+            r#"{"key": {"b": -1, "a": 1, "c": 1}, "name": "b-ac"}"#,
+            r#"{"key": {"a.x": 1}, "name": "ax"}"#,
+            r#"{"key": {"a.x": 1, "a.y": -1}, "name": "axy"}"#,
+            r#"{"key": {"c": 1, "_id": -1}, "name": "cid"}"#,
+            r#"{"key": {"b": 1}, "name": "b_sparse", "sparse": true}"#,
+            r#"{"key": {"a": 1, "c": 1}, "name": "ac_sparse", "sparse": true}"#,
+            r#"{"key": {"c": 1}, "name": "c_part", "partialFilterExpression": {"c": {"$gt": 1}}}"#,
+            r#"{"key": {"a": 1}, "name": "a_part", "partialFilterExpression": {"b": {"$exists": true}}}"#,
+            r#"{"key": {"b.x": 1, "c": 1}, "name": "bxc"}"#,
+            r#"{"key": {"a.0": 1}, "name": "a0"}"#,
+        ])
+    }
+}
