@@ -266,6 +266,30 @@ impl Engine {
         ))
     }
 
+    /// Opens an aggregation whose first stage the caller has answered with `documents`
+    /// ($collStats, which knows the server's figures); the rest of the pipeline runs on them.
+    ///
+    /// # Errors
+    /// The stages' own.
+    pub fn aggregate_over(
+        &self,
+        op: &Arc<OpContext>,
+        request: &AggregateRequest<'_>,
+        documents: Vec<Bytes>,
+    ) -> Result<Cursor> {
+        let ctx = self.query_context(request.let_)?;
+        let current = CurrentOp::new(op);
+        let namespace = format!(
+            "{}.{}",
+            request.db,
+            request.collection.unwrap_or("$cmd.aggregate")
+        );
+        let rest: ArrayBuf = request.pipeline.iter().skip(1).collect();
+        let given = Box::new(Given(documents.into()));
+        let stream = self.pipeline(request, &rest, &ctx, given, &current)?;
+        Ok(Cursor::of_stream(&namespace, None, stream, None, current))
+    }
+
     /// Puts stages on top of a source.
     fn pipeline(
         &self,

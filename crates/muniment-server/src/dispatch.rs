@@ -17,7 +17,7 @@ use crate::registry::{CommandSpec, Kind, Target};
 use crate::state::{ConnShared, ServerState};
 use muniment_exec::{OpContext, OpStart};
 use muniment_query::Interrupt;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_value::{Code, Doc, Error, Result, Value, doc};
 use muniment_wire::DocWriter;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -93,6 +93,7 @@ fn try_execute(
     if let Some(id) = &generic.session {
         note_session(server, local, id, began).map_err(plain)?;
     }
+    let at = out.len();
     let never = server.failpoints.fires("maxTimeNeverTimeOut");
     let op = server.engine.operations.begin(OpStart {
         command: spec.name,
@@ -160,7 +161,13 @@ fn try_execute(
     let failed = result.as_ref().err().cloned();
     let ended = match result {
         Ok(()) => {
+            // An unacknowledged write says no more than that it was taken.
+            let bare = spec.write_concern && cx.write_concern.unacknowledged();
             finish_reply(cx, failure.as_ref());
+            if bare {
+                out.truncate(at);
+                out.extend_from_slice(doc! { "ok": 1.0 }.as_bytes());
+            }
             Ok(())
         }
         Err(e) => Err(plain(e)),
@@ -489,9 +496,4 @@ fn log_slow(f: &Finished<'_>) {
         "Slow query",
         Some(&attr),
     );
-}
-
-/// The reply `{ok: 1}`: to an unacknowledged write whose message asks for a reply.
-pub fn bare_ok() -> DocBuf {
-    doc! { "ok": 1.0 }
 }

@@ -5,7 +5,7 @@ use crate::args::{Args, Field, Types, idle, opt, refused, req};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_exec::{AggregateRequest, BatchLimits, Explainable, Hint, Verbosity};
-use muniment_value::{Doc, Error, Result};
+use muniment_value::{Doc, Error, Result, Value};
 
 pub(super) const FIELDS: &[Field] = &[
     req("pipeline", Types::ARRAY),
@@ -60,6 +60,12 @@ pub(super) fn request<'a>(
     })
 }
 
+/// The operand of a leading `$collStats`, the one stage that the server answers itself.
+fn coll_stats_of(pipeline: Doc<'_>) -> Option<Value<'_>> {
+    let first = pipeline.values().next()?.as_doc()?;
+    first.get("$collStats")
+}
+
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let collection = Some(cx.collection_name()).filter(|c| !c.is_empty());
     let request = request(&cx.args, cx.db(), collection)?;
@@ -73,7 +79,14 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         ));
     }
     let limits = limits(cx.args.doc("cursor"), BatchLimits::FIRST)?;
-    let cursor = cx.engine().aggregate(cx.op, &request)?;
+    let cursor = match coll_stats_of(request.pipeline) {
+        Some(spec) => {
+            let d = super::coll_stats::stage(cx, spec)?;
+            cx.engine()
+                .aggregate_over(cx.op, &request, vec![d.into_bytes().into()])?
+        }
+        None => cx.engine().aggregate(cx.op, &request)?,
+    };
     let owner = cx.cursor_owner();
     cx.engine()
         .first_batch(cx.op, cursor, owner, limits, cx.reply.buffer())?;
