@@ -53,6 +53,7 @@ struct Planned<'p> {
     namespace: &'p str,
     parsed_query: DocBuf,
     shape: String,
+    began: Instant,
     choice: Option<Choice>,
 }
 
@@ -95,6 +96,7 @@ impl Engine {
                     namespace: r.namespace,
                     parsed_query: parsed.filter.to_doc(),
                     shape: shape(parsed.filter.root(), r.sort, r.projection),
+                    began: Instant::now(),
                     choice: None,
                 };
                 if let Some(c) = self.store.collection(r.namespace) {
@@ -157,6 +159,7 @@ impl Engine {
             namespace: r.namespace,
             parsed_query: filter.to_doc(),
             shape: shape(filter.root(), Doc::EMPTY, Doc::EMPTY) + "|count",
+            began: Instant::now(),
             choice: None,
         };
         let collection = self.store.collection(r.namespace);
@@ -200,6 +203,7 @@ impl Engine {
             namespace: r.namespace,
             parsed_query: filter.to_doc(),
             shape: shape(filter.root(), Doc::EMPTY, Doc::EMPTY),
+            began: Instant::now(),
             choice: None,
         };
         let Some(c) = self.store.collection(r.namespace) else {
@@ -267,6 +271,7 @@ impl Engine {
             namespace: &namespace,
             parsed_query: filter.to_doc(),
             shape: shape(filter.root(), split.sort.as_doc(), Doc::EMPTY),
+            began: Instant::now(),
             choice: None,
         };
         let mut cursor = DocBuf::new();
@@ -324,6 +329,7 @@ impl Engine {
             namespace,
             parsed_query: write.filter.to_doc(),
             shape: shape(write.filter.root(), source.as_doc(), Doc::EMPTY),
+            began: Instant::now(),
             choice: None,
         };
         if let Some(c) = self.store.collection(namespace) {
@@ -426,7 +432,7 @@ fn planner_doc(planned: &Planned<'_>, winner: DocBuf, rejected: &[DocBuf]) -> Do
         "queryHash": hash.as_str(),
         "planCacheShapeHash": hash.as_str(),
         "planCacheKey": hash.as_str(),
-        "optimizationTimeMillis": 0_i64,
+        "optimizationTimeMillis": planned.began.elapsed().as_millis() as i64,
         "maxIndexedOrSolutionsReached": false,
         "maxIndexedAndSolutionsReached": false,
         "maxScansToExplodeReached": false,
@@ -447,7 +453,7 @@ fn stages(exec: &Exec, around: Around<'_>, ran: Option<&Ran>) -> DocBuf {
             works: exec.returned(),
             advanced: ran.map_or(0, |r| r.returned),
             eof: true,
-            saves: 0,
+            ..exec.stats()
         };
         d = wrap(
             stage,
@@ -510,6 +516,7 @@ fn report(
     }
     let trial = choice.trial;
     let before = Instant::now();
+    choice.exec.cx.timed = true;
     let ran = run(op, &mut choice.exec)?;
     let mut stats = doc! {
         "executionSuccess": true,

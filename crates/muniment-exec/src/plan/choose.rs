@@ -82,8 +82,6 @@ pub struct Choice {
     pub exec: Exec,
     /// The others, as far as their trial went.
     pub rejected: Vec<Exec>,
-    /// True when the plan came from the cache.
-    pub cached: bool,
     /// The winner's trial: rows and steps, for allPlansExecution.
     pub trial: Option<(usize, u64)>,
 }
@@ -104,7 +102,6 @@ pub fn choose(
     let single = |candidate: &Candidate| Choice {
         exec: Exec::build(recipe, candidate, None),
         rejected: Vec::new(),
-        cached: false,
         trial: None,
     };
     candidates.sort_by_key(|c| (c.rank, c.needs_sort, !c.covered));
@@ -134,7 +131,6 @@ pub fn choose(
             return Ok(Choice {
                 exec,
                 rejected: Vec::new(),
-                cached: true,
                 trial: None,
             });
         }
@@ -193,7 +189,6 @@ pub fn choose(
     Ok(Choice {
         exec,
         rejected: plans,
-        cached: false,
         trial: Some(trial),
     })
 }

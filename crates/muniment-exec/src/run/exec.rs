@@ -410,6 +410,11 @@ impl Exec {
         d
     }
 
+    /// What the top stage has done.
+    pub fn stats(&self) -> super::Stats {
+        self.root.stats()
+    }
+
     /// Rows given so far.
     pub fn returned(&self) -> u64 {
         self.returned

@@ -16,6 +16,7 @@ use muniment_query::MatchInfo;
 use muniment_storage::{Collection, Snapshot, Store};
 use muniment_value::{DocBuf, Result, doc};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// What flows between stages.
 #[derive(Clone, Debug, Default)]
@@ -58,6 +59,8 @@ pub struct Cx {
     pub docs: u64,
     /// Steps ever.
     pub works: u64,
+    /// Measure the time of every stage (explain).
+    pub timed: bool,
 }
 
 impl Cx {
@@ -71,6 +74,7 @@ impl Cx {
             keys: 0,
             docs: 0,
             works: 0,
+            timed: false,
         }
     }
 
@@ -104,6 +108,8 @@ pub struct Stats {
     pub eof: bool,
     /// Times it let go of its cursors and came back.
     pub saves: u64,
+    /// Time in it and below it, when that is measured.
+    pub time: Duration,
 }
 
 impl Stats {
@@ -111,7 +117,7 @@ impl Stats {
     pub fn append(&self, d: &mut DocBuf) {
         let works = self.works + u64::from(self.eof);
         d.append("nReturned", self.advanced as i64);
-        d.append("executionTimeMillisEstimate", 0_i64);
+        d.append("executionTimeMillisEstimate", self.time.as_millis() as i64);
         d.append("works", works as i64);
         d.append("advanced", self.advanced as i64);
         d.append(
@@ -150,7 +156,18 @@ impl Stage {
     ///
     /// # Errors
     /// Damaged data, what `$expr` raises, the sort's memory limit.
+    #[inline]
     pub fn next(&mut self, cx: &mut Cx) -> Result<Step> {
+        if !cx.timed {
+            return self.step(cx);
+        }
+        let began = Instant::now();
+        let result = self.step(cx);
+        self.stats_mut().time += began.elapsed();
+        result
+    }
+
+    fn step(&mut self, cx: &mut Cx) -> Result<Step> {
         match self {
             Stage::Eof(s) => {
                 s.eof = true;
@@ -193,6 +210,18 @@ impl Stage {
             Stage::Fetch(s) => s.explain(exec),
             Stage::Or(s) => s.explain(exec),
             Stage::Sort(s) => s.explain(exec),
+        }
+    }
+
+    fn stats_mut(&mut self) -> &mut Stats {
+        match self {
+            Stage::Eof(s) => s,
+            Stage::CollScan(s) => &mut s.stats,
+            Stage::IdHack(s) => &mut s.stats,
+            Stage::IxScan(s) => &mut s.stats,
+            Stage::Fetch(s) => &mut s.stats,
+            Stage::Or(s) => &mut s.stats,
+            Stage::Sort(s) => &mut s.stats,
         }
     }
 

@@ -99,10 +99,10 @@ impl Sort {
         self.bytes += size;
         self.total_bytes += size as u64;
         self.rows.push((key, row));
-        if let Some(limit) = self.limit {
-            if self.rows.len() >= limit.saturating_mul(2).max(64) {
-                self.keep_best(limit);
-            }
+        if let Some(limit) = self.limit
+            && self.rows.len() >= limit.saturating_mul(2).max(64)
+        {
+            self.keep_best(limit);
         }
         if self.bytes > self.limits.memory {
             self.spill()?;

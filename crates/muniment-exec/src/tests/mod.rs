@@ -7,6 +7,7 @@ mod explains;
 mod metamorphic;
 mod model;
 mod random;
+mod speed;
 
 use crate::*;
 use muniment_query::NeverInterrupted;
@@ -35,11 +36,14 @@ pub fn text(d: &[u8]) -> String {
 
 impl Bench {
     pub fn new() -> Bench {
+        Bench::with_cache(16 << 20)
+    }
+
+    pub fn with_cache(cache_bytes: u64) -> Bench {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(StoreOptions {
-            path: dir.path().join("db"),
-            cache_bytes: 16 << 20,
-            journal_commit_interval: Duration::from_millis(100),
+            cache_bytes,
+            ..StoreOptions::new(dir.path().join("db"))
         })
         .unwrap();
         Bench {
