@@ -4,8 +4,8 @@
 //! are copied into the arena once. Sizes are bounded, so that no expression can fill the memory.
 
 use bumpalo::Bump;
-use muniment_value::{Code, Doc, Error, Put, Result, Value};
-use std::cell::RefCell;
+use muniment_value::{Code, Doc, Error, Put, Result, Type, Value};
+use std::cell::{Cell, RefCell};
 
 /// The largest single value an expression may build, in bytes: MongoDB's buffer limit.
 pub const MAX_VALUE: usize = 64 << 20;
@@ -13,7 +13,61 @@ pub const MAX_VALUE: usize = 64 << 20;
 /// The most that the evaluation of one document may hold in its arena, in bytes.
 pub const MAX_ARENA: usize = 256 << 20;
 
+/// How many steps the loops of the expressions on one document may take.
+pub const MAX_STEPS: u64 = if cfg!(test) { 100_000 } else { 50_000_000 };
+
+/// How deep a value in a variable may nest.
+const MAX_VALUE_DEPTH: usize = 400;
+
+/// A new document: its loops start at no steps.
+pub(super) fn start_steps() {
+    STEPS.set(0);
+}
+
+/// Counts a step.
+///
+/// # Errors
+/// 402 ResourceExhausted beyond [`MAX_STEPS`].
+pub(super) fn step() -> Result<()> {
+    let n = STEPS.get() + 1;
+    STEPS.set(n);
+    if n > MAX_STEPS {
+        return Err(Error::new(
+            Code::ResourceExhausted,
+            format!(
+                "the loops of the expressions on one document took more than {MAX_STEPS} steps"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// An error when `v` nests deeper than a variable may.
+///
+/// # Errors
+/// 15 Overflow.
+pub(super) fn check_depth(v: Value<'_>) -> Result<()> {
+    fn deeper(v: Value<'_>, levels: usize) -> bool {
+        match v {
+            Value::Document(_) | Value::Array(_) if levels == 0 => true,
+            Value::Document(d) | Value::Array(d) => d
+                .iter()
+                .filter(|e| matches!(e.ty(), Type::Document | Type::Array))
+                .any(|e| deeper(e.value(), levels - 1)),
+            _ => false,
+        }
+    }
+    if deeper(v, MAX_VALUE_DEPTH) {
+        return Err(Error::new(
+            Code::Overflow,
+            format!("an expression's value exceeds the nesting depth of {MAX_VALUE_DEPTH}"),
+        ));
+    }
+    Ok(())
+}
+
 thread_local! {
+    static STEPS: Cell<u64> = const { Cell::new(0) };
     static SCRATCH: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
     static ARENAS: RefCell<Vec<Bump>> = const { RefCell::new(Vec::new()) };
 }

@@ -21,6 +21,7 @@ pub use spec::{Arity, OpSpec, registry};
 use crate::context::QueryContext;
 use bumpalo::Bump;
 use muniment_value::{Doc, Result, Value, ValueBuf};
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// A parsed expression.
@@ -65,7 +66,7 @@ pub struct EvalContext<'a> {
 /// One variable in scope. The chain's length is the depth that the parser counted.
 struct Binding<'a> {
     slot: usize,
-    value: Option<Value<'a>>,
+    value: Cell<Option<Value<'a>>>,
     outer: Option<&'a Binding<'a>>,
 }
 
@@ -73,6 +74,7 @@ impl<'a> EvalContext<'a> {
     /// A context for one document. `$$NOW` and the command's `let` variables were put into the
     /// expression when it was parsed.
     pub fn new(root: Doc<'a>, arena: &'a Bump) -> EvalContext<'a> {
+        arena::start_steps();
         EvalContext {
             root,
             arena,
@@ -80,12 +82,13 @@ impl<'a> EvalContext<'a> {
         }
     }
 
-    /// This context with one more variable, innermost.
+    /// This context with one more variable, innermost. A loop binds once and then
+    /// [`set`](EvalContext::set)s.
     #[must_use]
     pub fn bind(&self, value: Option<Value<'a>>) -> EvalContext<'a> {
         let binding: &'a Binding<'a> = self.arena.alloc(Binding {
             slot: self.vars.map_or(0, |b| b.slot + 1),
-            value,
+            value: Cell::new(value),
             outer: self.vars,
         });
         EvalContext {
@@ -94,11 +97,22 @@ impl<'a> EvalContext<'a> {
         }
     }
 
+    /// Gives the innermost variable another value; counts as one step of a loop.
+    ///
+    /// # Errors
+    /// 402 ResourceExhausted after [`arena::MAX_STEPS`] steps on one document.
+    pub fn set(&self, value: Option<Value<'a>>) -> Result<()> {
+        if let Some(b) = self.vars {
+            b.value.set(value);
+        }
+        arena::step()
+    }
+
     fn var(&self, slot: usize) -> Option<Value<'a>> {
         let mut at = self.vars;
         while let Some(b) = at {
             if b.slot == slot {
-                return b.value;
+                return b.value.get();
             }
             at = b.outer;
         }
@@ -120,6 +134,20 @@ impl Expr {
     /// A constant.
     pub fn constant(value: Value<'_>) -> Expr {
         Node::Const(Some(ValueBuf::new(value))).into()
+    }
+
+    /// Evaluates to something that a variable will hold: as [`Expr::eval`], and refuses values
+    /// that nest too deeply. Without variables an expression can only make a value deeper by its
+    /// own depth; with them it could build one that overflows the stack of whoever reads it.
+    ///
+    /// # Errors
+    /// 15 Overflow, and what evaluation raises.
+    pub fn eval_for_variable<'a>(&'a self, ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
+        let v = self.eval(ctx)?;
+        if let (Node::Object(_) | Node::Array(_) | Node::Call { .. }, Some(v)) = (&self.node, v) {
+            arena::check_depth(v)?;
+        }
+        Ok(v)
     }
 
     /// Evaluates; `None` is "missing".

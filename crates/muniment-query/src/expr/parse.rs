@@ -5,6 +5,7 @@ use super::spec::{self, Arity, OpSpec};
 use super::{EvalContext, Expr, Node, arena};
 use crate::context::QueryContext;
 use muniment_value::{Code, Doc, Error, Result, Value, ValueBuf};
+use std::collections::HashSet;
 
 /// How deep expressions may nest.
 pub const MAX_DEPTH: usize = 150;
@@ -111,6 +112,7 @@ impl<'c> Parser<'c> {
             return self.operator(first.name(), first.value());
         }
         let mut fields = Vec::new();
+        let mut names = HashSet::new();
         for e in d {
             let name = e.name();
             field_path::check_name(name)?;
@@ -122,7 +124,7 @@ impl<'c> Parser<'c> {
                     ),
                 ));
             }
-            if fields.iter().any(|(n, _): &(String, Expr)| n == name) {
+            if !names.insert(name) {
                 return Err(Error::location(
                     16406,
                     format!(

@@ -126,7 +126,7 @@ pub(crate) fn check(doc: &str, expr: &str, want: &Want) {
         }
         (Want::Missing, Ok(None)) => {}
         (Want::Error(code), Err(e)) => assert_eq!(e.code().0, *code, "{expr} on {doc}: {e:?}"),
-        _ => panic!("{expr} on {doc}: want {want:?}, got {got:?}"),
+        _ => panic!("{expr:.200} on {doc:.200}: want {want:?}, got another kind of result"),
     }
 }
 

@@ -14,6 +14,8 @@ pub struct Parser<'c> {
     /// What surrounds the query.
     pub(super) ctx: &'c QueryContext,
     depth: usize,
+    /// How many object `$elemMatch`es surround the filter that is being parsed.
+    pub(super) inside: usize,
 }
 
 /// Where an operator below a path stands: its operand and the document that it is part of.
@@ -22,14 +24,20 @@ pub struct FieldOperand<'v> {
     pub path: &'v str,
     /// The operator's operand.
     pub value: Value<'v>,
-    /// The operators around it ($options is $regex's).
-    pub siblings: Doc<'v>,
+    /// The `$options` among the operators around it.
+    pub options: Option<Value<'v>>,
+    /// Whether there is a `$regex` among them.
+    pub has_regex: bool,
 }
 
 impl<'c> Parser<'c> {
     /// A parser.
     pub fn new(ctx: &'c QueryContext) -> Parser<'c> {
-        Parser { ctx, depth: 0 }
+        Parser {
+            ctx,
+            depth: 0,
+            inside: 0,
+        }
     }
 
     /// Parses a filter document.
@@ -53,6 +61,14 @@ impl<'c> Parser<'c> {
     pub fn operators(&mut self, path: &str, doc: Doc<'_>) -> Result<Vec<Pred>> {
         self.deeper(doc, |p| {
             let mut preds = Vec::new();
+            let (mut options, mut has_regex) = (None, false);
+            for e in doc {
+                match e.name_bytes() {
+                    b"$options" => options = options.or(Some(e.value())),
+                    b"$regex" => has_regex = true,
+                    _ => {}
+                }
+            }
             for e in doc {
                 let name = e.name();
                 if name == "$comment" {
@@ -65,12 +81,26 @@ impl<'c> Parser<'c> {
                 let operand = FieldOperand {
                     path,
                     value: e.value(),
-                    siblings: doc,
+                    options,
+                    has_regex,
                 };
                 preds.extend(parse(p, &operand)?);
             }
             Ok(preds)
         })
+    }
+
+    /// An error inside an object `$elemMatch`.
+    ///
+    /// # Errors
+    /// 2 BadValue.
+    pub(super) fn top_only(&self, op: &str) -> Result<()> {
+        if self.inside > 0 {
+            return Err(Error::bad_value(format!(
+                "{op} can only be applied to the top-level document"
+            )));
+        }
+        Ok(())
     }
 
     fn deeper<T>(&mut self, doc: Doc<'_>, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {

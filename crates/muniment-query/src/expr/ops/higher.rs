@@ -14,8 +14,10 @@ pub(super) const MAP: OpSpec = OpSpec::new(
             return NULL;
         };
         let out = arena::build_array(ctx.arena, |w| {
+            let inner = ctx.bind(None);
             for v in items.values() {
-                let v = super::arg(args, 1, &ctx.bind(Some(v)))?;
+                inner.set(Some(v))?;
+                let v = super::arg(args, 1, &inner)?;
                 w.push(&v.unwrap_or(Value::Null))?;
             }
             Ok(())
@@ -47,6 +49,14 @@ fn parse_map(operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
     Ok(vec![input, p.with_vars(&[name], |p| p.parse(body))?])
 }
 
+/// An argument that variables will hold.
+fn variable<'a>(args: &'a [Expr], i: usize, ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
+    match args.get(i) {
+        Some(e) => e.eval_for_variable(ctx),
+        None => Ok(None),
+    }
+}
+
 /// The input array; `None` for null and missing.
 fn input<'a>(
     op: &str,
@@ -54,8 +64,8 @@ fn input<'a>(
     args: &'a [Expr],
     ctx: &EvalContext<'a>,
 ) -> Result<Option<Doc<'a>>> {
-    match arg_some(args, 0, ctx)? {
-        None => Ok(None),
+    match variable(args, 0, ctx)? {
+        None | Some(Value::Null | Value::Undefined) => Ok(None),
         Some(Value::Array(items)) => Ok(Some(items)),
         Some(v) => Err(Error::location(
             code,
@@ -96,12 +106,14 @@ pub(super) const FILTER: OpSpec = OpSpec::new(
                 }
             },
         };
+        let inner = ctx.bind(None);
         let out = arena::build_array(ctx.arena, |w| {
             for e in items {
                 if w.len() >= limit {
                     break;
                 }
-                if truthy(super::arg(args, 1, &ctx.bind(Some(e.value())))?) {
+                inner.set(Some(e.value()))?;
+                if truthy(super::arg(args, 1, &inner)?) {
                     w.push(&e)?;
                 }
             }
@@ -135,8 +147,8 @@ pub(super) const REDUCE: OpSpec = OpSpec::new(
     Arity::Custom(parse_reduce),
     "Folds an array: `in` with the variables `value` (so far) and `this` (the element).",
     |args, ctx| {
-        let items = match arg_some(args, 0, ctx)? {
-            None => return NULL,
+        let items = match variable(args, 0, ctx)? {
+            None | Some(Value::Null | Value::Undefined) => return NULL,
             Some(Value::Array(items)) => items,
             Some(v) => {
                 return Err(Error::location(
@@ -148,9 +160,13 @@ pub(super) const REDUCE: OpSpec = OpSpec::new(
                 ));
             }
         };
-        let mut value = super::arg(args, 1, ctx)?;
+        let mut value = variable(args, 1, ctx)?;
+        let outer = ctx.bind(None);
+        let inner = outer.bind(None);
         for v in items.values() {
-            value = super::arg(args, 2, &ctx.bind(value).bind(Some(v)))?;
+            outer.set(value)?;
+            inner.set(Some(v))?;
+            value = variable(args, 2, &inner)?;
         }
         Ok(value)
     },
@@ -268,5 +284,16 @@ mod tests {
                 ("{'$reduce': 1}", Fails(40075)),
             ],
         );
+    }
+
+    #[test]
+    fn loops_cannot_hang_or_overflow() {
+        let nest =
+            "{'$reduce': {'input': {'$range': [0, 100000]}, 'initialValue': 0, 'in': ['$$value']}}";
+        check("{}", nest, &Fails(15));
+        let r = "{'$range': [0, 1000]}";
+        let inner = format!("{{'$filter': {{'input': {r}, 'cond': {{'$eq': ['$$this', '$a']}}}}}}");
+        let square = format!("{{'$map': {{'input': {r}, 'in': {inner}}}}}");
+        check("{'a': -1}", &square, &Fails(402));
     }
 }

@@ -38,7 +38,7 @@ fn eval<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>
     // The values see the outer variables only.
     let mut inner = *ctx;
     for e in vars {
-        inner = inner.bind(e.eval(ctx)?);
+        inner = inner.bind(e.eval_for_variable(ctx)?);
     }
     body.eval(&inner)
 }

@@ -2,7 +2,31 @@
 
 use super::{NULL, arg, arg_some};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser, arena};
-use muniment_value::{Elem, Error, Result, Value};
+use muniment_value::{Error, Result, Value};
+use std::collections::HashMap;
+
+/// Fields in the order of their first appearance, of which the last value counts.
+struct Fields<'a, T> {
+    list: Vec<(&'a str, T)>,
+    places: HashMap<&'a str, usize>,
+}
+
+impl<'a, T> Fields<'a, T> {
+    fn new() -> Fields<'a, T> {
+        Fields {
+            list: Vec::new(),
+            places: HashMap::new(),
+        }
+    }
+
+    fn put(&mut self, name: &'a str, value: T) {
+        let place = *self.places.entry(name).or_insert(self.list.len());
+        match self.list.get_mut(place) {
+            Some((_, old)) => *old = value,
+            None => self.list.push((name, value)),
+        }
+    }
+}
 
 /// The specification of `$mergeObjects`.
 pub(super) const MERGE_OBJECTS: OpSpec = OpSpec::new(
@@ -10,7 +34,7 @@ pub(super) const MERGE_OBJECTS: OpSpec = OpSpec::new(
     Arity::Any,
     "One object with the fields of all; later ones win. Null counts as empty.",
     |args, ctx| {
-        let mut fields: Vec<Elem<'_>> = Vec::new();
+        let mut fields = Fields::new();
         for e in args {
             let d = match e.eval(ctx)? {
                 None | Some(Value::Null | Value::Undefined) => continue,
@@ -27,15 +51,12 @@ pub(super) const MERGE_OBJECTS: OpSpec = OpSpec::new(
                 }
             };
             for x in d {
-                match fields.iter_mut().find(|f| f.name_bytes() == x.name_bytes()) {
-                    Some(f) => *f = x,
-                    None => fields.push(x),
-                }
+                fields.put(x.name(), x);
             }
         }
         let out = arena::build_doc(ctx.arena, |w| {
-            for f in &fields {
-                w.put(f.name(), f);
+            for (name, f) in &fields.list {
+                w.put(name, f);
             }
             Ok(())
         })?;
@@ -96,7 +117,7 @@ fn array_to_object<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option
             ));
         }
     };
-    let mut fields: Vec<(&str, Value<'_>)> = Vec::new();
+    let mut fields = Fields::new();
     for v in items.values() {
         let (key, value) = match v {
             Value::Array(pair) => {
@@ -153,13 +174,10 @@ fn array_to_object<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option
                 "Key field cannot contain an embedded null byte",
             ));
         }
-        match fields.iter_mut().find(|(k, _)| *k == key) {
-            Some((_, old)) => *old = value,
-            None => fields.push((key, value)),
-        }
+        fields.put(key, value);
     }
     let out = arena::build_doc(ctx.arena, |w| {
-        for (k, v) in &fields {
+        for (k, v) in &fields.list {
             w.put(k, v);
         }
         Ok(())

@@ -52,8 +52,28 @@ pub(super) const ANY_CLEAR: OpSpec =
 #[derive(Debug)]
 struct Bits {
     kind: Kind,
-    positions: Box<[u64]>,
+    mask: Mask,
     operand: ValueBuf,
+}
+
+/// The bits in question.
+#[derive(Debug)]
+enum Mask {
+    Positions(Box<[u64]>),
+    /// Each byte's bits from the lowest; a position a bit would take 64 times the memory.
+    Bytes(Box<[u8]>),
+}
+
+impl Mask {
+    /// Whether `f` holds for some position.
+    fn any(&self, f: impl Fn(u64) -> bool) -> bool {
+        match self {
+            Mask::Positions(all) => all.iter().any(|&at| f(at)),
+            Mask::Bytes(bytes) => (0_u64..)
+                .zip(bytes)
+                .any(|(i, byte)| (0..8).any(|b| byte >> b & 1 == 1 && f(i * 8 + b))),
+        }
+    }
 }
 
 fn parse(kind: Kind, o: &FieldOperand<'_>) -> Result<Option<Pred>> {
@@ -81,9 +101,7 @@ fn parse(kind: Kind, o: &FieldOperand<'_>) -> Result<Option<Pred>> {
             }
         }
         Value::Binary { bytes, .. } => {
-            for (i, byte) in (0_u64..).zip(bytes) {
-                positions.extend((0..8).filter(|b| byte >> b & 1 == 1).map(|b| i * 8 + b));
-            }
+            return Ok(op_of(kind, Mask::Bytes(bytes.into()), o));
         }
         v if v.is_number() => {
             let mask = v.as_i64_exact().ok_or_else(|| {
@@ -103,11 +121,15 @@ fn parse(kind: Kind, o: &FieldOperand<'_>) -> Result<Option<Pred>> {
     }
     positions.sort_unstable();
     positions.dedup();
-    Ok(Some(Pred::Other(Arc::new(Bits {
+    Ok(op_of(kind, Mask::Positions(positions.into()), o))
+}
+
+fn op_of(kind: Kind, mask: Mask, o: &FieldOperand<'_>) -> Option<Pred> {
+    Some(Pred::Other(Arc::new(Bits {
         kind,
-        positions: positions.into(),
+        mask,
         operand: ValueBuf::new(o.value),
-    }))))
+    })))
 }
 
 impl FieldOp for Bits {
@@ -137,12 +159,11 @@ impl FieldOp for Bits {
             },
             _ => return false,
         };
-        let mut positions = self.positions.iter();
         match self.kind {
-            Kind::AllSet => positions.all(|&at| is_set(at)),
-            Kind::AllClear => positions.all(|&at| !is_set(at)),
-            Kind::AnySet => positions.any(|&at| is_set(at)),
-            Kind::AnyClear => positions.any(|&at| !is_set(at)),
+            Kind::AllSet => !self.mask.any(|at| !is_set(at)),
+            Kind::AllClear => !self.mask.any(is_set),
+            Kind::AnySet => self.mask.any(is_set),
+            Kind::AnyClear => self.mask.any(|at| !is_set(at)),
         }
     }
 }

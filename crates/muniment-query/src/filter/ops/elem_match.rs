@@ -22,11 +22,13 @@ fn parse_elem_match(p: &mut Parser<'_>, o: &FieldOperand<'_>) -> Result<Option<P
         && d.first().is_some_and(|e| {
             !matches!(super::find(e.name()).map(|s| s.place), Some(Place::Top(_)))
         });
-    Ok(Some(if by_value {
-        Pred::ElemMatchValue(p.operators("", d)?)
-    } else {
-        Pred::ElemMatchObject(Box::new(p.filter(d)?))
-    }))
+    if by_value {
+        return Ok(Some(Pred::ElemMatchValue(p.operators("", d)?)));
+    }
+    p.inside += 1;
+    let node = p.filter(d);
+    p.inside -= 1;
+    Ok(Some(Pred::ElemMatchObject(Box::new(node?))))
 }
 
 #[cfg(test)]

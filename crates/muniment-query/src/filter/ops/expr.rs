@@ -9,6 +9,7 @@ pub(super) const SPEC: OpSpec = OpSpec::top(
     "$expr",
     "An aggregation expression on the whole document is true.",
     |p, v| {
+        p.top_only("$expr")?;
         let e = Expr::parse(v, p.ctx)?;
         Ok(match e.as_constant().map(|v| v.truthy()) {
             Some(true) => Node::True,
@@ -40,6 +41,11 @@ mod tests {
             "{'$expr': {'$foo': 1}}",
             168,
             "Unrecognized expression '$foo'",
+        );
+        fails(
+            "{'a': {'$elemMatch': {'$expr': true}}}",
+            2,
+            "$expr can only be applied to the top-level document",
         );
     }
 }

@@ -16,14 +16,14 @@ pub(super) const SPEC: OpSpec = OpSpec::field(
 pub(super) const OPTIONS: OpSpec = OpSpec::field(
     "$options",
     "Options of the $regex beside it: i, m, s, x, u.",
-    |_, o| match o.siblings.get("$regex") {
-        Some(_) => Ok(None),
-        None => Err(Error::bad_value("$options needs a $regex")),
+    |_, o| match o.has_regex {
+        true => Ok(None),
+        false => Err(Error::bad_value("$options needs a $regex")),
     },
 );
 
 fn parse(o: &FieldOperand<'_>) -> Result<Option<Pred>> {
-    let beside = match o.siblings.get("$options") {
+    let beside = match o.options {
         None => None,
         Some(Value::String(s)) => Some(s),
         Some(_) => return Err(Error::bad_value("$options has to be a string")),

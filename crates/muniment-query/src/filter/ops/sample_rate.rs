@@ -11,6 +11,7 @@ pub(super) const SPEC: OpSpec = OpSpec::top(
     "$sampleRate",
     "Matches each document with this probability, 0 to 1.",
     |p, v| {
+        p.top_only("$sampleRate")?;
         let rate = number::to_f64(v)
             .ok_or_else(|| Error::bad_value("argument to $sampleRate must be a numeric type"))?;
         if !(0.0..=1.0).contains(&rate) {
