@@ -81,11 +81,7 @@ pub(super) const SWITCH: OpSpec = OpSpec::new(
     |args, ctx| {
         for branch in args.chunks(2) {
             match branch {
-                [case, then] => {
-                    if truthy(case.eval(ctx)?) {
-                        return then.eval(ctx);
-                    }
-                }
+                [case, then] if truthy(case.eval(ctx)?) => return then.eval(ctx),
                 [default] => return default.eval(ctx),
                 _ => {}
             }

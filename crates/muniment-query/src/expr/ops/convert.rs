@@ -253,7 +253,7 @@ fn whole(v: Value<'_>) -> Result<Option<i64>> {
                 return Err(failure("Attempt to convert infinity value to integer type"));
             }
             let cut = match v {
-                Value::Double(n) => (-9.223372036854775808e18..9.223372036854775808e18)
+                Value::Double(n) => (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0)
                     .contains(&n)
                     .then_some(n as i64),
                 _ => number::to_decimal(v)

@@ -22,9 +22,9 @@ struct Mod {
 /// A finite number in the range of int64, cut to a whole one.
 fn whole(v: Value<'_>) -> Option<i64> {
     match v {
-        Value::Double(n) => {
-            ((-9.223372036854775808e18..9.223372036854775808e18).contains(&n)).then_some(n as i64)
-        }
+        Value::Double(n) => ((-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0)
+            .contains(&n))
+        .then_some(n as i64),
         v if v.is_number() && !number::is_nan(v) && !number::is_infinite(v) => {
             number::to_i64_clamped(v)
         }
