@@ -33,8 +33,8 @@ pub(crate) struct State {
 }
 
 impl State {
-    fn new(rng: &mut Rng, v: i64, id: i64) -> State {
-        let size = [8, 60, 400][rng.below(3) as usize];
+    fn new(rng: &mut Rng, v: i64, id: i64, sizes: [usize; 3]) -> State {
+        let size = sizes[rng.below(3) as usize];
         State {
             v,
             u: id,
@@ -45,12 +45,15 @@ impl State {
         }
     }
 
-    fn to_doc(&self, id: i64) -> DocBuf {
+    fn to_doc(&self, id: i64, padding: &str) -> DocBuf {
         let mut d = doc! {
             "_id": id, "v": self.v, "u": self.u, "a": self.a, "b": self.b.as_str(),
             "tags": self.tags.iter().collect::<ArrayBuf>(),
         };
         d.append_some("s", self.s);
+        if !padding.is_empty() {
+            d.append("padding", padding);
+        }
         d
     }
 
@@ -91,6 +94,10 @@ pub(crate) type History = Vec<(i64, Option<State>)>;
 pub(crate) struct Writer {
     pub(crate) number: usize,
     rng: Rng,
+    /// Lengths of the text in a document.
+    sizes: [usize; 3],
+    /// Length of a field that is not judged, only in the way.
+    padding: usize,
     next_v: i64,
     next_id: i64,
     /// By collection and id.
@@ -113,6 +120,8 @@ impl Load {
         let writer = |number: usize| Writer {
             number,
             rng: Rng::new(seed.wrapping_add(1000 * number as u64)),
+            sizes: [8, 60, 400],
+            padding: 0,
             next_v: 1,
             next_id: number as i64 * RANGE,
             memory: vec![BTreeMap::new(); COLLECTIONS.len()],
@@ -122,6 +131,16 @@ impl Load {
             writers: (0..writers).map(writer).collect(),
             journaled_percent,
         }
+    }
+
+    /// Writes documents so large that the engine flushes and compacts all the time.
+    #[must_use]
+    pub fn large(mut self) -> Load {
+        for w in &mut self.writers {
+            w.sizes = [500, 900, 1000];
+            w.padding = 20_000;
+        }
+        self
     }
 
     /// Writes to the server at `address` until `crash` has run, which is called after `time`;
@@ -224,8 +243,9 @@ impl Writer {
             }
             70..80 => {
                 let id = one(&mut self.rng);
-                let state = State::new(&mut self.rng, v, id);
-                let update = doc! { "q": doc! { "_id": id }, "u": state.to_doc(id) };
+                let state = State::new(&mut self.rng, v, id, self.sizes);
+                let padding = self.rng.text(self.padding);
+                let update = doc! { "q": doc! { "_id": id }, "u": state.to_doc(id, &padding) };
                 let updates = muniment_value::array![update];
                 let cmd = doc! { "update": name, "updates": updates };
                 (cmd, vec![(id, Some(state))])
@@ -252,12 +272,13 @@ impl Writer {
         let changes: Changes = (0..count)
             .map(|_| {
                 let id = self.new_id();
-                (id, Some(State::new(&mut self.rng, v, id)))
+                (id, Some(State::new(&mut self.rng, v, id, self.sizes)))
             })
             .collect();
+        let padding = self.rng.text(self.padding);
         let docs: ArrayBuf = changes
             .iter()
-            .filter_map(|(id, s)| s.as_ref().map(|s| s.to_doc(*id)))
+            .filter_map(|(id, s)| s.as_ref().map(|s| s.to_doc(*id, &padding)))
             .collect();
         (doc! { "insert": name, "documents": docs }, changes)
     }
@@ -266,7 +287,7 @@ impl Writer {
         let id = self.new_id();
         let state = State {
             s: None,
-            ..State::new(&mut self.rng, v, id)
+            ..State::new(&mut self.rng, v, id, self.sizes)
         };
         let set = doc! {
             "v": v, "u": state.u, "a": state.a, "b": state.b.as_str(),

@@ -33,6 +33,28 @@ fn kills_lose_nothing() {
 }
 
 #[test]
+fn kills_during_flushes_and_compactions() {
+    let seed = seed();
+    let mut rng = Rng::new(seed);
+    let mut server = Server::start(ServerOptions::new());
+    create_indexes(&mut server.connect());
+    let mut load = Load::new(seed, 4, 10).large();
+    for _ in 0..if long() { 60 } else { 4 } {
+        let address = server.address();
+        let time = Duration::from_millis(300 + rng.below(1200));
+        load.run(&address, time, || server.kill9());
+        server.start_again();
+        let mut c = server.connect();
+        load.judge(&mut c, Promise::All);
+        consistent(&mut c);
+    }
+    let tables = testkit::files_below(&server.dir())
+        .into_iter()
+        .filter(|f| f.parent().is_some_and(|p| p.ends_with("tables")));
+    assert!(tables.count() > 0, "nothing was ever flushed");
+}
+
+#[test]
 fn kills_during_index_builds_and_drops() {
     let seed = seed();
     let mut rng = Rng::new(seed);
@@ -83,6 +105,8 @@ fn a_clean_end_loses_nothing_and_a_second_server_is_refused() {
     let mut load = Load::new(seed, 3, 0);
     let address = server.address();
     load.run(&address, Duration::from_millis(300), || {
+        let said = server.refused_second();
+        assert!(said.contains("in use"), "not a clear message: {said}");
         assert!(server.terminate().success());
     });
     server.start_again();

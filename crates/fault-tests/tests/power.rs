@@ -16,6 +16,17 @@ fn cuts(
     journaled_percent: u64,
     rounds: u64,
 ) -> (usize, usize) {
+    cuts_of(options, interval, journaled_percent, rounds, |l| l)
+}
+
+/// As [`cuts`], with a load of another kind.
+fn cuts_of(
+    options: ServerOptions,
+    interval: u64,
+    journaled_percent: u64,
+    rounds: u64,
+    kind: fn(Load) -> Load,
+) -> (usize, usize) {
     let seed = seed();
     let mut rng = Rng::new(seed);
     let options = options
@@ -24,7 +35,7 @@ fn cuts(
         .arg(interval.to_string());
     let mut server = Server::start(options);
     create_indexes(&mut server.connect());
-    let mut load = Load::new(seed, 4, journaled_percent);
+    let mut load = kind(Load::new(seed, 4, journaled_percent));
     let (mut acknowledged, mut lost) = (0, 0);
     // The indexes' creation is as durable as any unjournaled write.
     std::thread::sleep(Duration::from_millis(interval) + SLACK);
@@ -66,6 +77,13 @@ fn a_long_interval_loses_some_which_shows_that_the_test_can_tell() {
     let rounds = if long() { 20 } else { 5 };
     let (_, lost) = cuts(ServerOptions::new().powerloss(), 500, 0, rounds);
     assert!(lost > 0, "no write was lost: is the layer active?");
+}
+
+#[test]
+fn during_flushes_and_compactions() {
+    let rounds = if long() { 40 } else { 4 };
+    let options = ServerOptions::new().powerloss();
+    cuts_of(options, 500, 30, rounds, Load::large);
 }
 
 #[test]

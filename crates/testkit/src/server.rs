@@ -9,13 +9,27 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// How a server is started.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ServerOptions {
     args: Vec<String>,
+    patience: Duration,
     powerloss: bool,
     ordered: bool,
     sync_delay: Duration,
     budget: Option<u64>,
+}
+
+impl Default for ServerOptions {
+    fn default() -> ServerOptions {
+        ServerOptions {
+            args: Vec::new(),
+            patience: Duration::from_secs(10),
+            powerloss: false,
+            ordered: false,
+            sync_delay: Duration::ZERO,
+            budget: None,
+        }
+    }
 }
 
 impl ServerOptions {
@@ -28,6 +42,14 @@ impl ServerOptions {
     #[must_use]
     pub fn arg(mut self, arg: impl Into<String>) -> ServerOptions {
         self.args.push(arg.into());
+        self
+    }
+
+    /// How long the server may take until it answers; ten seconds unless set. For directories
+    /// whose recovery is long in a debug build.
+    #[must_use]
+    pub fn patience(mut self, d: Duration) -> ServerOptions {
+        self.patience = d;
         self
     }
 
@@ -92,7 +114,7 @@ impl Server {
     /// Starts a server on a new directory and waits until it answers.
     ///
     /// # Panics
-    /// With the server's log if it does not answer within ten seconds.
+    /// With the server's log if it does not answer in time (see [`ServerOptions::patience`]).
     pub fn start(options: ServerOptions) -> Server {
         let mut server = Server::prepare(options);
         server.start_again();
@@ -122,7 +144,7 @@ impl Server {
     /// Starts the server on its directory.
     ///
     /// # Panics
-    /// With the server's log if it does not answer within ten seconds.
+    /// With the server's log if it does not answer in time (see [`ServerOptions::patience`]).
     pub fn start_again(&mut self) {
         if let Err(why) = self.try_start() {
             panic!("{why}\n--- log of the server:\n{}", self.log());
@@ -133,7 +155,7 @@ impl Server {
     /// is in [`Server::log`].
     ///
     /// # Errors
-    /// It ended, or did not answer within ten seconds (then it is killed).
+    /// It ended, or did not answer in time (then it is killed).
     pub fn try_start(&mut self) -> Result<(), String> {
         assert!(self.child.is_none(), "the server runs already");
         let port_file = self.home.path().join("port");
@@ -165,7 +187,7 @@ impl Server {
         let mut child = command
             .spawn()
             .map_err(|e| format!("{}: {e}", binary().display()))?;
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + self.options.patience;
         loop {
             if let Some(port) = answers(&port_file) {
                 self.port = port;
@@ -178,10 +200,41 @@ impl Server {
             if Instant::now() > deadline {
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err("the server does not answer after ten seconds".into());
+                return Err(format!(
+                    "the server does not answer after {:?}",
+                    self.options.patience
+                ));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// Starts a second server on the same directory, which must not work, and returns what it
+    /// printed.
+    ///
+    /// # Panics
+    /// If it does not end by itself, with a failure, within ten seconds.
+    pub fn refused_second(&self) -> String {
+        let mut child = Command::new(binary())
+            .args(["serve", "--port", "0", "--dbpath"])
+            .arg(self.dir())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while child.try_wait().unwrap().is_none() {
+            if Instant::now() > deadline {
+                let _ = child.kill();
+                panic!("a second server runs on the same directory");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let out = child.wait_with_output().unwrap();
+        assert!(!out.status.success(), "the second server ended well");
+        let both = [out.stdout, out.stderr].concat();
+        String::from_utf8_lossy(&both).into_owned()
     }
 
     fn add_layer(&self, command: &mut Command) {
