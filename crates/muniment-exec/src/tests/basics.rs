@@ -578,3 +578,59 @@ fn validators_refuse() {
     let e = b.update(r#"{"_id": 1}"#, r#"{"$set": {"a": -1}}"#, false);
     assert_eq!(e.unwrap_err().code().0, 121);
 }
+
+#[test]
+fn statements_of_one_command() {
+    let b = Bench::new();
+    numbers(&b, 20);
+    b.index(r#"{"key": {"b": 1}, "name": "b_1", "unique": true}"#)
+        .unwrap();
+    let run = |ordered: bool, list: &[(&str, &str, bool)]| {
+        let docs: Vec<(DocBuf, DocBuf, bool)> =
+            list.iter().map(|(q, u, up)| (j(q), j(u), *up)).collect();
+        let mut statements = docs.iter().map(|(q, u, upsert)| {
+            Ok(UpdateStatement {
+                upsert: *upsert,
+                ..UpdateStatement::new(q.as_doc(), Value::Document(u.as_doc()))
+            })
+        });
+        let out = b.engine.update_many(&b.op, NS, &mut statements, ordered);
+        let errors: Vec<_> = out
+            .errors
+            .iter()
+            .map(|e| (e.index, e.error.code().0))
+            .collect();
+        let upserted: Vec<_> = out.upserted.iter().map(|(i, _)| *i).collect();
+        (out.n, out.modified, upserted, errors)
+    };
+    let inc = r#"{"$inc": {"x": 1}}"#;
+    let list = [
+        (r#"{"_id": 1}"#, inc, false),
+        (r#"{"_id": 1}"#, inc, false),
+        (r#"{"_id": 77}"#, inc, false),
+        (r#"{"_id": 99}"#, inc, true),
+        (r#"{"x": 2}"#, inc, false),
+        (r#"{"_id": 2}"#, r#"{"$set": {"b": 3}}"#, false),
+        (r#"{"_id": 3}"#, inc, false),
+    ];
+    assert_eq!(run(true, &list), (4, 3, vec![3], vec![(5, 11000)]));
+    assert_eq!(b.find(r#"{"_id": 1}"#), [r#"{"_id":1,"a":1,"b":1,"x":3}"#]);
+    assert_eq!(run(false, &list[5..]), (1, 1, vec![], vec![(0, 11000)]));
+    let ids = [
+        doc! { "_id": 1 },
+        doc! { "_id": 1 },
+        doc! { "a": 5 },
+        doc! { "_id": 4 },
+    ];
+    let mut deletes = ids.iter().map(|q| {
+        Ok(DeleteStatement {
+            filter: q.as_doc(),
+            multi: true,
+            hint: None,
+            let_: Doc::EMPTY,
+        })
+    });
+    let out = b.engine.delete_many(&b.op, NS, &mut deletes, true);
+    assert_eq!((out.n, out.errors.len()), (4, 0));
+    assert_eq!(b.engine.store.collection(NS).unwrap().count(), 17);
+}

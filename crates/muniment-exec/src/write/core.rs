@@ -1,6 +1,7 @@
 //! What updates, deletes and findAndModify share: find on a snapshot, lock, read again, match
 //! again, change, stage, commit.
 
+use super::bulk::StatementOutcome;
 use crate::engine::Engine;
 use crate::find::{Hint, natural_hint};
 use crate::operation::OpContext;
@@ -66,6 +67,17 @@ pub(crate) struct Done {
     pub commit: Option<CommitId>,
 }
 
+impl From<Done> for StatementOutcome {
+    fn from(done: Done) -> StatementOutcome {
+        StatementOutcome {
+            matched: done.matched,
+            modified: done.modified,
+            upserted: done.upserted,
+            commit: done.commit,
+        }
+    }
+}
+
 impl<'w> Write<'w> {
     /// Parses the parts that all writes have.
     pub(crate) fn new(
@@ -90,6 +102,21 @@ impl<'w> Write<'w> {
             multi,
             change,
         })
+    }
+
+    /// True when the collection's validator is not to be asked.
+    pub(super) fn bypasses_validation(&self) -> bool {
+        match &self.change {
+            Change::Update {
+                bypass_validation, ..
+            } => *bypass_validation,
+            Change::Delete => true,
+        }
+    }
+
+    /// True when nothing that matches means an insert.
+    pub(super) fn upserts(&self) -> bool {
+        matches!(&self.change, Change::Update { upsert: true, .. })
     }
 
     fn needs_info(&self) -> bool {
@@ -306,12 +333,7 @@ impl Engine {
         write: &Write<'_>,
     ) -> Result<Done> {
         let mut done = Done::default();
-        let validator = match &write.change {
-            Change::Update {
-                bypass_validation, ..
-            } => Validator::of(collection, *bypass_validation)?,
-            Change::Delete => None,
-        };
+        let validator = Validator::of(collection, write.bypasses_validation())?;
         if let Some(id) = write.filter.id_equality()
             && write.hint.is_none()
             && !collection.is_capped()
@@ -400,7 +422,7 @@ impl Engine {
 }
 
 /// Changes one locked document that matches.
-fn change(
+pub(super) fn change(
     set: &mut WriteSet<'_>,
     write: &Write<'_>,
     validator: Option<&Validator>,

@@ -1,6 +1,6 @@
 //! Deletes.
 
-use super::bulk::{BulkOutcome, StatementOutcome};
+use super::bulk::{Batch, BulkOutcome, StatementOutcome};
 use super::core::{Change, Write};
 use crate::engine::Engine;
 use crate::find::Hint;
@@ -21,6 +21,25 @@ pub struct DeleteStatement<'a> {
     pub let_: Doc<'a>,
 }
 
+impl DeleteStatement<'_> {
+    /// Parses all and hands it to `run`.
+    fn with_write<R>(
+        &self,
+        engine: &Engine,
+        run: impl FnOnce(&Write<'_>) -> Result<R>,
+    ) -> Result<R> {
+        let ctx = engine.query_context(self.let_)?;
+        run(&Write::new(
+            &ctx,
+            self.filter,
+            Doc::EMPTY,
+            self.hint,
+            self.multi,
+            Change::Delete,
+        )?)
+    }
+}
+
 impl Engine {
     /// Runs one delete statement; `matched` in the outcome is how many were deleted.
     ///
@@ -32,22 +51,7 @@ impl Engine {
         namespace: &str,
         statement: &DeleteStatement<'_>,
     ) -> Result<StatementOutcome> {
-        let ctx = self.query_context(statement.let_)?;
-        let write = Write::new(
-            &ctx,
-            statement.filter,
-            Doc::EMPTY,
-            statement.hint,
-            statement.multi,
-            Change::Delete,
-        )?;
-        let done = self.write(op, namespace, &write)?;
-        Ok(StatementOutcome {
-            matched: done.matched,
-            modified: 0,
-            upserted: None,
-            commit: done.commit,
-        })
+        statement.with_write(self, |w| self.write(op, namespace, w).map(Into::into))
     }
 
     /// Runs the statements of a delete command.
@@ -58,13 +62,13 @@ impl Engine {
         statements: &mut dyn Iterator<Item = Result<DeleteStatement<'d>>>,
         ordered: bool,
     ) -> BulkOutcome {
-        let mut out = BulkOutcome::default();
+        let mut batch = Batch::new(self, op, namespace);
         for (i, s) in statements.enumerate() {
-            let r = s.and_then(|s| self.delete(op, namespace, &s));
-            if !out.note(i, r, ordered) {
+            let r = s.and_then(|s| s.with_write(self, |w| batch.run(i, w)));
+            if !batch.note(i, r, ordered) {
                 break;
             }
         }
-        out
+        batch.finish()
     }
 }

@@ -1,6 +1,6 @@
 //! Updates.
 
-use super::bulk::{BulkOutcome, StatementOutcome};
+use super::bulk::{Batch, BulkOutcome, StatementOutcome};
 use super::core::{Change, Write, with_constants};
 use crate::engine::Engine;
 use crate::find::Hint;
@@ -75,6 +75,18 @@ impl<'a> UpdateStatement<'a> {
         Ok(update)
     }
 
+    /// Parses all and hands it to `run`.
+    fn with_write<R>(
+        &self,
+        engine: &Engine,
+        run: impl FnOnce(&Write<'_>) -> Result<R>,
+    ) -> Result<R> {
+        let variables = with_constants(self.let_, self.constants);
+        let ctx = engine.query_context(variables.as_doc())?;
+        let update = self.parse(&ctx)?;
+        run(&self.write(&ctx, &update)?)
+    }
+
     /// The statement with its filter parsed.
     pub(crate) fn write<'w>(&self, ctx: &QueryContext, update: &'w Update) -> Result<Write<'w>>
     where
@@ -106,17 +118,7 @@ impl Engine {
         namespace: &str,
         statement: &UpdateStatement<'_>,
     ) -> Result<StatementOutcome> {
-        let variables = with_constants(statement.let_, statement.constants);
-        let ctx = self.query_context(variables.as_doc())?;
-        let update = statement.parse(&ctx)?;
-        let write = statement.write(&ctx, &update)?;
-        let done = self.write(op, namespace, &write)?;
-        Ok(StatementOutcome {
-            matched: done.matched,
-            modified: done.modified,
-            upserted: done.upserted,
-            commit: done.commit,
-        })
+        statement.with_write(self, |w| self.write(op, namespace, w).map(Into::into))
     }
 
     /// Runs the statements of an update command.
@@ -127,13 +129,13 @@ impl Engine {
         statements: &mut dyn Iterator<Item = Result<UpdateStatement<'d>>>,
         ordered: bool,
     ) -> BulkOutcome {
-        let mut out = BulkOutcome::default();
+        let mut batch = Batch::new(self, op, namespace);
         for (i, s) in statements.enumerate() {
-            let r = s.and_then(|s| self.update(op, namespace, &s));
-            if !out.note(i, r, ordered) {
+            let r = s.and_then(|s| s.with_write(self, |w| batch.run(i, w)));
+            if !batch.note(i, r, ordered) {
                 break;
             }
         }
-        out
+        batch.finish()
     }
 }
