@@ -55,6 +55,12 @@ impl Store {
         self.inner.fsync_lock.lock().depth
     }
 
+    fn table_bytes(&self, space: Space) -> u64 {
+        self.inner
+            .engine()
+            .map_or(0, |engine| engine.table_bytes(space))
+    }
+
     /// Approximate bytes that a collection's documents take on disk: its share of the documents'
     /// tables by uncompressed size.
     pub fn storage_bytes(&self, collection: &Collection) -> u64 {
@@ -65,7 +71,7 @@ impl Store {
             .values()
             .map(|c| c.data_bytes())
             .sum();
-        let on_disk = self.inner.engine().table_bytes(Space::Docs);
+        let on_disk = self.table_bytes(Space::Docs);
         share(collection.data_bytes(), all, on_disk)
     }
 
@@ -84,7 +90,7 @@ impl Store {
                 }
             }
         }
-        share(own, all, self.inner.engine().table_bytes(Space::Index))
+        share(own, all, self.table_bytes(Space::Index))
     }
 }
 

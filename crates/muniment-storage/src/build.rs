@@ -170,8 +170,10 @@ impl Inner {
                 .unwrap_or_else(|| Error::new(Code::IndexBuildAborted, "the index was dropped")));
         }
         if let Err(e) = result {
-            if !self.closed.load(SeqCst) {
-                self.remove_index(collection, index)?;
+            if !self.closed.load(SeqCst) && self.remove_index(collection, index).is_err() {
+                // A full disk: later. The build's own error is what the client wants to know.
+                let left = (collection.clone(), index.clone());
+                self.failed_builds.lock().push(left);
             }
             return Err(e);
         }
@@ -198,7 +200,7 @@ impl Inner {
             let snapshot = {
                 let mut state = collection.commit.lock();
                 state.dirty.insert(index.id, Default::default());
-                EngineSnapshot::new(self.engine())
+                EngineSnapshot::new(self.engine()?)
             };
             let slice = read_slice(&snapshot, collection, index, low.clone())?;
             drop(snapshot);
@@ -217,7 +219,7 @@ impl Inner {
         index: &Arc<Index>,
         slice: &Slice,
     ) -> Result<()> {
-        let engine = self.engine();
+        let engine = self.engine()?;
         self.admit(&engine, slice.entries.iter().map(|e| e.key.len() * 2).sum())?;
         let owner = self.next_owner();
         let mut latches = Vec::new();
@@ -279,7 +281,7 @@ impl Inner {
             staged += 1;
         }
         if staged > 0 {
-            batch.commit()?;
+            batch.commit().inspect_err(|_| self.write_failed())?;
             self.journal.committed();
         }
         index.saved(&paths);

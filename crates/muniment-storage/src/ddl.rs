@@ -2,35 +2,46 @@
 
 use crate::catalog::{CollectionOptions, Entry, IndexEntry, IndexSpec};
 use crate::collection::Collection;
-use crate::engine::{EngineSnapshot, Space};
+use crate::engine::{Engine, EngineSnapshot, Space};
 use crate::index::Index;
 use crate::keys;
 use crate::store::{Inner, Store, damaged, db_of, dropped, index_by_name};
 use muniment_value::{Code, Error, Result};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 impl Inner {
-    /// Reads the catalog at open.
-    pub fn load_catalog(&self) -> Result<()> {
-        let engine = self.engine();
-        let snapshot = EngineSnapshot::new(engine.clone());
+    /// Writes the layout's version into a new store, checks that of an old one.
+    pub fn create_layout(&self, engine: &Arc<Engine>) -> Result<()> {
         let path = self.engine_path();
-        match snapshot.get(Space::Meta, &keys::layout())? {
-            Some(v) if *v == crate::catalog::LAYOUT_VERSION.to_le_bytes() => {}
-            Some(_) => return Err(damaged(&path, "the layout version is unknown")),
+        let version = crate::catalog::LAYOUT_VERSION.to_le_bytes();
+        match engine.newest(Space::Meta, &keys::layout())? {
+            Some(v) if *v == version => Ok(()),
+            Some(_) => Err(damaged(&path, "the layout version is unknown")),
             None => {
                 let mut batch = engine.batch(1);
-                let version = crate::catalog::LAYOUT_VERSION.to_le_bytes().to_vec();
-                batch.put(Space::Meta, keys::layout(), version);
-                batch.commit()?;
+                batch.put(Space::Meta, keys::layout(), version.to_vec());
+                batch.commit()
             }
         }
+    }
+
+    /// Reads the catalog: at open, and again after the engine was opened anew. Then handles that
+    /// are held are kept and corrected: a change whose commit failed may be there after all.
+    pub fn load_catalog(&self, snapshot: &EngineSnapshot) -> Result<()> {
+        let path = self.engine_path();
         if let Some(v) = snapshot.get(Space::Meta, &keys::next_id())? {
             let id = <[u8; 4]>::try_from(&*v).map_err(|_| damaged(&path, "next_id"))?;
-            self.next_id.store(u32::from_le_bytes(id), SeqCst);
+            self.next_id.fetch_max(u32::from_le_bytes(id), SeqCst);
         }
-        let mut names = std::collections::HashMap::new();
+        let mut known: HashMap<u32, Arc<Collection>> = self
+            .names
+            .read()
+            .values()
+            .map(|c| (c.id, c.clone()))
+            .collect();
+        let mut names = HashMap::new();
         let mut entries = snapshot.range(Space::Meta, vec![b'c'], vec![b'c' + 1]);
         while let Some((key, value)) = entries.next()? {
             let id = key
@@ -40,8 +51,20 @@ impl Inner {
                 .ok_or_else(|| damaged(&path, "the key of a catalog entry"))?;
             let doc = muniment_value::validate(&value)?;
             let entry = Entry::from_doc(doc, &path)?;
+            let held = known.remove(&id);
             let mut indexes = Vec::new();
             for i in entry.indexes {
+                let old = held
+                    .as_ref()
+                    .and_then(|c| c.all_indexes().iter().find(|o| o.id == i.id).cloned());
+                if let Some(old) = old {
+                    if i.ready {
+                        old.set_ready();
+                    }
+                    old.set_spec(i.spec);
+                    indexes.push(old);
+                    continue;
+                }
                 let masks = snapshot.get(Space::Meta, &keys::multikey(i.id))?;
                 let masks: Vec<u64> = masks
                     .iter()
@@ -50,14 +73,30 @@ impl Inner {
                     .collect();
                 indexes.push(Arc::new(Index::new(i.id, i.spec, i.ready, &masks)?));
             }
-            let collection =
-                Collection::new(id, &entry.namespace, entry.uuid, entry.options, indexes);
-            let (docs, bytes) = read_totals(&snapshot, id)?;
+            let collection = match held {
+                Some(c) => {
+                    c.set_namespace(&entry.namespace);
+                    c.set_options(entry.options);
+                    c.set_indexes(indexes);
+                    c
+                }
+                None => Arc::new(Collection::new(
+                    id,
+                    &entry.namespace,
+                    entry.uuid,
+                    entry.options,
+                    indexes,
+                )),
+            };
+            let (docs, bytes) = read_totals(snapshot, id)?;
             collection.docs.store(docs, SeqCst);
             collection.bytes.store(bytes, SeqCst);
-            names.insert(entry.namespace, Arc::new(collection));
+            names.insert(entry.namespace, collection);
         }
         *self.names.write() = names;
+        for gone in known.values() {
+            gone.set_dropped();
+        }
         Ok(())
     }
 
@@ -97,12 +136,12 @@ impl Inner {
         stage: impl FnOnce(&mut crate::engine::Batch) -> Result<()>,
     ) -> Result<()> {
         self.check_open()?;
-        let engine = self.engine();
+        let engine = self.engine()?;
         self.admit(&engine, 0)?;
         let _gate = self.gate.read();
         let mut batch = engine.batch(8);
         stage(&mut batch)?;
-        batch.commit()?;
+        batch.commit().inspect_err(|_| self.write_failed())?;
         let commit = self.journal.committed();
         // DDL is rare and callers expect it to stay.
         self.journal.wait(commit)

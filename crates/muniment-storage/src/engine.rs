@@ -174,11 +174,12 @@ impl Engine {
         }
     }
 
-    /// Syncs the journal with fjall's own call (it holds the journal's mutex meanwhile).
-    pub fn sync(&self) -> Result<()> {
-        self.db
-            .persist(PersistMode::SyncAll)
-            .map_err(|e| map_error(&e, &self.path))
+    /// Seals all memtables, so that they are written to tables soon.
+    pub fn flush_all(&self) -> Result<()> {
+        for k in [&self.docs, &self.index, &self.meta] {
+            guarded(&self.path, || k.rotate_memtable())?;
+        }
+        Ok(())
     }
 
     /// An error if an earlier failure made the engine refuse writes.
@@ -289,7 +290,7 @@ impl EngineSnapshot {
             .flatten();
         EngineIter {
             inner,
-            path: self.engine.path.clone(),
+            engine: self.engine.clone(),
         }
     }
 }
@@ -297,7 +298,8 @@ impl EngineSnapshot {
 /// A cursor over keys and values, from both ends.
 pub(crate) struct EngineIter {
     inner: Option<fjall::Iter>,
-    path: PathBuf,
+    /// Its files may go when it is closed.
+    engine: Arc<Engine>,
 }
 
 impl EngineIter {
@@ -325,11 +327,11 @@ impl EngineIter {
             Ok(Ok(pair)) => Ok(pair.map(|(k, v)| (Bytes::from(k), Bytes::from(v)))),
             Ok(Err(e)) => {
                 self.inner = None;
-                Err(map_error(&e, &self.path))
+                Err(map_error(&e, &self.engine.path))
             }
             Err(panic) => {
                 self.inner = None;
-                Err(corrupt(&self.path, &panic_text(&*panic)))
+                Err(corrupt(&self.engine.path, &panic_text(&*panic)))
             }
         }
     }

@@ -12,6 +12,7 @@
 //! wire.
 
 mod admin;
+mod admission;
 mod build;
 mod catalog;
 mod collection;
@@ -34,6 +35,8 @@ mod writeset;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_fault;
 #[cfg(test)]
 mod tests_index;
 

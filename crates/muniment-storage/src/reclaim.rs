@@ -32,10 +32,28 @@ impl Inner {
         }
     }
 
+    /// Takes failed index builds away.
+    fn remove_failed_builds(&self) -> Result<()> {
+        while let Some((collection, index)) = self.failed_builds.lock().pop() {
+            let _ddl = self.ddl.lock();
+            let _alone = collection.ddl.write();
+            let there = collection.all_indexes().iter().any(|i| i.id == index.id);
+            if there
+                && !collection.is_dropped()
+                && let Err(e) = self.remove_index(&collection, &index)
+            {
+                self.failed_builds.lock().push((collection.clone(), index));
+                return Err(e);
+            }
+        }
+        Ok(())
+    }
+
     fn reclaim_all(&self) -> Result<()> {
+        self.remove_failed_builds()?;
         loop {
             let pending = {
-                let snapshot = EngineSnapshot::new(self.engine());
+                let snapshot = EngineSnapshot::new(self.engine()?);
                 snapshot
                     .range(Space::Meta, vec![b'd'], vec![b'd' + 1])
                     .next()?
@@ -61,18 +79,19 @@ impl Inner {
                     return Ok(());
                 }
             }
-            let engine = self.engine();
+            let engine = self.engine()?;
+            self.admit(&engine, 16)?;
             let _gate = self.gate.read();
             let mut batch = engine.batch(1);
             batch.delete(Space::Meta, record);
-            batch.commit()?;
+            batch.commit().inspect_err(|_| self.write_failed())?;
             self.journal.committed();
         }
     }
 
     /// Deletes up to [`SLICE`] keys; returns the last of them, `None` when the range is empty.
     fn reclaim_slice(&self, space: Space, low: Vec<u8>, high: Vec<u8>) -> Result<Option<Vec<u8>>> {
-        let engine = self.engine();
+        let engine = self.engine()?;
         self.admit(&engine, SLICE * 32)?;
         let mut found = Vec::with_capacity(SLICE);
         {
@@ -92,7 +111,7 @@ impl Inner {
         for key in found {
             batch.delete(space, key);
         }
-        batch.commit()?;
+        batch.commit().inspect_err(|_| self.write_failed())?;
         self.journal.committed();
         Ok(Some(last))
     }

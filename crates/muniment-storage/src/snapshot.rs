@@ -101,7 +101,7 @@ pub struct IndexCursor {
 /// a microsecond, a new cursor several.
 const SEEK_STEPS: usize = 8;
 
-fn closed() -> Error {
+pub(crate) fn closed() -> Error {
     Error::new(
         Code::ShutdownInProgress,
         "the server is shutting down: the storage is closed",

@@ -1,23 +1,15 @@
-//! A full disk: refusing writes before the engine meets it, and opening the engine anew when it
-//! met it all the same.
+//! A full disk: refusing writes before the engine meets it.
 //!
 //! fjall refuses every write for good once one of its own writes has failed, a flush or a
 //! compaction included. So writes are refused while little space is left, which leaves the
-//! background work what it needs; and if the disk fills faster than that (another program may
-//! fill it), the engine is closed and opened again once there is space.
-//!
-//! Invariants: reads go on throughout, except while the engine is being opened; the engine is
-//! never opened while anybody still holds the old one, so no snapshot changes under its reader.
+//! background work what it needs. If the disk fills faster than that (another program may fill
+//! it), `admission` opens the engine anew.
 
-use crate::engine::{Engine, EngineSnapshot, Space};
-use crate::store::Inner;
 use muniment_value::{Code, Error, Result};
-use std::collections::BTreeSet;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Space that is kept for flushes and compactions, in bytes; on a small disk a twentieth of it.
@@ -107,92 +99,20 @@ fn free_and_total(dir: &Path) -> Option<(u64, u64)> {
     Some((free.saturating_mul(unit), total.saturating_mul(unit)))
 }
 
-impl Inner {
-    /// If an earlier write failed: opens the engine anew once there is space again and nobody
-    /// reads from the old one. True if it was opened.
-    ///
-    /// # Errors
-    /// Why it cannot be yet.
-    pub fn revive(&self) -> Result<bool> {
-        let failed = self.engine().healthy().is_err() || self.journal.failure().is_some();
-        if !failed {
-            return Ok(false);
-        }
-        self.space.admit(0)?;
-        self.probe()?;
-        let busy = |who: &str| {
-            Err(Error::internal(format!(
-                "the engine cannot be opened anew while {who}"
-            )))
-        };
-        let Some(_writers) = self.gate.try_write_for(Duration::from_secs(1)) else {
-            return busy("writes are locked or under way");
-        };
-        let mut slot = self.engine.write();
-        if slot.as_ref().is_some_and(|e| Arc::strong_count(e) > 1) {
-            return busy("a cursor is open or a write is under way");
-        }
-        // Joins its threads and gives up its lock.
-        drop(slot.take());
-        let directory = self.engine_path();
-        let mut opened = Engine::open(&directory, self.cache_bytes);
-        for _ in 0..20 {
-            if opened.is_ok() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(500));
-            opened = Engine::open(&directory, self.cache_bytes);
-        }
-        let engine = match opened {
-            Ok(engine) => Arc::new(engine),
-            Err(e) => {
-                // What was acknowledged is in the files; a start from outside finds it.
-                eprintln!("the engine cannot be opened after a full disk: {e}");
-                std::process::abort();
-            }
-        };
-        engine.sync()?;
-        *slot = Some(engine.clone());
-        drop(slot);
-        self.reload(&engine)?;
-        self.journal.reopened();
-        Ok(true)
-    }
-
-    /// Writes and removes a file: the free space that is reported may not be ours to have.
-    fn probe(&self) -> Result<()> {
-        let path = self.path.join("space.probe");
-        let written = std::fs::File::create(&path).and_then(|mut f| {
-            let block = vec![1; 1 << 20];
-            (0..8).try_for_each(|_| f.write_all(&block))?;
-            f.sync_all()
-        });
-        // It is ours and of no use; the next probe overwrites it if it stays.
-        let _ = std::fs::remove_file(&path);
-        written.map_err(|e| Error::from(e).context("the disk is still full: "))
-    }
-
-    /// A write that was refused at the very end of its way into the journal may be in it. It was
-    /// not acknowledged, so it may stay; the totals and the catalog must agree with it.
-    fn reload(&self, engine: &Arc<Engine>) -> Result<()> {
-        let snapshot = EngineSnapshot::new(engine.clone());
-        let mut stored = BTreeSet::new();
-        let mut entries = snapshot.range(Space::Meta, vec![b'c'], vec![b'c' + 1]);
-        while let Some((key, _)) = entries.next()? {
-            stored.insert(key.get(1..).unwrap_or_default().to_vec());
-        }
-        let known: Vec<_> = self.names.read().values().cloned().collect();
-        let ours: BTreeSet<Vec<u8>> = known.iter().map(|c| c.id.to_be_bytes().to_vec()).collect();
-        if stored != ours {
-            return self.load_catalog();
-        }
-        for c in known {
-            let (docs, bytes) = crate::ddl::read_totals(&snapshot, c.id)?;
-            c.docs.store(docs, SeqCst);
-            c.bytes.store(bytes, SeqCst);
-        }
-        Ok(())
-    }
+/// Writes and removes a file: the free space that is reported may not be ours to have.
+///
+/// # Errors
+/// 14031 when the disk is still full; other I/O errors.
+pub(crate) fn probe(dir: &Path) -> Result<()> {
+    let path = dir.join("space.probe");
+    let written = std::fs::File::create(&path).and_then(|mut f| {
+        let block = vec![1; 1 << 20];
+        (0..8).try_for_each(|_| f.write_all(&block))?;
+        f.sync_all()
+    });
+    // It is ours and of no use; the next probe overwrites it if it stays.
+    let _ = std::fs::remove_file(&path);
+    written.map_err(|e| Error::from(e).context("the disk is still full: "))
 }
 
 #[cfg(test)]
@@ -213,12 +133,5 @@ mod tests {
         assert_eq!(e.code(), Code::OutOfDiskSpace);
         std::thread::sleep(LOOK * 2);
         assert_eq!(guard.admit(0).is_ok(), free >= RESERVE.min(total / 20));
-    }
-
-    #[test]
-    fn a_healthy_engine_is_left_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = crate::tests::open(dir.path());
-        assert!(!store.inner.revive().unwrap());
     }
 }

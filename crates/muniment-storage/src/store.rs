@@ -1,5 +1,6 @@
 //! The store: one data directory, opened once.
 
+use crate::admission::Admission;
 use crate::collection::Collection;
 use crate::engine::{self, Engine, EngineSnapshot, Space};
 use crate::index::Index;
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How to open a store.
 #[derive(Clone, Debug)]
@@ -72,6 +73,8 @@ pub struct StoreStats {
     pub memtable_bytes: u64,
     /// Bytes on disk.
     pub disk_bytes: u64,
+    /// Microseconds that commits were held back since flushes or compactions were behind.
+    pub delayed_micros: u64,
     /// The journal.
     pub journal: JournalStats,
 }
@@ -86,7 +89,7 @@ pub struct Store {
 pub(crate) struct Inner {
     pub path: PathBuf,
     pub cache_bytes: u64,
-    /// `None` only while it is opened anew, under the lock.
+    /// `None` only while it is being opened anew, under the lock.
     pub engine: RwLock<Option<Arc<Engine>>>,
     pub space: crate::space::SpaceGuard,
     pub latches: Latches,
@@ -105,6 +108,9 @@ pub(crate) struct Inner {
     /// Wakes the background threads.
     pub wake: Condvar,
     pub reclaim: AtomicBool,
+    pub admission: Admission,
+    /// Index builds that failed and could not be taken away yet.
+    pub failed_builds: Mutex<Vec<(Arc<Collection>, Arc<Index>)>>,
     _lock: DirLock,
 }
 
@@ -125,7 +131,9 @@ impl Store {
             space: crate::space::SpaceGuard::new(&options.path),
             path: options.path,
             cache_bytes: options.cache_bytes,
-            engine: RwLock::new(Some(engine)),
+            engine: RwLock::new(Some(engine.clone())),
+            admission: Admission::new(),
+            failed_builds: Mutex::default(),
             latches: Latches::new(),
             gate: Arc::default(),
             fsync_lock: Mutex::default(),
@@ -140,7 +148,8 @@ impl Store {
             reclaim: AtomicBool::new(true),
             _lock: lock,
         });
-        inner.load_catalog()?;
+        inner.create_layout(&engine)?;
+        inner.load_catalog(&EngineSnapshot::new(engine))?;
         let store = Arc::new(Store {
             inner: inner.clone(),
             threads: Mutex::default(),
@@ -221,7 +230,7 @@ impl Store {
         if collection.is_dropped() {
             return Err(dropped(collection));
         }
-        let engine = self.inner.engine();
+        let engine = self.inner.engine()?;
         Ok(WriteSet::new(&self.inner, collection, engine, ddl))
     }
 
@@ -256,14 +265,15 @@ impl Store {
 
     /// Measured figures.
     pub fn stats(&self) -> StoreStats {
-        let engine = self.inner.engine();
-        let (cache_used, cache_capacity) = engine.cache();
+        let engine = self.inner.engine().ok();
+        let (cache_used, cache_capacity) = engine.as_ref().map_or((0, 0), |e| e.cache());
         let (commits, syncs, sync_micros, waits) = self.inner.journal.stats();
         StoreStats {
             cache_used,
             cache_capacity,
-            memtable_bytes: engine.memtable_bytes(),
-            disk_bytes: engine.disk_bytes(),
+            memtable_bytes: engine.as_ref().map_or(0, |e| e.memtable_bytes()),
+            disk_bytes: engine.as_ref().map_or(0, |e| e.disk_bytes()),
+            delayed_micros: self.inner.admission.delayed_micros(),
             journal: JournalStats {
                 commits,
                 syncs,
@@ -300,11 +310,13 @@ impl Drop for Store {
 
 impl Inner {
     /// The engine that is open now.
-    pub fn engine(&self) -> Arc<Engine> {
+    ///
+    /// # Errors
+    /// 91: the store was closed while its engine was out of order.
+    pub fn engine(&self) -> Result<Arc<Engine>> {
         match &*self.engine.read() {
-            Some(engine) => engine.clone(),
-            // Whoever takes it out puts one back before giving up the lock.
-            None => std::process::abort(),
+            Some(engine) => Ok(engine.clone()),
+            None => Err(crate::snapshot::closed()),
         }
     }
 
@@ -312,15 +324,12 @@ impl Inner {
         if self.closed.load(SeqCst) {
             return Snapshot::new(None);
         }
-        Snapshot::new(Some(EngineSnapshot::new(self.engine())))
+        Snapshot::new(self.engine().ok().map(EngineSnapshot::new))
     }
 
     pub fn check_open(&self) -> Result<()> {
         if self.closed.load(Relaxed) {
-            return Err(Error::new(
-                Code::ShutdownInProgress,
-                "the server is shutting down: the storage is closed",
-            ));
+            return Err(crate::snapshot::closed());
         }
         Ok(())
     }
@@ -364,25 +373,13 @@ impl Inner {
     }
 
     fn flush_loop(&self) {
-        let mut looked = Instant::now();
         while !self.pause(Duration::from_millis(self.interval_ms.load(SeqCst))) {
             if self.journal.dirty() {
                 // Those who wait for durability get the error; the journal keeps it.
                 let _ = self.journal.sync_now();
             }
-            if looked.elapsed() > Duration::from_millis(500) {
-                // Those who write get the error meanwhile.
-                let _ = self.revive();
-                looked = Instant::now();
-            }
+            self.mind_the_engine();
         }
-    }
-
-    /// May a commit of `bytes` go to the engine?
-    pub fn admit(&self, engine: &Engine, bytes: usize) -> Result<()> {
-        let _ = engine;
-        self.check_open()?;
-        self.space.admit(bytes as u64)
     }
 }
 

@@ -465,7 +465,7 @@ fn validate_finds_what_is_wrong() {
         insert(&store, &c, doc! { "_id": i, "x": i }).unwrap();
     }
     valid(&store, &c);
-    let engine = store.inner.engine();
+    let engine = store.inner.engine().unwrap();
     let mut batch = engine.batch(2);
     let (lost, _) =
         crate::writeset::entry_of(&x, &key(Value::Int32(3)), &[], &key(Value::Int32(3)));

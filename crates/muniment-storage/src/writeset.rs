@@ -560,6 +560,13 @@ impl<'s> WriteSet<'s> {
                 doc.len()
             )));
         }
+        // What must go is looked for among what is committed, so a set that would push its own
+        // inserts out is split.
+        let docs = self.collection.docs.load(SeqCst) as i64 + self.docs + 1;
+        let bytes = self.collection.bytes.load(SeqCst) as i64 + self.bytes + doc.len() as i64;
+        if self.batch.is_some() && (docs > max || bytes > size) {
+            return Ok(Attempt::Again);
+        }
         let sequence = {
             let mut append = self.collection.append.lock();
             if append.max.is_none() {
@@ -670,7 +677,7 @@ impl<'s> WriteSet<'s> {
             let mask: Vec<u8> = paths.iter().flat_map(|m| m.to_le_bytes()).collect();
             batch.put(Space::Meta, keys::multikey(index.id), mask);
         }
-        batch.commit()?;
+        batch.commit().inspect_err(|_| self.store.write_failed())?;
         collection.docs.store(docs, SeqCst);
         collection.bytes.store(bytes, SeqCst);
         for (index, paths) in &self.widened {

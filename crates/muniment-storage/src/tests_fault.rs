@@ -1,0 +1,367 @@
+//! Crashes by copy, a poisoned engine, capped collections and group commit.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use crate::tests::{all, bytes, insert, open};
+use crate::tests_index::valid;
+use crate::*;
+use muniment_query::NeverInterrupted;
+use muniment_value::{Code, DocBuf, Value, array, doc};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// What a crash at this moment would leave: every file as it is now, journals last, since a
+/// table is complete before the journal that led to it goes.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    let mut files: Vec<_> = std::fs::read_dir(from)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
+    files.sort_by_key(|f| f.extension().is_some_and(|e| e == "jnl"));
+    for file in files {
+        let target = to.join(file.file_name().unwrap());
+        if file.is_dir() {
+            copy(&file, &target);
+        } else if file.file_name().unwrap() != "muniment.lock" {
+            // Sparse files stay sparse: only what is not zero is written.
+            let data = match std::fs::read(&file) {
+                Ok(d) => d,
+                Err(_) => continue,
+            };
+            let used = data.iter().rposition(|b| *b != 0).map_or(0, |p| p + 1);
+            let used = if file.extension().is_some_and(|e| e == "jnl") {
+                used
+            } else {
+                data.len()
+            };
+            std::fs::write(target, &data[..used]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_copy_made_while_writers_run_is_consistent() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = store
+        .create_collection("db.c", CollectionOptions::default())
+        .unwrap();
+    for (key, unique) in [("u", true), ("m", false)] {
+        let mut pattern = DocBuf::new();
+        pattern.append(key, 1);
+        let spec = doc! { "key": pattern, "name": key, "unique": unique };
+        let spec = IndexSpec::parse(spec.as_doc()).unwrap();
+        store.create_index(&c, spec, &NeverInterrupted).unwrap();
+    }
+    // Also when an assertion fails: the scope waits for its threads.
+    struct Stopper<'a>(&'a AtomicBool);
+    impl Drop for Stopper<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, SeqCst);
+        }
+    }
+    let stop = AtomicBool::new(false);
+    let acknowledged = [const { AtomicI64::new(-1) }; 3];
+    std::thread::scope(|s| {
+        for (t, acknowledged) in acknowledged.iter().enumerate() {
+            let (store, c, stop) = (&store, &c, &stop);
+            s.spawn(move || {
+                for n in 0i64.. {
+                    if stop.load(SeqCst) {
+                        return;
+                    }
+                    let id = n * 3 + t as i64;
+                    insert(
+                        store,
+                        c,
+                        doc! { "_id": id, "u": id, "m": array![id % 7, "x"], "t": "t".repeat(100) },
+                    )
+                    .unwrap();
+                    acknowledged.store(n, SeqCst);
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+        }
+        let _at_the_end = Stopper(&stop);
+        for _ in 0..4 {
+            std::thread::sleep(Duration::from_millis(100));
+            let before: Vec<i64> = acknowledged.iter().map(|a| a.load(SeqCst)).collect();
+            let to = tempfile::tempdir().unwrap();
+            copy(dir.path(), to.path());
+            let crashed = open(to.path());
+            let c = crashed.collection("db.c").unwrap();
+            valid(&crashed, &c);
+            for (t, last) in before.iter().enumerate() {
+                for n in [0, *last / 2, *last] {
+                    let key = Collection::record_key_of_id(Value::Int64(n.max(0) * 3 + t as i64));
+                    let found = crashed.snapshot().get(&c, &key).unwrap();
+                    assert!(found.is_some() || *last < 0, "write {n} of {t} is lost");
+                }
+            }
+        }
+    });
+    valid(&store, &c);
+}
+
+#[test]
+fn a_poisoned_engine_is_opened_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = store
+        .create_collection("db.c", CollectionOptions::default())
+        .unwrap();
+    for round in 0..3 {
+        for i in 0..50 {
+            insert(&store, &c, doc! { "_id": round * 100 + i }).unwrap();
+        }
+        store.inner.write_failed();
+        let e = insert(&store, &c, doc! { "_id": -1 }).unwrap_err();
+        assert_eq!(e.code(), Code::OutOfDiskSpace, "{e}");
+        assert!(e.message().contains("disk"));
+        // Reads are served all the while.
+        assert_eq!(all(&store, &c).len(), (round as usize + 1) * 50);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while store.inner.is_broken() {
+            assert!(Instant::now() < deadline, "not opened anew");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(c.count(), (round as u64 + 1) * 50);
+        valid(&store, &c);
+    }
+    let mut w = store.write_set(&c).unwrap();
+    w.insert(bytes(doc! { "_id": 1000 })).unwrap();
+    let commit = w.commit().unwrap().unwrap();
+    store.wait_journaled(commit).unwrap();
+}
+
+#[test]
+fn group_commit_shares_syncs() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = store
+        .create_collection("db.c", CollectionOptions::default())
+        .unwrap();
+    store.set_journal_commit_interval(Duration::from_millis(500));
+    let before = store.stats().journal;
+    let next = AtomicU64::new(0);
+    std::thread::scope(|s| {
+        for _ in 0..32 {
+            s.spawn(|| {
+                for _ in 0..20 {
+                    let id = next.fetch_add(1, SeqCst) as i64;
+                    let mut w = store.write_set(&c).unwrap();
+                    w.insert(bytes(doc! { "_id": id })).unwrap();
+                    let commit = w.commit().unwrap().unwrap();
+                    store.wait_journaled(commit).unwrap();
+                }
+            });
+        }
+    });
+    let after = store.stats().journal;
+    assert_eq!(after.commits - before.commits, 640);
+    assert_eq!(after.waits - before.waits, 640);
+    let syncs = after.syncs - before.syncs;
+    assert!(syncs <= 640 / 4, "{syncs} syncs for 640 commits");
+}
+
+#[test]
+fn everything_committed_is_synced_within_the_interval() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = store
+        .create_collection("db.c", CollectionOptions::default())
+        .unwrap();
+    insert(&store, &c, doc! { "_id": 1 }).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while store.inner.journal.dirty() {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn capped(store: &Store, ns: &str, size: u64, max: Option<u64>) -> std::sync::Arc<Collection> {
+    store
+        .create_collection(
+            ns,
+            CollectionOptions {
+                capped_size: Some(size),
+                capped_max: max,
+                document: doc! { "capped": true, "size": size as i64 },
+            },
+        )
+        .unwrap()
+}
+
+#[test]
+fn capped_collections_keep_the_newest_in_insertion_order() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let store = open(dir.path());
+        let c = capped(&store, "db.c", 1 << 20, Some(5));
+        assert!(c.is_capped());
+        let mut w = store.write_set(&c).unwrap();
+        for id in [9, 3, 7, 1, 5, 2, 8] {
+            w.insert(bytes(doc! { "_id": id, "x": id })).unwrap();
+        }
+        w.commit().unwrap();
+        let ids = |c: &Collection| -> Vec<i64> {
+            all(&store, c)
+                .iter()
+                .map(|d| d.as_doc().get("_id").unwrap().as_i64_exact().unwrap())
+                .collect()
+        };
+        assert_eq!(ids(&c), [7, 1, 5, 2, 8]);
+        assert_eq!(c.count(), 5);
+        let e = insert(&store, &c, doc! { "_id": 5 }).unwrap_err();
+        assert!(
+            e.message().contains("index: _id_ dup key: { _id: 5 }"),
+            "{e}"
+        );
+        insert(&store, &c, doc! { "_id": 9 }).unwrap();
+        assert_eq!(ids(&c), [1, 5, 2, 8, 9]);
+        let key = c.record_key(&store.snapshot(), Value::Int32(2)).unwrap();
+        let key = key.unwrap();
+        let mut w = store.write_set(&c).unwrap();
+        let old = w.lock(&key).unwrap().unwrap();
+        w.update(&key, &old, bytes(doc! { "_id": 2, "x": "longer" }), &|_| {
+            true
+        })
+        .unwrap();
+        w.commit().unwrap();
+        assert_eq!(
+            c.record_key(&store.snapshot(), Value::Int32(77)).unwrap(),
+            None
+        );
+        valid(&store, &c);
+
+        let small = capped(&store, "db.small", 200, None);
+        for i in 0..50 {
+            insert(&store, &small, doc! { "_id": i, "t": "t".repeat(20) }).unwrap();
+            assert!(small.data_bytes() <= 200);
+        }
+        assert!(small.count() >= 3);
+        assert!(insert(&store, &small, doc! { "_id": 99, "t": "t".repeat(300) }).is_err());
+        valid(&store, &small);
+    }
+    let store = open(dir.path());
+    let c = store.collection("db.c").unwrap();
+    assert!(c.is_capped());
+    insert(&store, &c, doc! { "_id": 100 }).unwrap();
+    assert_eq!(c.count(), 5);
+    assert_eq!(
+        all(&store, &c)
+            .last()
+            .unwrap()
+            .as_doc()
+            .get("_id")
+            .unwrap()
+            .as_i64_exact(),
+        Some(100)
+    );
+    valid(&store, &c);
+}
+
+#[test]
+fn capped_inserts_of_many_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = capped(&store, "db.c", 1 << 20, Some(50));
+    std::thread::scope(|s| {
+        for t in 0..4 {
+            let (store, c) = (&store, &c);
+            s.spawn(move || {
+                for i in 0..100 {
+                    let mut w = store.write_set(c).unwrap();
+                    for j in 0..3 {
+                        w.insert(bytes(doc! { "_id": t * 1000 + i * 3 + j }))
+                            .unwrap();
+                    }
+                    w.commit().unwrap();
+                }
+            });
+        }
+        // A tailing reader sees the sequence grow without gaps.
+        let (store, c) = (&store, &c);
+        s.spawn(move || {
+            let mut seen = 0;
+            for _ in 0..20 {
+                seen = c.wait_insert(seen, Duration::from_millis(50));
+            }
+            assert!(seen > 0);
+            let _ = store;
+        });
+    });
+    assert_eq!(c.count(), 50);
+    valid(&store, &c);
+}
+
+#[test]
+fn dropped_data_is_reclaimed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = store
+        .create_collection("db.c", CollectionOptions::default())
+        .unwrap();
+    let spec = doc! { "key": doc! { "x": 1 }, "name": "x" };
+    let spec = IndexSpec::parse(spec.as_doc()).unwrap();
+    let x = store.create_index(&c, spec, &NeverInterrupted).unwrap();
+    let mut w = store.write_set(&c).unwrap();
+    for i in 0..5000 {
+        w.insert(bytes(doc! { "_id": i, "x": i })).unwrap();
+    }
+    w.commit().unwrap();
+    let held = store.snapshot();
+    store.drop_collection("db.c").unwrap();
+    let left = |s: &Snapshot| {
+        let docs = s
+            .docs(&c, &KeyRange::all(), Direction::Forward)
+            .next()
+            .unwrap()
+            .is_some();
+        let entries = s
+            .entries(&c, &x, &KeyRange::all(), Direction::Forward)
+            .next()
+            .unwrap()
+            .is_some();
+        docs || entries
+    };
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while left(&store.snapshot()) {
+        assert!(Instant::now() < deadline, "not reclaimed");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Whoever had a snapshot reads on.
+    assert!(left(&held));
+}
+
+/// The catalog's stored form, byte for byte in Extended JSON: a change of it is a change of the
+/// format and needs a new layout version.
+#[test]
+fn golden_catalog_entry() {
+    let entry = crate::catalog::Entry {
+        namespace: "db.c".to_string(),
+        uuid: [7; 16],
+        options: CollectionOptions {
+            capped_size: Some(1000),
+            capped_max: None,
+            document: doc! { "capped": true, "size": 1000 },
+        },
+        indexes: vec![crate::catalog::IndexEntry {
+            id: 3,
+            ready: false,
+            spec: IndexSpec::parse(
+                doc! { "key": doc! { "a.b": -1 }, "name": "n", "unique": true, "sparse": true }
+                    .as_doc(),
+            )
+            .unwrap(),
+        }],
+    };
+    let stored = entry.to_doc();
+    assert_eq!(
+        stored.as_doc().to_json(muniment_value::JsonMode::Relaxed),
+        r#"{"v":1,"ns":"db.c","uuid":{"$binary":{"base64":"BwcHBwcHBwcHBwcHBwcHBw==","subType":"04"}},"options":{"capped":true,"size":1000},"cappedSize":1000,"indexes":[{"id":3,"state":"building","spec":{"v":2,"key":{"a.b":-1},"name":"n","unique":true,"sparse":true}}]}"#
+    );
+    let read = crate::catalog::Entry::from_doc(stored.as_doc(), Path::new("x")).unwrap();
+    assert_eq!(read, entry);
+}
