@@ -90,6 +90,39 @@ fn a_damaged_end_of_the_journal_is_cut_off() {
     }
 }
 
+#[test]
+fn damage_in_the_middle_of_the_journal_is_reported() {
+    let seed = seed();
+    let mut rng = Rng::new(seed);
+    let mut server = Server::start(ServerOptions::new());
+    let mut c = server.connect();
+    for i in 0..200 {
+        insert(
+            &mut c,
+            vec![doc! { "_id": i as i64, "text": rng.text(500) }],
+        );
+    }
+    drop(c);
+    server.kill9();
+    let (file, last) = journal_end(&server.dir());
+    for _ in 0..if long() { 30 } else { 4 } {
+        // Half of the journal lies behind it, acknowledged as journaled.
+        let at = last / 4 + rng.below(last / 4);
+        let bit = rng.below(8) as u8;
+        flip_bit(&file, at, bit);
+        let started = server.try_start();
+        let what = format!("bit {bit} of byte {at} of {last} in {}", file.display());
+        assert!(started.is_err(), "{what}: started as if nothing were wrong");
+        let log = server.log();
+        let name = file.file_name().unwrap().to_str().unwrap();
+        assert!(log.contains(name), "{what}: no file: {log}");
+        assert!(log.contains("offset"), "{what}: no offset: {log}");
+        flip_bit(&file, at, bit);
+    }
+    server.start_again();
+    assert_eq!(scan(&mut server.connect()).unwrap().len(), 200);
+}
+
 /// Fills the collection until there are tables of some size; returns how many documents.
 fn fill(server: &Server, rng: &mut Rng) -> i64 {
     let mut c = server.connect();
