@@ -52,8 +52,12 @@ fn outcome(o: &mut String, x: &Outcome) {
         escape(&x.preset),
         x.seconds
     );
-    for w in &x.warnings {
-        let _ = write!(o, "<p class=\"warn\">{}</p>", escape(w));
+    if !x.warnings.is_empty() {
+        o.push_str("<div class=\"warn\"><b>Warnings</b><ul>");
+        for w in &x.warnings {
+            let _ = write!(o, "<li>{}</li>", escape(w));
+        }
+        o.push_str("</ul></div>");
     }
     list(o, "Findings", &x.findings);
     for p in &x.plots {

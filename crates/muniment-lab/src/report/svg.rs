@@ -309,21 +309,9 @@ impl Plot {
             escape(&self.title)
         );
         self.axes(&mut o, &frame, &xspan, &yspan, height, narrow);
-        let bar_series = self.series.iter().filter(|s| s.mark == Mark::Bar).count();
-        let mut bar_index = 0;
-        for s in &self.series {
+        for (i, s) in self.series.iter().enumerate() {
             match s.mark {
-                Mark::Bar => {
-                    self.bars(
-                        &mut o,
-                        s,
-                        &frame,
-                        (&xspan, &yspan),
-                        (bar_index, bar_series),
-                        narrow,
-                    );
-                    bar_index += 1;
-                }
+                Mark::Bar => self.bars(&mut o, i, s, &frame, (&xspan, &yspan), narrow),
                 Mark::Level => level(&mut o, s, &frame, &yspan),
                 Mark::Line | Mark::Dots => line(&mut o, s, &frame, &xspan, &yspan),
             }
@@ -397,20 +385,27 @@ impl Plot {
     fn bars(
         &self,
         o: &mut String,
+        me: usize,
         s: &Series,
         f: &Frame,
         (xs, ys): (&Span, &Span),
-        (index, count): (usize, usize),
         narrow: bool,
     ) {
         let group = f.width / self.categories.len().max(1) as f64;
         let gap = 2.0;
-        let full = (group * 0.78 / count.max(1) as f64).min(64.0);
+        // All bars are equally wide; a group is centred on the bars that it has.
+        let most = self.series.iter().filter(|s| s.mark == Mark::Bar).count();
+        let full = (group * 0.78 / most.max(1) as f64).min(64.0);
         let bar = (full - gap).max(2.0);
         for (x, y) in &s.points {
             let (Some(xr), Some(yr)) = (xs.at(*x), ys.at(*y)) else {
                 continue;
             };
+            let here = |(_, s): &(usize, &Series)| {
+                s.mark == Mark::Bar && s.points.iter().any(|p| p.0 == *x)
+            };
+            let count = self.series.iter().enumerate().filter(here).count();
+            let index = self.series.iter().enumerate().take(me).filter(here).count();
             let left = f.x(xr) - full * count as f64 / 2.0 + full * index as f64 + gap / 2.0;
             let top = f.y(yr.max(0.0));
             let _ = write!(
@@ -422,7 +417,7 @@ impl Plot {
                 escape(&s.name),
                 tick_text(*y)
             );
-            if !narrow || count <= 2 {
+            if !narrow || most <= 2 {
                 let _ = write!(
                     o,
                     "<text class=\"value\" text-anchor=\"middle\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
