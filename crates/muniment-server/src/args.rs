@@ -142,7 +142,7 @@ pub const fn refused(name: &'static str, types: Types) -> Field {
 }
 
 /// Most fields a table may have.
-pub const MAX_FIELDS: usize = 40;
+pub const MAX_FIELDS: usize = 24;
 
 /// The fields of one document, by their place in its table.
 #[derive(Clone)]

@@ -140,7 +140,7 @@ impl WriteConcern {
     }
 
     /// As replies show it: `{w, wtimeout}` and `j` if asked.
-    pub fn to_doc(&self) -> DocBuf {
+    pub fn to_doc(self) -> DocBuf {
         let mut d = match self.w {
             W::Nodes(n) => doc! { "w": n },
             W::Majority => doc! { "w": "majority" },

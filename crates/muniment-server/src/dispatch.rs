@@ -11,7 +11,7 @@ use crate::failpoint::Failure;
 use crate::generic::Generic;
 use crate::guard::guarded;
 use crate::log::Severity;
-use crate::metrics::{Counter, LatencyKind, OpKind};
+use crate::metrics::{Counter, LatencyKind, OpKind, TopEntry};
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
 use crate::state::{ConnShared, ServerState};
@@ -104,7 +104,6 @@ fn try_execute(
             .filter(|_| !never && spec.name != "getMore"),
         connection_id: conn.id,
         client: Some(Arc::clone(&conn.peer)),
-        app_name: app_name_of(server, conn, spec),
         lsid: generic.lsid.map(|d| d.to_buf()),
         disconnected: disconnect_probe(conn, spec),
         ..OpStart::default()
@@ -186,19 +185,17 @@ fn try_execute(
             error: failed.as_ref(),
             reply_bytes: out.len(),
         },
-        local_top(server, spec, &op),
+        top_line(server, local, spec, &op),
     );
     ended
 }
 
 /// Ends the reply: what failpoints add, and `ok`.
 fn finish_reply(mut cx: CommandContext<'_>, failure: Option<&Failure>) {
-    if let Some(f) = failure {
-        if let Some(wce) = f.write_concern_doc() {
-            cx.reply.field("writeConcernError", wce);
-            if let Some(labels) = &f.labels {
-                cx.reply.field("errorLabels", labels);
-            }
+    if let Some((f, wce)) = failure.and_then(|f| Some((f, f.write_concern_doc()?))) {
+        cx.reply.field("writeConcernError", wce);
+        if let Some(labels) = &f.labels {
+            cx.reply.field("errorLabels", labels);
         }
     }
     cx.reply.field("ok", 1.0);
@@ -288,12 +285,6 @@ fn note_session(
     server.sessions.touch(id)?;
     local.session = Some((*id, now));
     Ok(())
-}
-
-fn app_name_of(server: &ServerState, conn: &ConnShared, spec: &CommandSpec) -> Option<Arc<str>> {
-    // Only failpoints and people look at it.
-    let _ = (server, spec);
-    conn.client.lock().app_name.clone()
 }
 
 /// How a running operation finds out that its client has gone. Commands that never run long are
@@ -408,17 +399,30 @@ struct Finished<'f> {
     reply_bytes: usize,
 }
 
-/// The line of `top` for commands on collections.
-fn local_top(
+/// The line of `top` for commands on collections; the connection keeps the one it used last.
+fn top_line(
     server: &ServerState,
+    local: &mut ConnLocal,
     spec: &CommandSpec,
     op: &OpContext,
-) -> Option<Arc<crate::metrics::TopEntry>> {
-    matches!(spec.kind, Kind::Read | Kind::Write).then(|| server.metrics.top_entry(op.namespace()))
+) -> Option<Arc<TopEntry>> {
+    if !matches!(spec.kind, Kind::Read | Kind::Write) {
+        return None;
+    }
+    let ns = op.namespace();
+    if let Some((kept, entry)) = &local.top
+        && kept == ns
+        && !entry.forgotten.load(Ordering::Relaxed)
+    {
+        return Some(Arc::clone(entry));
+    }
+    let entry = server.metrics.top_entry(ns);
+    local.top = Some((ns.to_string(), Arc::clone(&entry)));
+    Some(entry)
 }
 
 /// Counts a finished operation and logs it if it was slow.
-fn account(f: &Finished<'_>, top: Option<Arc<crate::metrics::TopEntry>>) {
+fn account(f: &Finished<'_>, top: Option<Arc<TopEntry>>) {
     let micros = f.took.as_micros() as u64;
     f.counter.op(f.spec.op, f.op_count.unwrap_or(1));
     let kind = match f.spec.kind {

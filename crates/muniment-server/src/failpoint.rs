@@ -316,10 +316,7 @@ mod tests {
         assert!(!f.any());
         let data = doc! { "failCommands": array!["ping"], "errorCode": 5 };
         let set = |mode: DocBuf| {
-            let mode = mode
-                .as_doc()
-                .get("mode")
-                .map(|v| muniment_value::ValueBuf::new(v));
+            let mode = mode.as_doc().get("mode").map(muniment_value::ValueBuf::new);
             f.configure("failCommand", mode.unwrap().as_value(), data.as_doc())
         };
         set(doc! { "mode": doc! { "times": 2 } }).unwrap();

@@ -6,7 +6,7 @@
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// What an operation counts as in `opcounters`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +85,8 @@ pub struct Metrics {
 pub struct TopEntry {
     /// (time, count) in the order of [`TOP_NAMES`].
     pub figures: [(AtomicU64, AtomicU64); 9],
+    /// The namespace was dropped: who keeps this looks it up anew.
+    pub forgotten: AtomicBool,
 }
 
 /// The columns of `top`.
@@ -203,7 +205,9 @@ impl Metrics {
 
     /// Forgets a namespace (drop, rename).
     pub fn top_forget(&self, ns: &str) {
-        self.top.write().remove(ns);
+        if let Some(entry) = self.top.write().remove(ns) {
+            entry.forgotten.store(true, Relaxed);
+        }
     }
 
     /// All namespaces with figures, sorted.

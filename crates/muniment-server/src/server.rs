@@ -194,10 +194,9 @@ impl Server {
         self.drain();
         state.engine.cursors.kill_all();
         let closed = state.engine.store.close();
-        for file in [&state.options.pid_file, &state.options.port_file] {
-            if let Some(f) = file {
-                let _ = fs::remove_file(f);
-            }
+        let files = [&state.options.pid_file, &state.options.port_file];
+        for file in files.into_iter().flatten() {
+            let _ = fs::remove_file(file);
         }
         state.log.info(
             "CONTROL",

@@ -435,7 +435,7 @@ fn unacknowledged_writes_get_no_reply() {
 fn fail_command() {
     let s = server();
     let mut c = s.connect();
-    let mut set = |mode: DocBuf, data: DocBuf| {
+    let set = |mode: DocBuf, data: DocBuf| {
         let mut cmd = doc! { "configureFailPoint": "failCommand" };
         cmd.append_elem(mode.as_doc().first().unwrap())
             .append("data", data);

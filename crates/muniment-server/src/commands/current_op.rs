@@ -79,9 +79,9 @@ pub(super) fn operations(server: &ServerState, idle: bool) -> Vec<DocBuf> {
 }
 
 fn client(c: &ConnShared, d: &mut DocBuf) {
-    if let Some(metadata) = &c.client.lock().document {
-        d.append("clientMetadata", metadata);
-    }
+    let info = c.client.lock();
+    d.append_some("appName", info.app_name.as_deref());
+    d.append_some("clientMetadata", info.document.as_ref());
 }
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

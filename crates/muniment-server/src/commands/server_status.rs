@@ -171,7 +171,7 @@ fn mem() -> DocBuf {
     let mut pages = statm.split(' ').map(|n| n.parse::<i64>().unwrap_or(0));
     // SAFETY: a plain question.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    let mut mib = || (pages.next().unwrap_or(0) * page >> 20) as i32;
+    let mut mib = || ((pages.next().unwrap_or(0) * page) >> 20) as i32;
     let virtual_ = mib();
     doc! { "bits": 64, "resident": mib(), "virtual": virtual_, "supported": true }
 }
