@@ -10,6 +10,9 @@ use muniment_value::{Doc, Error, Result, Value, keyenc};
 /// MongoDB's limit on the keys of one sort.
 const MAX_KEYS: usize = 32;
 
+/// MongoDB's limit on the parts of a field path.
+const MAX_PARTS: usize = 200;
+
 /// A parsed sort: at most 32 keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SortSpec {
@@ -36,21 +39,9 @@ impl SortSpec {
     pub fn parse(doc: Doc<'_>) -> Result<SortSpec> {
         let mut keys: Vec<SortKey> = Vec::new();
         for e in doc {
-            check_field_path(e.name())?;
             let descending = match e.value() {
-                Value::Document(d) => {
-                    return Err(match d.first() {
-                        Some(m) if m.name() == "$meta" => Error::new(
-                            muniment_value::Code::CommandNotSupported,
-                            format!("sorting by {} is not supported", e.value().to_display()),
-                        ),
-                        _ => Error::location(
-                            17312,
-                            "$meta is the only expression supported by $sort right now",
-                        ),
-                    });
-                }
-                v if v.is_number() => match v.as_i64_exact() {
+                Value::Document(d) => return Err(meta_error(d)),
+                v if v.is_number() => match direction(v) {
                     Some(1) => false,
                     Some(-1) => true,
                     _ => {
@@ -70,6 +61,7 @@ impl SortSpec {
                     ));
                 }
             };
+            check_field_path(e.name())?;
             if keys.iter().any(|k| k.path.as_str() == e.name()) {
                 return Err(Error::location(
                     7_472_500,
@@ -184,6 +176,49 @@ impl SortSpec {
     }
 }
 
+/// The whole number that a key's value stands for: doubles are cut, decimals rounded half to
+/// even.
+fn direction(v: Value<'_>) -> Option<i64> {
+    match v {
+        Value::Decimal128(b) => {
+            let d = muniment_value::decimal::Decimal::from_bid(b);
+            d.round_to(0, muniment_value::decimal::Round::HalfEven)
+                .to_i64_exact()
+        }
+        v => muniment_value::number::to_i64_clamped(v),
+    }
+}
+
+/// The error for a key whose value is a document: `$meta` sorts are not supported.
+fn meta_error(d: Doc<'_>) -> Error {
+    let Some(meta) = d.first().filter(|m| m.name() == "$meta") else {
+        return Error::location(
+            17312,
+            "$meta is the only expression supported by $sort right now",
+        );
+    };
+    if d.count() > 1 {
+        return Error::failed_to_parse("Cannot have additional keys in a $meta sort specification");
+    }
+    match meta.value().as_str() {
+        Some(name @ ("textScore" | "geoNearDistance")) => Error::location(
+            40218,
+            format!("query requires {name} metadata, but it is not available"),
+        ),
+        Some("randVal" | "searchScore" | "vectorSearchScore" | "score") => Error::new(
+            muniment_value::Code::CommandNotSupported,
+            format!(
+                "sorting by {} is not supported",
+                Value::Document(d).to_display()
+            ),
+        ),
+        _ => Error::location(
+            31138,
+            format!("Illegal $meta sort: {}", crate::bytes::show(meta)),
+        ),
+    }
+}
+
 /// Where a path leads: to a value, or to an array that stands for several.
 enum At<'a, 'p> {
     Value(Value<'a>),
@@ -249,6 +284,12 @@ pub fn check_field_path(path: &str) -> Result<()> {
                 "FieldPath field names may not be empty strings.",
             ));
         }
+        if part.contains('\0') {
+            return Err(Error::location(
+                16411,
+                "FieldPath field names may not contain '\\0'.",
+            ));
+        }
         if part.starts_with('$') && !matches!(part, "$id" | "$ref" | "$db") {
             return Err(Error::location(
                 16410,
@@ -258,7 +299,7 @@ pub fn check_field_path(path: &str) -> Result<()> {
                 ),
             ));
         }
-        if i >= muniment_value::MAX_DEPTH {
+        if i >= MAX_PARTS {
             return Err(crate::bytes::too_deep());
         }
     }
@@ -349,8 +390,8 @@ mod tests {
             ("{a:{x:1}}", 17312, "$meta is the only expression"),
             (
                 "{a:{$meta:'textScore'}}",
-                115,
-                "sorting by { $meta: \"textScore\" } is not supported",
+                40218,
+                "query requires textScore metadata, but it is not available",
             ),
             (
                 "{$a:1}",

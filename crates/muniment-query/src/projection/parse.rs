@@ -24,7 +24,6 @@ struct State<'c> {
     root: Fields,
     mode: Option<Mode>,
     id_included: bool,
-    id_excluded: bool,
     id_named: bool,
     elem_match: bool,
     positional: bool,
@@ -37,20 +36,15 @@ pub(super) fn parse(doc: Doc<'_>, dialect: Dialect<'_>, ctx: &QueryContext) -> R
         root: Fields::default(),
         mode: None,
         id_included: false,
-        id_excluded: false,
         id_named: false,
         elem_match: false,
         positional: false,
     };
     match dialect {
         Dialect::Find(_) => {}
-        Dialect::Stage | Dialect::AddFields if doc.is_empty() => {
+        Dialect::Stage if doc.is_empty() => {
             return Err(Error::location(
-                if matches!(dialect, Dialect::Stage) {
-                    51272
-                } else {
-                    40177
-                },
+                51272,
                 "projection specification must have at least one field",
             ));
         }
@@ -60,13 +54,11 @@ pub(super) fn parse(doc: Doc<'_>, dialect: Dialect<'_>, ctx: &QueryContext) -> R
     for e in doc {
         s.element(e, e.name(), 0)?;
     }
-    let mode = s
-        .mode
-        .unwrap_or(if s.id_included || (s.elem_match && !s.id_excluded) {
-            Mode::Inclusion
-        } else {
-            Mode::Exclusion
-        });
+    let mode = s.mode.unwrap_or(if s.id_included || s.elem_match {
+        Mode::Inclusion
+    } else {
+        Mode::Exclusion
+    });
     if mode == Mode::Inclusion && !s.id_named {
         s.root.fields.insert(
             0,
@@ -102,6 +94,22 @@ impl State<'_> {
             return Err(crate::bytes::too_deep());
         }
         let find = matches!(self.dialect, Dialect::Find(_));
+        if path.ends_with(".$") && matches!(self.dialect, Dialect::Stage) {
+            return Err(Error::location(
+                31324,
+                "Cannot use positional projection in aggregation projection",
+            ));
+        }
+        if path.contains(".$.") && find {
+            return Err(Error::location(
+                31394,
+                format!(
+                    "As of 4.4, it's illegal to specify positional operator in the middle of a \
+                     path. Positional projection may only be used at the end, for example: a.b.$. \
+                     Found {path}"
+                ),
+            ));
+        }
         if find && let Some(base) = path.strip_suffix(".$") {
             return self.positional(base, e);
         }
@@ -125,6 +133,21 @@ impl State<'_> {
                 ),
             ));
         };
+        if d.count() > 1 && first.name().starts_with('$') {
+            return if self.mode == Some(Mode::Addition) {
+                Err(Error::location(
+                    40181,
+                    format!(
+                        "an expression specification must contain exactly one field, the name of \
+                         the expression. Found {} fields in {}",
+                        d.count(),
+                        e.value().to_display()
+                    ),
+                ))
+            } else {
+                check_field_path(first.name())
+            };
+        }
         if first.name() == "$meta" {
             return Err(Error::new(
                 Code::CommandNotSupported,
@@ -147,14 +170,12 @@ impl State<'_> {
             return self.compute(path, e.value());
         }
         for sub in d {
-            if sub.name().starts_with('$') && d.count() > 1 {
+            if self.mode == Some(Mode::Addition) && sub.name().contains('.') {
                 return Err(Error::location(
-                    40181,
+                    40183,
                     format!(
-                        "an expression specification must contain exactly one field, the name of \
-                         the expression. Found {} fields in {}",
-                        d.count(),
-                        e.value().to_display()
+                        "FieldPath field names may not contain '.' in sub-object: {}",
+                        sub.name()
                     ),
                 ));
             }
@@ -166,7 +187,6 @@ impl State<'_> {
     fn switch(&mut self, path: &str, include: bool) -> Result<()> {
         if path == "_id" {
             self.id_included |= include;
-            self.id_excluded |= !include;
         } else if include {
             if self.mode == Some(Mode::Exclusion) {
                 return Err(Error::location(
@@ -196,25 +216,58 @@ impl State<'_> {
 
     fn compute(&mut self, path: &str, v: Value<'_>) -> Result<()> {
         if self.mode == Some(Mode::Exclusion) {
-            return Err(Error::location(
-                31252,
-                "Cannot use expression other than $meta in exclusion projection",
-            ));
+            return Err(match v {
+                Value::Document(_) => Error::location(
+                    31252,
+                    "Cannot use expression other than $meta in exclusion projection",
+                ),
+                _ => Error::location(
+                    31310,
+                    format!(
+                        "Cannot use an expression {path}: {} in an exclusion projection",
+                        v.to_display()
+                    ),
+                ),
+            });
         }
-        let expr = Expr::parse(v, self.ctx)?;
+        let expr = Expr::parse(v, self.ctx).map_err(|e| match v {
+            // find and $project have a code of their own for an operator that is none.
+            Value::Document(d)
+                if self.mode != Some(Mode::Addition)
+                    && e.code() == Code::InvalidPipelineOperator
+                    && e.message().starts_with("Unrecognized expression") =>
+            {
+                match d.first() {
+                    Some(f) if e.message().ends_with(&format!("'{}'", f.name())) => {
+                        Error::location(31325, format!("Unknown expression {}", f.name()))
+                    }
+                    _ => e,
+                }
+            }
+            _ => e,
+        })?;
         self.mode = self.mode.or(Some(Mode::Inclusion));
         self.add(path, Action::Compute(Box::new(expr)))
     }
 
     fn positional(&mut self, path: &str, e: Elem<'_>) -> Result<()> {
-        if switch(e.value()) != Some(true) {
-            return Err(Error::location(
-                31277,
-                format!(
-                    "Cannot use an expression or exclusion as the value of the positional \
-                     projection '{path}.$'"
-                ),
-            ));
+        match (switch(e.value()), e.value()) {
+            (Some(true), _) => {}
+            (Some(false), _) => return Err(exclusion()),
+            (None, Value::Document(_)) => {
+                return Err(Error::location(
+                    31271,
+                    format!(
+                        "positional projection cannot be used with an expression or sub object: {path}.$"
+                    ),
+                ));
+            }
+            (None, _) => {
+                return Err(Error::location(
+                    31308,
+                    format!("positional projection cannot be used with a literal: {path}.$"),
+                ));
+            }
         }
         check_field_path(path)?;
         if self.positional {
@@ -225,24 +278,19 @@ impl State<'_> {
         }
         if self.elem_match {
             return Err(Error::location(
-                31255,
+                31256,
                 "Cannot specify positional operator and $elemMatch.",
             ));
         }
         if self.mode == Some(Mode::Exclusion) {
-            return Err(Error::location(
-                31395,
-                "positional projection cannot be used with exclusion",
-            ));
+            return Err(exclusion());
         }
-        let named = match self.dialect {
-            Dialect::Find(Some(f)) => mentions(f.root(), path),
-            _ => false,
-        };
-        if !named {
-            return Err(Error::location(
-                51050,
-                format!("Positional projection '{path}.$' does not match the query document."),
+        if let Dialect::Find(Some(f)) = self.dialect
+            && has_expr(f.root())
+        {
+            return Err(Error::new(
+                Code::QueryFeatureNotAllowed,
+                "the positional projection cannot be used with $expr in the query",
             ));
         }
         self.mode = Some(Mode::Inclusion);
@@ -373,13 +421,16 @@ fn slice(e: Elem<'_>) -> Result<Option<(i64, i64)>> {
     }
 }
 
-/// Whether the filter has a condition on `path`, or above or below it.
-fn mentions(node: &Node, path: &str) -> bool {
+/// 31395 for `$` beside exclusions.
+fn exclusion() -> Error {
+    Error::location(31395, "positional projection cannot be used with exclusion")
+}
+
+/// Whether the filter has an `$expr`.
+fn has_expr(node: &Node) -> bool {
     match node {
-        Node::And(nodes) | Node::Or(nodes) | Node::Nor(nodes) => {
-            nodes.iter().any(|n| mentions(n, path))
-        }
-        Node::Field { path: p, .. } => crate::update::overlaps(p.as_str(), path),
+        Node::And(nodes) | Node::Or(nodes) | Node::Nor(nodes) => nodes.iter().any(has_expr),
+        Node::Expr(_) => true,
         _ => false,
     }
 }

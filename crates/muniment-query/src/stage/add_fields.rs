@@ -32,8 +32,20 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
             ),
         ));
     };
-    let p = Projection::parse_add_fields(d, ctx)
-        .map_err(|err| err.context(&format!("Invalid {} :: caused by :: ", e.name())))?;
+    let p = Projection::parse_add_fields(d, ctx).map_err(|err| {
+        let err = match err.code().0 {
+            31249 | 31250 => Error::location(
+                40176,
+                format!(
+                    "specification contains two conflicting paths. {}: {}",
+                    err.message(),
+                    e.value().to_display()
+                ),
+            ),
+            _ => err,
+        };
+        err.context(&format!("Invalid {} :: caused by :: ", e.name()))
+    })?;
     stages.push(Stage::Map(Arc::new(p)));
     Ok(())
 }

@@ -27,6 +27,9 @@ fn parse(e: Elem<'_>, _: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
     if name.contains('\0') {
         return bad(40159, "the count field cannot contain a null byte");
     }
+    if name == "_id" {
+        return bad(9_039_800, "the count field cannot be '_id'");
+    }
     if name.contains('.') {
         return bad(40160, "the count field cannot contain '.'");
     }

@@ -54,6 +54,17 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
                     "a group's _id may only be specified once",
                 ));
             }
+            if let Value::Document(fields) = f.value()
+                && fields
+                    .iter()
+                    .any(|v| v.value().is_number() || v.value().as_bool().is_some())
+                && !fields.first().is_some_and(|v| v.name().starts_with('$'))
+            {
+                return Err(Error::location(
+                    17390,
+                    "$group does not support inclusion-style expressions",
+                ));
+            }
             id = Some(Expr::parse(f.value(), ctx)?);
             continue;
         }
@@ -83,6 +94,7 @@ fn parse_field(f: Elem<'_>, ctx: &QueryContext) -> Result<Field> {
         Value::Document(d) => d.first().map(|a| (d, a)),
         _ => None,
     };
+    let accumulator = accumulator.filter(|(_, a)| a.name().starts_with('$'));
     let Some((d, a)) = accumulator else {
         return Err(Error::location(
             40234,
@@ -95,18 +107,19 @@ fn parse_field(f: Elem<'_>, ctx: &QueryContext) -> Result<Field> {
             format!("The field '{name}' must specify one accumulator"),
         ));
     }
-    let spec = accumulators::find(a.name())?;
+    let spec = accumulators::find(a.name());
     if let Value::Array(_) = a.value()
         && !matches!(
-            spec.name,
+            a.name(),
             "$push" | "$addToSet" | "$first" | "$last" | "$min" | "$max"
         )
     {
         return Err(Error::location(
             40237,
-            format!("The {} accumulator is a unary operator", spec.name),
+            format!("The {} accumulator is a unary operator", a.name()),
         ));
     }
+    let spec = spec?;
     if spec.name == "$count" && a.value().as_doc().is_none_or(|d| !d.is_empty()) {
         return Err(Error::type_mismatch(
             "$count takes no arguments, i.e. $count:{}",

@@ -41,17 +41,17 @@ fn parse_root(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Resul
     };
     if let Some(other) = d.iter().find(|o| o.name() != "newRoot") {
         return Err(Error::location(
-            40230,
+            40415,
             format!(
-                "unrecognized option to $replaceRoot stage: {}, only valid option is 'newRoot'.",
+                "BSON field '$replaceRoot.{}' is an unknown field.",
                 other.name()
             ),
         ));
     }
     let Some(v) = d.get("newRoot") else {
         return Err(Error::location(
-            40231,
-            "no newRoot specified for the $replaceRoot stage",
+            40414,
+            "BSON field '$replaceRoot.newRoot' is missing but a required field",
         ));
     };
     push(v, "'newRoot' expression ", ctx, stages)
@@ -128,12 +128,12 @@ mod tests {
             (
                 "[]",
                 "[{$replaceRoot:{x:1}}]",
-                "40230: unrecognized option to $replaceRoot stage: x, only valid option is 'newRoot'.",
+                "40415: BSON field '$replaceRoot.x' is an unknown field.",
             ),
             (
                 "[]",
                 "[{$replaceRoot:{}}]",
-                "40231: no newRoot specified for the $replaceRoot stage",
+                "40414: BSON field '$replaceRoot.newRoot' is missing but a required field",
             ),
         ]);
     }

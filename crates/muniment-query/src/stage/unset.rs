@@ -42,6 +42,12 @@ fn parse(e: Elem<'_>, _: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
             ));
         }
     }
+    if paths.iter().any(|p| p.contains('\0')) {
+        return Err(Error::location(
+            9_527_900,
+            "$unset field names may not contain embedded null bytes",
+        ));
+    }
     let p = Projection::excluding(paths.into_iter())
         .map_err(|e| e.context("Invalid $unset :: caused by :: "))?;
     stages.push(Stage::Map(Arc::new(p)));

@@ -105,6 +105,12 @@ fn parse(e: Elem<'_>, _: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
             format!("path option to $unwind stage should be prefixed with a '$': {path}"),
         ));
     };
+    if field.contains('\0') {
+        return Err(Error::location(
+            16419,
+            "field path must not contain embedded null characters",
+        ));
+    }
     check_field_path(field)?;
     stages.push(Stage::Other(Box::new(Unwind {
         path: Path::new(field),

@@ -33,6 +33,8 @@ impl ArrayFilters {
                     v.type_name()
                 )));
             };
+            let filter = Filter::parse(d, ctx)
+                .map_err(|e| e.context("Error parsing array filter :: caused by :: "))?;
             let mut id = None;
             identifier(d, &mut id, 0)?;
             let id = id.ok_or_else(|| {
@@ -53,8 +55,6 @@ impl ArrayFilters {
                     "Found multiple array filters with the same top-level field name {id}"
                 )));
             }
-            let filter = Filter::parse(d, ctx)
-                .map_err(|e| e.context("Error parsing array filter :: caused by :: "))?;
             filters.push(ArrayFilter {
                 id,
                 filter,

@@ -26,9 +26,9 @@ use apply::Cx;
 use array_filter::ArrayFilters;
 use muniment_value::{Code, Doc, Error, MAX_DEPTH, Result, Value};
 use registry::{LeafOp, ParseCx};
-use replace::{Replacement, check_same_id, id_first};
+use replace::{Replacement, check_same_id, id_first, immutable_id};
 use std::sync::Arc;
-use tree::Tree;
+use tree::{Tree, dollar_field};
 
 /// A parsed update.
 #[derive(Clone, Debug)]
@@ -55,6 +55,9 @@ struct Operators {
     paths: Vec<String>,
     /// The path that touches `_id`, if one does.
     id_path: Option<String>,
+    /// The top-level names that begin with a dollar: an update may remove such fields, and an
+    /// upsert insert them, but an update may not make them.
+    dollars: Vec<String>,
     positional: bool,
     /// Whether the result may nest deeper than is allowed.
     deep: bool,
@@ -140,7 +143,16 @@ impl Update {
         out: &mut Vec<u8>,
     ) -> Result<bool> {
         let changed = match &self.kind {
-            Kind::Operators(ops) => ops.apply(&ops.tree, doc, info, start, out)?,
+            Kind::Operators(ops) => {
+                let changed = ops.apply(&ops.tree, doc, info, start, out)?;
+                if changed && !ops.dollars.is_empty() {
+                    let new = Doc::new(out.get(start..).unwrap_or_default());
+                    if let Some(name) = ops.dollars.iter().find(|d| new.get_elem(d).is_some()) {
+                        return Err(dollar_field(name, name));
+                    }
+                }
+                changed
+            }
             Kind::Replacement(r) => r.apply(doc, out)?,
             Kind::Pipeline(stages) => {
                 run_pipeline(stages, doc, out)?;
@@ -305,6 +317,10 @@ impl Operators {
         if path == "_id" || path.starts_with("_id.") {
             self.id_path = Some(path.to_string());
         }
+        let first = path.split('.').next().unwrap_or_default();
+        if first.starts_with('$') {
+            self.dollars.push(first.to_string());
+        }
         self.paths.push(path.to_string());
     }
 
@@ -331,13 +347,7 @@ impl Operators {
             && let Some(old) = doc.get_elem("_id")
             && new.get_elem("_id").map(|e| e.as_bytes()) != Some(old.as_bytes())
         {
-            return Err(Error::new(
-                Code::ImmutableField,
-                format!(
-                    "Performing an update on the path '{path}' would modify the immutable field \
-                     '_id'"
-                ),
-            ));
+            return Err(immutable_id(path));
         }
         if self.deep {
             check_depth(new)?;
@@ -425,6 +435,7 @@ mod tests {
               update's replacement document. Consider using an aggregation pipeline with \
               $replaceWith.",
             ),
+            ("{_id:1}", "{$set:{'a.$b':1}}", "{_id:1,a:{$b:1}}"),
             ("{a:1}", "{$set:{}}", "="),
         ]);
     }

@@ -78,6 +78,14 @@ impl Replacement {
     }
 }
 
+/// 66 for an operator that would change `_id`.
+pub(crate) fn immutable_id(path: &str) -> Error {
+    Error::new(
+        Code::ImmutableField,
+        format!("Performing an update on the path '{path}' would modify the immutable field '_id'"),
+    )
+}
+
 /// 66 unless `new` is the `_id` that the document had.
 pub(crate) fn check_same_id(old: Elem<'_>, new: Option<Elem<'_>>) -> Result<()> {
     match new {

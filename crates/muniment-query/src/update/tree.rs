@@ -140,8 +140,6 @@ fn split<'p>(
             } else {
                 Some(filter_index(id, path)?)
             }));
-        } else if part.starts_with('$') && !matches!(part, "$id" | "$ref" | "$db") {
-            return Err(dollar_field(part, path));
         } else {
             parts.push(Part::Name(part));
         }

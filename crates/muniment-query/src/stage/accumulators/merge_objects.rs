@@ -39,7 +39,7 @@ impl Accumulator for MergeObjects {
                 check_held("$mergeObjects", self.0.len())
             }
             Some(other) => Err(Error::location(
-                40400,
+                5_911_200,
                 format!(
                     "$mergeObjects requires object inputs, but input {} is of type {}",
                     other.to_display(),

@@ -218,7 +218,7 @@ mod tests {
             (
                 "[{a:5}]",
                 &group("{$mergeObjects:'$a'}"),
-                "40400: $mergeObjects requires object inputs, but input 5 is of type int",
+                "5911200: $mergeObjects requires object inputs, but input 5 is of type int",
             ),
             (
                 "[]",

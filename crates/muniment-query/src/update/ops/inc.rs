@@ -2,7 +2,7 @@
 
 use crate::bytes::{put, show, show_id};
 use crate::update::registry::{LeafOp, Outcome, ParseCx, Sink, Spec, Target};
-use muniment_value::{Elem, Error, Result, Value, ValueBuf, number};
+use muniment_value::{Elem, Error, Result, Value, ValueBuf, number, values_equal};
 use std::sync::Arc;
 
 pub(crate) const SPEC: Spec = Spec {
@@ -62,7 +62,12 @@ impl LeafOp for Arithmetic {
                 show_id(t.root)
             ))
         })?;
-        Ok(super::put_if_new(Some(old), t.name, new, out))
+        // The same number of the same type is no change, even where the bytes differ (-0.0).
+        if new.ty() == old.ty() && values_equal(new, value) {
+            return Ok(Outcome::Unchanged);
+        }
+        put(out, t.name, &new);
+        Ok(Outcome::Changed)
     }
 }
 
@@ -90,6 +95,7 @@ mod tests {
         table(&[
             ("{a:1}", "{$inc:{a:2}}", "{a:3}"),
             ("{a:1}", "{$inc:{a:0}}", "="),
+            ("{a:-0.0}", "{$inc:{a:0.0}}", "="),
             ("{a:1}", "{$inc:{a:1.5}}", "{a:2.5}"),
             ("{}", "{$inc:{a:2}}", "{a:2}"),
             ("{}", "{$inc:{'a.b':2}}", "{a:{b:2}}"),

@@ -40,7 +40,10 @@ fn parse(_: &ParseCx<'_>, e: Elem<'_>, sink: &mut Sink<'_>) -> Result<()> {
         ));
     };
     if to.contains('\0') {
-        return bad("The 'to' field for $rename cannot contain an embedded null byte".to_string());
+        return Err(Error::location(
+            9_867_600,
+            "The 'to' field for $rename cannot contain an embedded null byte",
+        ));
     }
     if dynamic(from) {
         return bad(format!(
@@ -145,15 +148,15 @@ impl LeafOp for From {
     fn creates(&self, _: Doc<'_>) -> bool {
         false
     }
-
-    fn ignores_unviable(&self) -> bool {
-        true
-    }
 }
 
 impl LeafOp for To {
     fn apply(&self, t: &Target<'_>, out: &mut Vec<u8>) -> Result<Outcome> {
-        Ok(match lookup(t.root, &self.0, "source")? {
+        let source = lookup(t.root, &self.0, "source")?;
+        if source.is_some() && t.path == "_id" && t.old.is_some() {
+            return Err(crate::update::replace::immutable_id(t.path));
+        }
+        Ok(match source {
             Some(v) => put_if_new(t.old, t.name, v, out),
             None => Outcome::Unchanged,
         })
@@ -184,6 +187,17 @@ mod tests {
             ("{a:1,b:2}", "{$rename:{a:'b'}}", "{b:1}"),
             ("{a:1}", "{$rename:{x:'b'}}", "="),
             ("{a:1}", "{$rename:{x:'a.b'}}", "="),
+            (
+                "{a:1}",
+                "{$rename:{'a.b':'c'}}",
+                "28: Cannot use the part (b) of (a.b) to traverse the element ({a: 1})",
+            ),
+            (
+                "{_id:1,a:1}",
+                "{$rename:{a:'_id'}}",
+                "66: Performing an update on the path '_id' would modify the immutable field '_id'",
+            ),
+            ("{_id:1}", "{$rename:{'$a':'c'}}", "="),
             (
                 "{a:{b:1},c:{}}",
                 "{$rename:{'a.b':'c.d'}}",
