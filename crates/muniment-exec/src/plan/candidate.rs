@@ -61,7 +61,7 @@ pub struct IndexAccess {
 #[derive(Clone)]
 pub struct Branch {
     /// Its scan.
-    pub access: IndexAccess,
+    pub access: Arc<IndexAccess>,
     /// What must be matched after it.
     pub filter: Option<Arc<Filter>>,
 }
@@ -79,7 +79,9 @@ pub enum Access {
     /// One document by `_id`.
     IdHack(ValueBuf),
     /// An index.
-    Index(Box<IndexAccess>),
+    Index(Arc<IndexAccess>),
+    /// One index scan per combination of points, merged in the sort's order.
+    SortMerge(Vec<Arc<IndexAccess>>),
     /// An index per branch of an `$or`.
     Or {
         /// The branches.
@@ -178,19 +180,18 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
                     }
             })
             .ok_or_else(|| bad_hint(&namespace))?;
-        let mut info = IndexInfo::of(index, capped);
-        // Asked for by name, a sparse index is used although it leaves documents out.
-        info.sparse = false;
+        let info = IndexInfo::of(index, capped);
         if bounded_by_hand {
             return Ok(vec![min_max(query, &info, &leaves)?]);
         }
-        let bound = bind(&info, &leaves).ok_or_else(|| {
+        // Asked for by name, a sparse index is used although it leaves documents out.
+        let bound = bind(&info, &leaves, true).ok_or_else(|| {
             Error::new(
                 Code::NoQueryExecutionPlans,
                 format!("error processing query: ns={namespace} No query solutions"),
             )
         })?;
-        return Ok(vec![finish(query, &leaves, bound)]);
+        return Ok(vec![finish(query, &leaves, bound, None)]);
     }
     if bounded_by_hand {
         return Err(min_max_error());
@@ -205,19 +206,19 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
             rank: 0,
         }]);
     }
-    let infos: Vec<IndexInfo> = indexes
+    let infos: Vec<Arc<IndexInfo>> = indexes
         .iter()
         .filter(|i| !i.spec().hidden)
         .map(|i| IndexInfo::of(i, capped))
         .collect();
     let mut out: Vec<Candidate> = Vec::new();
     for info in &infos {
-        let Some(bound) = bind(info, &leaves) else {
+        let Some(bound) = bind(info, &leaves, false) else {
             continue;
         };
         let helps = bound.bounded > 0
             && (bound.rank() < 10_000 || info.sparse || info.index.partial_filter().is_some());
-        let c = finish(query, &leaves, bound);
+        let c = finish(query, &leaves, bound, None);
         if helps || (query.sort.is_some() && !c.needs_sort) {
             out.push(c);
         }
@@ -256,14 +257,14 @@ fn min_max_error() -> Error {
     )
 }
 
-fn min_max(query: &Query<'_>, info: &IndexInfo, leaves: &Leaves<'_>) -> Result<Candidate> {
+fn min_max(query: &Query<'_>, info: &Arc<IndexInfo>, leaves: &Leaves<'_>) -> Result<Candidate> {
     let encode = |bounds: Doc<'_>, what: &str| -> Result<Option<Vec<u8>>> {
         if bounds.is_empty() {
             return Ok(None);
         }
         let mut key = Vec::new();
         let mut elems = bounds.iter();
-        for (path, descending) in &info.fields {
+        for (path, descending) in info.fields() {
             match elems.next() {
                 Some(e) if e.name() == path.as_str() => {
                     keyenc::encode(e.value(), *descending, &mut key);
@@ -306,13 +307,9 @@ fn min_max(query: &Query<'_>, info: &IndexInfo, leaves: &Leaves<'_>) -> Result<C
         high: max.map_or(Bound::Unbounded, Bound::Excluded),
     };
     let none = Leaves::default();
-    let mut bound = bind(info, &none).ok_or_else(min_max_error)?;
+    let mut bound = bind(info, &none, true).ok_or_else(min_max_error)?;
     bound.residual = (0..leaves.children.len()).collect();
-    let mut c = finish(query, leaves, bound);
-    if let Access::Index(a) = &mut c.access {
-        a.range = Some(range);
-    }
-    Ok(c)
+    Ok(finish(query, leaves, bound, Some(range)))
 }
 
 /// The filter of what an index left to be matched.
@@ -328,7 +325,12 @@ fn residual(leaves: &Leaves<'_>, children: &[usize]) -> Option<Arc<Filter>> {
     }
 }
 
-fn finish(query: &Query<'_>, leaves: &Leaves<'_>, bound: BoundIndex) -> Candidate {
+fn finish(
+    query: &Query<'_>,
+    leaves: &Leaves<'_>,
+    bound: BoundIndex,
+    range: Option<KeyRange>,
+) -> Candidate {
     let given = query.sort.map(|s| gives_sort(&bound, s));
     let backward = given.flatten().unwrap_or(false);
     let needs_sort = matches!(given, Some(None));
@@ -336,15 +338,29 @@ fn finish(query: &Query<'_>, leaves: &Leaves<'_>, bound: BoundIndex) -> Candidat
     let covered = filter.is_none() && !needs_sort && !query.no_cover && covers(&bound, query);
     let signature = format!(
         "IXSCAN {}{}",
-        bound.info.name,
+        bound.info.name(),
         if backward { " backward" } else { "" }
     );
     let rank = bound.rank();
+    if needs_sort
+        && range.is_none()
+        && let Some(sort) = query.sort
+        && let Some(scans) = explode(&bound, sort)
+    {
+        return Candidate {
+            access: Access::SortMerge(scans),
+            filter,
+            needs_sort: false,
+            covered: false,
+            signature: format!("SORT_MERGE {}", bound.info.name()),
+            rank,
+        };
+    }
     Candidate {
-        access: Access::Index(Box::new(IndexAccess {
+        access: Access::Index(Arc::new(IndexAccess {
             bound,
             backward,
-            range: None,
+            range,
         })),
         filter,
         needs_sort,
@@ -354,9 +370,63 @@ fn finish(query: &Query<'_>, leaves: &Leaves<'_>, bound: BoundIndex) -> Candidat
     }
 }
 
+/// Scans of a SORT_MERGE at most, as MongoDB's internalQueryMaxScansToExplode.
+const MAX_SCANS: usize = 200;
+
+/// One scan per combination of the leading fields' points, when each of them comes in the sort's
+/// order: `{a: {$in: […]}}` sorted by `b` on an index of a and b.
+fn explode(bound: &BoundIndex, sort: &SortSpec) -> Option<Vec<Arc<IndexAccess>>> {
+    let info = &bound.info;
+    if info.clustered || (0..bound.points).any(|i| info.field_multikey(i)) {
+        return None;
+    }
+    let mut bounds = vec![bound.clone()];
+    for at in 0..bound.points {
+        let points = bound.fields.get(at)?;
+        if bounds.len() * points.len() > MAX_SCANS {
+            return None;
+        }
+        bounds = bounds
+            .iter()
+            .flat_map(|b| {
+                points.iter().map(move |p| {
+                    let mut one = b.clone();
+                    if let Some(f) = one.fields.get_mut(at) {
+                        *f = vec![p.clone()];
+                    }
+                    one
+                })
+            })
+            .collect();
+    }
+    // A sort on the exploded fields themselves is not the merge's order.
+    let on_points = sort.keys().iter().any(|k| {
+        let fields = info.fields().iter().take(bound.points).enumerate();
+        fields
+            .into_iter()
+            .any(|(i, (p, _))| p.as_str() == k.path.as_str() && !bound.single_point(i))
+    });
+    if on_points || bounds.len() < 2 {
+        return None;
+    }
+    let backward = gives_sort(bounds.first()?, sort)?;
+    Some(
+        bounds
+            .into_iter()
+            .map(|bound| {
+                Arc::new(IndexAccess {
+                    bound,
+                    backward,
+                    range: None,
+                })
+            })
+            .collect(),
+    )
+}
+
 /// Whether an index scan comes in the sort's order: `Some(true)` when scanned backward.
 pub fn gives_sort(bound: &BoundIndex, sort: &SortSpec) -> Option<bool> {
-    let fields = &bound.info.fields;
+    let fields = bound.info.fields();
     let mut backward = None;
     let mut at = 0;
     let mut multikey_fields = 0;
@@ -410,10 +480,14 @@ fn covers(bound: &BoundIndex, query: &Query<'_>) -> bool {
         && !paths.is_empty()
         && paths
             .iter()
-            .all(|p| !p.contains('.') && bound.info.fields.iter().any(|(f, _)| f.as_str() == p))
+            .all(|p| !p.contains('.') && bound.info.fields().iter().any(|(f, _)| f.as_str() == p))
 }
 
-fn or_candidate(query: &Query<'_>, leaves: &Leaves<'_>, infos: &[IndexInfo]) -> Option<Candidate> {
+fn or_candidate(
+    query: &Query<'_>,
+    leaves: &Leaves<'_>,
+    infos: &[Arc<IndexInfo>],
+) -> Option<Candidate> {
     let (child, list) = leaves.ors.first()?;
     let outer: Vec<Node> = leaves
         .children
@@ -435,18 +509,18 @@ fn or_candidate(query: &Query<'_>, leaves: &Leaves<'_>, infos: &[IndexInfo]) -> 
         let branch_leaves = Leaves::of_node(&node);
         let best = infos
             .iter()
-            .filter_map(|i| bind(i, &branch_leaves))
+            .filter_map(|i| bind(i, &branch_leaves, false))
             .filter(|b| b.bounded > 0 && b.rank() < 10_000)
             .min_by_key(|b| (b.rank(), usize::MAX - b.points, b.residual.len()))?;
         signature.push(' ');
-        signature.push_str(&best.info.name);
+        signature.push_str(&best.info.name());
         let filter = residual(&branch_leaves, &best.residual);
         branches.push(Branch {
-            access: IndexAccess {
+            access: Arc::new(IndexAccess {
                 bound: best,
                 backward: false,
                 range: None,
-            },
+            }),
             filter,
         });
     }
@@ -471,7 +545,7 @@ fn or_candidate(query: &Query<'_>, leaves: &Leaves<'_>, infos: &[IndexInfo]) -> 
 impl Candidate {
     /// currentOp's planSummary.
     pub fn summary(&self) -> String {
-        fn pattern(info: &IndexInfo) -> String {
+        fn pattern(info: &Arc<IndexInfo>) -> String {
             let key: DocBuf = info.index.spec().key.clone();
             format!(
                 "IXSCAN {}",
@@ -483,6 +557,11 @@ impl Candidate {
             Access::CollScan { .. } => "COLLSCAN".into(),
             Access::IdHack(_) => "IDHACK".into(),
             Access::Index(a) => pattern(&a.bound.info),
+            Access::SortMerge(list) => list
+                .iter()
+                .map(|a| pattern(&a.bound.info))
+                .collect::<Vec<_>>()
+                .join(", "),
             Access::Or { branches, .. } => branches
                 .iter()
                 .map(|b| pattern(&b.access.bound.info))
@@ -504,7 +583,7 @@ impl IndexAccess {
         super::ranges::compile(
             self.bound
                 .info
-                .fields
+                .fields()
                 .iter()
                 .zip(&self.bound.fields)
                 .map(|((_, descending), list)| (*descending, list.as_slice())),
@@ -514,7 +593,7 @@ impl IndexAccess {
     /// `indexBounds` as explain shows it.
     pub fn bounds_doc(&self) -> DocBuf {
         let mut d = DocBuf::new();
-        for ((path, descending), list) in self.bound.info.fields.iter().zip(&self.bound.fields) {
+        for ((path, descending), list) in self.bound.info.fields().iter().zip(&self.bound.fields) {
             let reversed = *descending != self.backward;
             let mut shown: Vec<String> = list
                 .iter()

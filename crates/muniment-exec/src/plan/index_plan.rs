@@ -19,10 +19,6 @@ use std::sync::Arc;
 pub struct IndexInfo {
     /// The index.
     pub index: Arc<Index>,
-    /// Its name.
-    pub name: String,
-    /// Paths with true for descending.
-    pub fields: Vec<(Path, bool)>,
     /// Per field, a bit for every path component that went through an array.
     pub multikey: Vec<u64>,
     /// True when a document may have several keys.
@@ -37,22 +33,29 @@ pub struct IndexInfo {
 
 impl IndexInfo {
     /// Reads what planning needs from the index.
-    pub fn of(index: &Arc<Index>, capped: bool) -> IndexInfo {
+    pub fn of(index: &Arc<Index>, capped: bool) -> Arc<IndexInfo> {
         let spec = index.spec();
-        let fields = index.fields().to_vec();
         let mut multikey = index.multikey_paths();
-        multikey.resize(fields.len(), 0);
+        multikey.resize(index.fields().len(), 0);
         let is_multikey = index.is_multikey() || multikey.iter().any(|&m| m != 0);
-        IndexInfo {
-            name: spec.name.clone(),
+        Arc::new(IndexInfo {
             is_multikey,
             multikey,
-            fields,
             sparse: spec.sparse,
             unique: spec.unique || index.is_id(),
             clustered: index.is_id() && !capped,
             index: index.clone(),
-        }
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> String {
+        self.index.spec().name.clone()
+    }
+
+    /// Paths with true for descending.
+    pub fn fields(&self) -> &[(Path, bool)] {
+        self.index.fields()
     }
 
     /// Whether some document has an array on the way of field `i`.
@@ -65,7 +68,7 @@ impl IndexInfo {
 #[derive(Clone)]
 pub struct BoundIndex {
     /// The index.
-    pub info: IndexInfo,
+    pub info: Arc<IndexInfo>,
     /// Per field of the index: ascending intervals.
     pub fields: Vec<Vec<Interval>>,
     /// How many leading fields are bounded at all.
@@ -146,20 +149,20 @@ struct Chosen<'l, 'f> {
 }
 
 /// The bounds of `leaves` on `info`, or `None` when the index may not be used (sparse, partial).
-/// An index without any bound is returned with `bounded == 0`: a sort or a hint may want it.
-pub fn bind(info: &IndexInfo, leaves: &Leaves<'_>) -> Option<BoundIndex> {
+/// `hinted` takes a sparse index as it is. An index without any bound is returned with `bounded == 0`: a sort or a hint may want it.
+pub fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<BoundIndex> {
     if let Some(partial) = info.index.partial_filter()
         && !implies(leaves, partial)
     {
         return None;
     }
-    let mut fields = Vec::with_capacity(info.fields.len());
+    let mut fields = Vec::with_capacity(info.fields().len());
     let mut chosen: Vec<Chosen<'_, '_>> = Vec::new();
     // Per child, how many of its predicates the bounds answer exactly.
     let mut answered = vec![0_usize; leaves.children.len()];
     let mut proves_present = false;
     let mut bounded = 0;
-    for (i, (path, _)) in info.fields.iter().enumerate() {
+    for (i, (path, _)) in info.fields().iter().enumerate() {
         let mask = info.multikey.get(i).copied().unwrap_or(0);
         let mut options: Vec<(FieldBounds, &Leaf<'_>)> = leaves
             .leaves
@@ -174,7 +177,7 @@ pub fn bind(info: &IndexInfo, leaves: &Leaves<'_>) -> Option<BoundIndex> {
         let mut here: Option<Vec<Interval>> = None;
         for (b, leaf) in options {
             let fits = chosen.iter().all(|c| {
-                let (other_path, other_mask) = match info.fields.get(c.field) {
+                let (other_path, other_mask) = match info.fields().get(c.field) {
                     Some((p, _)) => (p, info.multikey.get(c.field).copied().unwrap_or(0)),
                     None => return false,
                 };
@@ -206,7 +209,7 @@ pub fn bind(info: &IndexInfo, leaves: &Leaves<'_>) -> Option<BoundIndex> {
         }
         fields.push(here.unwrap_or_else(|| vec![Interval::all()]));
     }
-    if info.sparse && !proves_present {
+    if info.sparse && !proves_present && !hinted {
         return None;
     }
     let points = fields

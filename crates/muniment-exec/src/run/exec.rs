@@ -1,11 +1,12 @@
 //! One running plan: its stages, skip and limit, and the form its results take.
 
 use super::combine::{Fetch, Or, fetch};
+use super::merge::SortMerge;
 use super::scan::{CollScan, IdHack, IxScan};
 use super::sort::{Sort, SortLimits};
 use super::{Cx, Row, Stage, Step};
 use crate::operation::OpContext;
-use crate::plan::candidate::{Access, Candidate};
+use crate::plan::candidate::{Access, Candidate, IndexAccess};
 use bytes::Bytes;
 use muniment_query::{Filter, Interrupt, Projection, SortSpec};
 use muniment_storage::{Collection, Snapshot, Store};
@@ -122,7 +123,11 @@ impl Exec {
             Access::IdHack(id) => Stage::IdHack(Box::new(IdHack::new(id.clone()))),
             Access::Index(access) => {
                 fetched = false;
-                Stage::IxScan(Box::new(IxScan::new((**access).clone())))
+                Stage::IxScan(Box::new(IxScan::new(access.clone())))
+            }
+            Access::SortMerge(scans) => {
+                fetched = false;
+                merge(recipe, scans)
             }
             Access::Or { branches, .. } => {
                 fetched = false;
@@ -167,10 +172,10 @@ impl Exec {
             && candidate.covered
             && !a.bound.info.clustered
         {
-            *covered = Some(a.bound.info.fields.clone());
+            *covered = Some(a.bound.info.fields().to_vec());
         }
         if let (Output::Key { fields }, Access::Index(a)) = (&mut output, &candidate.access) {
-            *fields = a.bound.info.fields.clone();
+            *fields = a.bound.info.fields().to_vec();
         }
         Exec {
             cx,
@@ -419,6 +424,28 @@ impl Exec {
     pub fn returned(&self) -> u64 {
         self.returned
     }
+}
+
+/// The stage of a SORT_MERGE.
+fn merge(recipe: &Recipe, scans: &[Arc<IndexAccess>]) -> Stage {
+    let (mut leading, mut backward, mut multikey) = (Vec::new(), false, false);
+    if let Some(first) = scans.first() {
+        let fields = first.bound.info.fields().iter();
+        leading.extend(fields.take(first.bound.points).map(|(_, d)| *d));
+        backward = first.backward;
+        multikey = first.bound.info.is_multikey;
+    }
+    let inputs = scans
+        .iter()
+        .map(|a| Stage::IxScan(Box::new(IxScan::new(a.clone()))))
+        .collect();
+    let pattern = recipe
+        .sort
+        .as_ref()
+        .map_or_else(DocBuf::new, |(_, source)| source.clone());
+    Stage::SortMerge(Box::new(SortMerge::new(
+        inputs, leading, backward, multikey, pattern,
+    )))
 }
 
 /// A stage document around another.

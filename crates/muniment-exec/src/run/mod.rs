@@ -7,6 +7,7 @@
 
 pub mod combine;
 pub mod exec;
+pub mod merge;
 pub mod scan;
 pub mod sort;
 pub mod spill;
@@ -147,6 +148,8 @@ pub enum Stage {
     Fetch(Box<combine::Fetch>),
     /// Several scans, each document once.
     Or(Box<combine::Or>),
+    /// Several scans of one index, merged in order.
+    SortMerge(Box<merge::SortMerge>),
     /// A blocking sort.
     Sort(Box<sort::Sort>),
 }
@@ -178,6 +181,7 @@ impl Stage {
             Stage::IxScan(s) => s.next(cx),
             Stage::Fetch(s) => s.next(cx),
             Stage::Or(s) => s.next(cx),
+            Stage::SortMerge(s) => s.next(cx),
             Stage::Sort(s) => s.next(cx),
         }
     }
@@ -190,6 +194,7 @@ impl Stage {
             Stage::IxScan(s) => s.save(),
             Stage::Fetch(s) => s.input.save(),
             Stage::Or(s) => s.inputs.iter_mut().for_each(Stage::save),
+            Stage::SortMerge(s) => s.inputs.iter_mut().for_each(Stage::save),
             Stage::Sort(s) => s.input.save(),
         }
     }
@@ -209,6 +214,7 @@ impl Stage {
             Stage::IxScan(s) => s.explain(exec),
             Stage::Fetch(s) => s.explain(exec),
             Stage::Or(s) => s.explain(exec),
+            Stage::SortMerge(s) => s.explain(exec),
             Stage::Sort(s) => s.explain(exec),
         }
     }
@@ -221,6 +227,7 @@ impl Stage {
             Stage::IxScan(s) => &mut s.stats,
             Stage::Fetch(s) => &mut s.stats,
             Stage::Or(s) => &mut s.stats,
+            Stage::SortMerge(s) => &mut s.stats,
             Stage::Sort(s) => &mut s.stats,
         }
     }
@@ -234,6 +241,7 @@ impl Stage {
             Stage::IxScan(s) => s.stats,
             Stage::Fetch(s) => s.stats,
             Stage::Or(s) => s.stats,
+            Stage::SortMerge(s) => s.stats,
             Stage::Sort(s) => s.stats,
         }
     }

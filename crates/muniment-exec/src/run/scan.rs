@@ -242,7 +242,7 @@ enum Source {
 /// An index's entries within bounds. `_id_` of a clustered collection is the documents
 /// themselves, and its rows come fetched.
 pub struct IxScan {
-    access: IndexAccess,
+    access: Arc<IndexAccess>,
     index: Arc<Index>,
     /// In the order of the scan.
     ranges: Vec<KeyRange>,
@@ -262,7 +262,7 @@ pub struct IxScan {
 
 impl IxScan {
     /// A scan of what `access` says.
-    pub fn new(access: IndexAccess) -> IxScan {
+    pub fn new(access: Arc<IndexAccess>) -> IxScan {
         let compiled = access.ranges();
         let mut ranges = compiled.ranges;
         if access.backward {
@@ -476,7 +476,7 @@ fn describe_index(
     for ((path, _), mask) in access
         .bound
         .info
-        .fields
+        .fields()
         .iter()
         .zip(&access.bound.info.multikey)
     {

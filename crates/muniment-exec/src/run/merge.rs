@@ -1,0 +1,127 @@
+//! SORT_MERGE: several scans of one index, each in order, merged.
+//!
+//! All scans are of one index and differ in the points of its leading fields only, so the bytes
+//! of a key behind those fields are the sort key.
+
+use super::{Cx, Row, Stage, Stats, Step};
+use bytes::Bytes;
+use muniment_value::{ArrayBuf, DocBuf, Result, doc, keyenc};
+use std::collections::HashSet;
+
+enum Head {
+    Wanted,
+    Row(Row),
+    Eof,
+}
+
+/// The merge.
+pub struct SortMerge {
+    pub(super) inputs: Vec<Stage>,
+    heads: Vec<Head>,
+    /// Directions of the leading fields that the scans differ in.
+    leading: Vec<bool>,
+    backward: bool,
+    pattern: DocBuf,
+    seen: Option<HashSet<Bytes>>,
+    tested: u64,
+    dropped: u64,
+    pub(super) stats: Stats,
+}
+
+impl SortMerge {
+    /// A merge of `inputs`; `leading` has the directions of the fields that each input has one
+    /// value of; `multikey` drops what comes twice.
+    pub fn new(
+        inputs: Vec<Stage>,
+        leading: Vec<bool>,
+        backward: bool,
+        multikey: bool,
+        pattern: DocBuf,
+    ) -> SortMerge {
+        SortMerge {
+            heads: inputs.iter().map(|_| Head::Wanted).collect(),
+            inputs,
+            leading,
+            backward,
+            pattern,
+            seen: multikey.then(HashSet::new),
+            tested: 0,
+            dropped: 0,
+            stats: Stats::default(),
+        }
+    }
+
+    /// Where the sort key begins in a key.
+    fn suffix<'k>(&self, key: &'k [u8]) -> Result<&'k [u8]> {
+        let mut at = 0;
+        for descending in &self.leading {
+            at += keyenc::skip(key.get(at..).unwrap_or_default(), *descending)?;
+        }
+        Ok(key.get(at..).unwrap_or_default())
+    }
+
+    pub(super) fn next(&mut self, cx: &mut Cx) -> Result<Step> {
+        loop {
+            for (input, head) in self.inputs.iter_mut().zip(&mut self.heads) {
+                if matches!(head, Head::Wanted) {
+                    *head = match input.next(cx)? {
+                        Step::Row(row) => Head::Row(row),
+                        Step::Eof => Head::Eof,
+                        Step::Pause => return Ok(Step::Pause),
+                    };
+                }
+            }
+            let mut best: Option<(usize, &[u8])> = None;
+            for (i, head) in self.heads.iter().enumerate() {
+                let Head::Row(row) = head else {
+                    continue;
+                };
+                let key = self.suffix(&row.key)?;
+                let better = match best {
+                    None => true,
+                    Some((_, b)) if self.backward => key > b,
+                    Some((_, b)) => key < b,
+                };
+                if better {
+                    best = Some((i, key));
+                }
+            }
+            let best = best.map(|(i, _)| i);
+            let Some(head) = best.and_then(|i| self.heads.get_mut(i)) else {
+                self.stats.eof = true;
+                return Ok(Step::Eof);
+            };
+            let Head::Row(row) = std::mem::replace(head, Head::Wanted) else {
+                continue;
+            };
+            self.stats.works += 1;
+            if let Some(seen) = &mut self.seen {
+                self.tested += 1;
+                if !seen.insert(row.record_key.clone()) {
+                    self.dropped += 1;
+                    continue;
+                }
+            }
+            self.stats.advanced += 1;
+            return Ok(Step::Row(row));
+        }
+    }
+
+    pub(super) fn explain(&self, exec: bool) -> DocBuf {
+        let mut d = doc! { "stage": "SORT_MERGE" };
+        if exec {
+            self.stats.append(&mut d);
+        }
+        d.append("sortPattern", &self.pattern);
+        if exec {
+            d.append("dupsTested", self.tested as i64);
+            d.append("dupsDropped", self.dropped as i64);
+        }
+        let mut inputs = ArrayBuf::new();
+        for i in &self.inputs {
+            inputs.push(i.explain(exec));
+        }
+        d.append("inputStages", inputs);
+        d
+    }
+}
