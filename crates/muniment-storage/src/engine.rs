@@ -61,7 +61,7 @@ pub fn database_options(path: &Path, cache_bytes: u64) -> fjall::DatabaseBuilder
         // memtable waiting.
         .worker_threads(cores.clamp(3, 6))
         .journal_compression(CompressionType::None)
-        .max_journaling_size(512 << 20)
+        .max_journaling_size(256 << 20)
         .max_cached_files(Some(512))
 }
 

@@ -169,7 +169,9 @@ impl Journal {
         match result {
             Ok(()) => {
                 state.durable = state.durable.max(target);
-                state.last_group = group;
+                if group > 0 {
+                    state.last_group = group;
+                }
                 state.last_sync = took;
             }
             // After a failed fsync the kernel may have dropped the dirty pages: what was written

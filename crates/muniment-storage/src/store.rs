@@ -160,7 +160,8 @@ impl Store {
     }
 
     fn start_threads(&self) -> Result<()> {
-        let mut jobs: Vec<(&str, fn(&Inner))> = vec![
+        type Job = (&'static str, fn(&Inner));
+        let mut jobs: Vec<Job> = vec![
             ("muniment-flush", Inner::flush_loop),
             ("muniment-drop", Inner::reclaim_loop),
         ];
