@@ -20,4 +20,4 @@ mod writer;
 
 pub use check::{Promise, consistent, create_indexes};
 pub use rng::{Rng, long, seed};
-pub use writer::{COLLECTIONS, DB, Load};
+pub use writer::{COLLECTIONS, Crash, DB, Load};

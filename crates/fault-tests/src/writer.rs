@@ -106,6 +106,16 @@ pub(crate) struct Writer {
     pub(crate) writes: Vec<Write>,
 }
 
+/// How a run ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Crash {
+    /// The moment just before the crash.
+    pub at: Instant,
+    /// The longest that a thread which was ready to run had to wait during the run, as far as
+    /// one thread's naps can tell.
+    pub stall: Duration,
+}
+
 /// The writers and how they write.
 #[derive(Debug)]
 pub struct Load {
@@ -143,26 +153,34 @@ impl Load {
         self
     }
 
-    /// Writes to the server at `address` until `crash` has run, which is called after `time`;
-    /// returns the moment just before.
+    /// Writes to the server at `address` until `crash` has run, which is called after `time`.
     ///
     /// # Panics
     /// If the server refuses a write before.
-    pub fn run(&mut self, address: &str, time: Duration, crash: impl FnOnce()) -> Instant {
+    pub fn run(&mut self, address: &str, time: Duration, crash: impl FnOnce()) -> Crash {
         let crashing = Arc::new(AtomicBool::new(false));
         let percent = self.journaled_percent;
-        let mut crashed_at = Instant::now();
+        let mut crashed = Crash {
+            at: Instant::now(),
+            stall: Duration::ZERO,
+        };
         thread::scope(|scope| {
             for w in &mut self.writers {
                 let crashing = crashing.clone();
                 scope.spawn(move || w.work(address, percent, &crashing));
             }
-            thread::sleep(time);
+            let until = Instant::now() + time;
+            let step = Duration::from_millis(5);
+            while Instant::now() < until {
+                let before = Instant::now();
+                thread::sleep(step);
+                crashed.stall = crashed.stall.max(before.elapsed().saturating_sub(step));
+            }
             crashing.store(true, Ordering::SeqCst);
-            crashed_at = Instant::now();
+            crashed.at = Instant::now();
             crash();
         });
-        crashed_at
+        crashed
     }
 
     /// Acknowledged writes since the last judgement.
@@ -177,8 +195,16 @@ type Changes = Vec<(i64, Option<State>)>;
 
 impl Writer {
     fn work(&mut self, address: &str, journaled_percent: u64, crashing: &AtomicBool) {
-        let mut c = Connection::connect(address).unwrap();
-        c.set_timeout(Some(Duration::from_secs(20))).unwrap();
+        let connected = Connection::connect(address).and_then(|mut c| {
+            c.set_timeout(Some(Duration::from_secs(20)))?;
+            Ok(c)
+        });
+        let mut c = match connected {
+            Ok(c) => c,
+            // Too late: the crash came first.
+            Err(_) if crashing.load(Ordering::SeqCst) => return,
+            Err(e) => panic!("writer {}: {e:?}", self.number),
+        };
         loop {
             let coll = self.rng.below(COLLECTIONS.len() as u64) as usize;
             let journaled = self.rng.below(100) < journaled_percent;

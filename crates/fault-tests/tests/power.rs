@@ -6,8 +6,9 @@ use fault_tests::{Load, Promise, Rng, consistent, create_indexes, long, seed};
 use std::time::Duration;
 use testkit::{Server, ServerOptions};
 
-/// What a loaded machine may add to the commit interval before the flush is done.
-const SLACK: Duration = Duration::from_millis(400);
+/// What syncs and scheduling may add to the commit interval before the flush is done, on a
+/// machine that has a processor for whoever is ready to run.
+const SLACK: Duration = Duration::from_millis(200);
 
 /// Rounds of load and power cut; returns acknowledged and lost writes.
 fn cuts(
@@ -38,16 +39,18 @@ fn cuts_of(
     let mut load = kind(Load::new(seed, 4, journaled_percent));
     let (mut acknowledged, mut lost) = (0, 0);
     // The indexes' creation is as durable as any unjournaled write.
-    std::thread::sleep(Duration::from_millis(interval) + SLACK);
+    std::thread::sleep(Duration::from_millis(interval) + 5 * SLACK);
     for _ in 0..rounds {
         let time = Duration::from_millis(20 + rng.below(2 * interval + 200));
         let address = server.address();
-        let cut = load.run(&address, time, || server.kill9());
+        let crash = load.run(&address, time, || server.kill9());
         server.cut_power();
         server.start_again();
         acknowledged += load.acknowledged();
         let mut c = server.connect();
-        let bound = Duration::from_millis(interval) + SLACK;
+        // On a machine that is busy with other things, whoever is ready waits: the flush too.
+        let bound = Duration::from_millis(interval) + SLACK + 3 * crash.stall;
+        let cut = crash.at;
         lost += load.judge(&mut c, Promise::Journaled { cut, bound });
         consistent(&mut c);
     }

@@ -23,7 +23,7 @@ impl Default for ServerOptions {
     fn default() -> ServerOptions {
         ServerOptions {
             args: Vec::new(),
-            patience: Duration::from_secs(10),
+            patience: Duration::from_secs(30),
             powerloss: false,
             ordered: false,
             sync_delay: Duration::ZERO,
@@ -45,8 +45,9 @@ impl ServerOptions {
         self
     }
 
-    /// How long the server may take until it answers; ten seconds unless set. For directories
-    /// whose recovery is long in a debug build.
+    /// How long the server may take until it answers; thirty seconds unless set, because a debug
+    /// build shares two cores with other tests. For directories
+    /// whose recovery is long.
     #[must_use]
     pub fn patience(mut self, d: Duration) -> ServerOptions {
         self.patience = d;
@@ -198,10 +199,11 @@ impl Server {
                 return Err(format!("the server ended: {status}"));
             }
             if Instant::now() > deadline {
+                let doing = threads(child.id());
                 let _ = child.kill();
                 let _ = child.wait();
                 return Err(format!(
-                    "the server does not answer after {:?}",
+                    "the server does not answer after {:?}; its threads: {doing}",
                     self.options.patience
                 ));
             }
@@ -421,6 +423,25 @@ impl Server {
         let path = PathBuf::from(format!("/proc/{pid}/{name}"));
         fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
     }
+}
+
+/// Name, state and where in the kernel each thread of the process is.
+fn threads(pid: u32) -> String {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+    let one = |task: PathBuf| {
+        let read = |name: &str| fs::read_to_string(task.join(name)).unwrap_or_default();
+        let stat = read("stat");
+        let state = stat.rsplit(')').next().unwrap_or_default().trim();
+        let state = state.get(..1).unwrap_or_default();
+        format!("{} {state} {}", read("comm").trim(), read("wchan").trim())
+    };
+    let all: Vec<String> = tasks
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|t| one(t.path()))
+        .collect();
+    all.join(", ")
 }
 
 /// The port in `port_file` if a server answers there.
