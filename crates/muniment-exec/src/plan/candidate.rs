@@ -3,12 +3,13 @@
 use super::index_plan::{BoundIndex, IndexInfo, bind};
 use super::interval::Interval;
 use super::leaf::Leaves;
+use super::min_max::{min_max, min_max_error};
+use super::order::{explode, gives_sort};
 use crate::find::Hint;
 use muniment_query::filter::Node;
 use muniment_query::{Filter, Projection, SortSpec};
-use muniment_storage::{Bound, Collection, KeyRange};
-use muniment_value::path::array_index;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, ValueBuf, cmp_values, keyenc};
+use muniment_storage::{Collection, KeyRange};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, ValueBuf, cmp_values};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -250,68 +251,6 @@ fn same_pattern(a: Doc<'_>, b: Doc<'_>) -> bool {
     }
 }
 
-fn min_max_error() -> Error {
-    Error::location(
-        51173,
-        "When using min()/max() a hint of which index to use must be provided",
-    )
-}
-
-fn min_max(query: &Query<'_>, info: &Arc<IndexInfo>, leaves: &Leaves<'_>) -> Result<Candidate> {
-    let encode = |bounds: Doc<'_>, what: &str| -> Result<Option<Vec<u8>>> {
-        if bounds.is_empty() {
-            return Ok(None);
-        }
-        let mut key = Vec::new();
-        let mut elems = bounds.iter();
-        for (path, descending) in info.fields() {
-            match elems.next() {
-                Some(e) if e.name() == path.as_str() => {
-                    keyenc::encode(e.value(), *descending, &mut key);
-                }
-                _ => {
-                    return Err(Error::location(
-                        51174,
-                        format!(
-                            "The index chosen is not compatible with {what}: {}",
-                            muniment_value::Value::Document(bounds).to_display()
-                        ),
-                    ));
-                }
-            }
-        }
-        if elems.next().is_some() {
-            return Err(Error::location(
-                51176,
-                format!(
-                    "{what} has more fields than the hinted index: {}",
-                    muniment_value::Value::Document(bounds).to_display()
-                ),
-            ));
-        }
-        Ok(Some(key))
-    };
-    let min = encode(query.min, "min()")?;
-    let max = encode(query.max, "max()")?;
-    if let (Some(min), Some(max)) = (&min, &max)
-        && min >= max
-    {
-        return Err(Error::location(
-            51175,
-            "The value provided for min() does not come before the value provided for max() \
-             in the hinted index",
-        ));
-    }
-    let range = KeyRange {
-        low: min.map_or(Bound::Unbounded, Bound::Included),
-        high: max.map_or(Bound::Unbounded, Bound::Excluded),
-    };
-    let none = Leaves::default();
-    let mut bound = bind(info, &none, true).ok_or_else(min_max_error)?;
-    bound.residual = (0..leaves.children.len()).collect();
-    Ok(finish(query, leaves, bound, Some(range)))
-}
-
 /// The filter of what an index left to be matched.
 fn residual(leaves: &Leaves<'_>, children: &[usize]) -> Option<Arc<Filter>> {
     let mut nodes: Vec<Node> = children
@@ -325,7 +264,7 @@ fn residual(leaves: &Leaves<'_>, children: &[usize]) -> Option<Arc<Filter>> {
     }
 }
 
-fn finish(
+pub(super) fn finish(
     query: &Query<'_>,
     leaves: &Leaves<'_>,
     bound: BoundIndex,
@@ -368,105 +307,6 @@ fn finish(
         signature,
         rank,
     }
-}
-
-/// Scans of a SORT_MERGE at most, as MongoDB's internalQueryMaxScansToExplode.
-const MAX_SCANS: usize = 200;
-
-/// One scan per combination of the leading fields' points, when each of them comes in the sort's
-/// order: `{a: {$in: […]}}` sorted by `b` on an index of a and b.
-fn explode(bound: &BoundIndex, sort: &SortSpec) -> Option<Vec<Arc<IndexAccess>>> {
-    let info = &bound.info;
-    if info.clustered || (0..bound.points).any(|i| info.field_multikey(i)) {
-        return None;
-    }
-    let mut bounds = vec![bound.clone()];
-    for at in 0..bound.points {
-        let points = bound.fields.get(at)?;
-        if bounds.len() * points.len() > MAX_SCANS {
-            return None;
-        }
-        bounds = bounds
-            .iter()
-            .flat_map(|b| {
-                points.iter().map(move |p| {
-                    let mut one = b.clone();
-                    if let Some(f) = one.fields.get_mut(at) {
-                        *f = vec![p.clone()];
-                    }
-                    one
-                })
-            })
-            .collect();
-    }
-    // A sort on the exploded fields themselves is not the merge's order.
-    let on_points = sort.keys().iter().any(|k| {
-        let fields = info.fields().iter().take(bound.points).enumerate();
-        fields
-            .into_iter()
-            .any(|(i, (p, _))| p.as_str() == k.path.as_str() && !bound.single_point(i))
-    });
-    if on_points || bounds.len() < 2 {
-        return None;
-    }
-    let backward = gives_sort(bounds.first()?, sort)?;
-    Some(
-        bounds
-            .into_iter()
-            .map(|bound| {
-                Arc::new(IndexAccess {
-                    bound,
-                    backward,
-                    range: None,
-                })
-            })
-            .collect(),
-    )
-}
-
-/// Whether an index scan comes in the sort's order: `Some(true)` when scanned backward.
-pub fn gives_sort(bound: &BoundIndex, sort: &SortSpec) -> Option<bool> {
-    let fields = bound.info.fields();
-    let mut backward = None;
-    let mut at = 0;
-    let mut multikey_fields = 0;
-    for key in sort.keys() {
-        let path = key.path.as_str();
-        if key.path.parts().iter().any(|p| array_index(p).is_some()) {
-            return None;
-        }
-        // A field with one value is no matter for the order, unless arrays give it others.
-        let constant = fields.iter().enumerate().any(|(i, (p, _))| {
-            p.as_str() == path && bound.single_point(i) && !bound.info.field_multikey(i)
-        });
-        if constant {
-            continue;
-        }
-        let descending = loop {
-            let (p, descending) = fields.get(at)?;
-            if p.as_str() == path {
-                break *descending;
-            }
-            if !bound.single_point(at) {
-                return None;
-            }
-            at += 1;
-        };
-        if bound.info.field_multikey(at) {
-            // The least (greatest) element of the whole array decides, so all must be seen.
-            multikey_fields += 1;
-            let all = matches!(bound.fields.get(at).map(Vec::as_slice), Some([i]) if i.is_all());
-            if !all || multikey_fields > 1 {
-                return None;
-            }
-        }
-        let this = key.descending != descending;
-        if *backward.get_or_insert(this) != this {
-            return None;
-        }
-        at += 1;
-    }
-    Some(backward.unwrap_or(false))
 }
 
 fn covers(bound: &BoundIndex, query: &Query<'_>) -> bool {

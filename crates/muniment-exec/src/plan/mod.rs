@@ -9,5 +9,7 @@ pub mod choose;
 pub mod index_plan;
 pub mod interval;
 pub mod leaf;
+pub mod min_max;
+pub mod order;
 pub mod ranges;
 pub mod shape;

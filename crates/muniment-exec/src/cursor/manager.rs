@@ -1,0 +1,384 @@
+//! The open cursors: ids, owners, timeouts, kills.
+
+use super::{Cursor, CursorFlags, CursorOwner};
+use crate::operation::OpContext;
+use muniment_value::{Code, DocBuf, Error, Result, doc};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// `getMore`.
+#[derive(Clone, Debug)]
+pub struct GetMoreRequest<'a> {
+    /// The cursor's id.
+    pub id: i64,
+    /// The namespace the client gives: must be the cursor's.
+    pub namespace: &'a str,
+    /// `batchSize`; `None` for the default.
+    pub batch_size: Option<usize>,
+    /// Who asks.
+    pub owner: CursorOwner,
+    /// `maxTimeMS` of a tailable awaitData cursor: how long to wait for data (default 1 s). For
+    /// other cursors the limit belongs to the operation.
+    pub await_time: Option<Duration>,
+}
+
+/// What killCursors did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KillResult {
+    /// Gone (those in use stop within 100 ms).
+    pub killed: Vec<i64>,
+    /// Never there.
+    pub not_found: Vec<i64>,
+    /// Not the caller's.
+    pub alive: Vec<i64>,
+}
+
+/// Figures for serverStatus `metrics.cursor`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CursorMetrics {
+    /// Cursors that timed out, ever.
+    pub timed_out: u64,
+    /// Cursors ever opened (those that outlived their first batch).
+    pub total_opened: u64,
+    /// Open now.
+    pub open: u64,
+    /// Of those without a timeout.
+    pub open_no_timeout: u64,
+    /// Of those in use by a getMore.
+    pub pinned: u64,
+    /// Of those tailable.
+    pub tailable: u64,
+}
+
+/// One idle or pinned cursor, for currentOp's idleCursors.
+#[derive(Clone, Debug)]
+pub struct CursorInfo {
+    /// The id.
+    pub id: i64,
+    /// The namespace.
+    pub namespace: String,
+    /// Whose.
+    pub owner: CursorOwner,
+    /// As `$currentOp` shows it below `cursor`.
+    pub description: DocBuf,
+}
+
+/// One cursor in the manager.
+struct Slot {
+    /// `None` while a getMore uses it.
+    cursor: Option<Box<Cursor>>,
+    namespace: String,
+    owner: CursorOwner,
+    flags: CursorFlags,
+    created: Instant,
+    used: Instant,
+    released: bool,
+    pinned_by: Option<Arc<OpContext>>,
+    batches: u64,
+    docs: u64,
+}
+
+const SHARDS: usize = 16;
+
+/// Idle cursors let go of their snapshot after this.
+const RELEASE_AFTER: Duration = Duration::from_secs(2);
+
+/// The open cursors of a server.
+pub struct CursorManager {
+    shards: [Mutex<HashMap<i64, Slot>>; SHARDS],
+    timeout_ms: AtomicU64,
+    timed_out: AtomicU64,
+    opened: AtomicU64,
+    seed: RandomState,
+    next: AtomicU64,
+}
+
+impl CursorManager {
+    /// An empty manager with MongoDB's timeout of 10 minutes.
+    pub fn new() -> CursorManager {
+        CursorManager {
+            shards: Default::default(),
+            timeout_ms: AtomicU64::new(600_000),
+            timed_out: AtomicU64::new(0),
+            opened: AtomicU64::new(0),
+            seed: RandomState::new(),
+            next: AtomicU64::new(1),
+        }
+    }
+
+    fn shard(&self, id: i64) -> &Mutex<HashMap<i64, Slot>> {
+        &self.shards[(id as u64 % SHARDS as u64) as usize]
+    }
+
+    /// Keeps a cursor; its id is random, positive and not in use.
+    pub(super) fn keep(&self, cursor: Cursor, owner: CursorOwner, docs: usize) -> i64 {
+        self.opened.fetch_add(1, Relaxed);
+        let now = Instant::now();
+        let slot = Slot {
+            namespace: cursor.namespace.clone(),
+            flags: cursor.flags,
+            cursor: Some(Box::new(cursor)),
+            owner,
+            created: now,
+            used: now,
+            released: false,
+            pinned_by: None,
+            batches: 1,
+            docs: docs as u64,
+        };
+        loop {
+            let n = self.seed.hash_one(self.next.fetch_add(1, Relaxed));
+            let id = (n & i64::MAX as u64) as i64;
+            if id == 0 {
+                continue;
+            }
+            let mut shard = self.shard(id).lock();
+            if let std::collections::hash_map::Entry::Vacant(v) = shard.entry(id) {
+                v.insert(slot);
+                return id;
+            }
+        }
+    }
+
+    /// Takes a cursor out for a getMore.
+    pub(super) fn check_out(
+        &self,
+        op: &Arc<OpContext>,
+        request: &GetMoreRequest<'_>,
+    ) -> Result<Box<Cursor>> {
+        let id = request.id;
+        let mut shard = self.shard(id).lock();
+        let slot = shard.get_mut(&id).ok_or_else(|| not_found(id))?;
+        if slot.namespace != request.namespace {
+            return Err(Error::new(
+                Code::Unauthorized,
+                format!(
+                    "Requested getMore on namespace '{}', but cursor belongs to a different \
+                     namespace {}",
+                    request.namespace, slot.namespace
+                ),
+            ));
+        }
+        check_owner(id, &slot.owner, &request.owner)?;
+        let Some(cursor) = slot.cursor.take() else {
+            return Err(Error::new(
+                Code::CursorInUse,
+                format!("cursor id {id} is already in use"),
+            ));
+        };
+        slot.pinned_by = Some(op.clone());
+        Ok(cursor)
+    }
+
+    /// Gives a cursor back; it is dropped if it was killed meanwhile.
+    pub(super) fn check_in(&self, id: i64, cursor: Box<Cursor>, docs: usize) {
+        if let Some(slot) = self.shard(id).lock().get_mut(&id) {
+            slot.cursor = Some(cursor);
+            slot.pinned_by = None;
+            slot.used = Instant::now();
+            slot.released = false;
+            slot.batches += 1;
+            slot.docs += docs as u64;
+        }
+    }
+
+    /// Forgets a cursor whose getMore is just ending.
+    pub(super) fn forget(&self, id: i64) {
+        self.shard(id).lock().remove(&id);
+    }
+
+    fn remove(&self, id: i64) {
+        let slot = self.shard(id).lock().remove(&id);
+        if let Some(op) = slot.and_then(|s| s.pinned_by) {
+            op.kill(Code::CursorKilled);
+        }
+    }
+
+    fn remove_where(&self, condition: impl Fn(&Slot) -> bool) {
+        for shard in &self.shards {
+            let ids: Vec<i64> = shard
+                .lock()
+                .iter()
+                .filter(|(_, s)| condition(s))
+                .map(|(id, _)| *id)
+                .collect();
+            for id in ids {
+                self.remove(id);
+            }
+        }
+    }
+
+    /// Kills cursors of one namespace's collection.
+    pub fn kill(&self, namespace: &str, ids: &[i64], owner: &CursorOwner) -> KillResult {
+        let mut result = KillResult::default();
+        for &id in ids {
+            let verdict = self
+                .shard(id)
+                .lock()
+                .get(&id)
+                .filter(|s| s.namespace == namespace)
+                .map(|s| s.owner.user == owner.user);
+            match verdict {
+                None => result.not_found.push(id),
+                Some(false) => result.alive.push(id),
+                Some(true) => {
+                    self.remove(id);
+                    result.killed.push(id);
+                }
+            }
+        }
+        result
+    }
+
+    /// Kills the cursors of a session.
+    pub fn kill_session(&self, session: &[u8]) {
+        self.remove_where(|s| s.owner.session.as_deref() == Some(session));
+    }
+
+    /// Kills the cursors of a namespace, or of a whole database (`db.` prefix): dropped.
+    pub fn kill_namespace(&self, namespace: &str) {
+        self.remove_where(|s| {
+            s.namespace == namespace
+                || (namespace.ends_with('.') && s.namespace.starts_with(namespace))
+        });
+    }
+
+    /// Kills all: shutdown.
+    pub fn kill_all(&self) {
+        self.remove_where(|_| true);
+    }
+
+    /// To be called about once a second by a monitor thread: times out what was idle for long
+    /// and makes cursors that idle for a few seconds let go of their snapshot.
+    pub fn tick(&self) {
+        let timeout = Duration::from_millis(self.timeout_ms.load(Relaxed));
+        for shard in &self.shards {
+            let mut gone = Vec::new();
+            let mut shard = shard.lock();
+            for (id, slot) in shard.iter_mut() {
+                let idle = slot.used.elapsed();
+                let Some(cursor) = &mut slot.cursor else {
+                    continue;
+                };
+                if idle >= timeout && !slot.flags.no_timeout {
+                    gone.push(*id);
+                } else if idle >= RELEASE_AFTER && !slot.released {
+                    cursor.release();
+                    slot.released = true;
+                }
+            }
+            for id in gone {
+                shard.remove(&id);
+                self.timed_out.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    /// Makes every idle cursor let go of its snapshot now.
+    #[cfg(test)]
+    pub(crate) fn release_all(&self) {
+        for shard in &self.shards {
+            for slot in shard.lock().values_mut() {
+                if let Some(c) = &mut slot.cursor {
+                    c.release();
+                }
+            }
+        }
+    }
+
+    /// `cursorTimeoutMillis`.
+    pub fn set_timeout(&self, timeout: Duration) {
+        self.timeout_ms.store(timeout.as_millis() as u64, Relaxed);
+    }
+
+    /// `cursorTimeoutMillis` as it is.
+    pub fn timeout(&self) -> Duration {
+        Duration::from_millis(self.timeout_ms.load(Relaxed))
+    }
+
+    /// Figures.
+    pub fn metrics(&self) -> CursorMetrics {
+        let mut m = CursorMetrics {
+            timed_out: self.timed_out.load(Relaxed),
+            total_opened: self.opened.load(Relaxed),
+            ..CursorMetrics::default()
+        };
+        for shard in &self.shards {
+            for slot in shard.lock().values() {
+                m.open += 1;
+                m.open_no_timeout += u64::from(slot.flags.no_timeout);
+                m.pinned += u64::from(slot.cursor.is_none());
+                m.tailable += u64::from(slot.flags.tailable);
+            }
+        }
+        m
+    }
+
+    /// The open cursors.
+    pub fn list(&self) -> Vec<CursorInfo> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            for (id, s) in shard.lock().iter() {
+                all.push(CursorInfo {
+                    id: *id,
+                    namespace: s.namespace.clone(),
+                    owner: s.owner.clone(),
+                    description: doc! {
+                        "cursorId": *id,
+                        "createdSecsAgo": s.created.elapsed().as_secs() as i64,
+                        "lastAccessSecsAgo": s.used.elapsed().as_secs() as i64,
+                        "nDocsReturned": s.docs as i64,
+                        "nBatchesReturned": s.batches as i64,
+                        "noCursorTimeout": s.flags.no_timeout,
+                        "tailable": s.flags.tailable,
+                        "awaitData": s.flags.await_data,
+                    },
+                });
+            }
+        }
+        all
+    }
+}
+
+impl Default for CursorManager {
+    fn default() -> CursorManager {
+        CursorManager::new()
+    }
+}
+
+fn not_found(id: i64) -> Error {
+    Error::new(Code::CursorNotFound, format!("cursor id {id} not found"))
+}
+
+fn check_owner(id: i64, cursor: &CursorOwner, asks: &CursorOwner) -> Result<()> {
+    if cursor.user != asks.user {
+        return Err(Error::new(
+            Code::Unauthorized,
+            format!("cursor id {id} was not created by the authenticated user"),
+        ));
+    }
+    let message = match (&cursor.session, &asks.session) {
+        (None, Some(_)) => {
+            return Err(Error::location(
+                50736,
+                format!(
+                    "Cannot run getMore on cursor {id}, which was not created in a session, in a \
+                     session"
+                ),
+            ));
+        }
+        (Some(_), None) => (50737, "which was created in a session, without an lsid"),
+        (Some(a), Some(b)) if a != b => {
+            (50738, "which was created in a session, in another session")
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::location(
+        message.0,
+        format!("Cannot run getMore on cursor {id}, {}", message.1),
+    ))
+}

@@ -1,0 +1,343 @@
+//! Cursors: what a find or aggregate leaves open between batches, and the manager that keeps them.
+
+use crate::operation::OpContext;
+use crate::run::exec::{Exec, into_bytes};
+use bytes::Bytes;
+use muniment_query::{DocStream, Interrupt};
+use muniment_storage::Collection;
+use muniment_value::Result;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+mod manager;
+mod reply;
+
+pub use manager::{CursorInfo, CursorManager, CursorMetrics, GetMoreRequest, KillResult};
+
+/// How large a batch may get.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchLimits {
+    /// At most so many documents (`batchSize`); 0 gives an empty first batch and an open cursor.
+    pub docs: usize,
+    /// At most so many bytes, but always one document: 16 MiB.
+    pub bytes: usize,
+}
+
+impl BatchLimits {
+    /// The first batch's default: 101 documents.
+    pub const FIRST: BatchLimits = BatchLimits {
+        docs: 101,
+        bytes: 16 << 20,
+    };
+    /// getMore's default: as much as fits into 16 MiB.
+    pub const NEXT: BatchLimits = BatchLimits {
+        docs: usize::MAX,
+        bytes: 16 << 20,
+    };
+
+    /// Limits with this many documents.
+    pub fn of(docs: usize) -> BatchLimits {
+        BatchLimits {
+            docs,
+            bytes: 16 << 20,
+        }
+    }
+}
+
+/// How a batch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchEnd {
+    /// Documents appended.
+    pub docs: usize,
+    /// True when there is nothing more: the cursor's id becomes 0. A tailable cursor never is.
+    pub exhausted: bool,
+}
+
+/// Whose a cursor is: getMore and killCursors from elsewhere are refused.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CursorOwner {
+    /// The session id (`lsid.id`'s 16 bytes).
+    pub session: Option<Vec<u8>>,
+    /// The authenticated user, `user@db`.
+    pub user: Option<Arc<str>>,
+    /// The transaction's number.
+    pub txn_number: Option<i64>,
+}
+
+/// How a cursor behaves.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CursorFlags {
+    pub tailable: bool,
+    pub await_data: bool,
+    pub no_timeout: bool,
+    pub single_batch: bool,
+}
+
+/// The operation that uses a cursor now: what the stages of a pipeline ask, which outlive the
+/// command that opened them.
+pub(crate) struct CurrentOp(Mutex<Arc<OpContext>>);
+
+impl CurrentOp {
+    pub(crate) fn new(op: &Arc<OpContext>) -> Arc<CurrentOp> {
+        Arc::new(CurrentOp(Mutex::new(op.clone())))
+    }
+
+    pub(crate) fn get(&self) -> Arc<OpContext> {
+        self.0.lock().clone()
+    }
+
+    fn set(&self, op: &Arc<OpContext>) {
+        *self.0.lock() = op.clone();
+    }
+}
+
+impl Interrupt for CurrentOp {
+    fn check(&self) -> Result<()> {
+        self.0.lock().check()
+    }
+}
+
+enum Source {
+    /// Nothing (more).
+    Empty,
+    /// A plan.
+    Plan(Box<Exec>),
+    /// A pipeline, above a plan that may have to let go of its snapshot.
+    Stream {
+        stream: Box<dyn DocStream>,
+        plan: Option<Arc<Mutex<Exec>>>,
+        op: Arc<CurrentOp>,
+    },
+}
+
+/// Documents from memory.
+struct Documents(std::vec::IntoIter<Bytes>);
+
+impl DocStream for Documents {
+    fn next(&mut self) -> Result<Option<Bytes>> {
+        Ok(self.0.next())
+    }
+}
+
+/// An open result: a running plan with its place.
+pub struct Cursor {
+    namespace: String,
+    collection: Option<Arc<Collection>>,
+    source: Source,
+    /// A document that did not fit into the last batch.
+    held: Option<Bytes>,
+    pub(crate) flags: CursorFlags,
+}
+
+impl Cursor {
+    pub(crate) fn empty(namespace: &str, flags: CursorFlags) -> Cursor {
+        Cursor {
+            namespace: namespace.to_string(),
+            collection: None,
+            source: Source::Empty,
+            held: None,
+            flags,
+        }
+    }
+
+    pub(crate) fn of_exec(
+        namespace: &str,
+        collection: Arc<Collection>,
+        exec: Exec,
+        flags: CursorFlags,
+    ) -> Cursor {
+        Cursor {
+            namespace: namespace.to_string(),
+            collection: Some(collection),
+            source: Source::Plan(Box::new(exec)),
+            held: None,
+            flags,
+        }
+    }
+
+    pub(crate) fn of_stream(
+        namespace: &str,
+        collection: Option<Arc<Collection>>,
+        stream: Box<dyn DocStream>,
+        plan: Option<Arc<Mutex<Exec>>>,
+        op: Arc<CurrentOp>,
+    ) -> Cursor {
+        Cursor {
+            namespace: namespace.to_string(),
+            collection,
+            source: Source::Stream { stream, plan, op },
+            held: None,
+            flags: CursorFlags::default(),
+        }
+    }
+
+    /// A cursor over documents that a command made itself: listCollections and its like.
+    pub fn of_documents(op: &Arc<OpContext>, namespace: &str, documents: Vec<Bytes>) -> Cursor {
+        let stream = Box::new(Documents(documents.into_iter()));
+        Cursor::of_stream(namespace, None, stream, None, CurrentOp::new(op))
+    }
+
+    /// The namespace that replies carry, `db.collection` (`db.$cmd.aggregate` without a
+    /// collection).
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Lets go of the snapshot; the next batch goes on behind the last document.
+    fn release(&mut self) {
+        match &mut self.source {
+            Source::Empty => {}
+            Source::Plan(e) => e.save(),
+            Source::Stream { plan, .. } => {
+                if let Some(p) = plan {
+                    p.lock().save();
+                }
+            }
+        }
+    }
+
+    /// Appends the next documents to `out` as *elements of a BSON array*: type byte, decimal
+    /// name from "0", document. One copy of each document. When it fails, `out` is as it was.
+    ///
+    /// # Errors
+    /// What the plan raises; what `op` says.
+    pub fn fill_batch(
+        &mut self,
+        op: &Arc<OpContext>,
+        out: &mut Vec<u8>,
+        limits: BatchLimits,
+    ) -> Result<BatchEnd> {
+        let start = out.len();
+        let result = self.fill(op, out, limits);
+        match &result {
+            Ok(end) => {
+                op.counters.returned.fetch_add(end.docs as u64, Relaxed);
+                if end.exhausted {
+                    self.source = Source::Empty;
+                }
+            }
+            Err(_) => out.truncate(start),
+        }
+        result
+    }
+
+    fn fill(
+        &mut self,
+        op: &Arc<OpContext>,
+        out: &mut Vec<u8>,
+        limits: BatchLimits,
+    ) -> Result<BatchEnd> {
+        let start = out.len();
+        let mut docs = 0;
+        if let Source::Stream { op: current, .. } = &self.source {
+            current.set(op);
+        }
+        while docs < limits.docs {
+            let before = out.len();
+            begin_element(docs, out);
+            let body = out.len();
+            let more = match self.held.take() {
+                Some(doc) => {
+                    out.extend_from_slice(&doc);
+                    true
+                }
+                None => match &mut self.source {
+                    Source::Empty => false,
+                    Source::Plan(exec) => match exec.next_row(op)? {
+                        Some(mut row) => {
+                            exec.emit(&mut row, out)?;
+                            true
+                        }
+                        None => false,
+                    },
+                    Source::Stream { stream, .. } => match stream.next()? {
+                        Some(doc) => {
+                            out.extend_from_slice(&doc);
+                            true
+                        }
+                        None => false,
+                    },
+                },
+            };
+            if !more {
+                out.truncate(before);
+                let dead = match &self.source {
+                    Source::Plan(e) => {
+                        !self.flags.tailable || e.tail_is_dead() || e.limit_reached()
+                    }
+                    _ => true,
+                };
+                return Ok(BatchEnd {
+                    docs,
+                    exhausted: dead,
+                });
+            }
+            if out.len() == body {
+                // The document went away between its index key and its fetch.
+                out.truncate(before);
+                continue;
+            }
+            if docs > 0 && out.len() - start > limits.bytes {
+                self.held = Some(Bytes::copy_from_slice(out.get(body..).unwrap_or_default()));
+                out.truncate(before);
+                return Ok(BatchEnd {
+                    docs,
+                    exhausted: false,
+                });
+            }
+            docs += 1;
+        }
+        let exhausted = match &self.source {
+            Source::Empty => self.held.is_none(),
+            Source::Plan(e) => e.limit_reached() && self.held.is_none(),
+            Source::Stream { .. } => false,
+        };
+        Ok(BatchEnd { docs, exhausted })
+    }
+
+    /// The next document itself, for internal readers.
+    ///
+    /// # Errors
+    /// As [`Cursor::fill_batch`].
+    pub fn next_doc(&mut self, op: &Arc<OpContext>) -> Result<Option<Bytes>> {
+        if let Some(doc) = self.held.take() {
+            return Ok(Some(doc));
+        }
+        match &mut self.source {
+            Source::Empty => Ok(None),
+            Source::Plan(exec) => match exec.next_row(op)? {
+                Some(row) => Ok(Some(into_bytes(exec, row)?)),
+                None => Ok(None),
+            },
+            Source::Stream {
+                stream,
+                op: current,
+                ..
+            } => {
+                current.set(op);
+                stream.next()
+            }
+        }
+    }
+}
+
+/// Appends the head of the n-th element of an array of documents.
+fn begin_element(n: usize, out: &mut Vec<u8>) {
+    out.push(muniment_value::Type::Document as u8);
+    let mut digits = [0_u8; 20];
+    let mut at = digits.len();
+    let mut n = n;
+    loop {
+        at -= 1;
+        if let Some(d) = digits.get_mut(at) {
+            *d = b'0' + (n % 10) as u8;
+        }
+        n /= 10;
+        if n == 0 || at == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(digits.get(at..).unwrap_or_default());
+    out.push(0);
+}

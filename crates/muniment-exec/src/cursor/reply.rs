@@ -1,0 +1,158 @@
+//! The `cursor` element of replies: first batches and getMore.
+
+use super::{BatchEnd, BatchLimits, Cursor, CursorOwner, GetMoreRequest};
+use crate::engine::Engine;
+use crate::operation::OpContext;
+use muniment_query::Interrupt;
+use muniment_value::{Code, Error, Result, Type};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long an awaitData cursor sleeps before it asks whether it was killed.
+const WAIT_SLICE: Duration = Duration::from_millis(50);
+
+/// Appends `cursor: {NAME: […], id, ns}`; `fill` appends the array's elements and tells the id.
+fn append_reply(
+    out: &mut Vec<u8>,
+    array: &str,
+    namespace: &str,
+    fill: impl FnOnce(&mut Vec<u8>) -> Result<i64>,
+) -> Result<i64> {
+    let start = out.len();
+    out.push(Type::Document as u8);
+    out.extend_from_slice(b"cursor\0");
+    let doc_at = out.len();
+    out.extend_from_slice(&[0; 4]);
+    out.push(Type::Array as u8);
+    out.extend_from_slice(array.as_bytes());
+    out.push(0);
+    let array_at = out.len();
+    out.extend_from_slice(&[0; 4]);
+    let id = match fill(out) {
+        Ok(id) => id,
+        Err(e) => {
+            out.truncate(start);
+            return Err(e);
+        }
+    };
+    out.push(0);
+    set_length(out, array_at);
+    out.push(Type::Int64 as u8);
+    out.extend_from_slice(b"id\0");
+    out.extend_from_slice(&id.to_le_bytes());
+    out.push(Type::String as u8);
+    out.extend_from_slice(b"ns\0");
+    out.extend_from_slice(&(namespace.len() as u32 + 1).to_le_bytes());
+    out.extend_from_slice(namespace.as_bytes());
+    out.extend_from_slice(&[0, 0]);
+    set_length(out, doc_at);
+    Ok(id)
+}
+
+fn set_length(out: &mut [u8], at: usize) {
+    let n = ((out.len() - at) as u32).to_le_bytes();
+    if let Some(head) = out.get_mut(at..at + 4) {
+        head.copy_from_slice(&n);
+    }
+}
+
+impl Engine {
+    /// Fills the first batch and appends the reply's element
+    /// `cursor: {firstBatch: […], id, ns}` to the document being built in `out` (bytes only: the
+    /// caller owns its length and end). The cursor is kept when it has more, unless
+    /// `single_batch`. Returns the id (0: nothing kept).
+    ///
+    /// # Errors
+    /// As [`Cursor::fill_batch`]; `out` is then as it was.
+    pub fn first_batch(
+        &self,
+        op: &Arc<OpContext>,
+        mut cursor: Cursor,
+        owner: CursorOwner,
+        limits: BatchLimits,
+        out: &mut Vec<u8>,
+    ) -> Result<i64> {
+        let namespace = cursor.namespace.clone();
+        append_reply(out, "firstBatch", &namespace, |out| {
+            let end = cursor.fill_batch(op, out, limits)?;
+            if end.exhausted || cursor.flags.single_batch {
+                return Ok(0);
+            }
+            Ok(self.cursors.keep(cursor, owner, end.docs))
+        })
+    }
+
+    /// `getMore`: appends `cursor: {nextBatch: […], id, ns}` to `out` and returns the id.
+    ///
+    /// # Errors
+    /// 43 CursorNotFound "cursor id N not found"; 13 Unauthorized for another namespace or owner;
+    /// 143 CursorInUse; 237 CursorKilled; what the plan raises (the cursor is gone then).
+    pub fn get_more(
+        &self,
+        op: &Arc<OpContext>,
+        request: &GetMoreRequest<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<i64> {
+        let mut cursor = self.cursors.check_out(op, request)?;
+        let limits = request
+            .batch_size
+            .filter(|&n| n > 0)
+            .map_or(BatchLimits::NEXT, BatchLimits::of);
+        let result = append_reply(out, "nextBatch", request.namespace, |out| {
+            let end = next_batch(op, &mut cursor, request, limits, out)?;
+            if end.exhausted {
+                return Ok(0);
+            }
+            self.cursors.check_in(request.id, cursor, end.docs);
+            Ok(request.id)
+        });
+        if !matches!(result, Ok(id) if id != 0) {
+            // Forgotten without killing the operation that is just ending.
+            self.cursors.forget(request.id);
+        }
+        result
+    }
+}
+
+fn next_batch(
+    op: &Arc<OpContext>,
+    cursor: &mut Cursor,
+    request: &GetMoreRequest<'_>,
+    limits: BatchLimits,
+    out: &mut Vec<u8>,
+) -> Result<BatchEnd> {
+    if let Some(c) = &cursor.collection
+        && c.is_dropped()
+    {
+        return Err(Error::new(
+            Code::QueryPlanKilled,
+            "collection dropped between getMore calls",
+        ));
+    }
+    if !(cursor.flags.tailable && cursor.flags.await_data) {
+        return cursor.fill_batch(op, out, limits);
+    }
+    let until = Instant::now() + request.await_time.unwrap_or(Duration::from_secs(1));
+    loop {
+        // Read before looking, so that an insert in between is not slept through.
+        let seen = cursor
+            .collection
+            .as_ref()
+            .map_or(0, |c| c.wait_insert(0, Duration::ZERO));
+        let end = cursor.fill_batch(op, out, limits)?;
+        let now = Instant::now();
+        if end.docs > 0 || end.exhausted || now >= until {
+            return Ok(end);
+        }
+        op.check()?;
+        if let Some(c) = &cursor.collection {
+            if c.is_dropped() {
+                return Err(Error::new(
+                    Code::QueryPlanKilled,
+                    "collection dropped while the cursor waited for data",
+                ));
+            }
+            c.wait_insert(seen, (until - now).min(WAIT_SLICE));
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! `min` and `max`: bounds on a hinted index given by hand.
+
+use super::candidate::{Candidate, Query, finish};
+use super::index_plan::{IndexInfo, bind};
+use super::leaf::Leaves;
+use muniment_storage::{Bound, KeyRange};
+use muniment_value::{Doc, Error, Result, keyenc};
+use std::sync::Arc;
+
+/// 51173: there is no hint.
+pub fn min_max_error() -> Error {
+    Error::location(
+        51173,
+        "When using min()/max() a hint of which index to use must be provided",
+    )
+}
+
+/// The scan between `min` and `max` of the hinted index.
+///
+/// # Errors
+/// 51174, 51176: the bounds do not fit the index; 51175: they are the wrong way round.
+pub fn min_max(query: &Query<'_>, info: &Arc<IndexInfo>, leaves: &Leaves<'_>) -> Result<Candidate> {
+    let encode = |bounds: Doc<'_>, what: &str| -> Result<Option<Vec<u8>>> {
+        if bounds.is_empty() {
+            return Ok(None);
+        }
+        let mut key = Vec::new();
+        let mut elems = bounds.iter();
+        for (path, descending) in info.fields() {
+            match elems.next() {
+                Some(e) if e.name() == path.as_str() => {
+                    keyenc::encode(e.value(), *descending, &mut key);
+                }
+                _ => {
+                    return Err(Error::location(
+                        51174,
+                        format!(
+                            "The index chosen is not compatible with {what}: {}",
+                            muniment_value::Value::Document(bounds).to_display()
+                        ),
+                    ));
+                }
+            }
+        }
+        if elems.next().is_some() {
+            return Err(Error::location(
+                51176,
+                format!(
+                    "{what} has more fields than the hinted index: {}",
+                    muniment_value::Value::Document(bounds).to_display()
+                ),
+            ));
+        }
+        Ok(Some(key))
+    };
+    let min = encode(query.min, "min()")?;
+    let max = encode(query.max, "max()")?;
+    if let (Some(min), Some(max)) = (&min, &max)
+        && min >= max
+    {
+        return Err(Error::location(
+            51175,
+            "The value provided for min() does not come before the value provided for max() \
+             in the hinted index",
+        ));
+    }
+    let range = KeyRange {
+        low: min.map_or(Bound::Unbounded, Bound::Included),
+        high: max.map_or(Bound::Unbounded, Bound::Excluded),
+    };
+    let none = Leaves::default();
+    let mut bound = bind(info, &none, true).ok_or_else(min_max_error)?;
+    bound.residual = (0..leaves.children.len()).collect();
+    Ok(finish(query, leaves, bound, Some(range)))
+}

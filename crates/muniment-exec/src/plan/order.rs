@@ -1,0 +1,106 @@
+//! Sorts that an index serves.
+
+use super::candidate::IndexAccess;
+use super::index_plan::BoundIndex;
+use muniment_query::SortSpec;
+use muniment_value::path::array_index;
+use std::sync::Arc;
+
+/// Scans of a SORT_MERGE at most, as MongoDB's internalQueryMaxScansToExplode.
+const MAX_SCANS: usize = 200;
+
+/// One scan per combination of the leading fields' points, when each of them comes in the sort's
+/// order: `{a: {$in: […]}}` sorted by `b` on an index of a and b.
+pub fn explode(bound: &BoundIndex, sort: &SortSpec) -> Option<Vec<Arc<IndexAccess>>> {
+    let info = &bound.info;
+    if info.clustered || (0..bound.points).any(|i| info.field_multikey(i)) {
+        return None;
+    }
+    let mut bounds = vec![bound.clone()];
+    for at in 0..bound.points {
+        let points = bound.fields.get(at)?;
+        if bounds.len() * points.len() > MAX_SCANS {
+            return None;
+        }
+        bounds = bounds
+            .iter()
+            .flat_map(|b| {
+                points.iter().map(move |p| {
+                    let mut one = b.clone();
+                    if let Some(f) = one.fields.get_mut(at) {
+                        *f = vec![p.clone()];
+                    }
+                    one
+                })
+            })
+            .collect();
+    }
+    // A sort on the exploded fields themselves is not the merge's order.
+    let on_points = sort.keys().iter().any(|k| {
+        let fields = info.fields().iter().take(bound.points).enumerate();
+        fields
+            .into_iter()
+            .any(|(i, (p, _))| p.as_str() == k.path.as_str() && !bound.single_point(i))
+    });
+    if on_points || bounds.len() < 2 {
+        return None;
+    }
+    let backward = gives_sort(bounds.first()?, sort)?;
+    Some(
+        bounds
+            .into_iter()
+            .map(|bound| {
+                Arc::new(IndexAccess {
+                    bound,
+                    backward,
+                    range: None,
+                })
+            })
+            .collect(),
+    )
+}
+
+/// Whether an index scan comes in the sort's order: `Some(true)` when scanned backward.
+pub fn gives_sort(bound: &BoundIndex, sort: &SortSpec) -> Option<bool> {
+    let fields = bound.info.fields();
+    let mut backward = None;
+    let mut at = 0;
+    let mut multikey_fields = 0;
+    for key in sort.keys() {
+        let path = key.path.as_str();
+        if key.path.parts().iter().any(|p| array_index(p).is_some()) {
+            return None;
+        }
+        // A field with one value is no matter for the order, unless arrays give it others.
+        let constant = fields.iter().enumerate().any(|(i, (p, _))| {
+            p.as_str() == path && bound.single_point(i) && !bound.info.field_multikey(i)
+        });
+        if constant {
+            continue;
+        }
+        let descending = loop {
+            let (p, descending) = fields.get(at)?;
+            if p.as_str() == path {
+                break *descending;
+            }
+            if !bound.single_point(at) {
+                return None;
+            }
+            at += 1;
+        };
+        if bound.info.field_multikey(at) {
+            // The least (greatest) element of the whole array decides, so all must be seen.
+            multikey_fields += 1;
+            let all = matches!(bound.fields.get(at).map(Vec::as_slice), Some([i]) if i.is_all());
+            if !all || multikey_fields > 1 {
+                return None;
+            }
+        }
+        let this = key.descending != descending;
+        if *backward.get_or_insert(this) != this {
+            return None;
+        }
+        at += 1;
+    }
+    Some(backward.unwrap_or(false))
+}
