@@ -69,6 +69,8 @@ pub struct Load {
     pub sent_seconds: f64,
     /// The busiest worker's share of a core.
     pub busiest_worker: f64,
+    /// CPU seconds of all workers.
+    pub client_cpu: f64,
     /// Time inside operations over workers × time: below 0.95 the client is what is slow.
     pub occupancy: f64,
     /// The server's CPU seconds, if its process can be read.
@@ -95,6 +97,12 @@ impl Load {
     /// Server CPU in µs a document.
     pub fn server_us(&self) -> Option<f64> {
         self.server_cpu.map(|s| s * 1e6 / self.documents as f64)
+    }
+
+    /// Client and server CPU in µs a document.
+    pub fn both_us(&self) -> Option<f64> {
+        self.server_cpu
+            .map(|s| (s + self.client_cpu) * 1e6 / self.documents as f64)
     }
 
     /// Why the client may have been the bottleneck, if it may.
@@ -190,6 +198,7 @@ pub fn run<W: Worker>(
     let mut latency = Latency::new();
     let mut each_ms = Vec::new();
     let (mut documents, mut sent, mut total, mut busiest) = (0, 0.0f64, 0.0f64, 0.0f64);
+    let mut client_cpu = 0.0;
     let mut cut_short = false;
     for p in parts {
         let p = p?;
@@ -201,6 +210,7 @@ pub fn run<W: Worker>(
         documents += p.documents;
         sent = sent.max(p.sent.as_secs_f64());
         total = total.max(p.done.as_secs_f64());
+        client_cpu += p.cpu;
         busiest = busiest.max(p.cpu / p.done.as_secs_f64().max(1e-9));
         cut_short |= p.cut_short;
     }
@@ -210,6 +220,7 @@ pub fn run<W: Worker>(
         documents,
         sent_seconds: sent,
         busiest_worker: busiest,
+        client_cpu,
         occupancy: latency.sum_ns() / 1e9 / (count as f64 * sent.max(1e-9)),
         server_cpu: pair.map(|(b, a)| a.cpu_seconds - b.cpu_seconds),
         server_rss: after.map(|a| a.rss.max(top_rss)),

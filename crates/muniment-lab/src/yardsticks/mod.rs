@@ -96,6 +96,8 @@ pub struct Pairs {
     pub a_us: Vec<f64>,
     /// Server CPU µs a document of B.
     pub b_us: Vec<f64>,
+    /// Client and server CPU µs a document of A, then of B.
+    pub both_us: [Vec<f64>; 2],
 }
 
 impl Pairs {
@@ -115,12 +117,13 @@ impl Pairs {
                 }
                 let (rate, load) = f(lab, side)?;
                 let us = load.as_ref().and_then(Load::server_us);
+                let both = load.as_ref().and_then(Load::both_us);
                 if i > 0 {
                     out.samples.extend(load.map(|l| l.samples));
                 }
                 match side {
-                    Side::A => a = Some((rate, us)),
-                    Side::B => b = Some((rate, us)),
+                    Side::A => a = Some((rate, us, both)),
+                    Side::B => b = Some((rate, us, both)),
                 }
             }
             if let (Some(a), Some(b)) = (a, b)
@@ -130,6 +133,8 @@ impl Pairs {
                 p.b.push(b.0);
                 p.a_us.extend(a.1);
                 p.b_us.extend(b.1);
+                p.both_us[0].extend(a.2);
+                p.both_us[1].extend(b.2);
             }
         }
         Ok(p)
@@ -145,6 +150,12 @@ impl Pairs {
                 format!(" ({:.1} µs server CPU)", median(v))
             }
         };
+        // Where client and server share cores that others use too, CPU time is what is left to
+        // compare; it is not judged.
+        let by_cpu = match Ratio::of_pairs(&self.both_us[1], &self.both_us[0]) {
+            Some(r) => format!("; by CPU time of client and server {:.2} ×", r.median),
+            None => String::new(),
+        };
         Some(Row {
             id: id.into(),
             what: what.into(),
@@ -155,7 +166,7 @@ impl Pairs {
             at_most: false,
             otherwise: None,
             detail: format!(
-                "{} {}/s{}, {} {}/s{}",
+                "{} {}/s{}, {} {}/s{}{by_cpu}",
                 names[0],
                 rate(median(&self.a)),
                 us(&self.a_us),
