@@ -1,9 +1,11 @@
 //! From the tree to the program that the matcher runs.
 
 use super::operand::{CmpOp, InSet, Operand};
+use super::parse::sorted;
 use super::regex::Regex;
 use super::{FieldOp, Node, Pred};
 use crate::expr::Expr;
+use muniment_value::ValueBuf;
 use muniment_value::path::{self, Path};
 use std::sync::Arc;
 
@@ -60,6 +62,8 @@ pub(super) enum Test {
     Op(Arc<dyn FieldOp>),
     Not(Box<Test>),
     All(Box<[Test]>),
+    /// `$all` of many values: each is equal to some value at the path. One walk for all of them.
+    Every(InSet),
 }
 
 impl Test {
@@ -156,7 +160,27 @@ fn test(pred: &Pred) -> Test {
         Pred::ElemMatchObject(node) => Test::ElemObject(Box::new(compile(node))),
         Pred::ElemMatchValue(preds) => Test::ElemValue(all(preds)),
         Pred::Not(p) => Test::Not(Box::new(test(p))),
-        Pred::And(preds) => Test::All(all(preds)),
+        Pred::And(preds) => match every(preds) {
+            Some(set) => Test::Every(set),
+            None => Test::All(all(preds)),
+        },
         Pred::Other(op) => Test::Op(op.clone()),
     }
+}
+
+/// So many equalities on one path are looked up instead of tried one by one.
+const MANY: usize = 16;
+
+fn every(preds: &[Pred]) -> Option<InSet> {
+    if preds.len() < MANY {
+        return None;
+    }
+    let values: Option<Vec<ValueBuf>> = preds
+        .iter()
+        .map(|p| match p {
+            Pred::Eq(v) => Some(v.clone()),
+            _ => None,
+        })
+        .collect();
+    Some(InSet::new(&sorted(values?)))
 }

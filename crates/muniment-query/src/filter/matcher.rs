@@ -1,7 +1,7 @@
 //! Runs a compiled filter over a raw document.
 
 use super::compile::{FieldGroup, FieldProg, Prog, Test};
-use super::operand::string_bytes;
+use super::operand::{InSet, string_bytes};
 use super::regex::Regex;
 use super::walk::{inner, lookup, walk};
 use crate::context::MatchInfo;
@@ -139,6 +139,7 @@ fn at_path(test: &Test, f: &FieldProg, e: Option<Elem<'_>>, env: &mut Env) -> bo
     match test {
         Test::Not(t) => env.quietly(|env| !at_path(t, f, e, env)),
         Test::All(ts) => ts.iter().all(|t| at_path(t, f, e, env)),
+        Test::Every(set) => every(set, f, e, env),
         leaf => match walk(e, &f.rest, leaf.traverses(), &mut |v| single(leaf, v, env)) {
             None => false,
             Some(index) => {
@@ -149,6 +150,27 @@ fn at_path(test: &Test, f: &FieldProg, e: Option<Elem<'_>>, env: &mut Env) -> bo
             }
         },
     }
+}
+
+/// Whether every value of the set is found at the path. The positional operator gets the place of
+/// the set's last value that came up.
+fn every(set: &InSet, f: &FieldProg, e: Option<Elem<'_>>, env: &mut Env) -> bool {
+    let mut found = vec![false; set.len()];
+    let mut missing = set.len();
+    let index = walk(e, &f.rest, true, &mut |v| {
+        if let Some(seen) = set.position(v).and_then(|i| found.get_mut(i))
+            && !std::mem::replace(seen, true)
+        {
+            missing -= 1;
+        }
+        missing == 0
+    });
+    if let Some(Some(i)) = index
+        && env.record
+    {
+        env.index = Some(i);
+    }
+    missing == 0
 }
 
 /// Whether one value passes; `None` is missing.
@@ -169,6 +191,8 @@ fn single(test: &Test, e: Option<&Elem<'_>>, env: &mut Env) -> bool {
         Test::Op(op) => op.matches(e.map(Elem::value)),
         Test::Not(t) => !env.quietly(|env| single(t, e, env)),
         Test::All(ts) => ts.iter().all(|t| single(t, e, env)),
+        // One value can equal one value of the set only.
+        Test::Every(set) => set.len() == 1 && set.contains(e),
     }
 }
 

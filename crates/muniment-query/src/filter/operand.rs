@@ -178,7 +178,8 @@ fn cmp_decimal(a: Value<'_>, b: Value<'_>) -> Option<Ordering> {
 #[derive(Clone, Debug)]
 pub(super) struct InSet {
     values: Values,
-    null: bool,
+    /// The place of null, which a missing field equals.
+    null: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -193,7 +194,7 @@ enum Values {
 impl InSet {
     /// `values` must be sorted canonically.
     pub(super) fn new(values: &[ValueBuf]) -> InSet {
-        let null = values.iter().any(|v| v.ty() == Type::Null);
+        let null = values.iter().position(|v| v.ty() == Type::Null);
         let ints: Option<Box<[i64]>> = values
             .iter()
             .map(|v| match v.as_value() {
@@ -216,6 +217,21 @@ impl InSet {
 
     #[inline]
     pub(super) fn contains(&self, elem: Option<&Elem<'_>>) -> bool {
+        self.position(elem).is_some()
+    }
+
+    /// How many values there are.
+    pub(super) fn len(&self) -> usize {
+        match &self.values {
+            Values::Ints(v) => v.len(),
+            Values::Strings(v) => v.len(),
+            Values::Any(v) => v.len(),
+        }
+    }
+
+    /// The place of the value that equals the element.
+    #[inline]
+    pub(super) fn position(&self, elem: Option<&Elem<'_>>) -> Option<usize> {
         let Some(e) = elem else {
             return self.null;
         };
@@ -223,25 +239,25 @@ impl InSet {
         match &self.values {
             Values::Ints(ints) => {
                 let n = match e.ty() {
-                    Type::Int32 => Some(i64::from(raw_i32(raw))),
-                    Type::Int64 => Some(raw_i64(raw)),
-                    Type::Double | Type::Decimal128 => number::to_i64_exact(e.value()),
-                    _ => None,
+                    Type::Int32 => i64::from(raw_i32(raw)),
+                    Type::Int64 => raw_i64(raw),
+                    Type::Double | Type::Decimal128 => number::to_i64_exact(e.value())?,
+                    _ => return None,
                 };
-                n.is_some_and(|n| ints.binary_search(&n).is_ok())
+                ints.binary_search(&n).ok()
             }
             Values::Strings(strings) => match e.ty() {
                 Type::String | Type::Symbol => {
                     let s = string_bytes(raw);
-                    strings.binary_search_by(|x| (**x).cmp(s)).is_ok()
+                    strings.binary_search_by(|x| (**x).cmp(s)).ok()
                 }
-                _ => false,
+                _ => None,
             },
             Values::Any(values) => {
                 let v = e.value();
                 values
                     .binary_search_by(|x| cmp_values(x.as_value(), v))
-                    .is_ok()
+                    .ok()
             }
         }
     }

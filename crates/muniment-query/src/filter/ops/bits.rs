@@ -97,6 +97,11 @@ fn parse(kind: Kind, o: &FieldOperand<'_>) -> Result<Option<Pred>> {
                         "Failed to parse bit position. Expected a non-negative number in: {at}"
                     ))
                 })?;
+                if at > i32::MAX as u64 {
+                    return Err(Error::bad_value(format!(
+                        "bit positions cannot be represented as a 32-bit signed integer: {at}"
+                    )));
+                }
                 positions.push(at);
             }
         }
