@@ -7,10 +7,12 @@ use crate::plan::candidate::{Query, candidates, natural};
 use crate::plan::choose::{Choice, choose};
 use crate::plan::shape::shape;
 use crate::run::exec::{Output, ProjectionKind, Recipe};
-use muniment_query::{Filter, Projection, QueryContext, SortSpec};
+use bytes::Bytes;
+use muniment_query::{Filter, Interrupt, Projection, QueryContext, SortSpec};
 use muniment_storage::Collection;
-use muniment_value::{Doc, DocBuf, Error, Result, Value, doc};
+use muniment_value::{Doc, DocBuf, Error, Result, Value, ValueBuf, doc};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// An index hint.
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +102,18 @@ impl<'a> Hint<'a> {
     }
 }
 
+impl FindRequest<'_> {
+    /// True when an `_id` alone decides what is found and how it looks.
+    fn is_plain(&self) -> bool {
+        self.hint.is_none()
+            && self.min.is_empty()
+            && self.max.is_empty()
+            && !self.return_key
+            && !self.show_record_id
+            && !self.tailable
+    }
+}
+
 /// A find with everything parsed: what runs and what explain looks at.
 pub(crate) struct Parsed {
     pub filter: Arc<Filter>,
@@ -175,6 +189,13 @@ impl Engine {
         let Some(collection) = self.store.collection(request.namespace) else {
             return Ok(Cursor::empty(request.namespace, flags));
         };
+        if request.is_plain()
+            && !collection.is_capped()
+            && let Some(id) = parsed.filter.id_equality()
+        {
+            let doc = self.find_by_id(op, &collection, request, &parsed, id)?;
+            return Ok(Cursor::of_one(request.namespace, doc, flags));
+        }
         if request.tailable {
             check_tailable(&collection, request, &parsed)?;
         }
@@ -182,6 +203,38 @@ impl Engine {
         let exec = choice.exec;
         op.set_plan_summary(exec.candidate());
         Ok(Cursor::of_exec(request.namespace, collection, exec, flags))
+    }
+
+    /// One document by `_id`: no planner, no stages.
+    fn find_by_id(
+        &self,
+        op: &OpContext,
+        collection: &Collection,
+        request: &FindRequest<'_>,
+        parsed: &Parsed,
+        id: &ValueBuf,
+    ) -> Result<Option<Bytes>> {
+        op.check()?;
+        let key = Collection::record_key_of_id(id.as_value());
+        op.counters.keys_examined.fetch_add(1, Relaxed);
+        let Some(doc) = self.store.snapshot().get(collection, &key)? else {
+            return Ok(None);
+        };
+        op.counters.docs_examined.fetch_add(1, Relaxed);
+        if request.skip > 0 {
+            return Ok(None);
+        }
+        let Some(projection) = &parsed.projection else {
+            return Ok(Some(doc));
+        };
+        let info = if projection.needs_match_info() {
+            parsed.filter.matches_info(Doc::new(&doc))?
+        } else {
+            None
+        };
+        let mut out = Vec::with_capacity(doc.len());
+        projection.apply(Doc::new(&doc), info.unwrap_or_default(), &mut out)?;
+        Ok(Some(Bytes::from(out)))
     }
 
     /// Plans a find without running more than a trial.

@@ -101,6 +101,8 @@ impl Interrupt for CurrentOp {
 enum Source {
     /// Nothing (more).
     Empty,
+    /// One document, found already.
+    One(Bytes),
     /// A plan.
     Plan(Box<Exec>),
     /// A pipeline, above a plan that may have to let go of its snapshot.
@@ -138,6 +140,14 @@ impl Cursor {
             source: Source::Empty,
             held: None,
             flags,
+        }
+    }
+
+    /// A cursor on at most one document.
+    pub(crate) fn of_one(namespace: &str, doc: Option<Bytes>, flags: CursorFlags) -> Cursor {
+        Cursor {
+            source: doc.map_or(Source::Empty, Source::One),
+            ..Cursor::empty(namespace, flags)
         }
     }
 
@@ -187,7 +197,7 @@ impl Cursor {
     /// Lets go of the snapshot; the next batch goes on behind the last document.
     fn release(&mut self) {
         match &mut self.source {
-            Source::Empty => {}
+            Source::Empty | Source::One(_) => {}
             Source::Plan(e) => e.save(),
             Source::Stream { plan, .. } => {
                 if let Some(p) = plan {
@@ -244,6 +254,11 @@ impl Cursor {
                 }
                 None => match &mut self.source {
                     Source::Empty => false,
+                    Source::One(doc) => {
+                        out.extend_from_slice(doc);
+                        self.source = Source::Empty;
+                        true
+                    }
                     Source::Plan(exec) => match exec.next_row(op)? {
                         Some(mut row) => {
                             exec.emit(&mut row, out)?;
@@ -291,7 +306,7 @@ impl Cursor {
         let exhausted = match &self.source {
             Source::Empty => self.held.is_none(),
             Source::Plan(e) => e.limit_reached() && self.held.is_none(),
-            Source::Stream { .. } => false,
+            Source::One(_) | Source::Stream { .. } => false,
         };
         Ok(BatchEnd { docs, exhausted })
     }
@@ -306,6 +321,11 @@ impl Cursor {
         }
         match &mut self.source {
             Source::Empty => Ok(None),
+            Source::One(doc) => {
+                let doc = std::mem::take(doc);
+                self.source = Source::Empty;
+                Ok(Some(doc))
+            }
             Source::Plan(exec) => match exec.next_row(op)? {
                 Some(row) => Ok(Some(into_bytes(exec, row)?)),
                 None => Ok(None),

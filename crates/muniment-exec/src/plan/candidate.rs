@@ -146,6 +146,20 @@ fn collscan(query: &Query<'_>, backward: bool) -> Candidate {
 /// # Errors
 /// 2 BadValue for a hint that fits nothing; 51173 and its like for min/max.
 pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Candidate>> {
+    if query.hint.is_none()
+        && query.min.is_empty()
+        && query.max.is_empty()
+        && let Some(id) = query.filter.id_equality()
+    {
+        return Ok(vec![Candidate {
+            access: Access::IdHack(id.clone()),
+            filter: None,
+            needs_sort: false,
+            covered: false,
+            signature: "IDHACK".into(),
+            rank: 0,
+        }]);
+    }
     let namespace = collection.namespace();
     if matches!(query.filter.root(), Node::False) {
         return Ok(vec![Candidate {
@@ -196,16 +210,6 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
     }
     if bounded_by_hand {
         return Err(min_max_error());
-    }
-    if let Some(id) = query.filter.id_equality() {
-        return Ok(vec![Candidate {
-            access: Access::IdHack(id.clone()),
-            filter: None,
-            needs_sort: false,
-            covered: false,
-            signature: "IDHACK".into(),
-            rank: 0,
-        }]);
     }
     let infos: Vec<Arc<IndexInfo>> = indexes
         .iter()
