@@ -148,6 +148,9 @@ impl Inner {
         };
         // No commit is under way, nor will one be.
         let Some(_gate) = self.gate.try_write_for(Duration::from_millis(500)) else {
+            if let Some(engine) = &*self.engine.read() {
+                engine.rescue();
+            }
             return;
         };
         let mut slot = self.engine.write();

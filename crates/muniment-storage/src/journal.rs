@@ -40,6 +40,8 @@ struct State {
     leading: bool,
     /// Threads waiting now, the leader with them.
     waiting: usize,
+    /// How many a gathering leader waits for.
+    expected: usize,
     /// How many the last sync served.
     last_group: usize,
     last_sync: Duration,
@@ -97,7 +99,7 @@ impl Journal {
             return Ok(());
         }
         state.waiting += 1;
-        if state.leading {
+        if state.leading && state.waiting >= state.expected {
             self.gather.notify_one();
         }
         let result = loop {
@@ -114,12 +116,12 @@ impl Journal {
             state.leading = true;
             // Who was served by the last sync is likely to come again, and who waits now came
             // while it ran: all of them are worth a short wait, bounded by what a sync costs.
-            let expected = state.waiting + state.last_group.saturating_sub(1);
+            state.expected = state.waiting + state.last_group.saturating_sub(1);
             let patience = state
                 .last_sync
                 .clamp(Duration::from_micros(200), MAX_GATHER);
             let deadline = Instant::now() + patience;
-            while state.waiting < expected
+            while state.waiting < state.expected
                 && !self.gather.wait_until(&mut state, deadline).timed_out()
             {}
             let group = state.waiting;

@@ -174,7 +174,7 @@ impl Store {
             let inner = self.inner.clone();
             let handle = std::thread::Builder::new()
                 .name(name.to_string())
-                .stack_size(512 << 10)
+                .stack_size(2 << 20)
                 .spawn(move || job(&inner))?;
             threads.push(handle);
         }
