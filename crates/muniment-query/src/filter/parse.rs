@@ -26,6 +26,8 @@ pub struct FieldOperand<'v> {
     pub value: Value<'v>,
     /// The `$options` among the operators around it.
     pub options: Option<Value<'v>>,
+    /// Whether it stands before a `$regex`.
+    pub options_first: bool,
     /// Whether there is a `$regex` among them.
     pub has_regex: bool,
 }
@@ -61,10 +63,13 @@ impl<'c> Parser<'c> {
     pub fn operators(&mut self, path: &str, doc: Doc<'_>) -> Result<Vec<Pred>> {
         self.deeper(doc, |p| {
             let mut preds = Vec::new();
-            let (mut options, mut has_regex) = (None, false);
+            let (mut options, mut options_first, mut has_regex) = (None, false, false);
             for e in doc {
                 match e.name_bytes() {
-                    b"$options" => options = options.or(Some(e.value())),
+                    b"$options" => {
+                        options_first |= !has_regex;
+                        options = options.or(Some(e.value()));
+                    }
                     b"$regex" => has_regex = true,
                     _ => {}
                 }
@@ -82,6 +87,7 @@ impl<'c> Parser<'c> {
                     path,
                     value: e.value(),
                     options,
+                    options_first,
                     has_regex,
                 };
                 preds.extend(parse(p, &operand)?);

@@ -3,6 +3,7 @@
 use super::OpSpec;
 use crate::filter::parse::FieldOperand;
 use crate::filter::{FieldOp, Pred};
+use muniment_value::decimal::Decimal;
 use muniment_value::{Error, Result, Value, ValueBuf, array, number};
 use std::sync::Arc;
 
@@ -22,12 +23,14 @@ struct Mod {
 /// A finite number in the range of int64, cut to a whole one.
 fn whole(v: Value<'_>) -> Option<i64> {
     match v {
+        Value::Int32(n) => Some(i64::from(n)),
+        Value::Int64(n) => Some(n),
         Value::Double(n) => ((-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0)
             .contains(&n))
         .then_some(n as i64),
-        v if v.is_number() && !number::is_nan(v) && !number::is_infinite(v) => {
-            number::to_i64_clamped(v)
-        }
+        v if v.is_number() => number::to_decimal(v)
+            .and_then(Decimal::to_i128_trunc)
+            .and_then(|(n, _)| i64::try_from(n).ok()),
         _ => None,
     }
 }
@@ -135,6 +138,16 @@ mod tests {
             "{'a': {'$mod': [1, 'x']}}",
             2,
             "malformed mod, remainder not a number",
+        );
+        matches(
+            "{'a': {'$mod': [['$dec', '4.5'], 1]}}",
+            &["{'a': ['$dec', '5.9']}"],
+            &["{'a': ['$dec', '1e30']}", "{'a': ['$dec', 'NaN']}"],
+        );
+        fails(
+            "{'a': {'$mod': [['$dec', '1E+30'], 0]}}",
+            2,
+            "malformed mod, divisor value is invalid :: caused by :: Unable to coerce 1E+30 to integral type",
         );
         fails("{'a': {'$mod': [0, 1]}}", 2, "divisor cannot be 0");
     }

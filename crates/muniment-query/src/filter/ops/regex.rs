@@ -33,7 +33,7 @@ fn parse(o: &FieldOperand<'_>) -> Result<Option<Pred>> {
         Value::Regex { pattern, options } => {
             if beside.is_some() && !options.is_empty() {
                 return Err(Error::location(
-                    51075,
+                    if o.options_first { 51074 } else { 51075 },
                     "options set in both $regex and $options",
                 ));
             }
@@ -100,6 +100,11 @@ mod tests {
             "{'a': {'$regex': 'a('}}",
             51091,
             "Regular expression is invalid: missing closing parenthesis",
+        );
+        fails(
+            "{'a': {'$options': 'm', '$regex': ['$re', 'a', 'i']}}",
+            51074,
+            "options set in both $regex and $options",
         );
         fails(
             "{'a': {'$regex': 'a', '$options': 'z'}}",

@@ -28,6 +28,7 @@ fn parse(o: &FieldOperand<'_>) -> Result<Option<Pred>> {
     match o.value.as_i64_exact() {
         None => fail("Expected an integer"),
         Some(n) if n < 0 => fail("Expected a non-negative number in"),
+        Some(n) if n > i64::from(i32::MAX) => fail("Cannot represent as a 32-bit integer"),
         Some(n) => Ok(Some(Pred::Other(Arc::new(Size(n))))),
     }
 }
@@ -91,6 +92,11 @@ mod tests {
             "{'a': {'$size': 1.5}}",
             2,
             "Failed to parse $size. Expected an integer: $size: 1.5",
+        );
+        fails(
+            "{'a': {'$size': 2147483648}}",
+            2,
+            "Failed to parse $size. Cannot represent as a 32-bit integer: $size: 2147483648",
         );
         fails(
             "{'a': {'$size': 'x'}}",
