@@ -4,6 +4,9 @@
 
 use muniment_value::{ArrayBuf, DocBuf, Error, Result, doc};
 use muniment_wire::Connection;
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use testkit::{Server, ServerOptions};
 
@@ -109,6 +112,66 @@ fn a_disk_that_is_suddenly_full() {
     server.kill9();
     server.start_again();
     has(&mut server.connect(), 4000);
+}
+
+#[test]
+fn many_writers_on_a_disk_that_is_full_now_and_then() {
+    let mut server = Server::start(ServerOptions::new().budget(u64::MAX));
+    index(&mut server.connect());
+    let stop = AtomicBool::new(false);
+    let ends = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for writer in 0..6_i64 {
+            let (mut c, stop, ends) = (server.connect(), &stop, &ends);
+            scope.spawn(move || {
+                let mut acknowledged = Vec::new();
+                let (mut refusals, mut next) = (0, writer * 1_000_000);
+                while !stop.load(Ordering::SeqCst) {
+                    next += 1;
+                    match insert(&mut c, next, next + 1) {
+                        Ok(()) => acknowledged.push(next),
+                        Err(e) => {
+                            refused(&e);
+                            refusals += 1;
+                        }
+                    }
+                }
+                ends.lock().unwrap().push((acknowledged, refusals));
+            });
+        }
+        for _ in 0..3 {
+            std::thread::sleep(Duration::from_millis(300));
+            server.set_budget(0);
+            std::thread::sleep(Duration::from_millis(300));
+            server.set_budget(u64::MAX);
+            // While the others go on trying.
+            let mut c = server.connect();
+            taken_again(&mut c, 90_000_000, 90_000_001);
+        }
+        stop.store(true, Ordering::SeqCst);
+    });
+    let ends = ends.into_inner().unwrap();
+    let refusals: i32 = ends.iter().map(|e| e.1).sum();
+    let acknowledged: BTreeSet<i64> = ends.into_iter().flat_map(|e| e.0).collect();
+    println!("{} acknowledged, {refusals} refused", acknowledged.len());
+    assert!(refusals > 0);
+    for killed in [false, true] {
+        if killed {
+            server.kill9();
+            server.start_again();
+        }
+        let mut c = server.connect();
+        let docs = c.find_all(DB, &doc! { "find": "c", "projection": doc! { "_id": 1 } });
+        let id = |d: &DocBuf| d.as_doc().get("_id").and_then(|v| v.as_i64_exact());
+        let found: BTreeSet<i64> = docs.unwrap().iter().filter_map(id).collect();
+        let lost: Vec<_> = acknowledged.difference(&found).collect();
+        assert!(lost.is_empty(), "lost: {lost:?}");
+        let reply = c
+            .command(DB, &doc! { "validate": "c", "full": true })
+            .unwrap();
+        let valid = reply.as_doc().get("valid").is_some_and(|v| v.truthy());
+        assert!(valid, "{reply:?}");
+    }
 }
 
 #[test]
