@@ -9,6 +9,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often a file is compared whole.
+const COMPARE_EVERY: Duration = Duration::from_millis(300);
 
 /// Held while a directory is photographed.
 static PHOTO: Mutex<()> = Mutex::new(());
@@ -125,7 +129,51 @@ fn sync_file(shadow: &Path, object: &Object, fd: RawFd) -> io::Result<()> {
     for (from, to) in unsynced.ranges {
         copy_range(&live, &copy, from, to)?;
     }
+    compare(object, &live, &File::open(&target)?)
+}
+
+/// Now and then, the whole file: a write that this layer did not see must not go unnoticed.
+fn compare(object: &Object, live: &File, copy: &File) -> io::Result<()> {
+    static LAST: Mutex<Option<Instant>> = Mutex::new(None);
+    let mut last = lock(&LAST);
+    if last.is_some_and(|at| at.elapsed() < COMPARE_EVERY) {
+        return Ok(());
+    }
+    // Held, so that no write comes in between.
+    let unsynced = lock(&object.unsynced);
+    if unsynced.whole || !unsynced.ranges.is_empty() || unsynced.least_size.is_some() {
+        return Ok(());
+    }
+    let (mut a, mut b) = (vec![0; 1 << 20], vec![0; 1 << 20]);
+    let size = live.metadata()?.len();
+    let mut at = 0;
+    while let Some(start) = next_data(live, at).filter(|s| *s < size) {
+        let n = live.read_at(&mut a, start)?;
+        let mut m = 0;
+        while m < n {
+            match copy.read_at(b.get_mut(m..n).unwrap_or_default(), start + m as u64)? {
+                0 => break,
+                more => m += more,
+            }
+        }
+        if n == 0 || a.get(..n) != b.get(..m) {
+            fatal(&format!(
+                "a write to {} between {start} and {} passed this layer by",
+                object.id,
+                start + n as u64
+            ));
+        }
+        at = start + n as u64;
+    }
+    *last = Some(Instant::now());
     Ok(())
+}
+
+/// Where the first byte at or after `at` is that does not lie in a hole.
+fn next_data(file: &File, at: u64) -> Option<u64> {
+    // SAFETY: plain numbers; nobody relies on the descriptor's position.
+    let n = unsafe { libc::syscall(libc::SYS_lseek, file.as_raw_fd(), at, libc::SEEK_DATA) };
+    u64::try_from(n).ok()
 }
 
 /// Copies the parts of `from..to` that are not holes.

@@ -22,8 +22,9 @@
 //! cut could have left. `testkit` turns the image back into a directory.
 //!
 //! What is not modelled ends the process with a message instead of passing silently: writable
-//! shared mappings and `O_SYNC` below the directory. Not seen at all: raw system calls that
-//! write or sync (the engine and the standard library make none).
+//! shared mappings and `O_SYNC` below the directory, and writes by raw system calls, which a
+//! comparison of whole files finds now and then. Not seen at all: raw system calls that sync
+//! (the engine and the standard library make none).
 
 #![cfg(target_os = "linux")]
 

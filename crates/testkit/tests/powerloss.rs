@@ -257,3 +257,13 @@ fn a_writable_shared_mapping_is_refused() {
         "{why}"
     );
 }
+
+#[test]
+fn a_write_past_the_layer_is_noticed() {
+    let disk = Disk::new();
+    // The first sync of a file copies it whole; from then on the layer relies on what it saw.
+    let out = disk.output("write a 0 hello ; sync a ; rawwrite a HE ; sync a");
+    assert_eq!(out.status.signal(), Some(6));
+    let why = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(why.contains("passed this layer by"), "{why}");
+}

@@ -1,7 +1,7 @@
 //! The program that the layer's tests run under it: does the file operations its arguments
 //! name, in the directory it is started in, then kills itself as a crash would.
 //!
-//! `write F OFFSET TEXT`, `append F TEXT`, `truncate F SIZE`, `sync F` (also a directory),
+//! `write F OFFSET TEXT`, `rawwrite F TEXT` (by system call, past libc), `append F TEXT`, `truncate F SIZE`, `sync F` (also a directory),
 //! `rename A B`, `rawrename A B` (by system call, past libc), `remove F`, `mkdir D`, `map F`,
 //! `space` (prints what statvfs says is free), `budget FILE N`. `expect-full write …` demands ENOSPC.
 
@@ -42,6 +42,15 @@ fn run(words: &[&str]) -> io::Result<()> {
     };
     match *words {
         ["write", f, at, text] => edit(f)?.write_all_at(text.as_bytes(), number(at)?),
+        ["rawwrite", f, text] => {
+            let fd = edit(f)?;
+            // SAFETY: the pointer and the length are those of `text`.
+            let n = unsafe {
+                libc::syscall(libc::SYS_write, fd.as_raw_fd(), text.as_ptr(), text.len())
+            };
+            assert_eq!(n as usize, text.len());
+            Ok(())
+        }
         ["append", f, text] => OpenOptions::new()
             .create(true)
             .append(true)
