@@ -100,6 +100,7 @@ pub fn serve(server: &Arc<ServerState>, shared: Arc<ConnShared>) {
                     reader.shrink_idle();
                     c.shrink_idle();
                     plain = Vec::new();
+                    crate::stack::release_unused();
                     let _ = c.shared.stream.set_read_timeout(None);
                 }
                 Next::Go

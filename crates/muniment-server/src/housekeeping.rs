@@ -13,8 +13,15 @@ use std::time::{Duration, Instant};
 pub fn run(server: &Arc<ServerState>) {
     let mut last_ttl = Instant::now();
     let mut last_sessions = Instant::now();
+    let (mut requests, mut trimmed) = (0, 0);
     while !server.wait_for_stop_for(Duration::from_secs(1)) {
         guarded(server, "CursorMonitor", || server.engine.cursors.tick());
+        let now = server.metrics.totals().requests;
+        if now == requests && now != trimmed {
+            give_memory_back();
+            trimmed = now;
+        }
+        requests = now;
         let every = server.parameters.ttl_sleep_secs.load(Relaxed).max(1) as u64;
         if last_ttl.elapsed() >= Duration::from_secs(every) {
             if server.parameters.ttl_enabled.load(Relaxed) {
@@ -28,6 +35,16 @@ pub fn run(server: &Arc<ServerState>) {
             }
             last_sessions = Instant::now();
         }
+    }
+}
+
+/// Gives memory that is free inside the allocator back to the system. It holds the allocator's
+/// locks, so it is for a server that has nothing to do.
+fn give_memory_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the call touches free memory only.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }
 

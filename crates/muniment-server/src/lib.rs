@@ -29,6 +29,7 @@ mod profiler;
 mod registry;
 mod server;
 mod sessions;
+mod stack;
 mod state;
 
 pub use options::{LogTarget, ServerOptions};
