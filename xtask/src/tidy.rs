@@ -23,7 +23,7 @@ pub fn run() -> Result<(), String> {
         if file.ends_with(".rs") && !file.starts_with("tests/") {
             rust(file, &text, &mut complain);
         }
-        if text.contains("<<<<<<< ") && text.contains(">>>>>>> ") {
+        if text.lines().any(|l| l.starts_with(concat!("<<<<", "<<< "))) {
             complain("a merge conflict marker".into());
         }
         if matches!(
