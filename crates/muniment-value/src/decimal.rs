@@ -279,11 +279,79 @@ impl Decimal {
         self.with(other, |cx, a, b| cx.div(a, b))
     }
 
-    /// The remainder of a ÷ b with a's sign. NaN for a zero divisor, and if the quotient has
-    /// more than 34 digits.
+    /// The remainder of a ÷ b with a's sign, exact. NaN for a zero divisor and for an infinite
+    /// dividend.
     #[allow(clippy::should_implement_trait)]
     pub fn rem(self, other: Decimal) -> Decimal {
-        self.with(other, |cx, a, b| cx.rem(a, b))
+        let (Kind::Finite(c, e), Kind::Finite(d, f)) = (self.kind, other.kind) else {
+            return match other.kind {
+                Kind::Infinity if self.is_finite() => self,
+                _ => Decimal::NAN,
+            };
+        };
+        if d == 0 {
+            return Decimal::NAN;
+        }
+        // Both as multiples of 10^min(e, f). Coefficients have at most 34 digits, so that ten
+        // times a remainder still fits.
+        let rest = if e >= f {
+            (0..e - f).fold(c % d, |r, _| r * 10 % d)
+        } else {
+            let wide = 10_u128
+                .checked_pow((f - e).unsigned_abs())
+                .and_then(|p| d.checked_mul(p));
+            wide.map_or(c, |d| c % d)
+        };
+        Decimal {
+            neg: self.neg,
+            kind: Kind::Finite(rest, e.min(f)),
+        }
+    }
+
+    /// A function of arbitrary precision, rounded to 34 digits.
+    fn wide(
+        self,
+        f: impl FnOnce(&mut dec::Context<dec::Decimal<12>>, &mut dec::Decimal<12>),
+    ) -> Decimal {
+        let mut cx = dec::Context::<dec::Decimal<12>>::default();
+        // decNumber's functions want these limits.
+        let limits = cx
+            .set_precision(34)
+            .is_ok_and(|()| cx.set_max_exponent(999_999).is_ok())
+            && cx.set_min_exponent(-999_999).is_ok();
+        let Some(mut n) = cx.parse(self.to_dec().to_string()).ok().filter(|_| limits) else {
+            return Decimal::NAN;
+        };
+        f(&mut cx, &mut n);
+        Decimal::parse(&n.to_string()).unwrap_or(Decimal::NAN)
+    }
+
+    /// e to the power of a.
+    pub fn exp(self) -> Decimal {
+        self.wide(|cx, n| cx.exp(n))
+    }
+
+    /// The natural logarithm; NaN for a negative number.
+    pub fn ln(self) -> Decimal {
+        self.wide(|cx, n| cx.ln(n))
+    }
+
+    /// The logarithm to base 10; NaN for a negative number.
+    pub fn log10(self) -> Decimal {
+        self.wide(|cx, n| cx.log10(n))
+    }
+
+    /// The square root; NaN for a negative number.
+    pub fn sqrt(self) -> Decimal {
+        self.wide(|cx, n| cx.sqrt(n))
+    }
+
+    /// a to the power of b.
+    pub fn pow(self, b: Decimal) -> Decimal {
+        self.wide(|cx, n| match cx.parse(b.to_dec().to_string()) {
+            Ok(b) => cx.pow(n, &b),
+            Err(_) => *n = dec::Decimal::nan(),
+        })
     }
 
     /// −a.
@@ -653,6 +721,47 @@ mod tests {
         );
         assert_eq!(dec("NaN").cmp_f64(f64::NAN), Ordering::Equal);
         assert_eq!(dec("NaN").cmp_f64(f64::NEG_INFINITY), Ordering::Less);
+    }
+
+    #[test]
+    fn remainders() {
+        let d = |s: &str| Decimal::parse(s).unwrap();
+        for (a, b, want) in [
+            ("7.5", "2", "1.5"),
+            ("-7.5", "2", "-1.5"),
+            ("7", "0.30", "0.10"),
+            ("1E6000", "7", "1"),
+            ("-9.999999999999999999999999999999999E6144", "3", "-0"),
+            ("1", "1E6000", "1"),
+            ("1", "Infinity", "1"),
+            ("1", "0", "NaN"),
+            ("Infinity", "2", "NaN"),
+        ] {
+            assert_eq!(d(a).rem(d(b)).to_string(), want, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn functions() {
+        let d = |s: &str| Decimal::parse(s).unwrap();
+        for (got, want) in [
+            (d("1").exp(), "2.718281828459045235360287471352662"),
+            (d("10").ln(), "2.302585092994045684017991454684364"),
+            (d("1000").log10(), "3"),
+            (d("2").sqrt(), "1.414213562373095048801688724209698"),
+            (d("2").pow(d("10")), "1024"),
+            (d("2").pow(d("0.5")), "1.414213562373095048801688724209698"),
+            (d("-1").ln(), "NaN"),
+            (d("Infinity").sqrt(), "Infinity"),
+            (d("1E6000").exp(), "Infinity"),
+            (d("1E6000").pow(d("1E6000")), "Infinity"),
+            (
+                d("9.999999999999999999999999999999999E6144").ln(),
+                "14149.38539644841072829055748903542",
+            ),
+        ] {
+            assert_eq!(got.to_string(), want);
+        }
     }
 
     #[test]

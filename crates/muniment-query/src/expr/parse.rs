@@ -86,6 +86,20 @@ impl<'c> Parser<'c> {
 
     /// A call of an operator whose arguments are parsed already; folded when constant.
     pub fn call(&self, spec: &'static OpSpec, args: Vec<Expr>) -> Expr {
+        // One constant decides: the other operands are not evaluated, wherever it stands.
+        let decides = match spec.name {
+            "$and" => Some(false),
+            "$or" => Some(true),
+            _ => None,
+        };
+        if let Some(decides) = decides
+            && args.iter().any(|e| match &e.node {
+                Node::Const(v) => v.as_ref().is_some_and(|v| v.as_value().truthy()) == decides,
+                _ => false,
+            })
+        {
+            return Expr::constant(Value::Bool(decides));
+        }
         let foldable = spec.pure && args.iter().all(Expr::is_constant);
         let e = Expr::from(Node::Call {
             spec,

@@ -3,7 +3,7 @@
 
 use super::{NULL, arg, arg_some, double};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec};
-use muniment_value::decimal::Decimal;
+use muniment_value::decimal::{Decimal, Round};
 use muniment_value::{Code, Error, Result, Value, number};
 
 /// The specification of `$add`.
@@ -42,14 +42,19 @@ pub(super) const MOD: OpSpec = OpSpec::new(
     modulo,
 );
 
-/// The milliseconds that a number adds to a date: doubles are rounded.
+/// The milliseconds that a number adds to a date: fractions are rounded.
 fn millis(v: Value<'_>) -> Option<i64> {
     match v {
+        Value::Int32(n) => Some(i64::from(n)),
+        Value::Int64(n) => Some(n),
         Value::Double(n) => {
             let n = n.round();
-            (n.abs() < 9.3e18).then_some(n as i64)
+            (n.abs() < 9.2e18).then_some(n as i64)
         }
-        v => number::to_i64_clamped(v),
+        v => {
+            let n = number::to_decimal(v)?.round_to(0, Round::HalfEven);
+            i64::try_from(n.to_i128_trunc()?.0).ok()
+        }
     }
 }
 
@@ -162,7 +167,7 @@ fn divide<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a
     if let Some((x, y)) = decimals(x, y) {
         return Ok(Some(Value::Decimal128(x.div(y).to_bid())));
     }
-    let (x, y) = (double("$divide", x)?, double("$divide", y)?);
+    let (x, y) = (double(x), double(y));
     Ok(Some(Value::Double(x / y)))
 }
 
@@ -191,7 +196,7 @@ fn modulo<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a
         }
         (x, y) => match decimals(x, y) {
             Some((x, y)) => Value::Decimal128(x.rem(y).to_bid()),
-            None => Value::Double(double("$mod", x)? % double("$mod", y)?),
+            None => Value::Double(double(x) % double(y)),
         },
     }))
 }
@@ -228,6 +233,8 @@ mod tests {
                 ("{'$add': ['$d', 5]}", Gives("['$date', 1005]")),
                 ("{'$add': [1.6, '$d']}", Gives("['$date', 1002]")),
                 ("{'$add': ['$d', '$d']}", Fails(16612)),
+                ("{'$add': ['$d', {'$literal': ['$dec', 'NaN']}]}", Fails(15)),
+                ("{'$subtract': ['$d', {'$literal': ['$NaN']}]}", Fails(15)),
                 ("{'$add': ['$a', '$n']}", Gives("null")),
                 ("{'$add': ['$a', '$missing']}", Gives("null")),
                 ("{'$add': ['$a', '$s']}", Fails(14)),

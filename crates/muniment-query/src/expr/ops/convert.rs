@@ -28,7 +28,7 @@ pub(super) const IS_NUMBER: OpSpec = OpSpec::new(
 macro_rules! short {
     ($($id:ident $name:literal $ty:ident $doc:literal;)*) => {$(
         /// The specification.
-        pub(super) const $id: OpSpec = OpSpec::new($name, Arity::Exactly(1), $doc, |args, ctx| {
+        pub(super) const $id: OpSpec = OpSpec::new($name, Arity::Custom(|v, p| parse_short($name, v, p)), $doc, |args, ctx| {
             match arg_some(args, 0, ctx)? {
                 None => super::NULL,
                 Some(v) => convert(v, Type::$ty, ctx).map(Some),
@@ -46,6 +46,20 @@ short! {
     TO_LONG "$toLong" Int64 "Converts to an int64.";
     TO_OBJECT_ID "$toObjectId" ObjectId "Converts to an ObjectId.";
     TO_STRING "$toString" String "Converts to a string.";
+}
+
+fn parse_short(op: &str, operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
+    let Value::Array(items) = operand else {
+        return Ok(vec![p.parse(operand)?]);
+    };
+    let args = p.parse_all(items)?;
+    if args.len() != 1 {
+        return Err(Error::location(
+            50723,
+            format!("{op} requires a single argument, got {}", args.len()),
+        ));
+    }
+    Ok(args)
 }
 
 /// The specification of `$convert`. Arguments: input, to, onError or missing, onNull or missing,
@@ -199,9 +213,24 @@ fn convert<'a>(v: Value<'a>, to: Type, ctx: &EvalContext<'a>) -> Result<Value<'a
         Type::Decimal128 => match v {
             Value::Bool(b) => Ok(decimal(Decimal::from_i64(i64::from(b)))),
             Value::DateTime(ms) => Ok(decimal(Decimal::from_i64(ms))),
-            Value::String(s) => Decimal::parse(s)
-                .map(decimal)
-                .ok_or_else(|| unparsable("number", s, "Failed to parse string to decimal")),
+            Value::String(s) => match Decimal::parse(s) {
+                None => Err(unparsable("number", s, "Failed to parse string to decimal")),
+                // Digits that come to nothing or to infinity were out of range.
+                Some(d)
+                    if (d.is_infinite() && s.bytes().any(|b| b.is_ascii_digit()))
+                        || (d.is_zero()
+                            && s.split(['e', 'E'])
+                                .next()
+                                .is_some_and(|m| m.bytes().any(|b| matches!(b, b'1'..=b'9')))) =>
+                {
+                    Err(unparsable(
+                        "number",
+                        s,
+                        "Conversion from string to decimal would overflow",
+                    ))
+                }
+                Some(d) => Ok(decimal(d)),
+            },
             v => number::to_decimal(v).map_or_else(unsupported, |d| Ok(decimal(d))),
         },
         Type::String => match v {
@@ -351,6 +380,10 @@ mod tests {
                 ("{'$toDouble': '2.5e1'}", Gives("25.0")),
                 ("{'$toDouble': 'x'}", Fails(241)),
                 ("{'$toDecimal': '1.50'}", Gives("['$dec', '1.50']")),
+                ("{'$toDecimal': '1E9999'}", Fails(241)),
+                ("{'$toDecimal': '1E-9999'}", Fails(241)),
+                ("{'$toDecimal': '0E-9999'}", Gives("['$dec', '0E-6176']")),
+                ("{'$toDecimal': [1, 2]}", Fails(50723)),
                 ("{'$toDecimal': '$i'}", Gives("['$dec', '5']")),
                 ("{'$toBool': '$i'}", Gives("true")),
                 ("{'$toBool': 0.0}", Gives("false")),

@@ -100,8 +100,9 @@ impl Civil {
 /// Reads `2018-03-27`, `2018-03-27T16:58:51`, with fraction and `Z` or `±hh[:]mm`: milliseconds
 /// since 1970.
 pub(super) fn parse_iso(text: &str) -> Option<i64> {
-    let (date, time) = match text.split_once(['T', ' ']) {
-        Some((d, t)) => (d, Some(t)),
+    let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
+    let (date, time) = match text.split_once(|c: char| c == 'T' || c.is_whitespace()) {
+        Some((d, t)) => (d, Some(t.trim_start())),
         None => (text, None),
     };
     let number = |s: &str, len: usize| -> Option<u32> {
@@ -127,7 +128,7 @@ pub(super) fn parse_iso(text: &str) -> Option<i64> {
         return Some(midnight);
     };
     let (clock, offset) = match time.find(['Z', 'z', '+', '-']) {
-        Some(at) => (time.get(..at)?, offset_minutes(time.get(at..)?)?),
+        Some(at) => (time.get(..at)?.trim_end(), offset_minutes(time.get(at..)?)?),
         None => (time, 0),
     };
     let (clock, fraction) = clock.split_once('.').unwrap_or((clock, ""));
@@ -206,6 +207,7 @@ mod tests {
             ("1970-01-01 01:00:00+01:00", Some(0)),
             ("1970-01-01T00:00:00.5", Some(500)),
             ("1970-01-01T00:00-0030", Some(1_800_000)),
+            ("\t1970-01-01\t00:00:01 +0000\0", Some(1000)),
             ("1970-02-30", None),
             ("1970-1-1", None),
             ("x", None),

@@ -2,6 +2,7 @@
 
 use super::{NULL, arg, double, numeric};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec};
+use muniment_value::decimal::Decimal;
 use muniment_value::{Error, Result, Value, number};
 
 /// The specification of `$exp`.
@@ -9,7 +10,7 @@ pub(super) const EXP: OpSpec = OpSpec::new(
     "$exp",
     Arity::Exactly(1),
     "e to the power of the operand.",
-    |args, ctx| one("$exp", args, ctx, |_| Ok(()), f64::exp),
+    |args, ctx| one("$exp", args, ctx, |_| Ok(()), f64::exp, Decimal::exp),
 );
 
 /// The specification of `$ln`.
@@ -28,6 +29,7 @@ pub(super) const LN: OpSpec = OpSpec::new(
                 })
             },
             f64::ln,
+            Decimal::ln,
         )
     },
 );
@@ -48,6 +50,7 @@ pub(super) const LOG10: OpSpec = OpSpec::new(
                 })
             },
             f64::log10,
+            Decimal::log10,
         )
     },
 );
@@ -72,6 +75,7 @@ pub(super) const SQRT: OpSpec = OpSpec::new(
                 Ok(())
             },
             f64::sqrt,
+            Decimal::sqrt,
         )
     },
 );
@@ -100,19 +104,52 @@ fn positive(n: f64, code: i32, message: impl Fn() -> String) -> Result<()> {
     }
 }
 
+/// A function of one number, in doubles or, of a decimal, in decimals.
 fn one<'a>(
     op: &str,
     args: &'a [Expr],
     ctx: &EvalContext<'a>,
     check: impl Fn(f64) -> Result<()>,
     f: fn(f64) -> f64,
+    d: fn(Decimal) -> Decimal,
 ) -> Result<Option<Value<'a>>> {
     let Some(v) = numeric(op, args, ctx)? else {
         return NULL;
     };
-    let n = double(op, v)?;
-    check(n)?;
-    Ok(Some(Value::Double(f(n))))
+    check(sign(v))?;
+    Ok(Some(match v {
+        Value::Decimal128(b) => decimal(d(Decimal::from_bid(b))),
+        v => Value::Double(f(double(v))),
+    }))
+}
+
+fn decimal(d: Decimal) -> Value<'static> {
+    Value::Decimal128(d.to_bid())
+}
+
+/// A number as a double that keeps the sign of a decimal too small for it.
+fn sign(v: Value<'_>) -> f64 {
+    match v {
+        Value::Decimal128(b) => {
+            let d = Decimal::from_bid(b);
+            match d.to_f64() {
+                0.0 if !d.is_zero() => {
+                    f64::MIN_POSITIVE.copysign(if d.is_negative() { -1.0 } else { 1.0 })
+                }
+                n => n,
+            }
+        }
+        v => double(v),
+    }
+}
+
+/// Both numbers as decimals if one is.
+fn decimals(a: Value<'_>, b: Value<'_>) -> Option<(Decimal, Decimal)> {
+    if matches!(a, Value::Decimal128(_)) || matches!(b, Value::Decimal128(_)) {
+        Some((number::to_decimal(a)?, number::to_decimal(b)?))
+    } else {
+        None
+    }
 }
 
 /// Two numbers; `None` if one is null. The codes are for operands that are no numbers.
@@ -141,7 +178,8 @@ fn log<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>>
     let Some([n, base]) = two(args, ctx, what)? else {
         return NULL;
     };
-    let (n, base) = (double("$log", n)?, double("$log", base)?);
+    let decimal_pair = decimals(n, base);
+    let (n, base) = (sign(n), sign(base));
     positive(n, 28758, || {
         format!("$log's argument must be a positive number, but is {n}")
     })?;
@@ -150,7 +188,10 @@ fn log<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>>
         return Err(Error::location(28759, message()));
     }
     positive(base, 28759, message)?;
-    Ok(Some(Value::Double(n.ln() / base.ln())))
+    Ok(Some(match decimal_pair {
+        Some((n, base)) => decimal(n.ln().div(base.ln())),
+        None => Value::Double(n.ln() / base.ln()),
+    }))
 }
 
 fn pow<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
@@ -158,7 +199,7 @@ fn pow<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>>
     let Some([base, exp]) = two(args, ctx, what)? else {
         return NULL;
     };
-    let (x, y) = (double("$pow", base)?, double("$pow", exp)?);
+    let (x, y) = (double(base), sign(exp));
     if number::is_zero(base) && y < 0.0 {
         return Err(Error::location(
             28764,
@@ -189,7 +230,10 @@ fn pow<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>>
             }));
         }
     }
-    Ok(Some(Value::Double(x.powf(y))))
+    Ok(Some(match decimals(base, exp) {
+        Some((x, y)) => decimal(x.pow(y)),
+        None => Value::Double(x.powf(y)),
+    }))
 }
 
 #[cfg(test)]
@@ -223,6 +267,14 @@ mod tests {
                 ("{'$pow': [1, '$s']}", Fails(28763)),
                 ("{'$sqrt': 9}", Gives("3.0")),
                 ("{'$sqrt': -1}", Fails(28714)),
+                ("{'$sqrt': [['$dec', '2.25']]}", Gives("['$dec', '1.5']")),
+                ("{'$ln': [['$dec', '-1']]}", Fails(28766)),
+                (
+                    "{'$log10': [['$dec', '1E-6000']]}",
+                    Gives("['$dec', '-6000']"),
+                ),
+                ("{'$pow': [['$dec', '2'], 3]}", Gives("['$dec', '8']")),
+                ("{'$exp': [['$dec', '0']]}", Gives("['$dec', '1']")),
                 ("{'$sqrt': '$n'}", Gives("null")),
             ],
         );

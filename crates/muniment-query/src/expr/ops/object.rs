@@ -32,37 +32,49 @@ impl<'a, T> Fields<'a, T> {
 pub(super) const MERGE_OBJECTS: OpSpec = OpSpec::new(
     "$mergeObjects",
     Arity::Any,
-    "One object with the fields of all; later ones win. Null counts as empty.",
-    |args, ctx| {
-        let mut fields = Fields::new();
-        for e in args {
-            let d = match e.eval(ctx)? {
-                None | Some(Value::Null | Value::Undefined) => continue,
-                Some(Value::Document(d)) => d,
-                Some(v) => {
-                    return Err(Error::location(
-                        40400,
-                        format!(
-                            "$mergeObjects requires object inputs, but input {} is of type {}",
-                            v.to_display(),
-                            v.type_name()
-                        ),
-                    ));
-                }
-            };
-            for x in d {
-                fields.put(x.name(), x);
-            }
-        }
-        let out = arena::build_doc(ctx.arena, |w| {
-            for (name, f) in &fields.list {
-                w.put(name, f);
-            }
-            Ok(())
-        })?;
-        Ok(Some(Value::Document(out)))
-    },
+    "One object with the fields of all (or of the elements of a single array); later ones win.",
+    merge_objects,
 );
+
+fn merge_objects<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
+    let mut fields = Fields::new();
+    let mut merge = |v: Value<'a>| {
+        let d = match v {
+            Value::Null | Value::Undefined => return Ok(()),
+            Value::Document(d) => d,
+            v => {
+                return Err(Error::location(
+                    40400,
+                    format!(
+                        "$mergeObjects requires object inputs, but input {} is of type {}",
+                        v.to_display(),
+                        v.type_name()
+                    ),
+                ));
+            }
+        };
+        for x in d {
+            fields.put(x.name(), x);
+        }
+        Ok(())
+    };
+    for e in args {
+        match e.eval(ctx)? {
+            Some(Value::Array(items)) if args.len() == 1 => {
+                items.values().try_for_each(&mut merge)?;
+            }
+            Some(v) => merge(v)?,
+            None => {}
+        }
+    }
+    let out = arena::build_doc(ctx.arena, |w| {
+        for (name, f) in &fields.list {
+            w.put(name, f);
+        }
+        Ok(())
+    })?;
+    Ok(Some(Value::Document(out)))
+}
 
 /// The specification of `$objectToArray`.
 pub(super) const OBJECT_TO_ARRAY: OpSpec = OpSpec::new(
@@ -247,6 +259,10 @@ mod tests {
                 ("{'$mergeObjects': ['$n', '$missing']}", Gives("{}")),
                 ("{'$mergeObjects': '$a'}", Gives("{'x': 1, 'y': 2}")),
                 ("{'$mergeObjects': ['$s']}", Fails(40400)),
+                (
+                    "{'$mergeObjects': [[{'x': 1}, null, {'y': 2}]]}",
+                    Gives("{'x': 1, 'y': 2}"),
+                ),
                 (
                     "{'$objectToArray': '$a'}",
                     Gives("[{'k': 'x', 'v': 1}, {'k': 'y', 'v': 2}]"),

@@ -30,7 +30,7 @@ pub(super) const ABS: OpSpec = OpSpec::new(
                 }
                 Value::Decimal128(b)
             }
-            v => Value::Double(super::double("$abs", v)?.abs()),
+            v => Value::Double(super::double(v).abs()),
         }))
     },
 );
@@ -64,7 +64,7 @@ fn whole<'a>(
         Some(Value::Decimal128(b)) => {
             Value::Decimal128(Decimal::from_bid(b).round_to(0, mode).to_bid())
         }
-        Some(v) => Value::Double(f(super::double(op, v)?)),
+        Some(v) => Value::Double(f(super::double(v))),
     }))
 }
 
@@ -98,6 +98,20 @@ fn to_place<'a>(
         Some(_) => match arg_some(args, 1, ctx)? {
             None => return NULL,
             Some(p) => {
+                if !p.is_number() {
+                    return Err(Error::location(
+                        16004,
+                        format!("can't convert from BSON type {} to long", p.type_name()),
+                    ));
+                }
+                if let Value::Double(n) = p
+                    && !(-9.3e18..9.3e18).contains(&n)
+                {
+                    return Err(Error::location(
+                        31109,
+                        format!("Can't coerce out of range value {} to long", p.to_display()),
+                    ));
+                }
                 let whole = number::to_i64_exact(p).ok_or_else(|| {
                     Error::location(
                         51082,
@@ -198,6 +212,16 @@ mod tests {
                 ("{'$round': [1351.0, -2]}", Gives("1400.0")),
                 ("{'$round': [1, 1.5]}", Fails(51082)),
                 ("{'$round': [1, 101]}", Fails(51083)),
+                ("{'$round': [1, true]}", Fails(16004)),
+                ("{'$round': [1, {'$literal': ['$NaN']}]}", Fails(31109)),
+                (
+                    "{'$ceil': {'$literal': ['$dec', '-Infinity']}}",
+                    Gives("['$dec', '-Infinity']"),
+                ),
+                (
+                    "{'$ceil': {'$literal': ['$dec', '9E6144']}}",
+                    Gives("['$dec', '9E6144']"),
+                ),
                 ("{'$round': ['$s', 1]}", Fails(51081)),
                 ("{'$round': [1, '$n']}", Gives("null")),
                 (
