@@ -138,7 +138,10 @@ fn counts(rest: &ArrayBuf) -> Option<(DocBuf, String)> {
     let op = stage.first().filter(|_| stage.count() == 1)?;
     match (op.name(), op.value()) {
         ("$count", Value::String(name)) => {
-            let fine = !name.is_empty() && !name.starts_with('$') && !name.contains(['.', '\0']);
+            let fine = !name.is_empty()
+                && name != "_id"
+                && !name.starts_with('$')
+                && !name.contains(['.', '\0']);
             fine.then(|| (DocBuf::new(), name.to_string()))
         }
         ("$group", Value::Document(g)) => {
@@ -153,7 +156,8 @@ fn counts(rest: &ArrayBuf) -> Option<(DocBuf, String)> {
             let one = sum.first().filter(|e| {
                 sum.count() == 1 && e.name() == "$sum" && matches!(e.value(), Value::Int32(1))
             });
-            if !constant || one.is_none() || fields.next().is_some() || n.name().contains('.') {
+            let bad_name = n.name().contains('.') || n.name().starts_with('$');
+            if !constant || one.is_none() || fields.next().is_some() || bad_name {
                 return None;
             }
             let mut head = DocBuf::new();

@@ -34,7 +34,7 @@ struct Group {
 struct Field {
     name: String,
     spec: &'static accumulators::Spec,
-    expr: Expr,
+    parsed: accumulators::Parsed,
 }
 
 fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
@@ -111,7 +111,14 @@ fn parse_field(f: Elem<'_>, ctx: &QueryContext) -> Result<Field> {
     if let Value::Array(_) = a.value()
         && !matches!(
             a.name(),
-            "$push" | "$addToSet" | "$first" | "$last" | "$min" | "$max"
+            "$push"
+                | "$addToSet"
+                | "$first"
+                | "$last"
+                | "$min"
+                | "$max"
+                | "$setUnion"
+                | "$concatArrays"
         )
     {
         return Err(Error::location(
@@ -128,7 +135,7 @@ fn parse_field(f: Elem<'_>, ctx: &QueryContext) -> Result<Field> {
     Ok(Field {
         name: name.to_string(),
         spec,
-        expr: Expr::parse(a.value(), ctx)?,
+        parsed: spec.parse(a.value(), ctx)?,
     })
 }
 
@@ -150,7 +157,8 @@ impl StageOp for Group {
         let id = ValueBuf::new(self.id.as_constant()?);
         let counting = |f: &Field| {
             f.spec.name == "$count"
-                || (f.spec.name == "$sum" && matches!(f.expr.as_constant(), Some(Value::Int32(1))))
+                || (f.spec.name == "$sum"
+                    && matches!(f.parsed.expr.as_constant(), Some(Value::Int32(1))))
         };
         self.fields.iter().all(counting).then(|| CountOnly {
             id: Some(id),
@@ -193,7 +201,7 @@ enum State {
 
 impl Group {
     fn states(&self) -> Vec<Box<dyn Accumulator>> {
-        self.fields.iter().map(|f| (f.spec.make)()).collect()
+        self.fields.iter().map(|f| (f.parsed.make)()).collect()
     }
 
     /// Adds a document to its group.
@@ -222,7 +230,7 @@ impl Group {
                 return Err(Error::internal("a group is not where its table says"));
             };
             for (f, s) in self.fields.iter().zip(&mut entry.states) {
-                let v = f.expr.eval(&cx)?;
+                let v = f.parsed.expr.eval(&cx)?;
                 let before = s.heap();
                 s.add(v)?;
                 table.bytes = (table.bytes + s.heap()).saturating_sub(before);
@@ -432,7 +440,10 @@ mod tests {
         };
         let pipeline = "[{$group:{_id:'$k',sum:{$sum:'$v'},avg:{$avg:'$d'},min:{$min:'$v'},\
              max:{$max:'$v'},first:{$first:'$v'},last:{$last:'$v'},all:{$push:'$v'},\
-             set:{$addToSet:'$v'},n:{$count:{}},dev:{$stdDevPop:'$v'}}},{$sort:{_id:1}},\
+             set:{$addToSet:'$v'},n:{$count:{}},fn:{$firstN:{n:3,input:'$v'}},\
+             ln:{$lastN:{n:3,input:'$v'}},mn:{$minN:{n:3,input:'$v'}},top:{$topN:{n:2,sortBy:{v:1},\
+             output:'$d'}},bot:{$bottomN:{n:2,sortBy:{v:1},output:'$d'}},med:{$median:{input:'$v',\
+             method:'approximate'}},dev:{$stdDevPop:'$v'}}},{$sort:{_id:1}},\
              {$unset:['dev','set']}]";
         let dir = tempfile::tempdir().unwrap();
         let spilling = Runtime {

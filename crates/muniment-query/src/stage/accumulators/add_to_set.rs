@@ -5,14 +5,14 @@ use super::{Accumulator, Spec, check_held};
 use muniment_value::{Result, Value, keyenc};
 use std::collections::HashSet;
 
-pub(super) const SPEC: Spec = Spec {
-    name: "$addToSet",
-    doc: "The different values, in no particular order.",
-    make: || Box::new(AddToSet::default()),
-};
+pub(super) const SPEC: Spec = Spec::unary(
+    "$addToSet",
+    "The different values, in no particular order.",
+    || Box::new(AddToSet::default()),
+);
 
 #[derive(Debug, Default)]
-struct AddToSet {
+pub(super) struct AddToSet {
     /// The encodings of the values: equal values have equal ones.
     keys: HashSet<Box<[u8]>>,
     key_bytes: usize,

@@ -5,11 +5,10 @@ use super::{Accumulator, Spec};
 use crate::bytes::put;
 use muniment_value::{Result, Value};
 
-pub(super) const SPEC: Spec = Spec {
-    name: "$avg",
-    doc: "The mean of the numbers among the values.",
-    make: || Box::new(Avg::default()),
-};
+pub(super) const SPEC: Spec =
+    Spec::unary("$avg", "The mean of the numbers among the values.", || {
+        Box::new(Avg::default())
+    });
 
 #[derive(Debug, Default)]
 struct Avg(Total);

@@ -4,11 +4,9 @@ use super::{Accumulator, Spec};
 use crate::bytes::put;
 use muniment_value::{Result, Value, number};
 
-pub(super) const SPEC: Spec = Spec {
-    name: "$count",
-    doc: "How many documents there are.",
-    make: || Box::new(Count(0)),
-};
+pub(super) const SPEC: Spec = Spec::unary("$count", "How many documents there are.", || {
+    Box::new(Count(0))
+});
 
 #[derive(Debug)]
 struct Count(i64);

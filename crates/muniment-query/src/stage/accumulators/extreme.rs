@@ -5,17 +5,13 @@ use crate::bytes::put;
 use muniment_value::{Result, Value, ValueBuf, cmp_values};
 use std::cmp::Ordering;
 
-pub(super) const MIN: Spec = Spec {
-    name: "$min",
-    doc: "The least value.",
-    make: || Box::new(Extreme::new(Ordering::Less)),
-};
+pub(super) const MIN: Spec = Spec::unary("$min", "The least value.", || {
+    Box::new(Extreme::new(Ordering::Less))
+});
 
-pub(super) const MAX: Spec = Spec {
-    name: "$max",
-    doc: "The greatest value.",
-    make: || Box::new(Extreme::new(Ordering::Greater)),
-};
+pub(super) const MAX: Spec = Spec::unary("$max", "The greatest value.", || {
+    Box::new(Extreme::new(Ordering::Greater))
+});
 
 #[derive(Debug)]
 struct Extreme {

@@ -4,27 +4,19 @@ use super::{Accumulator, Spec};
 use crate::bytes::put;
 use muniment_value::{Result, Value, ValueBuf};
 
-pub(super) const FIRST: Spec = Spec {
-    name: "$first",
-    doc: "The first document's value.",
-    make: || {
-        Box::new(End {
-            value: None,
-            last: false,
-        })
-    },
-};
+pub(super) const FIRST: Spec = Spec::unary("$first", "The first document's value.", || {
+    Box::new(End {
+        value: None,
+        last: false,
+    })
+});
 
-pub(super) const LAST: Spec = Spec {
-    name: "$last",
-    doc: "The last document's value.",
-    make: || {
-        Box::new(End {
-            value: None,
-            last: true,
-        })
-    },
-};
+pub(super) const LAST: Spec = Spec::unary("$last", "The last document's value.", || {
+    Box::new(End {
+        value: None,
+        last: true,
+    })
+});
 
 #[derive(Debug)]
 struct End {

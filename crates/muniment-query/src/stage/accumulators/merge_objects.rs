@@ -4,11 +4,11 @@ use super::{Accumulator, Spec, check_held};
 use crate::bytes::put;
 use muniment_value::{Doc, DocBuf, Error, Result, Value};
 
-pub(super) const SPEC: Spec = Spec {
-    name: "$mergeObjects",
-    doc: "One document of all documents; later fields win.",
-    make: || Box::new(MergeObjects(DocBuf::new())),
-};
+pub(super) const SPEC: Spec = Spec::unary(
+    "$mergeObjects",
+    "One document of all documents; later fields win.",
+    || Box::new(MergeObjects(DocBuf::new())),
+);
 
 #[derive(Debug)]
 struct MergeObjects(DocBuf);

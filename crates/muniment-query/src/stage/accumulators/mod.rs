@@ -1,27 +1,161 @@
 //! Accumulators of `$group`: each one file with its SPEC, one line in the sorted registry.
 
 mod add_to_set;
+mod arrays;
 mod avg;
 mod count;
 mod extreme;
 mod first_last;
 mod merge_objects;
+mod percentile;
 mod push;
+mod several;
 mod std_dev;
 mod sum;
+mod top;
 
-use muniment_value::{Code, Error, Result, Value};
+use crate::context::QueryContext;
+use crate::expr::Expr;
+use muniment_value::{Code, Doc, Error, Result, Value};
 use std::fmt::Debug;
 
-/// One accumulator: its name, a line for the generated page, and how a state is made.
+/// One accumulator: its name, a line for the generated page, and how it is parsed.
 #[derive(Debug)]
 pub struct Spec {
     /// The name with its dollar.
     pub name: &'static str,
     /// One line that says what it does.
     pub doc: &'static str,
-    /// A fresh state.
-    pub make: fn() -> Box<dyn Accumulator>,
+    operand: Operand,
+}
+
+/// What an accumulator's operand is.
+#[derive(Debug)]
+enum Operand {
+    /// An expression.
+    Expression(fn() -> Box<dyn Accumulator>),
+    /// A document of options.
+    Options(fn(Options<'_>) -> Result<Parsed>),
+}
+
+/// A parsed accumulator: what is evaluated per document, and how a state is made.
+pub(crate) struct Parsed {
+    pub expr: Expr,
+    pub make: Box<dyn Fn() -> Box<dyn Accumulator> + Send>,
+}
+
+impl std::fmt::Debug for Parsed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.expr.fmt(f)
+    }
+}
+
+/// The options of an accumulator.
+struct Options<'a> {
+    name: &'static str,
+    doc: Doc<'a>,
+    ctx: &'a QueryContext,
+}
+
+impl<'a> Options<'a> {
+    /// 9 FailedToParse for an option that is none of these.
+    fn only(&self, names: &[&str]) -> Result<()> {
+        match self.doc.iter().find(|e| !names.contains(&e.name())) {
+            None => Ok(()),
+            Some(e) => Err(Error::failed_to_parse(format!(
+                "Unknown argument for {}: {}",
+                self.name,
+                e.name()
+            ))),
+        }
+    }
+
+    /// The option's value, or an error with this code.
+    fn need(&self, option: &str, code: i32) -> Result<Value<'a>> {
+        self.doc.get(option).ok_or_else(|| {
+            Error::location(
+                code,
+                format!("Missing value for '{option}' in {}", self.name),
+            )
+        })
+    }
+
+    /// `n`: a constant whole number above 0.
+    fn n(&self, missing: i32) -> Result<usize> {
+        let v = self.need("n", missing)?;
+        let expr = Expr::parse(v, self.ctx)?;
+        let n = match expr.as_constant() {
+            Some(v) if v.is_number() => v.as_i64_exact(),
+            _ => None,
+        };
+        n.and_then(|n| usize::try_from(n).ok())
+            .filter(|n| *n > 0)
+            .ok_or_else(|| {
+                Error::location(
+                    7_548_606,
+                    format!(
+                        "Cannot create accumulator: 'n' of {} must be a constant whole number \
+                         above 0, but found {}",
+                        self.name,
+                        v.to_display()
+                    ),
+                )
+            })
+    }
+}
+
+impl Spec {
+    const fn unary(
+        name: &'static str,
+        doc: &'static str,
+        make: fn() -> Box<dyn Accumulator>,
+    ) -> Spec {
+        Spec {
+            name,
+            doc,
+            operand: Operand::Expression(make),
+        }
+    }
+
+    const fn options(
+        name: &'static str,
+        doc: &'static str,
+        parse: fn(Options<'_>) -> Result<Parsed>,
+    ) -> Spec {
+        Spec {
+            name,
+            doc,
+            operand: Operand::Options(parse),
+        }
+    }
+
+    /// Parses the operand.
+    ///
+    /// # Errors
+    /// Those of the expression or of the options.
+    pub(crate) fn parse(&self, operand: Value<'_>, ctx: &QueryContext) -> Result<Parsed> {
+        match self.operand {
+            Operand::Expression(make) => Ok(Parsed {
+                expr: Expr::parse(operand, ctx)?,
+                make: Box::new(make),
+            }),
+            Operand::Options(parse) => match operand {
+                Value::Document(doc) => parse(Options {
+                    name: self.name,
+                    doc,
+                    ctx,
+                }),
+                other => Err(Error::location(
+                    5_787_900,
+                    format!(
+                        "specification must be an object; found {}: {}",
+                        self.name,
+                        other.to_display()
+                    ),
+                )),
+            },
+        }
+    }
 }
 
 /// The state of one accumulator in one group.
@@ -55,36 +189,31 @@ pub fn registry() -> &'static [Spec] {
     static ALL: &[Spec] = &[
         add_to_set::SPEC,
         avg::SPEC,
+        top::BOTTOM,
+        top::BOTTOM_N,
+        arrays::CONCAT,
         count::SPEC,
         first_last::FIRST,
+        several::FIRST_N,
         first_last::LAST,
+        several::LAST_N,
         extreme::MAX,
+        several::MAX_N,
+        percentile::MEDIAN,
         merge_objects::SPEC,
         extreme::MIN,
+        several::MIN_N,
+        percentile::SPEC,
         push::SPEC,
+        arrays::UNION,
         std_dev::POP,
         std_dev::SAMP,
         sum::SPEC,
+        top::TOP,
+        top::TOP_N,
     ];
     ALL
 }
-
-/// MongoDB's other accumulators, sorted.
-const NOT_YET: &[&str] = &[
-    "$accumulator",
-    "$bottom",
-    "$bottomN",
-    "$concatArrays",
-    "$firstN",
-    "$lastN",
-    "$maxN",
-    "$median",
-    "$minN",
-    "$percentile",
-    "$setUnion",
-    "$top",
-    "$topN",
-];
 
 /// The accumulator with this name.
 ///
@@ -99,7 +228,7 @@ pub(crate) fn find(name: &str) -> Result<&'static Spec> {
     {
         return Ok(spec);
     }
-    if NOT_YET.binary_search(&name).is_ok() {
+    if name == "$accumulator" {
         return Err(Error::new(
             Code::CommandNotSupported,
             format!("The accumulator {name} is not supported yet"),
@@ -137,7 +266,6 @@ mod tests {
     fn the_registry_is_sorted_and_documented() {
         assert!(registry().is_sorted_by(|a, b| a.name < b.name));
         assert!(registry().iter().all(|s| !s.doc.is_empty()));
-        assert!(NOT_YET.is_sorted_by(|a, b| a < b));
     }
 
     #[test]
@@ -210,6 +338,71 @@ mod tests {
                 "{r:1.4142135623730951}",
             ),
             ("[{a:1}]", "{$stdDevSamp:'$a'}", "{r:null}"),
+            (
+                "[{a:3},{a:1},{},{a:2}]",
+                "{$firstN:{n:3,input:'$a'}}",
+                "{r:[3,1,null]}",
+            ),
+            (
+                "[{a:3},{a:1},{a:2}]",
+                "{$lastN:{n:2,input:'$a'}}",
+                "{r:[1,2]}",
+            ),
+            (
+                "[{a:3},{a:1},{},{a:2}]",
+                "{$minN:{n:2,input:'$a'}}",
+                "{r:[1,2]}",
+            ),
+            (
+                "[{a:3},{a:1},{a:2}]",
+                "{$maxN:{n:2,input:'$a'}}",
+                "{r:[3,2]}",
+            ),
+            (
+                "[{a:3,b:1},{a:1,b:2},{a:2}]",
+                "{$top:{sortBy:{a:1},output:'$b'}}",
+                "{r:2}",
+            ),
+            (
+                "[{a:3,b:1},{a:1,b:2},{a:2}]",
+                "{$topN:{n:2,sortBy:{a:1},output:'$b'}}",
+                "{r:[2,null]}",
+            ),
+            (
+                "[{a:3,b:1},{a:1,b:2}]",
+                "{$bottom:{sortBy:{a:1},output:'$b'}}",
+                "{r:1}",
+            ),
+            (
+                "[{a:3,b:1},{a:1,b:2},{a:2,b:3}]",
+                "{$bottomN:{n:2,sortBy:{a:1},output:'$b'}}",
+                "{r:[3,1]}",
+            ),
+            (
+                "[{a:[1,2]},{},{a:[2,3]}]",
+                "{$concatArrays:'$a'}",
+                "{r:[1,2,2,3]}",
+            ),
+            (
+                "[{a:[1,2]},{},{a:[2,3]}]",
+                "{$setUnion:'$a'}",
+                "{r:[1,2,3]}",
+            ),
+            (
+                "[{a:1},{a:'x'},{a:3},{a:2},{a:9}]",
+                "{$median:{input:'$a',method:'approximate'}}",
+                "{r:2.0}",
+            ),
+            (
+                "[{a:1},{a:3},{a:2}]",
+                "{$percentile:{input:'$a',p:[0,0.5,1.0],method:'approximate'}}",
+                "{r:[1.0,2.0,3.0]}",
+            ),
+            (
+                "[{}]",
+                "{$percentile:{input:'$a',p:[0.5],method:'approximate'}}",
+                "{r:[null]}",
+            ),
             ("[{a:'x'}]", "{$stdDevPop:'$a'}", "{r:null}"),
         ] {
             table(&[(input, &group(acc), &format!("[{want}]"))]);
@@ -228,7 +421,7 @@ mod tests {
             (
                 "[]",
                 &group("{$topN:1}"),
-                "115: The accumulator $topN is not supported yet",
+                "5787900: specification must be an object; found $topN: 1",
             ),
         ]);
     }

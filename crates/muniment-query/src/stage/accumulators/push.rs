@@ -4,11 +4,9 @@ use super::{Accumulator, Spec, check_held};
 use crate::bytes::{IndexName, close, head, open, put};
 use muniment_value::{Result, Type, Value};
 
-pub(super) const SPEC: Spec = Spec {
-    name: "$push",
-    doc: "All values, in order.",
-    make: || Box::new(Push::default()),
-};
+pub(super) const SPEC: Spec = Spec::unary("$push", "All values, in order.", || {
+    Box::new(Push::default())
+});
 
 /// An array that grows: its elements as bytes.
 #[derive(Debug, Default)]

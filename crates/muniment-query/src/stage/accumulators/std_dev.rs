@@ -7,17 +7,17 @@ use super::{Accumulator, Spec};
 use crate::bytes::{close, head, open, put};
 use muniment_value::{Result, Type, Value, number};
 
-pub(super) const POP: Spec = Spec {
-    name: "$stdDevPop",
-    doc: "The standard deviation of the numbers, which are the whole population.",
-    make: || Box::new(StdDev::new(false)),
-};
+pub(super) const POP: Spec = Spec::unary(
+    "$stdDevPop",
+    "The standard deviation of the numbers, which are the whole population.",
+    || Box::new(StdDev::new(false)),
+);
 
-pub(super) const SAMP: Spec = Spec {
-    name: "$stdDevSamp",
-    doc: "The standard deviation of the numbers, which are a sample.",
-    make: || Box::new(StdDev::new(true)),
-};
+pub(super) const SAMP: Spec = Spec::unary(
+    "$stdDevSamp",
+    "The standard deviation of the numbers, which are a sample.",
+    || Box::new(StdDev::new(true)),
+);
 
 #[derive(Debug)]
 struct StdDev {

@@ -5,11 +5,10 @@ use crate::bytes::{close, head, open, put};
 use muniment_value::decimal::Decimal;
 use muniment_value::{Result, Type, Value, number};
 
-pub(super) const SPEC: Spec = Spec {
-    name: "$sum",
-    doc: "The sum of the numbers among the values.",
-    make: || Box::new(Sum::default()),
-};
+pub(super) const SPEC: Spec =
+    Spec::unary("$sum", "The sum of the numbers among the values.", || {
+        Box::new(Sum::default())
+    });
 
 /// A sum that keeps whole numbers exact and doubles compensated.
 #[derive(Clone, Copy, Debug, Default)]

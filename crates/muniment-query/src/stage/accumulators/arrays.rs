@@ -1,0 +1,66 @@
+//! `$concatArrays` and `$setUnion`: arrays of arrays' elements.
+
+use super::add_to_set::AddToSet;
+use super::push::Push;
+use super::{Accumulator, Spec};
+use muniment_value::{Error, Result, Value};
+
+pub(super) const CONCAT: Spec = Spec::unary(
+    "$concatArrays",
+    "The elements of all arrays, in order.",
+    || {
+        Box::new(Elements {
+            name: "$concatArrays",
+            values: Box::new(Push::default()),
+        })
+    },
+);
+
+pub(super) const UNION: Spec = Spec::unary(
+    "$setUnion",
+    "The different elements of all arrays, in no particular order.",
+    || {
+        Box::new(Elements {
+            name: "$setUnion",
+            values: Box::new(AddToSet::default()),
+        })
+    },
+);
+
+/// Hands the elements of arrays to an accumulator of values.
+#[derive(Debug)]
+struct Elements {
+    name: &'static str,
+    values: Box<dyn Accumulator>,
+}
+
+impl Accumulator for Elements {
+    fn add(&mut self, v: Option<Value<'_>>) -> Result<()> {
+        match v {
+            None => Ok(()),
+            Some(Value::Array(a)) => a.values().try_for_each(|v| self.values.add(Some(v))),
+            Some(other) => Err(Error::type_mismatch(format!(
+                "{} requires array inputs, but input {} is of type {}",
+                self.name,
+                other.to_display(),
+                other.type_name()
+            ))),
+        }
+    }
+
+    fn finish(&self, name: &[u8], out: &mut Vec<u8>) {
+        self.values.finish(name, out);
+    }
+
+    fn save(&self, name: &[u8], out: &mut Vec<u8>) {
+        self.values.save(name, out);
+    }
+
+    fn merge(&mut self, saved: Value<'_>) -> Result<()> {
+        self.values.merge(saved)
+    }
+
+    fn heap(&self) -> usize {
+        self.values.heap()
+    }
+}

@@ -1,0 +1,129 @@
+//! `$firstN`, `$lastN`, `$minN` and `$maxN`: several values as an array.
+
+use super::{Accumulator, Options, Parsed, Spec, check_held};
+use crate::bytes::{IndexName, close, head, open, put};
+use crate::expr::Expr;
+use muniment_value::{Result, Type, Value, ValueBuf, cmp_values};
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+
+pub(super) const FIRST_N: Spec =
+    Spec::options("$firstN", "The values of the first documents.", |o| {
+        parse(&o, Which::First)
+    });
+
+pub(super) const LAST_N: Spec = Spec::options("$lastN", "The values of the last documents.", |o| {
+    parse(&o, Which::Last)
+});
+
+pub(super) const MAX_N: Spec =
+    Spec::options("$maxN", "The greatest values, greatest first.", |o| {
+        parse(&o, Which::Best(Ordering::Greater))
+    });
+
+pub(super) const MIN_N: Spec = Spec::options("$minN", "The least values, least first.", |o| {
+    parse(&o, Which::Best(Ordering::Less))
+});
+
+#[derive(Clone, Copy, Debug)]
+enum Which {
+    First,
+    Last,
+    /// Those that compare so with the others; null and missing do not count.
+    Best(Ordering),
+}
+
+fn parse(o: &Options<'_>, which: Which) -> Result<Parsed> {
+    o.only(&["n", "input"])?;
+    let n = o.n(5_787_906)?;
+    let input = o.need("input", 5_787_907)?;
+    Ok(Parsed {
+        expr: Expr::parse(input, o.ctx)?,
+        make: Box::new(move || {
+            Box::new(Several {
+                n,
+                which,
+                values: VecDeque::new(),
+                bytes: 0,
+            })
+        }),
+    })
+}
+
+#[derive(Debug)]
+struct Several {
+    n: usize,
+    which: Which,
+    values: VecDeque<ValueBuf>,
+    bytes: usize,
+}
+
+impl Several {
+    fn insert(&mut self, at: usize, v: Value<'_>) {
+        let v = ValueBuf::new(v);
+        self.bytes += size(&v);
+        self.values.insert(at, v);
+    }
+}
+
+fn size(v: &ValueBuf) -> usize {
+    super::first_last::size(v) + size_of::<ValueBuf>()
+}
+
+impl Accumulator for Several {
+    fn add(&mut self, v: Option<Value<'_>>) -> Result<()> {
+        let full = self.values.len() >= self.n;
+        match self.which {
+            Which::First if full => return Ok(()),
+            Which::First | Which::Last => {
+                self.insert(self.values.len(), v.unwrap_or(Value::Null));
+            }
+            Which::Best(wanted) => {
+                let Some(v) = v.filter(|v| !v.is_nullish()) else {
+                    return Ok(());
+                };
+                // After those that are better or equal.
+                let at = self
+                    .values
+                    .partition_point(|x| cmp_values(v, x.as_value()) != wanted);
+                if at < self.n {
+                    self.insert(at, v);
+                }
+            }
+        }
+        if self.values.len() > self.n {
+            let gone = match self.which {
+                Which::Last => self.values.pop_front(),
+                _ => self.values.pop_back(),
+            };
+            self.bytes = self.bytes.saturating_sub(gone.as_ref().map_or(0, size));
+        }
+        check_held("an accumulator of several values", self.bytes)
+    }
+
+    fn finish(&self, name: &[u8], out: &mut Vec<u8>) {
+        head(out, Type::Array, name);
+        let start = open(out);
+        for (i, v) in self.values.iter().enumerate() {
+            put(out, IndexName::new(i).as_bytes(), v);
+        }
+        close(out, start);
+    }
+
+    fn save(&self, name: &[u8], out: &mut Vec<u8>) {
+        self.finish(name, out);
+    }
+
+    fn merge(&mut self, saved: Value<'_>) -> Result<()> {
+        if let Value::Array(a) = saved {
+            for v in a.values() {
+                self.add(Some(v))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn heap(&self) -> usize {
+        self.bytes
+    }
+}

@@ -1,0 +1,158 @@
+//! `$top`, `$topN`, `$bottom` and `$bottomN`: the values of the documents that come first or last
+//! in an order of their own.
+
+use super::{Accumulator, Options, Parsed, Spec, check_held};
+use crate::bytes::{IndexName, close, head, open, put};
+use crate::expr::Expr;
+use crate::sort::SortSpec;
+use muniment_value::{DocBuf, Error, Result, Type, Value, ValueBuf};
+use std::sync::Arc;
+
+pub(super) const TOP: Spec =
+    Spec::options("$top", "The value of the document that sorts first.", |o| {
+        parse(&o, false, true)
+    });
+
+pub(super) const TOP_N: Spec = Spec::options(
+    "$topN",
+    "The values of the documents that sort first.",
+    |o| parse(&o, false, false),
+);
+
+pub(super) const BOTTOM: Spec = Spec::options(
+    "$bottom",
+    "The value of the document that sorts last.",
+    |o| parse(&o, true, true),
+);
+
+pub(super) const BOTTOM_N: Spec = Spec::options(
+    "$bottomN",
+    "The values of the documents that sort last.",
+    |o| parse(&o, true, false),
+);
+
+fn parse(o: &Options<'_>, bottom: bool, single: bool) -> Result<Parsed> {
+    let n = if single {
+        o.only(&["sortBy", "output"])?;
+        1
+    } else {
+        o.only(&["n", "sortBy", "output"])?;
+        o.n(5_788_003)?
+    };
+    let output = o.need("output", 5_788_004)?;
+    let Value::Document(sort) = o.need("sortBy", 5_788_005)? else {
+        return Err(Error::location(
+            5_788_604,
+            format!("expected 'sortBy' of {} to be an object", o.name),
+        ));
+    };
+    let sort = Arc::new(SortSpec::parse(sort)?);
+    // One expression gives the document, for its sort key, and the output.
+    let mut both = DocBuf::new();
+    both.append("d", "$$ROOT");
+    both.append("o", output);
+    Ok(Parsed {
+        expr: Expr::parse(Value::Document(both.as_doc()), o.ctx)?,
+        make: Box::new(move || {
+            Box::new(Top {
+                n,
+                bottom,
+                single,
+                sort: Arc::clone(&sort),
+                kept: Vec::new(),
+                bytes: 0,
+            })
+        }),
+    })
+}
+
+#[derive(Debug)]
+struct Top {
+    n: usize,
+    bottom: bool,
+    single: bool,
+    sort: Arc<SortSpec>,
+    /// Sort keys and outputs in the order of the keys.
+    kept: Vec<(Vec<u8>, ValueBuf)>,
+    bytes: usize,
+}
+
+impl Top {
+    fn keep(&mut self, key: Vec<u8>, v: Value<'_>) -> Result<()> {
+        let at = self.kept.partition_point(|(k, _)| *k <= key);
+        let full = self.kept.len() >= self.n;
+        if full && if self.bottom { at == 0 } else { at == self.n } {
+            return Ok(());
+        }
+        let v = ValueBuf::new(v);
+        self.bytes += size(&key, &v);
+        self.kept.insert(at, (key, v));
+        if full {
+            let gone = if self.bottom { 0 } else { self.n };
+            let (k, v) = self.kept.remove(gone);
+            self.bytes = self.bytes.saturating_sub(size(&k, &v));
+        }
+        check_held("an accumulator of sorted values", self.bytes)
+    }
+}
+
+fn size(key: &[u8], v: &ValueBuf) -> usize {
+    key.len() + super::first_last::size(v) + size_of::<(Vec<u8>, ValueBuf)>()
+}
+
+impl Accumulator for Top {
+    fn add(&mut self, v: Option<Value<'_>>) -> Result<()> {
+        let Some(Value::Document(both)) = v else {
+            return Ok(());
+        };
+        let mut key = Vec::new();
+        if let Some(Value::Document(d)) = both.get("d") {
+            self.sort.key(d, &mut key)?;
+        }
+        self.keep(key, both.get("o").unwrap_or(Value::Null))
+    }
+
+    fn finish(&self, name: &[u8], out: &mut Vec<u8>) {
+        if self.single {
+            put(out, name, &self.kept.first().map(|(_, v)| v));
+            return;
+        }
+        head(out, Type::Array, name);
+        let start = open(out);
+        for (i, (_, v)) in self.kept.iter().enumerate() {
+            put(out, IndexName::new(i).as_bytes(), v);
+        }
+        close(out, start);
+    }
+
+    fn save(&self, name: &[u8], out: &mut Vec<u8>) {
+        head(out, Type::Array, name);
+        let start = open(out);
+        for (i, (key, v)) in self.kept.iter().enumerate() {
+            let key = Value::Binary {
+                subtype: 0,
+                bytes: key,
+            };
+            put(out, IndexName::new(2 * i).as_bytes(), &key);
+            put(out, IndexName::new(2 * i + 1).as_bytes(), v);
+        }
+        close(out, start);
+    }
+
+    fn merge(&mut self, saved: Value<'_>) -> Result<()> {
+        let Value::Array(a) = saved else {
+            return Ok(());
+        };
+        let mut values = a.values();
+        while let (Some(key), Some(v)) = (values.next(), values.next()) {
+            if let Value::Binary { bytes, .. } = key {
+                self.keep(bytes.to_vec(), v)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn heap(&self) -> usize {
+        self.bytes
+    }
+}
