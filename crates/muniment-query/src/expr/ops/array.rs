@@ -357,13 +357,13 @@ pub(super) const INDEX_OF_ARRAY: OpSpec = OpSpec::new(
             let v = arg(args, i, ctx)?;
             let n = v.and_then(int32).ok_or_else(|| {
                 Error::location(
-                    40096,
+                    9711600,
                     format!("$indexOfArray requires an integral index, found a value of type: {}, with value: {}", type_name(v), v.unwrap_or(Value::Null).to_display()),
                 )
             })?;
             usize::try_from(n).map_err(|_| {
                 Error::location(
-                    40097,
+                    9711601,
                     format!("$indexOfArray requires a nonnegative index, found: {n}"),
                 )
             })
@@ -450,7 +450,7 @@ mod tests {
                 ("{'$indexOfArray': ['$a', 3, 0, 2]}", Gives("-1")),
                 ("{'$indexOfArray': ['$n', 3]}", Gives("null")),
                 ("{'$indexOfArray': ['$s', 3]}", Fails(40090)),
-                ("{'$indexOfArray': ['$a', 3, -1]}", Fails(40097)),
+                ("{'$indexOfArray': ['$a', 3, -1]}", Fails(9711601)),
             ],
         );
     }

@@ -260,7 +260,7 @@ fn whole(v: Value<'_>) -> Result<Option<i64>> {
     match v {
         Value::Bool(b) => Ok(Some(i64::from(b))),
         Value::String(s) => {
-            let digits = s.strip_prefix('-').unwrap_or(s);
+            let digits = s.strip_prefix(['-', '+']).unwrap_or(s);
             if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
                 let why = match digits.bytes().next() {
                     None => "No digits",
@@ -315,7 +315,7 @@ fn to_date(v: Value<'_>) -> Option<Result<i64>> {
             Err(e) => Err(e),
         },
         Value::Timestamp { t, .. } => Ok(i64::from(t) * 1000),
-        Value::ObjectId([a, b, c, d, ..]) => Ok(i64::from(u32::from_be_bytes([a, b, c, d])) * 1000),
+        Value::ObjectId([a, b, c, d, ..]) => Ok(i64::from(i32::from_be_bytes([a, b, c, d])) * 1000),
         Value::String(s) => date::parse_iso(s).ok_or_else(|| {
             Error::new(
                 Code::ConversionFailure,
@@ -362,6 +362,7 @@ mod tests {
                 ("{'$isNumber': '$s'}", Gives("false")),
                 ("{'$toInt': '$f'}", Gives("2")),
                 ("{'$toInt': '$s'}", Gives("12")),
+                ("{'$toInt': '+012'}", Gives("12")),
                 ("{'$toInt': '$b'}", Gives("1")),
                 ("{'$toInt': '$n'}", Gives("null")),
                 ("{'$toInt': '$missing'}", Gives("null")),

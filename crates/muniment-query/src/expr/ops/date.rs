@@ -171,7 +171,8 @@ pub(super) fn offset_minutes(text: &str) -> Option<i64> {
         4 => (n / 100, n % 100),
         _ => return None,
     };
-    (h < 24 && m < 60).then_some(sign * (h * 60 + m))
+    // MongoDB takes +25:70 as well.
+    Some(sign * (h * 60 + m))
 }
 
 #[cfg(test)]

@@ -118,12 +118,13 @@ fn civil<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Civil>> {
     Ok(Some(Civil::from_millis(ms.saturating_add(offset * 60_000))))
 }
 
-/// A date, a timestamp or an ObjectId as milliseconds since 1970.
+/// A date, a timestamp or an ObjectId (whose seconds MongoDB reads as signed) as milliseconds
+/// since 1970.
 fn millis(v: Value<'_>) -> Result<i64> {
     match v {
         Value::DateTime(ms) => Ok(ms),
         Value::Timestamp { t, .. } => Ok(i64::from(t) * 1000),
-        Value::ObjectId([a, b, c, d, ..]) => Ok(i64::from(u32::from_be_bytes([a, b, c, d])) * 1000),
+        Value::ObjectId([a, b, c, d, ..]) => Ok(i64::from(i32::from_be_bytes([a, b, c, d])) * 1000),
         v => Err(Error::location(
             16006,
             format!("can't convert from BSON type {} to Date", v.type_name()),
@@ -162,6 +163,10 @@ mod tests {
                 ("{'$isoWeek': '$d'}", Gives("13")),
                 ("{'$isoWeekYear': '$d'}", Gives("['$long', 2018]")),
                 ("{'$dayOfMonth': '$t'}", Gives("2")),
+                (
+                    "{'$hour': {'date': '$d', 'timezone': '+25:70'}}",
+                    Gives("19"),
+                ),
                 ("{'$year': '$n'}", Gives("null")),
                 ("{'$year': '$missing'}", Gives("null")),
                 ("{'$year': '$s'}", Fails(16006)),

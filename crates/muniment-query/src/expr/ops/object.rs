@@ -131,11 +131,11 @@ fn array_to_object<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option
     };
     let mut fields = Fields::new();
     for v in items.values() {
-        let (key, value) = match v {
+        let (key, value, code) = match v {
             Value::Array(pair) => {
                 let mut pair = pair.values();
                 match (pair.next(), pair.next(), pair.next()) {
-                    (Some(k), Some(v), None) => (k, v),
+                    (Some(k), Some(v), None) => (k, v, 40395),
                     _ => {
                         return Err(Error::location(
                             40397,
@@ -145,7 +145,7 @@ fn array_to_object<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option
                 }
             }
             Value::Document(d) => match (d.get("k"), d.get("v"), d.count()) {
-                (Some(k), Some(v), 2) => (k, v),
+                (Some(k), Some(v), 2) => (k, v, 40394),
                 (_, _, 2) => {
                     return Err(Error::location(
                         40393,
@@ -173,7 +173,7 @@ fn array_to_object<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option
         };
         let Value::String(key) = key else {
             return Err(Error::location(
-                40394,
+                code,
                 format!(
                     "$arrayToObject requires an object with keys 'k' and 'v', where the value of 'k' must be of type string. Found type: {}",
                     key.type_name()
@@ -280,6 +280,7 @@ mod tests {
                 ("{'$arrayToObject': [[['x']]]}", Fails(40397)),
                 ("{'$arrayToObject': [[{'k': 'x'}]]}", Fails(40392)),
                 ("{'$arrayToObject': [[{'k': 1, 'v': 1}]]}", Fails(40394)),
+                ("{'$arrayToObject': [[[1, 2]]]}", Fails(40395)),
                 ("{'$arrayToObject': [[1]]}", Fails(40398)),
                 ("{'$arrayToObject': '$s'}", Fails(40386)),
                 ("{'$getField': 'p.q'}", Gives("7")),

@@ -51,6 +51,9 @@ pub(super) const FLOOR: OpSpec = OpSpec::new(
     |args, ctx| whole("$floor", args, ctx, f64::floor, Round::Floor),
 );
 
+/// The least number of more than 34 digits.
+const MAX_WHOLE: u128 = 10_u128.pow(34);
+
 fn whole<'a>(
     op: &str,
     args: &'a [Expr],
@@ -62,7 +65,22 @@ fn whole<'a>(
         None => Value::Null,
         Some(v @ (Value::Int32(_) | Value::Int64(_))) => v,
         Some(Value::Decimal128(b)) => {
-            Value::Decimal128(Decimal::from_bid(b).round_to(0, mode).to_bid())
+            let d = Decimal::from_bid(b);
+            // What has no exact whole number of 34 digits is NaN, as MongoDB has it.
+            let whole = match d.parts() {
+                Some((_, c, e)) if e > 0 && c != 0 => 10_u128
+                    .checked_pow(e.unsigned_abs())
+                    .and_then(|p| c.checked_mul(p))
+                    .is_some_and(|n| n < MAX_WHOLE),
+                Some(_) => true,
+                None => false,
+            };
+            let d = if whole {
+                d.round_to(0, mode)
+            } else {
+                Decimal::NAN
+            };
+            Value::Decimal128(d.to_bid())
         }
         Some(v) => Value::Double(f(super::double(v))),
     }))
@@ -167,13 +185,20 @@ fn to_place<'a>(
     }))
 }
 
-/// `n` at a decimal place: rounded in decimal, since a scaled double is not exact (1.005 · 100
+/// A double's exact value to 34 digits: 0.29 is a little less than it is written.
+fn exact(n: f64) -> Decimal {
+    Decimal::parse(&format!("{n:.33e}")).unwrap_or(Decimal::NAN)
+}
+
+/// `n` at a decimal place, as MongoDB has it: `$round` rounds the fifteen digits that a double is
+/// good for, `$trunc` cuts its exact value. In decimal, since a scaled double is not exact (1.005 · 100
 /// is 100.49999…).
 fn decimal_place(n: f64, place: i32, mode: Round) -> f64 {
     match mode {
         _ if !n.is_finite() => n,
         Round::HalfEven if place == 0 => n.round_ties_even(),
         Round::Truncate if place == 0 => n.trunc(),
+        Round::Truncate => exact(n).round_to(place, mode).to_f64().copysign(n),
         _ => Decimal::from_f64(n)
             .round_to(place, mode)
             .to_f64()
@@ -203,6 +228,7 @@ mod tests {
                 ("{'$round': 2.5}", Gives("2.0")),
                 ("{'$round': 3.5}", Gives("4.0")),
                 ("{'$round': [10.005, 2]}", Gives("10.0")),
+                ("{'$round': [2.015, 2]}", Gives("2.02")),
                 ("{'$round': [19.25, 1]}", Gives("19.2")),
                 ("{'$round': [1.237, 2]}", Gives("1.24")),
                 ("{'$round': [-1.237, 2]}", Gives("-1.24")),
@@ -216,11 +242,11 @@ mod tests {
                 ("{'$round': [1, {'$literal': ['$NaN']}]}", Fails(31109)),
                 (
                     "{'$ceil': {'$literal': ['$dec', '-Infinity']}}",
-                    Gives("['$dec', '-Infinity']"),
+                    Gives("['$dec', 'NaN']"),
                 ),
                 (
                     "{'$ceil': {'$literal': ['$dec', '9E6144']}}",
-                    Gives("['$dec', '9E6144']"),
+                    Gives("['$dec', 'NaN']"),
                 ),
                 ("{'$round': ['$s', 1]}", Fails(51081)),
                 ("{'$round': [1, '$n']}", Gives("null")),
@@ -230,6 +256,9 @@ mod tests {
                 ),
                 ("{'$ceil': [['$dec', '1.2']]}", Gives("['$dec', '2']")),
                 ("{'$trunc': 2.9}", Gives("2.0")),
+                ("{'$trunc': [0.29, 2]}", Gives("0.28")),
+                ("{'$round': [1.005, 2]}", Gives("1.0")),
+                ("{'$round': [2.5, 0]}", Gives("2.0")),
                 ("{'$trunc': [-1.999, 2]}", Gives("-1.99")),
                 ("{'$trunc': [1999, -3]}", Gives("1000")),
                 ("{'$trunc': [1, 2, 3]}", Fails(28667)),
