@@ -60,12 +60,11 @@ pub fn output(command: &mut Command) -> Result<String, String> {
 fn show(command: &Command) -> String {
     let mut words = vec![command.get_program().to_string_lossy().into_owned()];
     words.extend(command.get_args().map(|a| a.to_string_lossy().into_owned()));
-    let mut line = words.join(" ");
-    if line.len() > 200 {
-        line.truncate(line.floor_char_boundary(200));
-        line.push('…');
+    let line = words.join(" ");
+    match line.char_indices().nth(200) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
     }
-    line
 }
 
 /// Whether a program is on the PATH.
