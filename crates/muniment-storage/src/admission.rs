@@ -18,12 +18,16 @@ use std::time::{Duration, Instant};
 
 /// The pressure is looked at again after so many bytes.
 const LOOK_EVERY: u64 = 128 << 10;
+/// The journal is synced early after so many bytes: fjall syncs it with its mutex held whenever it
+/// flushes a memtable, so what is dirty then is what every writer waits for.
+const SYNC_EVERY: u64 = 4 << 20;
 /// The longest time one commit is held back.
 const MAX_DELAY: Duration = Duration::from_millis(120);
 
 /// The state of admission.
 pub(crate) struct Admission {
     since_look: AtomicU64,
+    since_sync: AtomicU64,
     /// Bytes a second that may be committed; 0: as many as come.
     rate: AtomicU64,
     /// When the bytes admitted so far are paid for.
@@ -38,6 +42,7 @@ impl Admission {
     pub fn new() -> Admission {
         Admission {
             since_look: AtomicU64::new(0),
+            since_sync: AtomicU64::new(0),
             rate: AtomicU64::new(0),
             paid: Mutex::new(Instant::now()),
             broken: AtomicBool::new(false),
@@ -101,6 +106,10 @@ impl Inner {
         self.space.admit(bytes as u64)?;
         // An empty commit costs, too: its batch has a head and a counter.
         let bytes = bytes as u64 + 128;
+        if a.since_sync.fetch_add(bytes, Relaxed) + bytes > SYNC_EVERY {
+            a.since_sync.store(0, Relaxed);
+            self.wake.notify_all();
+        }
         if a.since_look.fetch_add(bytes, Relaxed) + bytes > LOOK_EVERY {
             a.since_look.store(0, Relaxed);
             a.rate.store(rate(engine.pressure()), Relaxed);
