@@ -212,6 +212,12 @@ impl Server {
     /// time to answer that they were interrupted.
     fn drain(&self) {
         let end = Instant::now() + DRAIN;
+        // Writers that wait for fsyncUnlock would wait for ever.
+        while self.state.engine.store.write_lock_depth() > 0 {
+            if self.state.engine.store.unlock_writes().is_err() {
+                break;
+            }
+        }
         loop {
             self.state
                 .engine
