@@ -191,6 +191,72 @@ fn a_damaged_table_is_reported() {
     assert_eq!(scan(&mut server.connect()).unwrap(), all);
 }
 
+#[test]
+fn damage_to_any_other_file_loses_nothing_silently() {
+    let seed = seed();
+    let mut rng = Rng::new(seed);
+    let mut server = Server::start(ServerOptions::new());
+    let count = fill(&server, &mut rng);
+    assert!(server.terminate().success());
+    let all: Vec<i64> = (0..count).collect();
+    let kept = server.dir().with_extension("kept");
+    copy(&server.dir(), &kept);
+    let mut others = files_below(&server.dir());
+    others.retain(|f| {
+        let empty = f.metadata().unwrap().len() == 0;
+        let table = f.parent().is_some_and(|p| p.ends_with("tables"));
+        let journal = f.extension().is_some_and(|e| e == "jnl");
+        !empty && !table && !journal
+    });
+    let rounds = if long() { 8 * others.len() } else { 6 };
+    for _ in 0..rounds {
+        let file = &others[rng.below(others.len() as u64) as usize];
+        let len = file.metadata().unwrap().len();
+        let at = rng.below(len);
+        let what = match rng.below(3) {
+            0 => {
+                truncate_file(file, at);
+                format!("cut at {at}")
+            }
+            1 => {
+                std::fs::remove_file(file).unwrap();
+                "removed".into()
+            }
+            _ => {
+                flip_bit(file, at, rng.below(8) as u8);
+                format!("a bit of byte {at} flipped")
+            }
+        };
+        let what = format!("{} of {len} bytes: {what}", file.display());
+        println!("{what}");
+        if server.try_start().is_ok() {
+            // An error is fine, fewer documents without one are not.
+            if let Ok(ids) = scan(&mut server.connect()) {
+                assert!(ids == all, "{what}: {} of {count} documents", ids.len());
+            }
+            server.kill9();
+        } else {
+            let log = server.log();
+            let said = log.lines().rev().find(|l| l.starts_with("muniment:"));
+            let said = said.unwrap_or_else(|| panic!("{what}: no reason given: {log}"));
+            assert!(!said.contains("panicked"), "{what}: {said}");
+        }
+        std::fs::remove_dir_all(server.dir()).unwrap();
+        copy(&kept, &server.dir());
+    }
+    server.start_again();
+    assert_eq!(scan(&mut server.connect()).unwrap(), all);
+}
+
+/// Copies a directory tree, holes and all.
+fn copy(from: &Path, to: &Path) {
+    let status = std::process::Command::new("cp")
+        .args(["-a", "--sparse=always"])
+        .args([from, to])
+        .status();
+    assert!(status.unwrap().success());
+}
+
 /// The message names the file and an offset.
 fn reported(message: &str, file: &str, what: &str) {
     let named = message.contains(&format!("tables/{file}"));
