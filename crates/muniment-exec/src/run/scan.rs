@@ -26,7 +26,8 @@ pub struct CollScan {
     backward: bool,
     want_info: bool,
     tailable: bool,
-    cursor: Option<DocCursor>,
+    /// Boxed: it is moved in and out for every row.
+    cursor: Option<Box<DocCursor>>,
     last: Option<Bytes>,
     done: bool,
     examined: u64,
@@ -89,7 +90,7 @@ impl CollScan {
         }
         let mut cursor = match self.cursor.take() {
             Some(c) => c,
-            None => self.open(cx)?,
+            None => Box::new(self.open(cx)?),
         };
         while cx.budget > 0 {
             cx.step();
@@ -235,8 +236,8 @@ pub fn record_key_by_id(
 }
 
 enum Source {
-    Entries(IndexCursor),
-    Docs(DocCursor),
+    Entries(Box<IndexCursor>),
+    Docs(Box<DocCursor>),
 }
 
 /// An index's entries within bounds. `_id_` of a clustered collection is the documents
@@ -305,9 +306,14 @@ impl IxScan {
         let dir = direction(self.access.backward);
         let collection = cx.collection.clone();
         if self.access.bound.info.clustered {
-            Source::Docs(cx.snapshot().docs(&collection, &range, dir))
+            Source::Docs(Box::new(cx.snapshot().docs(&collection, &range, dir)))
         } else {
-            Source::Entries(cx.snapshot().entries(&collection, &self.index, &range, dir))
+            Source::Entries(Box::new(cx.snapshot().entries(
+                &collection,
+                &self.index,
+                &range,
+                dir,
+            )))
         }
     }
 
