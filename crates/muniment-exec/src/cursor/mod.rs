@@ -220,6 +220,11 @@ impl Cursor {
     ) -> Result<BatchEnd> {
         let start = out.len();
         let result = self.fill(op, out, limits);
+        match &mut self.source {
+            Source::Plan(e) => e.flush(op),
+            Source::Stream { plan: Some(e), .. } => e.lock().flush(op),
+            _ => {}
+        }
         match &result {
             Ok(end) => {
                 op.counters.returned.fetch_add(end.docs as u64, Relaxed);

@@ -232,7 +232,7 @@ impl Exec {
     }
 
     /// Books what was examined with the operation.
-    fn flush(&mut self, op: &OpContext) {
+    pub fn flush(&mut self, op: &OpContext) {
         let (keys, docs) = self.flushed;
         op.counters
             .keys_examined
