@@ -147,6 +147,8 @@ impl Connection<'_> {
         );
     }
 
+    /// Handles one message. Not inlined: its frame must not be there while the connection waits.
+    #[inline(never)]
     fn message(&mut self, header: Header, message: &[u8], plain: &mut Vec<u8>) -> Next {
         match header.op_code {
             OP_MSG => self.op_msg(message, None),
