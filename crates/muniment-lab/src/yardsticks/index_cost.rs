@@ -44,7 +44,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
         &doc! { "createIndexes": "indexed", "indexes": array![doc! { "key": doc! { "name": 1 }, "name": "name_1" }] },
     )?;
     let next = Arc::new(AtomicU64::new(1));
-    let (mut indexed, mut plain) = (Vec::new(), Vec::new());
+    let (mut indexed, mut plain, mut cpu) = (Vec::new(), Vec::new(), Vec::new());
     let (mut slow_indexed, mut slow_plain) = (Latency::new(), Latency::new());
     'all: for (i, pair) in abba(SLICES).into_iter().enumerate() {
         for side in pair {
@@ -58,6 +58,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
             if side == Side::A {
                 slow_indexed.merge(&load.samples.latency);
                 indexed.push(load.rate());
+                cpu.extend(load.server_us());
             } else {
                 slow_plain.merge(&load.samples.latency);
                 plain.push(load.rate());
@@ -65,7 +66,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
             out.samples.push(load.samples);
         }
     }
-    write_down(&indexed, &plain, data, rows, out);
+    write_down(&indexed, &plain, &cpu, data, rows, out);
     let stall = slow_indexed.max_ms().max(slow_plain.max_ms());
     rows.push(Row {
         id: "7c".into(),
@@ -118,7 +119,14 @@ fn one(
     load::run(coll, workers, limit, target.pid, &mut lab.progress)
 }
 
-fn write_down(indexed: &[f64], plain: &[f64], data: f64, rows: &mut Vec<Row>, out: &mut Outcome) {
+fn write_down(
+    indexed: &[f64],
+    plain: &[f64],
+    cpu: &[f64],
+    data: f64,
+    rows: &mut Vec<Row>,
+    out: &mut Outcome,
+) {
     // The first slice creates files and threads on both sides.
     let (Some(a), Some(b)) = (indexed.get(1..), plain.get(1..)) else {
         return;
@@ -149,6 +157,15 @@ fn write_down(indexed: &[f64], plain: &[f64], data: f64, rows: &mut Vec<Row>, ou
     let quarter = (a.len() / 4).max(1);
     let start = median(a.get(..quarter).unwrap_or_default());
     let end = median(a.get(a.len() - quarter..).unwrap_or_default());
+    // On a busy host the rate drifts for reasons of its own; CPU time drifts less.
+    let cpu = cpu.get(1..).unwrap_or_default();
+    let cpu = [
+        median(cpu.get(..quarter).unwrap_or_default()),
+        median(
+            cpu.get(cpu.len().saturating_sub(quarter)..)
+                .unwrap_or_default(),
+        ),
+    ];
     rows.push(Row {
         id: "7b".into(),
         what: format!("indexed rate after {} / at the start", bytes(data)),
@@ -159,9 +176,11 @@ fn write_down(indexed: &[f64], plain: &[f64], data: f64, rows: &mut Vec<Row>, ou
         at_most: false,
         otherwise: None,
         detail: format!(
-            "first quarter {}/s, last quarter {}/s{grown}",
+            "first quarter {}/s ({:.1} µs server CPU), last quarter {}/s ({:.1} µs){grown}",
             rate(start),
-            rate(end)
+            cpu[0],
+            rate(end),
+            cpu[1]
         ),
     });
     let points = |v: &[f64]| {
