@@ -278,12 +278,19 @@ pub(crate) fn parse_update_pipeline(
     let mut parsed = Vec::new();
     for v in stages.values() {
         let e = single(v)?;
-        let spec = find(e.name())?;
-        if !spec.in_updates {
-            return Err(Error::new(
+        let refused = || {
+            Error::new(
                 Code::InvalidOptions,
                 format!("{} is not allowed to be used within an update", e.name()),
-            ));
+            )
+        };
+        let spec = find(e.name()).map_err(|err| match err.code() {
+            // A stage that MongoDB has: none of those that are missing may stand in an update.
+            Code::CommandNotSupported => refused(),
+            _ => err,
+        })?;
+        if !spec.in_updates {
+            return Err(refused());
         }
         (spec.parse)(e, ctx, &mut parsed)?;
         if parsed.len() > MAX_STAGES {

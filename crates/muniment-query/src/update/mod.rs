@@ -156,10 +156,8 @@ impl Update {
             Kind::Replacement(r) => r.apply(doc, out)?,
             Kind::Pipeline(stages) => {
                 run_pipeline(stages, doc, out)?;
+                keep_id(doc, start, out)?;
                 let new = Doc::new(out.get(start..).unwrap_or_default());
-                if let Some(old) = doc.get_elem("_id") {
-                    check_same_id(old, new.get_elem("_id"))?;
-                }
                 check_depth(new)?;
                 new.as_bytes() != doc.as_bytes()
             }
@@ -200,9 +198,7 @@ impl Update {
             }
             Kind::Pipeline(stages) => {
                 run_pipeline(stages, base, &mut new)?;
-                if let Some(old) = base.get_elem("_id") {
-                    check_same_id(old, Doc::new(&new).get_elem("_id"))?;
-                }
+                keep_id(base, 0, &mut new)?;
             }
         }
         id_first(Doc::new(&new), out)?;
@@ -258,6 +254,27 @@ fn run_pipeline(stages: &[Arc<dyn Transform>], doc: Doc<'_>, out: &mut Vec<u8>) 
         current = Some(next);
     }
     last.transform(current.as_deref().map_or(doc, Doc::new), out)
+}
+
+/// Holds what a pipeline made of `old` (from `start` on in `out`) to the rule that `_id` stays:
+/// a document without one gets the old one.
+fn keep_id(old: Doc<'_>, start: usize, out: &mut Vec<u8>) -> Result<()> {
+    let Some(id) = old.get_elem("_id") else {
+        return Ok(());
+    };
+    let new = Doc::new(out.get(start..).unwrap_or_default());
+    match new.get_elem("_id") {
+        Some(e) => check_same_id(id, e),
+        None => {
+            let rest = crate::bytes::body(new).to_vec();
+            out.truncate(start);
+            let at = crate::bytes::open(out);
+            out.extend_from_slice(id.as_bytes());
+            out.extend_from_slice(&rest);
+            crate::bytes::close(out, at);
+            Ok(())
+        }
+    }
 }
 
 impl Operators {
@@ -564,6 +581,13 @@ mod tests {
                 "{_id:1,b:1}",
             ),
             ("{_id:1,a:1,b:2}", "[{$project:{a:1}}]", "{_id:1,a:1}"),
+            ("{_id:1,a:{x:1}}", "[{$replaceWith:'$a'}]", "{_id:1,x:1}"),
+            ("{_id:1,a:1,b:1}", "[{$unset:['_id','a']}]", "{_id:1,b:1}"),
+            (
+                "{_id:1,a:1}",
+                "[{$lookup:{}}]",
+                "72: $lookup is not allowed to be used within an update",
+            ),
             (
                 "{_id:1,a:{_id:1,x:1}}",
                 "[{$replaceWith:'$a'}]",

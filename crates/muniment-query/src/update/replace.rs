@@ -12,6 +12,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub(crate) struct Replacement {
     /// The `_id` element, if the replacement names one: a document of that one field.
     id: Option<Vec<u8>>,
+    /// Whether it stands first.
+    id_leads: bool,
     /// All other elements.
     rest: Vec<u8>,
     zero_timestamps: bool,
@@ -25,6 +27,7 @@ impl Replacement {
     pub fn parse(doc: Doc<'_>) -> Result<Replacement> {
         let mut r = Replacement {
             id: None,
+            id_leads: doc.first().is_some_and(|e| e.name_bytes() == b"_id"),
             rest: Vec::with_capacity(doc.byte_len()),
             zero_timestamps: false,
         };
@@ -61,7 +64,7 @@ impl Replacement {
         let old = doc.get_elem("_id");
         let id = self.id();
         if let (Some(old), Some(id)) = (old, id) {
-            check_same_id(old, Some(id))?;
+            check_same_id(old, id)?;
         }
         let start = open(out);
         if let Some(id) = old.or(id) {
@@ -74,7 +77,9 @@ impl Replacement {
         {
             fill_zero_timestamps(new);
         }
-        Ok(out.get(start..) != Some(doc.as_bytes()))
+        // As MongoDB counts: a replacement is only then no change when it is the document itself,
+        // `_id` included.
+        Ok(!self.id_leads || out.get(start..) != Some(doc.as_bytes()))
     }
 }
 
@@ -87,26 +92,18 @@ pub(crate) fn immutable_id(path: &str) -> Error {
 }
 
 /// 66 unless `new` is the `_id` that the document had.
-pub(crate) fn check_same_id(old: Elem<'_>, new: Option<Elem<'_>>) -> Result<()> {
-    match new {
-        Some(new) if values_equal(old.value(), new.value()) => Ok(()),
-        Some(new) => Err(Error::new(
-            Code::ImmutableField,
-            format!(
-                "After applying the update, the (immutable) field '_id' was found to have been \
-                 altered to {}",
-                show(new)
-            ),
-        )),
-        None => Err(Error::new(
-            Code::ImmutableField,
-            format!(
-                "After applying the update, the '_id' (required and immutable) field was found to \
-                 have been removed --{{ {} }}",
-                show(old)
-            ),
-        )),
+pub(crate) fn check_same_id(old: Elem<'_>, new: Elem<'_>) -> Result<()> {
+    if values_equal(old.value(), new.value()) {
+        return Ok(());
     }
+    Err(Error::new(
+        Code::ImmutableField,
+        format!(
+            "After applying the update, the (immutable) field '_id' was found to have been altered \
+             to {}",
+            show(new)
+        ),
+    ))
 }
 
 /// Whether `v` may be a document's `_id`.
@@ -218,7 +215,8 @@ mod tests {
         table(&[
             ("{_id:1,a:1}", "{b:2}", "{_id:1,b:2}"),
             ("{_id:1,a:1}", "{}", "{_id:1}"),
-            ("{_id:1,a:1}", "{a:1,_id:1}", "="),
+            ("{_id:1,a:1}", "{_id:1,a:1}", "="),
+            ("{_id:1,a:1}", "{a:1}", "{_id:1,a:1}"),
             (
                 "{_id:1,a:1}",
                 "{a:{$x:1},'b.c':2}",
