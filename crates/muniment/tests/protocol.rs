@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use muniment_value::{Code, DocBuf, Value, array, doc};
+use muniment_wire::op_msg::CHECKSUM_PRESENT;
 use muniment_wire::op_query::parse_op_reply;
 use muniment_wire::{Compressor, Connection, Header, OP_MSG, OP_QUERY, Stream, begin_request};
 use std::io::{Read, Write};
@@ -216,6 +217,30 @@ fn compression_is_negotiated_and_used() {
             Some(text.as_str())
         );
     }
+}
+
+#[test]
+fn a_checksum_is_checked_and_answered() {
+    let s = server();
+    let mut c = s.connect();
+    let ping = doc! { "ping": 1 };
+    c.send_command("admin", &ping, CHECKSUM_PRESENT, &[])
+        .unwrap();
+    assert_eq!(c.recv().unwrap().flags & CHECKSUM_PRESENT, CHECKSUM_PRESENT);
+    let mut m = Vec::new();
+    let body = doc! { "ping": 1, "$db": "admin" };
+    begin_request(&mut m, 3, CHECKSUM_PRESENT)
+        .body(body.as_doc())
+        .finish()
+        .unwrap();
+    *m.last_mut().unwrap() ^= 1;
+    c.send_bytes(&m).unwrap();
+    let reply = c.recv().unwrap().body.to_buf();
+    assert_eq!(get_i64(&reply, "code"), 288);
+    assert!(
+        c.command("admin", &ping).is_err(),
+        "the connection is closed"
+    );
 }
 
 /// Sends bytes on a fresh connection and says whether the server answered or closed it.
