@@ -20,6 +20,7 @@
 
 use crate::engine::corrupt;
 use muniment_value::Result;
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
@@ -57,6 +58,9 @@ pub(crate) fn check(dir: &Path, accept_data_loss: bool) -> Result<()> {
         }
         let data = read(&path)?;
         let valid = valid_prefix(&data, &mut last);
+        if !accept_data_loss {
+            present(dir, &path, &keyspaces(&data, valid))?;
+        }
         let rest = data.get(valid..).unwrap_or_default();
         if rest.iter().all(|b| *b == 0) {
             continue;
@@ -118,6 +122,51 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     Ok(data)
 }
 
+/// The keyspaces that the valid batches in the first `valid` bytes of `data` write to.
+fn keyspaces(data: &[u8], valid: usize) -> BTreeSet<u64> {
+    let mut found = BTreeSet::new();
+    let mut at = 0;
+    // The batches are valid, so that every entry is whole.
+    while at < valid {
+        let (tag, id, len) = match data.get(at) {
+            Some(&ITEM) => (ITEM, at + 3, item_len(data, at).unwrap_or(valid)),
+            Some(&CLEAR) => (CLEAR, at + 1, 9),
+            Some(_) => (START, 0, 13), // as long as the end
+            None => break,
+        };
+        if tag != START
+            && let Some(bytes) = data.get(id..id + 8).and_then(|b| b.try_into().ok())
+        {
+            found.insert(u64::from_le_bytes(bytes));
+        }
+        at += len;
+    }
+    found
+}
+
+/// Refuses a journal with writes for a keyspace that fjall would take for unfinished, and delete.
+fn present(dir: &Path, journal: &Path, keyspaces: &BTreeSet<u64>) -> Result<()> {
+    for id in keyspaces {
+        let current = dir.join(format!("keyspaces/{id}/current"));
+        if !current.exists() {
+            let what = format!(
+                "the file is missing, but {} has writes that belong there",
+                journal.display()
+            );
+            return Err(corrupt(&current, &what));
+        }
+    }
+    Ok(())
+}
+
+/// The length of the item at `at`.
+fn item_len(data: &[u8], at: usize) -> Option<usize> {
+    let e = data.get(at..)?;
+    let key = u16::from_le_bytes(e.get(11..13)?.try_into().ok()?);
+    let stored = u32::from_le_bytes(e.get(17..21)?.try_into().ok()?);
+    Some(21 + usize::from(key) + stored as usize)
+}
+
 /// How many bytes of `data` are valid batches that follow on the batch numbered `last`, which
 /// becomes the last of them.
 fn valid_prefix(data: &[u8], last: &mut Option<u64>) -> usize {
@@ -154,11 +203,7 @@ fn batch_end(data: &[u8], at: usize) -> Option<usize> {
     for _ in 0..count {
         let e = data.get(pos..)?;
         pos += match *e.first()? {
-            ITEM => {
-                let key = u16::from_le_bytes(e.get(11..13)?.try_into().ok()?);
-                let stored = u32::from_le_bytes(e.get(17..21)?.try_into().ok()?);
-                21 + usize::from(key) + stored as usize
-            }
+            ITEM => item_len(data, pos)?,
             CLEAR => 9,
             _ => return None,
         };
@@ -286,6 +331,28 @@ mod tests {
         assert!(e.message().contains(&format!("offset {}", ends[4])), "{e}");
         check(dir.path(), true).unwrap();
         assert_eq!(count(dir.path()), 5);
+    }
+
+    #[test]
+    fn a_keyspace_that_fjall_would_delete_is_reported() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path());
+        let data = read(&dir.path().join("0.jnl")).unwrap();
+        let written = keyspaces(&data, valid_prefix(&data, &mut None));
+        assert!(written.len() >= 3, "{written:?}");
+        for id in written {
+            let current = dir.path().join(format!("keyspaces/{id}/current"));
+            let aside = dir.path().join("aside");
+            std::fs::rename(&current, &aside).unwrap();
+            let e = check(dir.path(), false).unwrap_err();
+            assert!(
+                e.message().contains(&format!("keyspaces/{id}/current")),
+                "{e}"
+            );
+            std::fs::rename(&aside, &current).unwrap();
+        }
+        check(dir.path(), false).unwrap();
+        assert_eq!(count(dir.path()), 10);
     }
 
     #[test]
