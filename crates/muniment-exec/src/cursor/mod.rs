@@ -195,7 +195,7 @@ impl Cursor {
     }
 
     /// Lets go of the snapshot; the next batch goes on behind the last document.
-    fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         match &mut self.source {
             Source::Empty | Source::One(_) => {}
             Source::Plan(e) => e.save(),

@@ -387,6 +387,18 @@ fn or_candidate(
 }
 
 impl Candidate {
+    /// Counts a use of every index in it, for `$indexStats`.
+    pub fn note_use(&self) {
+        let one = |a: &IndexAccess| a.bound.info.index.note_use();
+        match &self.access {
+            Access::Eof | Access::CollScan { .. } | Access::IdHack(_) => {}
+            Access::Index(a) => one(a),
+            // All scans of a merge are of one index.
+            Access::SortMerge(list) => list.iter().take(1).for_each(|a| one(a)),
+            Access::Or { branches, .. } => branches.iter().for_each(|b| one(&b.access)),
+        }
+    }
+
     /// currentOp's planSummary.
     pub fn summary(&self) -> String {
         fn pattern(info: &Arc<IndexInfo>) -> String {

@@ -95,6 +95,21 @@ pub fn choose(
     cache: &PlanCache,
     op: &Arc<OpContext>,
     recipe: &Recipe,
+    candidates: Vec<Candidate>,
+    shape: impl FnOnce() -> String,
+    explain: bool,
+) -> Result<Choice> {
+    let choice = select(cache, op, recipe, candidates, shape, explain)?;
+    if !explain {
+        choice.exec.candidate().note_use();
+    }
+    Ok(choice)
+}
+
+fn select(
+    cache: &PlanCache,
+    op: &Arc<OpContext>,
+    recipe: &Recipe,
     mut candidates: Vec<Candidate>,
     shape: impl FnOnce() -> String,
     explain: bool,

@@ -269,7 +269,6 @@ impl IxScan {
         if access.backward {
             ranges.reverse();
         }
-        access.bound.info.index.note_use();
         IxScan {
             index: access.bound.info.index.clone(),
             seen: access.bound.info.is_multikey.then(HashSet::new),
