@@ -354,6 +354,15 @@ impl Decimal {
         })
     }
 
+    /// A double's exact value to 34 digits: 0.29 is a little less than it is written.
+    pub fn from_f64_exact(n: f64) -> Decimal {
+        if n.is_finite() {
+            Decimal::parse(&format!("{n:.33e}")).unwrap_or(Decimal::NAN)
+        } else {
+            Decimal::from_f64(n)
+        }
+    }
+
     /// −a.
     #[must_use]
     pub fn negated(self) -> Decimal {

@@ -2,8 +2,8 @@
 //! single operand that is an array.
 
 use crate::expr::{Arity, EvalContext, Expr, OpSpec};
-use muniment_value::decimal::Decimal;
-use muniment_value::{Result, Value, cmp_values, number};
+use crate::stage::accumulators::sum::Total;
+use muniment_value::{Result, Value, cmp_values};
 use std::cmp::Ordering;
 
 /// The specification of `$sum`.
@@ -12,14 +12,12 @@ pub(super) const SUM: OpSpec = OpSpec::new(
     Arity::Any,
     "The sum of the numbers among the operands; others are ignored.",
     |args, ctx| {
-        let mut sum = Value::Int32(0);
+        let mut total = Total::default();
         each(args, ctx, |v| {
-            if v.is_number() {
-                sum = number::add(sum, v, true)?;
-            }
+            total.add(v);
             Ok(())
         })?;
-        Ok(Some(sum))
+        Ok(Some(total.sum()))
     },
 );
 
@@ -29,21 +27,12 @@ pub(super) const AVG: OpSpec = OpSpec::new(
     Arity::Any,
     "The mean of the numbers among the operands; null if there is none.",
     |args, ctx| {
-        let (mut sum, mut n) = (Value::Int32(0), 0_i64);
+        let mut total = Total::default();
         each(args, ctx, |v| {
-            if v.is_number() {
-                sum = number::add(sum, v, true)?;
-                n += 1;
-            }
+            total.add(v);
             Ok(())
         })?;
-        Ok(Some(match sum {
-            _ if n == 0 => Value::Null,
-            Value::Decimal128(b) => {
-                Value::Decimal128(Decimal::from_bid(b).div(Decimal::from_i64(n)).to_bid())
-            }
-            sum => Value::Double(number::to_f64(sum).unwrap_or(f64::NAN) / n as f64),
-        }))
+        Ok(Some(total.mean()))
     },
 );
 
@@ -106,6 +95,7 @@ mod tests {
                 ("{'$sum': ['$a', 5]}", Gives("5")),
                 ("{'$sum': [1, 2.5]}", Gives("3.5")),
                 ("{'$sum': '$missing'}", Gives("0")),
+                ("{'$sum': [0.1, 0.2, 0.3]}", Gives("0.6")),
                 ("{'$avg': '$a'}", Gives("2.0")),
                 ("{'$avg': '$s'}", Gives("null")),
                 ("{'$min': '$a'}", Gives("1")),

@@ -3,6 +3,7 @@
 
 use super::{NULL, arg, arg_some, double};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec};
+use crate::stage::accumulators::sum::Total;
 use muniment_value::decimal::{Decimal, Round};
 use muniment_value::{Code, Error, Result, Value, number};
 
@@ -63,7 +64,7 @@ fn date_overflow() -> Error {
 }
 
 fn add<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
-    let mut sum = Value::Int32(0);
+    let mut total = Total::default();
     let mut date: Option<i64> = None;
     let mut null = false;
     for e in args {
@@ -76,7 +77,7 @@ fn add<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>>
                     ));
                 }
             }
-            Some(v) if v.is_number() => sum = number::add(sum, v, true)?,
+            Some(v) if v.is_number() => total.add(v),
             None | Some(Value::Null | Value::Undefined) => null = true,
             Some(v) => {
                 return Err(Error::type_mismatch(format!(
@@ -89,6 +90,7 @@ fn add<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>>
             return NULL;
         }
     }
+    let sum = total.sum();
     Ok(Some(match date {
         None => sum,
         Some(ms) => Value::DateTime(
@@ -239,6 +241,11 @@ mod tests {
                 ("{'$add': ['$a', '$missing']}", Gives("null")),
                 ("{'$add': ['$a', '$s']}", Fails(14)),
                 ("{'$add': []}", Gives("0")),
+                ("{'$add': [0.1, 0.2, 0.3]}", Gives("0.6")),
+                (
+                    "{'$add': [['$dec', '0'], 3.14]}",
+                    Gives("['$dec', '3.140000000000000124344978758017533']"),
+                ),
                 ("{'$add': '$a'}", Gives("7")),
                 ("{'$subtract': ['$a', '$b']}", Gives("5")),
                 ("{'$subtract': ['$d', '$d']}", Gives("['$long', 0]")),

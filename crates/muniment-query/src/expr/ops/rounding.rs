@@ -185,11 +185,6 @@ fn to_place<'a>(
     }))
 }
 
-/// A double's exact value to 34 digits: 0.29 is a little less than it is written.
-fn exact(n: f64) -> Decimal {
-    Decimal::parse(&format!("{n:.33e}")).unwrap_or(Decimal::NAN)
-}
-
 /// `n` at a decimal place, as MongoDB has it: `$round` rounds the fifteen digits that a double is
 /// good for, `$trunc` cuts its exact value. In decimal, since a scaled double is not exact (1.005 · 100
 /// is 100.49999…).
@@ -198,7 +193,10 @@ fn decimal_place(n: f64, place: i32, mode: Round) -> f64 {
         _ if !n.is_finite() => n,
         Round::HalfEven if place == 0 => n.round_ties_even(),
         Round::Truncate if place == 0 => n.trunc(),
-        Round::Truncate => exact(n).round_to(place, mode).to_f64().copysign(n),
+        Round::Truncate => Decimal::from_f64_exact(n)
+            .round_to(place, mode)
+            .to_f64()
+            .copysign(n),
         _ => Decimal::from_f64(n)
             .round_to(place, mode)
             .to_f64()

@@ -117,7 +117,7 @@ pub(super) const SPLIT: OpSpec = OpSpec::new(
                 ),
             )),
         };
-        let (Some(s), Some(sep)) = (operand(0, 40085, "first")?, operand(1, 40086, "second")?)
+        let (Some(s), Some(sep)) = (operand(0, 40085, "first")?, operand(1, 10503900, "second")?)
         else {
             return NULL;
         };
@@ -161,7 +161,7 @@ mod tests {
                 ("{'$split': ['abc', '-']}", Gives("['abc']")),
                 ("{'$split': ['$n', '-']}", Gives("null")),
                 ("{'$split': ['$i', '-']}", Fails(40085)),
-                ("{'$split': ['a', '$i']}", Fails(40086)),
+                ("{'$split': ['a', '$i']}", Fails(10503900)),
                 ("{'$split': ['a', '']}", Fails(40087)),
             ],
         );

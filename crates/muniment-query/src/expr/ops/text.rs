@@ -1,4 +1,6 @@
 //! Text of values, shared by the string and conversion operators.
+//!
+//! MongoDB prints doubles in two ways: `$toString` exactly, string operators to six digits.
 
 use super::date::Civil;
 use crate::expr::{EvalContext, arena};
@@ -6,37 +8,60 @@ use muniment_value::decimal::Decimal;
 use muniment_value::{Error, Result, Value};
 use std::fmt::Write;
 
-/// A double as MongoDB converts it to a string: up to 16 significant digits, no trailing zeros.
+/// A double as `$toString` has it: the shortest digits that read back as the same double.
 pub(super) fn double(n: f64) -> String {
-    if n.is_nan() {
-        return "NaN".into();
+    if !n.is_finite() {
+        return match n {
+            n if n.is_nan() => "NaN",
+            n if n > 0.0 => "Infinity",
+            _ => "-Infinity",
+        }
+        .into();
     }
-    if n.is_infinite() {
-        return if n > 0.0 { "Infinity" } else { "-Infinity" }.into();
+    digits(&format!("{n:e}"), 16)
+}
+
+/// A double as the string operators have it: six significant digits.
+fn six_digits(n: f64) -> String {
+    if !n.is_finite() {
+        return match n {
+            n if n.is_nan() => "nan",
+            n if n > 0.0 => "inf",
+            _ => "-inf",
+        }
+        .into();
     }
-    if n == 0.0 {
-        return if n.is_sign_negative() { "-0" } else { "0" }.into();
-    }
-    let sci = format!("{n:.15e}");
-    let Some((digits, exp)) = sci.split_once('e') else {
-        return sci;
-    };
+    digits(&format!("{n:.5e}"), 6)
+}
+
+/// Lays `1.25e3` out as C's `%g` does: plain for exponents from -4 to below `most`.
+fn digits(sci: &str, most: i32) -> String {
+    let (mantissa, exp) = sci.split_once('e').unwrap_or((sci, "0"));
     let exp: i32 = exp.parse().unwrap_or(0);
-    if !(-4..16).contains(&exp) {
-        let digits = match digits.contains('.') {
-            true => digits.trim_end_matches('0').trim_end_matches('.'),
-            false => digits,
-        };
-        let sign = if exp < 0 { '-' } else { '+' };
-        return format!("{digits}e{sign}{:02}", exp.abs());
+    let (sign, mantissa) = match mantissa.strip_prefix('-') {
+        Some(m) => ("-", m),
+        None => ("", mantissa),
+    };
+    let all: String = mantissa.chars().filter(char::is_ascii_digit).collect();
+    let all = match all.trim_end_matches('0') {
+        "" => "0",
+        d => d,
+    };
+    let (head, tail) = all.split_at_checked(1).unwrap_or((all, ""));
+    if !(-4..most).contains(&exp) {
+        let point = if tail.is_empty() { "" } else { "." };
+        let e = if exp < 0 { '-' } else { '+' };
+        return format!("{sign}{head}{point}{tail}e{e}{:02}", exp.abs());
     }
-    let fixed = format!("{n:.*}", (15 - exp).max(0) as usize);
-    match fixed.contains('.') {
-        true => fixed
-            .trim_end_matches('0')
-            .trim_end_matches('.')
-            .to_string(),
-        false => fixed,
+    if exp < 0 {
+        let zeros = "0".repeat(exp.unsigned_abs() as usize - 1);
+        return format!("{sign}0.{zeros}{all}");
+    }
+    let whole = exp as usize + 1;
+    match all.split_at_checked(whole) {
+        Some((whole, "")) => format!("{sign}{whole}"),
+        Some((whole, rest)) => format!("{sign}{whole}.{rest}"),
+        None => format!("{sign}{all:0<whole$}"),
     }
 }
 
@@ -62,6 +87,10 @@ pub(super) fn of(v: Value<'_>) -> Option<String> {
     })
 }
 
+const MONTHS: [&str; 12] = [
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+];
+
 /// A value as the string operators take it: null and missing are empty, numbers and dates their
 /// text.
 ///
@@ -71,8 +100,18 @@ pub(super) fn coerce<'a>(v: Option<Value<'a>>, ctx: &EvalContext<'a>) -> Result<
     match v {
         None | Some(Value::Null | Value::Undefined) => Ok(""),
         Some(Value::String(s) | Value::Symbol(s) | Value::Code(s)) => Ok(s),
+        Some(Value::Double(n)) => arena::alloc_str(ctx.arena, &six_digits(n)),
         Some(Value::Timestamp { t, i }) => {
-            arena::alloc_str(ctx.arena, &format!("Timestamp({t}, {i})"))
+            let c = Civil::from_millis(i64::from(t) * 1000);
+            let month = MONTHS
+                .get(c.month as usize - 1)
+                .copied()
+                .unwrap_or_default();
+            let text = format!(
+                "{month} {:>2} {:02}:{:02}:{:02}:{i}",
+                c.day, c.hour, c.minute, c.second
+            );
+            arena::alloc_str(ctx.arena, &text)
         }
         Some(v) => match of(v) {
             Some(text) => arena::alloc_str(ctx.arena, &text),
@@ -92,7 +131,10 @@ mod tests {
             (1.0, "1"),
             (2.5, "2.5"),
             (-0.1, "-0.1"),
-            (0.1 + 0.2, "0.3"),
+            (0.1 + 0.2, "0.30000000000000004"),
+            (5e-324, "5e-324"),
+            (1234567.0, "1234567"),
+            (f64::MAX, "1.7976931348623157e+308"),
             (1e15, "1000000000000000"),
             (1e16, "1e+16"),
             (1e20, "1e+20"),
@@ -104,6 +146,17 @@ mod tests {
             (-0.0, "-0"),
         ] {
             assert_eq!(super::double(n), want);
+        }
+        for (n, want) in [
+            (9_007_199_254_740_992.0, "9.0072e+15"),
+            (12.5, "12.5"),
+            (123_456.0, "123456"),
+            (1_234_567.0, "1.23457e+06"),
+            (0.0, "0"),
+            (100.0, "100"),
+            (f64::NEG_INFINITY, "-inf"),
+        ] {
+            assert_eq!(super::six_digits(n), want);
         }
     }
 }

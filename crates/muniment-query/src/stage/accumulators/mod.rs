@@ -11,7 +11,7 @@ mod percentile;
 mod push;
 mod several;
 mod std_dev;
-mod sum;
+pub(crate) mod sum;
 mod top;
 
 use crate::context::QueryContext;

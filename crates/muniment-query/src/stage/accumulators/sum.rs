@@ -12,7 +12,7 @@ pub(super) const SPEC: Spec =
 
 /// A sum that keeps whole numbers exact and doubles compensated.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Total {
+pub(crate) struct Total {
     whole: i128,
     /// Neumaier's summation: the sum and what rounding lost.
     double: f64,
@@ -71,7 +71,8 @@ impl Total {
             .unwrap_or_else(|| Decimal::from_f64(self.whole as f64));
         let sum = d.add(whole);
         if self.doubles {
-            sum.add(Decimal::from_f64(self.double + self.lost))
+            sum.add(Decimal::from_f64_exact(self.double))
+                .add(Decimal::from_f64_exact(self.lost))
         } else {
             sum
         }
