@@ -88,6 +88,17 @@ fn try_execute(
     };
     let began = Instant::now();
     let (args, generic) = parse(spec, request).map_err(plain)?;
+    if !generic.api_version
+        && server
+            .parameters
+            .require_api_version
+            .load(Ordering::Relaxed)
+    {
+        return Err(plain(Error::new(
+            Code::APIVersionError,
+            "The apiVersion parameter is required, please configure your MongoClient's API version",
+        )));
+    }
     let ns = namespace_of(spec, request).map_err(plain)?;
     let write_concern = write_concern_of(server, spec, request, &generic).map_err(plain)?;
     if let Some(id) = &generic.session {

@@ -11,7 +11,7 @@ use muniment_value::{Code, Error, Result, doc};
 use muniment_wire::Stream;
 use parking_lot::Mutex;
 use std::io;
-use std::net::{TcpListener, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -41,6 +41,8 @@ impl Socket {
 /// Bound sockets.
 pub struct Listener {
     sockets: Vec<Socket>,
+    /// The TCP addresses, so that one that is named twice is bound once.
+    bound: Vec<SocketAddr>,
     unix_path: Option<PathBuf>,
     port: u16,
 }
@@ -62,6 +64,7 @@ impl Listener {
     pub fn bind(options: &ServerOptions) -> Result<Listener> {
         let mut listener = Listener {
             sockets: Vec::new(),
+            bound: Vec::new(),
             unix_path: None,
             port: options.port,
         };
@@ -92,14 +95,19 @@ impl Listener {
             }
             // The first bind of port 0 decides the port of all.
             addr.set_port(self.port);
+            bound = true;
+            if self.port != 0 && self.bound.contains(&addr) {
+                continue;
+            }
             let socket = TcpListener::bind(addr).map_err(|e| bind_error(&what, &e))?;
             set_backlog(socket.as_raw_fd());
             let _ = socket.set_nonblocking(true);
             if self.port == 0 {
                 self.port = socket.local_addr().map_err(Error::from)?.port();
             }
+            addr.set_port(self.port);
+            self.bound.push(addr);
             self.sockets.push(Socket::Tcp(socket));
-            bound = true;
         }
         if bound {
             Ok(())

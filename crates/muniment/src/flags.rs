@@ -461,6 +461,10 @@ impl Gathered {
         } else if self.log_append {
             return Err("--logappend has to be used with --logpath".to_string());
         }
+        // Listening on :: takes IPv4 as well.
+        if self.server.ipv6 && self.server.bind_ip == ["0.0.0.0"] {
+            self.server.bind_ip = vec!["::".to_string()];
+        }
         // A free port is for tests: no file with its number is left in /tmp.
         if self.server.port == 0 && !self.socket_asked {
             self.server.unix_socket_prefix = None;

@@ -142,6 +142,25 @@ fn it_forks_and_logs_and_takes_a_configuration_file() {
 }
 
 #[test]
+fn an_address_may_be_named_twice() {
+    let s = Server::start(
+        ServerOptions::new()
+            .arg("--bind_ip")
+            .arg("localhost,127.0.0.1"),
+    );
+    let mut c = s.connect();
+    assert!(c.command("admin", &doc! { "ping": 1 }).is_ok());
+    let out = Command::new(env!("CARGO_BIN_EXE_muniment"))
+        .args(["serve", "--nounixsocket", "--dbpath"])
+        .arg(s.dir().with_file_name("other"))
+        .args(["--port", &s.port().to_string()])
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(48), "the port is taken");
+    assert!(String::from_utf8_lossy(&out.stderr).contains("cannot listen on"));
+}
+
+#[test]
 fn slow_operations_are_logged_and_get_log_has_them() {
     let s = Server::start(ServerOptions::new().arg("--slowms").arg("0"));
     let mut c = s.connect();

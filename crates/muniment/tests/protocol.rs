@@ -243,6 +243,37 @@ fn a_checksum_is_checked_and_answered() {
     );
 }
 
+#[test]
+fn the_stable_api_is_checked() {
+    let s = server();
+    let mut c = s.connect();
+    for (cmd, code) in [
+        (doc! { "ping": 1, "apiVersion": "1", "apiStrict": true }, 0),
+        (doc! { "ping": 1, "apiVersion": "2" }, 322),
+        (doc! { "ping": 1, "apiStrict": true }, 322),
+        (doc! { "serverStatus": 1, "apiVersion": "1" }, 0),
+        (
+            doc! { "serverStatus": 1, "apiVersion": "1", "apiStrict": true },
+            323,
+        ),
+    ] {
+        let reply = c.command_raw("admin", &cmd).unwrap();
+        let got = reply.as_doc().get("code").and_then(|v| v.as_i64_exact());
+        assert_eq!(got.unwrap_or(0), code, "{cmd:?}");
+    }
+    let set = |on: bool| doc! { "setParameter": 1, "requireApiVersion": on, "apiVersion": "1" };
+    c.command("admin", &set(true)).unwrap();
+    assert_eq!(
+        c.command("admin", &doc! { "ping": 1 })
+            .unwrap_err()
+            .code()
+            .0,
+        322
+    );
+    c.command("admin", &set(false)).unwrap();
+    c.command("admin", &doc! { "ping": 1 }).unwrap();
+}
+
 /// Sends bytes on a fresh connection and says whether the server answered or closed it.
 fn throw(s: &Server, bytes: &[u8]) {
     let mut t = TcpStream::connect(s.address()).unwrap();
