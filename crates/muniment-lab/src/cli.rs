@@ -228,6 +228,7 @@ fn experiments(o: &Options) -> Result<()> {
         started: environment::utc_now(),
         ..Run::default()
     };
+    let busy = environment::busy();
     let mut failures = Vec::new();
     let names = if o.names.is_empty() {
         workloads::ALL.iter().map(|s| s.name.to_string()).collect()
@@ -237,6 +238,7 @@ fn experiments(o: &Options) -> Result<()> {
     for name in &names {
         if name == "yardsticks" {
             let mut out = Outcome::default();
+            out.warnings.extend(busy.clone());
             one(
                 &mut lab,
                 &mut run,
@@ -252,6 +254,7 @@ fn experiments(o: &Options) -> Result<()> {
                 id: spec.name.into(),
                 title: spec.title.into(),
                 about: spec.about.into(),
+                warnings: busy.iter().cloned().collect(),
                 ..Outcome::default()
             };
             one(&mut lab, &mut run, &mut failures, o, &mut out, spec.run);

@@ -80,6 +80,22 @@ fn build() -> &'static str {
     }
 }
 
+/// Says so when others use this host's cores already: figures by the clock are then theirs too.
+pub fn busy() -> Option<String> {
+    let load: f64 = first_line("/proc/loadavg")?
+        .split_whitespace()
+        .next()?
+        .parse()
+        .ok()?;
+    busy_with(load, cores())
+}
+
+fn busy_with(load: f64, cores: usize) -> Option<String> {
+    (load > cores as f64 * 0.5).then(|| {
+        format!("The host was busy when the run began (load average {load:.1} on {cores} cores): rates and latencies by the clock are those of a shared machine.")
+    })
+}
+
 fn cgroup_memory() -> Option<String> {
     first_line("/sys/fs/cgroup/memory.max")
         .filter(|m| m != "max")
@@ -161,6 +177,12 @@ mod tests {
         assert_eq!(civil(0), (1970, 1, 1));
         assert_eq!(civil(19_782), (2024, 2, 29));
         assert_eq!(civil(20_454), (2026, 1, 1));
+    }
+
+    #[test]
+    fn a_busy_host_is_said() {
+        assert!(busy_with(20.0, 2).is_some_and(|t| t.contains("20.0 on 2 cores")));
+        assert!(busy_with(0.4, 2).is_none());
     }
 
     #[test]
