@@ -215,11 +215,10 @@ fn write_down(rows: &[Row], out: &mut Outcome) {
     let mut t = Table::new(
         "Yardsticks",
         &[
-            "<no.",
             "<measured",
             ">figure",
-            "<95 % interval",
-            "<target",
+            ">95 % interval",
+            ">target",
             "<verdict",
             "<behind it",
         ],
@@ -227,8 +226,7 @@ fn write_down(rows: &[Row], out: &mut Outcome) {
     for r in rows {
         let sign = if r.at_most { "≤" } else { "≥" };
         t.row([
-            r.id.clone(),
-            r.what.clone(),
+            format!("{} {}", r.id, r.what),
             show(r.value, r.unit),
             r.ratio
                 .map_or_else(String::new, |x| format!("{:.2} … {:.2}", x.low, x.high)),
