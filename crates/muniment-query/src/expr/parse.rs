@@ -53,7 +53,7 @@ impl<'c> Parser<'c> {
                 let e = Expr::from(Node::Array(items));
                 let all_constant =
                     matches!(&e.node, Node::Array(i) if i.iter().all(Expr::is_constant));
-                Ok(if all_constant { fold(e) } else { e })
+                if all_constant { fold(e) } else { Ok(e) }
             }
             v => Ok(Expr::constant(v)),
         }
@@ -85,7 +85,10 @@ impl<'c> Parser<'c> {
     }
 
     /// A call of an operator whose arguments are parsed already; folded when constant.
-    pub fn call(&self, spec: &'static OpSpec, args: Vec<Expr>) -> Expr {
+    ///
+    /// # Errors
+    /// What evaluating a constant raises.
+    pub fn call(&self, spec: &'static OpSpec, args: Vec<Expr>) -> Result<Expr> {
         // One constant decides: the other operands are not evaluated, wherever it stands.
         let decides = match spec.name {
             "$and" => Some(false),
@@ -98,14 +101,14 @@ impl<'c> Parser<'c> {
                 _ => false,
             })
         {
-            return Expr::constant(Value::Bool(decides));
+            return Ok(Expr::constant(Value::Bool(decides)));
         }
         let foldable = spec.pure && args.iter().all(Expr::is_constant);
         let e = Expr::from(Node::Call {
             spec,
             args: args.into_boxed_slice(),
         });
-        if foldable { fold(e) } else { e }
+        if foldable { fold(e) } else { Ok(e) }
     }
 
     fn document(&mut self, d: Doc<'_>) -> Result<Expr> {
@@ -151,7 +154,7 @@ impl<'c> Parser<'c> {
         }
         let constant = fields.iter().all(|(_, e)| e.is_constant());
         let e = Expr::from(Node::Object(fields));
-        Ok(if constant { fold(e) } else { e })
+        if constant { fold(e) } else { Ok(e) }
     }
 
     fn operator(&mut self, name: &str, operand: Value<'_>) -> Result<Expr> {
@@ -167,7 +170,7 @@ impl<'c> Parser<'c> {
             (_, v) => vec![self.parse(v)?],
         };
         spec.check_count(args.len())?;
-        Ok(self.call(spec, args))
+        self.call(spec, args)
     }
 
     fn path(&mut self, text: &str) -> Result<Expr> {
@@ -274,16 +277,12 @@ pub fn check_user_variable(name: &str) -> Result<()> {
     }
 }
 
-/// Evaluates a constant expression once. What fails stays as it is, so that the error comes from
-/// the document that meets it, or never if no document does.
-fn fold(e: Expr) -> Expr {
-    let folded = arena::with_arena(|a| {
+/// Evaluates a constant expression once. An error is the query's, even if no document would meet
+/// the expression: MongoDB's optimizer does the same.
+fn fold(e: Expr) -> Result<Expr> {
+    let value = arena::with_arena(|a| {
         e.eval(&EvalContext::new(Doc::EMPTY, a))
-            .ok()
             .map(|v| v.map(ValueBuf::new))
-    });
-    match folded {
-        Some(v) => Node::Const(v).into(),
-        None => e,
-    }
+    })?;
+    Ok(Node::Const(value).into())
 }

@@ -86,8 +86,10 @@ pub(super) const SWITCH: OpSpec = OpSpec::new(
                 _ => {}
             }
         }
+        // MongoDB's optimizer finds out, with a code of its own, when every case is a constant.
+        let constant = args.iter().step_by(2).all(Expr::is_constant);
         Err(Error::location(
-            40066,
+            if constant { 40069 } else { 40066 },
             "$switch could not find a matching branch for an input, and no default was specified.",
         ))
     },
@@ -217,6 +219,11 @@ mod tests {
                     "{'$switch': {'branches': [{'case': '$n', 'then': 1}]}}",
                     Fails(40066),
                 ),
+                (
+                    "{'$switch': {'branches': [{'case': false, 'then': '$a'}]}}",
+                    Fails(40069),
+                ),
+                ("{'$cond': [true, 1, {'$divide': [1, 0]}]}", Fails(2)),
                 ("{'$switch': {'branches': []}}", Fails(40068)),
                 ("{'$switch': {'branches': [{'then': 1}]}}", Fails(40064)),
                 ("{'$switch': {'branches': [{'case': 1}]}}", Fails(40065)),

@@ -182,7 +182,7 @@ fn array_to_object<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option
         };
         if key.contains('\0') {
             return Err(Error::location(
-                4940400,
+                if code == 40394 { 4940401 } else { 4940400 },
                 "Key field cannot contain an embedded null byte",
             ));
         }
