@@ -55,7 +55,8 @@ pub struct OpContext {
     id: u32,
     start: OpStart,
     started: Instant,
-    deadline: Option<Instant>,
+    /// Microseconds after `started` when `maxTimeMS` runs out; `u64::MAX`: never.
+    deadline: AtomicU64,
     killed: AtomicI32,
     /// Microseconds after `started` of the last look at the socket.
     probed: AtomicU64,
@@ -70,7 +71,7 @@ impl OpContext {
         OpContext {
             id,
             started,
-            deadline: start.max_time.and_then(|t| started.checked_add(t)),
+            deadline: AtomicU64::new(start.max_time.map_or(u64::MAX, |t| t.as_micros() as u64)),
             start,
             killed: AtomicI32::new(0),
             probed: AtomicU64::new(0),
@@ -112,7 +113,22 @@ impl OpContext {
 
     /// When `maxTimeMS` runs out.
     pub fn deadline(&self) -> Option<Instant> {
-        self.deadline
+        match self.deadline.load(Relaxed) {
+            u64::MAX => None,
+            us => self.started.checked_add(Duration::from_micros(us)),
+        }
+    }
+
+    /// What is left of `maxTimeMS`, if there is a limit: a cursor's getMores share it.
+    pub fn time_left(&self) -> Option<Duration> {
+        self.deadline()
+            .map(|d| d.saturating_duration_since(Instant::now()))
+    }
+
+    /// Sets the limit anew: so much from now on.
+    pub fn limit(&self, left: Duration) {
+        let until = self.started.elapsed().saturating_add(left);
+        self.deadline.store(until.as_micros() as u64, Relaxed);
     }
 
     /// Asks it to stop: the next [`Interrupt::check`] fails with `code` (11601 Interrupted for
@@ -215,11 +231,12 @@ impl Interrupt for OpContext {
         if killed != 0 {
             return Err(OpContext::killed_error(killed));
         }
-        if self.deadline.is_none() && self.start.disconnected.is_none() {
+        let deadline = self.deadline();
+        if deadline.is_none() && self.start.disconnected.is_none() {
             return Ok(());
         }
         let now = Instant::now();
-        if self.deadline.is_some_and(|d| now >= d) {
+        if deadline.is_some_and(|d| now >= d) {
             return Err(Error::new(
                 Code::MaxTimeMSExpired,
                 "operation exceeded time limit",
@@ -373,6 +390,18 @@ mod tests {
         drop(other);
         drop(op);
         assert!(ops.is_empty());
+    }
+
+    #[test]
+    fn what_is_left_of_a_limit_goes_on() {
+        let op = OpContext::internal("getMore");
+        assert_eq!(op.time_left(), None);
+        op.limit(Duration::from_secs(60));
+        assert!(op.check().is_ok());
+        let left = op.time_left().unwrap();
+        assert!(left > Duration::from_secs(50) && left <= Duration::from_secs(60));
+        op.limit(Duration::ZERO);
+        assert_eq!(op.check().unwrap_err().code(), Code::MaxTimeMSExpired);
     }
 
     #[test]

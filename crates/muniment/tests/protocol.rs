@@ -244,6 +244,29 @@ fn a_checksum_is_checked_and_answered() {
 }
 
 #[test]
+fn get_more_runs_on_what_is_left_of_the_time() {
+    let s = server();
+    let mut c = s.connect();
+    let docs: Vec<_> = (0..30).map(|i| doc! { "_id": i }).collect();
+    c.command_with("t", &doc! { "insert": "c" }, &[("documents", &docs)])
+        .unwrap();
+    let find = doc! { "find": "c", "batchSize": 2, "maxTimeMS": 300 };
+    let first = c.command("t", &find).unwrap();
+    let id = get_i64(&first.as_doc().get_doc("cursor").unwrap().to_buf(), "id");
+    let more = doc! { "getMore": id, "collection": "c", "batchSize": 2 };
+    // The time between the commands does not count.
+    std::thread::sleep(Duration::from_millis(400));
+    c.command("t", &more).unwrap();
+    let block = doc! { "configureFailPoint": "failCommand", "mode": doc! { "times": 1 },
+    "data": doc! { "failCommands": array!["find"], "blockConnection": true, "blockTimeMS": 500 } };
+    s.connect().command("admin", &block).unwrap();
+    assert_eq!(
+        c.command("t", &find).unwrap_err().code(),
+        Code::MaxTimeMSExpired
+    );
+}
+
+#[test]
 fn the_stable_api_is_checked() {
     let s = server();
     let mut c = s.connect();

@@ -130,6 +130,8 @@ pub struct Cursor {
     /// A document that did not fit into the last batch.
     held: Option<Bytes>,
     pub(crate) flags: CursorFlags,
+    /// What is left of the `maxTimeMS` of the command that opened it.
+    time_left: Option<std::time::Duration>,
 }
 
 impl Cursor {
@@ -139,6 +141,7 @@ impl Cursor {
             collection: None,
             source: Source::Empty,
             held: None,
+            time_left: None,
             flags,
         }
     }
@@ -162,6 +165,7 @@ impl Cursor {
             collection: Some(collection),
             source: Source::Plan(Box::new(exec)),
             held: None,
+            time_left: None,
             flags,
         }
     }
@@ -178,6 +182,7 @@ impl Cursor {
             collection,
             source: Source::Stream { stream, plan, op },
             held: None,
+            time_left: None,
             flags: CursorFlags::default(),
         }
     }

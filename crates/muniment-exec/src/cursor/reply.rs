@@ -78,6 +78,7 @@ impl Engine {
             if end.exhausted || cursor.flags.single_batch {
                 return Ok(0);
             }
+            cursor.time_left = op.time_left();
             Ok(self.cursors.keep(cursor, owner, end.docs))
         })
     }
@@ -94,6 +95,9 @@ impl Engine {
         out: &mut Vec<u8>,
     ) -> Result<i64> {
         let mut cursor = self.cursors.check_out(op, request)?;
+        if let Some(left) = cursor.time_left {
+            op.limit(left);
+        }
         let limits = request
             .batch_size
             .filter(|&n| n > 0)
@@ -103,6 +107,7 @@ impl Engine {
             if end.exhausted {
                 return Ok(0);
             }
+            cursor.time_left = op.time_left();
             self.cursors.check_in(request.id, cursor, end.docs);
             Ok(request.id)
         });
