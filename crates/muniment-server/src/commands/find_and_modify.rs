@@ -10,7 +10,8 @@ pub(super) const FIELDS: &[Field] = &[
     opt("query", Types::OBJECT),
     opt("sort", Types::OBJECT),
     opt("remove", Types::SAFE_BOOL),
-    opt("update", Types::OBJECT.or(Types::ARRAY)),
+    // The update itself names what it cannot be (9 FailedToParse).
+    opt("update", Types::ANY),
     opt("new", Types::SAFE_BOOL),
     opt("fields", Types::OBJECT),
     opt("upsert", Types::SAFE_BOOL),

@@ -21,7 +21,8 @@ const FIELDS: &[Field] = &[
 /// The fields of one statement.
 const STATEMENT: &[Field] = &[
     req("q", Types::OBJECT),
-    req("u", Types::OBJECT.or(Types::ARRAY)),
+    // The update itself names what it cannot be (9 FailedToParse).
+    req("u", Types::ANY),
     opt("c", Types::OBJECT),
     opt("multi", Types::SAFE_BOOL),
     opt("upsert", Types::SAFE_BOOL),
