@@ -3,7 +3,7 @@
 use crate::bytes::{close, open};
 use crate::context::QueryContext;
 use crate::filter::Filter;
-use muniment_value::{Doc, Elem, Error, Result, Value};
+use muniment_value::{Code, Doc, Elem, Error, Result, Value};
 
 /// The array filters of one update.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +33,12 @@ impl ArrayFilters {
                     v.type_name()
                 )));
             };
+            if d.get("$expr").is_some() {
+                return Err(Error::new(
+                    Code::QueryFeatureNotAllowed,
+                    "Error parsing array filter :: caused by :: $expr is not allowed in this context",
+                ));
+            }
             let filter = Filter::parse(d, ctx)
                 .map_err(|e| e.context("Error parsing array filter :: caused by :: "))?;
             let mut id = None;
@@ -136,4 +142,18 @@ fn identifier(d: Doc<'_>, found: &mut Option<String>, level: usize) -> Result<()
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use muniment_value::{array, doc};
+
+    #[test]
+    fn expressions_are_refused() {
+        let filters = array![doc! { "$expr": true }];
+        let e = ArrayFilters::parse(filters.as_doc(), &QueryContext::new()).err();
+        assert_eq!(e.map(|e| e.code().0), Some(224));
+    }
 }
