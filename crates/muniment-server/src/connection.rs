@@ -91,7 +91,10 @@ pub fn serve(server: &Arc<ServerState>, shared: Arc<ConnShared>) {
                     idle = false;
                     let _ = c.shared.stream.set_read_timeout(Some(IDLE_AFTER));
                 }
-                c.message(header, message, &mut plain)
+                let next = c.message(header, message, &mut plain);
+                // Until its reply is sent: who ends the server waits for it.
+                c.shared.busy.store(false, Ordering::Relaxed);
+                next
             }
             Ok(None) => Next::Close,
             Err(e) if e.is_timeout() => {
@@ -205,7 +208,6 @@ impl Connection<'_> {
                 &request,
                 w.body_bytes(),
             );
-            self.shared.busy.store(false, Ordering::Relaxed);
             if done.close {
                 return Next::Close;
             }
@@ -323,7 +325,6 @@ impl Connection<'_> {
                     &mut body,
                 )
                 .close;
-                self.shared.busy.store(false, Ordering::Relaxed);
             }
             db => {
                 let what = if db.is_some() { name } else { "find" };
