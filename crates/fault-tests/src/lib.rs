@@ -18,6 +18,6 @@ mod check;
 mod rng;
 mod writer;
 
-pub use check::{Promise, consistent, create_indexes};
+pub use check::{Promise, consistent, create_indexes, valid};
 pub use rng::{Rng, long, seed};
 pub use writer::{COLLECTIONS, Crash, DB, Load};
