@@ -6,6 +6,7 @@
 //! inside fjall becomes an error; a key is never longer than [`MAX_KEY`] (fjall would panic).
 
 use bytes::Bytes;
+use fjall::compaction::Leveled;
 use fjall::config::{
     BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry,
     PinningPolicy, RestartIntervalPolicy,
@@ -77,7 +78,13 @@ pub fn options(space: Space) -> KeyspaceCreateOptions {
         FilterPolicyEntry::Bloom(BloomConstructionPolicy::FalsePositiveRate(0.001)),
         FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0)),
     ]);
+    // A compaction syncs each table when it is full, and every journal sync waits behind it on
+    // the disk: smaller tables, shorter waits. The second level is kept as large as it would be.
+    let compaction = Leveled::default()
+        .with_table_target_size(16 << 20)
+        .with_level_ratio_policy(vec![16.0, 10.0]);
     let base = KeyspaceCreateOptions::default()
+        .compaction_strategy(Arc::new(compaction))
         .data_block_compression_policy(lz4)
         .filter_policy(filters)
         .index_block_pinning_policy(PinningPolicy::new([true, true, false]))
