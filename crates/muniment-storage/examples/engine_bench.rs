@@ -78,7 +78,7 @@ fn put(store: &Store, c: &Arc<Collection>, docs: &[Bytes]) {
 
 fn rss() -> u64 {
     let s = std::fs::read_to_string("/proc/self/statm").unwrap();
-    s.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096 >> 20
+    (s.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096) >> 20
 }
 
 /// Seconds of CPU this thread has used: the machine may be busy with other things.
