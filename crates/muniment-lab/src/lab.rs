@@ -113,7 +113,10 @@ pub struct Lab {
     pub environment: Vec<(String, String)>,
     /// The disk's own append + fdatasync, when it was measured where the server's files are.
     pub fdatasync: Option<Latency>,
-    /// The largest resident size of any embedded server, over its configured cache, both bytes.
+    /// What is being measured, for [`Lab::memory`].
+    pub doing: String,
+    /// For each embedded server: what it served, its largest resident size and its configured
+    /// cache, both bytes.
     pub memory: Vec<(String, f64, f64)>,
     null: Option<(Process, String)>,
     ceilings: Vec<(usize, f64)>,
@@ -129,6 +132,7 @@ impl Lab {
             data_parent,
             environment: Vec::new(),
             fdatasync: None,
+            doing: String::new(),
             memory: Vec::new(),
             null: None,
             ceilings: Vec::new(),
@@ -168,7 +172,7 @@ impl Lab {
         if let Some(s) = target.pid.and_then(crate::procs::sample)
             && let Some(cache) = target.cache
         {
-            self.memory.push((String::new(), s.peak_rss, cache));
+            self.memory.push((self.doing.clone(), s.peak_rss, cache));
         }
         if target.process.is_none()
             && let Ok(mut c) = target.connect()

@@ -26,7 +26,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
         .memory
         .iter()
         .max_by(|a, b| (a.1 - a.2).total_cmp(&(b.1 - b.2)));
-    if let Some((_, peak, cache)) = worst {
+    if let Some((doing, peak, cache)) = worst {
         rows.push(Row {
             id: "8".into(),
             what: "peak resident memory above the cache".into(),
@@ -37,7 +37,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
             at_most: true,
             otherwise: None,
             detail: format!(
-                "highest of {} servers: {} resident, cache {}",
+                "highest of {} servers, in {doing}: {} resident, cache {}",
                 lab.memory.len(),
                 bytes(*peak),
                 bytes(*cache)

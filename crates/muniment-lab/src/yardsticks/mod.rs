@@ -190,6 +190,7 @@ pub fn run(lab: &mut Lab, only: Option<u32>, out: &mut Outcome) -> Result<()> {
         if stop::asked() {
             break;
         }
+        lab.doing = format!("yardstick {}", spec.number);
         if let Err(e) = (spec.run)(lab, out, &mut rows) {
             failed.push(format!("yardstick {}: {e}", spec.number));
         }
