@@ -16,7 +16,7 @@ use crate::snapshot::{Direction, DocCursor, KeyRange};
 use crate::store::{CommitId, Inner};
 use bytes::Bytes;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, keyenc};
-use parking_lot::{ArcMutexGuard, ArcRwLockReadGuard, RawMutex, RawRwLock};
+use parking_lot::{ArcMutexGuard, ArcRwLockReadGuard, Mutex, MutexGuard, RawMutex, RawRwLock};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -650,7 +650,7 @@ impl<'s> WriteSet<'s> {
         self.store.admit(&self.engine, self.staged_bytes)?;
         let _gate = self.store.gate.read();
         let collection = &self.collection;
-        let mut state = collection.commit.lock();
+        let mut state = lock_soon(&collection.commit);
         // Nobody else changes the totals while we hold the mutex.
         let docs = collection
             .docs
@@ -724,6 +724,21 @@ impl Drop for WriteSet<'_> {
     fn drop(&mut self) {
         self.release(None);
     }
+}
+
+/// Locks a mutex that is held for microseconds: tries for about as long as a commit takes before
+/// it sleeps, because going to sleep and being woken costs more than the commit.
+fn lock_soon<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    const ROUNDS: u32 = 40;
+    for _ in 0..ROUNDS {
+        if let Some(guard) = mutex.try_lock() {
+            return guard;
+        }
+        for _ in 0..8 {
+            std::hint::spin_loop();
+        }
+    }
+    mutex.lock()
 }
 
 /// True if the key of a unique index belongs to another record. The caller holds its latch.
