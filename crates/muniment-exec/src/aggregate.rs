@@ -202,6 +202,7 @@ impl Engine {
     /// As [`Engine::find`]; the stages' own.
     pub fn aggregate(&self, op: &Arc<OpContext>, request: &AggregateRequest<'_>) -> Result<Cursor> {
         let ctx = self.query_context(request.let_)?;
+        Pipeline::check(request.pipeline, &ctx)?;
         let current = CurrentOp::new(op);
         let first = first_stage(request.pipeline);
         let Some(name) = request.collection else {

@@ -1,6 +1,6 @@
 //! What surrounds a query while it is parsed and while it runs.
 
-use muniment_value::{DocBuf, Result};
+use muniment_value::{Code, DocBuf, Error, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,7 +11,12 @@ pub struct QueryContext {
     pub now_ms: i64,
     /// The command's `let` document, already evaluated to constants: name → value.
     pub variables: DocBuf,
+    /// How many sub-pipelines are around what is parsed.
+    pub sub_pipelines: usize,
 }
+
+/// MongoDB's limit on sub-pipelines in sub-pipelines.
+const MAX_SUB_PIPELINES: usize = 20;
 
 impl QueryContext {
     /// A context with the clock's time and no variables.
@@ -22,7 +27,27 @@ impl QueryContext {
         QueryContext {
             now_ms,
             variables: DocBuf::new(),
+            sub_pipelines: 0,
         }
+    }
+
+    /// The context of a pipeline inside a stage.
+    ///
+    /// # Errors
+    /// 232 MaxSubPipelineDepthExceeded.
+    pub fn nested(&self) -> Result<QueryContext> {
+        if self.sub_pipelines >= MAX_SUB_PIPELINES {
+            return Err(Error::new(
+                Code::MaxSubPipelineDepthExceeded,
+                format!(
+                    "Maximum number of nested sub-pipelines exceeded. Limit is {MAX_SUB_PIPELINES}"
+                ),
+            ));
+        }
+        Ok(QueryContext {
+            sub_pipelines: self.sub_pipelines + 1,
+            ..self.clone()
+        })
     }
 }
 

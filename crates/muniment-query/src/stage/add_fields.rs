@@ -1,7 +1,7 @@
 //! `$addFields` and its other name `$set`: computes fields and keeps the others.
 
 use super::Stage;
-use super::registry::Spec;
+use super::registry::{Place, Spec};
 use crate::context::QueryContext;
 use crate::projection::Projection;
 use muniment_value::{Elem, Error, Result, Value};
@@ -10,14 +10,14 @@ use std::sync::Arc;
 pub(crate) const SPEC: Spec = Spec {
     name: "$addFields",
     doc: "Computes fields and keeps the others.",
-    in_updates: true,
+    place: Place::UPDATE,
     parse,
 };
 
 pub(crate) const SET: Spec = Spec {
     name: "$set",
     doc: "Another name of $addFields.",
-    in_updates: true,
+    place: Place::UPDATE,
     parse,
 };
 

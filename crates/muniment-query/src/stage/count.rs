@@ -1,6 +1,6 @@
 //! `$count`: one document with the number of documents.
 
-use super::registry::Spec;
+use super::registry::{Place, Spec};
 use super::{CountOnly, DocStream, Stage, Ticker};
 use crate::context::{QueryContext, Runtime};
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use muniment_value::{Elem, Error, Result, Value};
 pub(crate) const SPEC: Spec = Spec {
     name: "$count",
     doc: "One document that holds the number of documents.",
-    in_updates: false,
+    place: Place::ANYWHERE,
     parse,
 };
 

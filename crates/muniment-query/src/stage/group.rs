@@ -7,7 +7,7 @@
 
 use super::accumulators::{self, Accumulator};
 use super::external::{Merge, Record, Runs};
-use super::registry::Spec;
+use super::registry::{Place, Spec};
 use super::{CountOnly, DocStream, Stage, StageOp, Ticker, check_size};
 use crate::bytes::{close, open, put};
 use crate::context::{QueryContext, Runtime};
@@ -16,11 +16,12 @@ use crate::expr::{EvalContext, Expr};
 use bytes::Bytes;
 use muniment_value::{Doc, Elem, Error, Result, Value, ValueBuf, keyenc};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 pub(crate) const SPEC: Spec = Spec {
     name: "$group",
     doc: "Accumulates documents by the value of an expression.",
-    in_updates: false,
+    place: Place::ANYWHERE,
     parse,
 };
 
@@ -72,7 +73,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
     }
     let id =
         id.ok_or_else(|| Error::location(15955, "a group specification must include an _id"))?;
-    stages.push(Stage::Other(Box::new(Group { id, fields })));
+    stages.push(Stage::Other(Arc::new(Group { id, fields })));
     Ok(())
 }
 
@@ -141,12 +142,12 @@ fn parse_field(f: Elem<'_>, ctx: &QueryContext) -> Result<Field> {
 
 impl StageOp for Group {
     fn open(
-        self: Box<Self>,
+        self: Arc<Self>,
         source: Box<dyn DocStream>,
         rt: &Runtime,
     ) -> Result<Box<dyn DocStream>> {
         Ok(Box::new(GroupStream {
-            spec: *self,
+            spec: self,
             state: State::Fresh(source),
             rt: rt.clone(),
             ticker: Ticker::new(rt),
@@ -186,7 +187,7 @@ struct Table {
 }
 
 struct GroupStream {
-    spec: Group,
+    spec: Arc<Group>,
     state: State,
     rt: Runtime,
     ticker: Ticker,

@@ -1,6 +1,6 @@
 //! `$limit`: at most so many documents.
 
-use super::registry::Spec;
+use super::registry::{Place, Spec};
 use super::{DocStream, Stage};
 use crate::context::QueryContext;
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use muniment_value::{Elem, Error, Result};
 pub(crate) const SPEC: Spec = Spec {
     name: "$limit",
     doc: "Passes on at most so many documents.",
-    in_updates: false,
+    place: Place::ANYWHERE,
     parse,
 };
 

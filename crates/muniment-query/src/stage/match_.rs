@@ -1,6 +1,6 @@
 //! `$match`: keeps the documents that a filter matches.
 
-use super::registry::Spec;
+use super::registry::{Place, Spec};
 use super::{DocStream, Stage, Ticker};
 use crate::context::{QueryContext, Runtime};
 use crate::filter::Filter;
@@ -10,7 +10,7 @@ use muniment_value::{Doc, Elem, Error, Result, Value};
 pub(crate) const SPEC: Spec = Spec {
     name: "$match",
     doc: "Keeps the documents that a filter matches.",
-    in_updates: false,
+    place: Place::ANYWHERE,
     parse,
 };
 

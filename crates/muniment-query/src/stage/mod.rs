@@ -25,7 +25,7 @@ mod unset;
 mod unwind;
 
 pub use pipeline::{CountOnly, Pipeline};
-pub use registry::{Spec, registry};
+pub use registry::{Place, Position, Spec, Within, registry};
 
 pub(crate) use pipeline::parse_update_pipeline;
 
@@ -52,7 +52,7 @@ pub trait DocStream: Send {
 }
 
 /// A parsed stage. Those that the planner may push into its access plan stand in the open.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Stage {
     /// `$match`.
     Match(Filter),
@@ -69,17 +69,17 @@ pub enum Stage {
     /// A stage that makes one document of one.
     Map(Arc<dyn Transform>),
     /// Any other.
-    Other(Box<dyn StageOp>),
+    Other(Arc<dyn StageOp>),
 }
 
 /// A stage that is a file of its own.
-pub trait StageOp: Debug + Send {
-    /// Puts the stage on top of `source`.
+pub trait StageOp: Debug + Send + Sync {
+    /// Puts the stage on top of `source`. A pipeline inside another may be opened many times.
     ///
     /// # Errors
     /// What opening it raises.
     fn open(
-        self: Box<Self>,
+        self: Arc<Self>,
         source: Box<dyn DocStream>,
         rt: &Runtime,
     ) -> Result<Box<dyn DocStream>>;

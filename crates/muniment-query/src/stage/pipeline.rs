@@ -1,6 +1,6 @@
 //! Pipelines: parsing, what the planner may take from the front, and opening.
 
-use super::registry::find;
+use super::registry::{Position, Within, find, place};
 use super::sort::SortStream;
 use super::{DocStream, MapStream, Stage, Ticker, Transform, count, limit, match_, skip};
 use crate::context::{QueryContext, Runtime};
@@ -18,7 +18,7 @@ const MAX_STAGES: usize = 1000;
 ///
 /// The planner takes what it can do itself from the front (`take_leading_…`), in the order in
 /// which the stages stand, and opens the rest on top of its stream.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Pipeline {
     stages: VecDeque<Stage>,
 }
@@ -48,6 +48,51 @@ impl CountOnly {
     }
 }
 
+/// Appends the stages that `v` stands for.
+fn parse_stage(v: Value<'_>, ctx: &QueryContext, parsed: &mut Vec<Stage>) -> Result<()> {
+    let e = single(v)?;
+    (find(e.name())?.parse)(e, ctx, parsed)?;
+    if parsed.len() > MAX_STAGES {
+        return Err(Error::location(
+            7_749_501,
+            format!("Pipeline length must be no longer than {MAX_STAGES} stages"),
+        ));
+    }
+    Ok(())
+}
+
+/// An error when a stage stands where it may not.
+///
+/// # Errors
+/// 40602 for a source of documents that is not first, 40601 for an end that is not last; those
+/// of nested pipelines: 40600, 51047, 31441.
+fn check_places(stages: Doc<'_>, within: Within) -> Result<()> {
+    let mut stages = stages.values().enumerate().peekable();
+    while let Some((i, v)) = stages.next() {
+        let Some(name) = v.as_doc().and_then(|d| d.first()).map(|e| e.name()) else {
+            continue;
+        };
+        let Some(place) = place(name) else { continue };
+        within.check(name, place)?;
+        match place.position {
+            Position::First if i > 0 => {
+                return Err(Error::location(
+                    40602,
+                    format!("{name} is only valid as the first stage in a pipeline"),
+                ));
+            }
+            Position::Last if stages.peek().is_some() => {
+                return Err(Error::location(
+                    40601,
+                    format!("{name} can only be the final stage in the pipeline"),
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// The one field of a stage's specification.
 fn single(v: Value<'_>) -> Result<Elem<'_>> {
     let Value::Document(d) = v else {
@@ -66,27 +111,52 @@ fn single(v: Value<'_>) -> Result<Elem<'_>> {
 }
 
 impl Pipeline {
-    /// Parses the `pipeline` array.
+    /// Parses the stages of a command's pipeline, or those behind the ones that the caller runs
+    /// itself; see [`Pipeline::check`] for their places.
     ///
     /// # Errors
     /// 40324 "Unrecognized pipeline stage name: '$x'" and the stages' own.
     pub fn parse(stages: Doc<'_>, ctx: &QueryContext) -> Result<Pipeline> {
         let mut parsed = Vec::new();
         for v in stages.values() {
-            let e = single(v)?;
-            (find(e.name())?.parse)(e, ctx, &mut parsed)?;
-            if parsed.len() > MAX_STAGES {
-                return Err(Error::location(
-                    7_749_501,
-                    format!("Pipeline length must be no longer than {MAX_STAGES} stages"),
-                ));
-            }
+            parse_stage(v, ctx, &mut parsed)?;
         }
         let mut p = Pipeline {
             stages: parsed.into(),
         };
         p.hoist_matches();
         Ok(p)
+    }
+
+    /// Whether the stages of a whole pipeline stand where they may. Mistakes inside a stage are
+    /// reported before its place.
+    ///
+    /// # Errors
+    /// 40601 and 40602, and what parsing raises.
+    pub fn check(stages: Doc<'_>, ctx: &QueryContext) -> Result<()> {
+        let placed = check_places(stages, Within::Command);
+        if placed.is_err() {
+            Pipeline::parse(stages, ctx)?;
+        }
+        placed
+    }
+
+    /// Parses the pipeline inside a stage, which may be opened many times: see
+    /// [`Pipeline::clone`].
+    ///
+    /// # Errors
+    /// As [`Pipeline::parse`]; 232 beyond 20 levels; those of stages that stand where they may
+    /// not.
+    pub fn parse_nested(stages: Doc<'_>, ctx: &QueryContext, within: Within) -> Result<Pipeline> {
+        let ctx = ctx.nested()?;
+        let parsed = Pipeline::parse(stages, &ctx);
+        if let Err(e) = &parsed
+            && e.code() != Code::CommandNotSupported
+        {
+            return parsed;
+        }
+        check_places(stages, within)?;
+        parsed
     }
 
     /// Moves every `$match` in front of the `$sort`s before it, which it commutes with.
@@ -289,16 +359,10 @@ pub(crate) fn parse_update_pipeline(
             Code::CommandNotSupported => refused(),
             _ => err,
         })?;
-        if !spec.in_updates {
+        if !spec.place.in_updates {
             return Err(refused());
         }
-        (spec.parse)(e, ctx, &mut parsed)?;
-        if parsed.len() > MAX_STAGES {
-            return Err(Error::location(
-                7_749_501,
-                format!("Pipeline length must be no longer than {MAX_STAGES} stages"),
-            ));
-        }
+        parse_stage(v, ctx, &mut parsed)?;
     }
     let mut maps: Vec<Arc<dyn Transform>> = Vec::new();
     for s in parsed {

@@ -1,6 +1,6 @@
 //! `$project`: includes, excludes and computes fields.
 
-use super::registry::Spec;
+use super::registry::{Place, Spec};
 use super::{Stage, Transform};
 use crate::context::{MatchInfo, QueryContext};
 use crate::projection::Projection;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub(crate) const SPEC: Spec = Spec {
     name: "$project",
     doc: "Includes, excludes and computes fields.",
-    in_updates: true,
+    place: Place::UPDATE,
     parse,
 };
 

@@ -7,6 +7,106 @@ use super::{
 use crate::context::QueryContext;
 use muniment_value::{Code, Elem, Error, Result};
 
+/// Where a stage may stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its position in its pipeline.
+    pub position: Position,
+    /// Whether a pipeline update may have it.
+    pub in_updates: bool,
+    /// Whether a pipeline of `$facet` may have it.
+    pub in_facet: bool,
+    /// Whether a pipeline of `$lookup` may have it.
+    pub in_lookup: bool,
+    /// Whether a pipeline of `$unionWith` may have it.
+    pub in_union: bool,
+}
+
+/// A stage's position in its pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// Any.
+    Any,
+    /// It makes the documents: nothing may come before it.
+    First,
+    /// It ends the pipeline.
+    Last,
+}
+
+impl Place {
+    /// In every pipeline but an update's.
+    pub const ANYWHERE: Place = Place {
+        position: Position::Any,
+        in_updates: false,
+        in_facet: true,
+        in_lookup: true,
+        in_union: true,
+    };
+    /// In every pipeline.
+    pub const UPDATE: Place = Place {
+        in_updates: true,
+        ..Place::ANYWHERE
+    };
+    /// In every pipeline but those of updates and of `$facet`.
+    pub const NO_FACET: Place = Place {
+        in_facet: false,
+        ..Place::ANYWHERE
+    };
+    /// A source of documents, which `$lookup` and `$unionWith` may read.
+    pub const SOURCE: Place = Place {
+        position: Position::First,
+        ..Place::NO_FACET
+    };
+    /// A source of documents about the server: in no nested pipeline.
+    pub const REPORT: Place = Place {
+        in_lookup: false,
+        in_union: false,
+        ..Place::SOURCE
+    };
+    /// The end of a pipeline; in no nested one.
+    pub const END: Place = Place {
+        position: Position::Last,
+        ..Place::REPORT
+    };
+}
+
+/// What a pipeline belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Within {
+    /// A command or a view.
+    Command,
+    /// `$facet`.
+    Facet,
+    /// `$lookup`.
+    Lookup,
+    /// `$unionWith`.
+    UnionWith,
+}
+
+impl Within {
+    /// An error when a stage in this place may not stand in such a pipeline.
+    ///
+    /// # Errors
+    /// 40600 in `$facet`, 51047 in `$lookup`, 31441 in `$unionWith`.
+    pub(crate) fn check(self, name: &str, place: Place) -> Result<()> {
+        match self {
+            Within::Facet if !place.in_facet => Err(Error::location(
+                40600,
+                format!("{name} is not allowed to be used within a $facet stage"),
+            )),
+            Within::Lookup if !place.in_lookup => Err(Error::location(
+                51047,
+                format!("{name} is not allowed within a $lookup's sub-pipeline"),
+            )),
+            Within::UnionWith if !place.in_union => Err(Error::location(
+                31441,
+                format!("{name} is not allowed within a $unionWith's sub-pipeline"),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// One stage: its name, a line for the generated page, and its parser.
 #[derive(Clone, Copy)]
 pub struct Spec {
@@ -14,8 +114,8 @@ pub struct Spec {
     pub name: &'static str,
     /// One line that says what it does.
     pub doc: &'static str,
-    /// Whether a pipeline update may have it.
-    pub in_updates: bool,
+    /// Where it may stand.
+    pub place: Place,
     /// Parses the stage's element and appends what it consists of.
     pub(crate) parse: fn(Elem<'_>, &QueryContext, &mut Vec<Stage>) -> Result<()>,
 }
@@ -40,38 +140,55 @@ pub fn registry() -> &'static [Spec] {
     ]
 }
 
-/// MongoDB's other stages, sorted.
-const NOT_YET: &[&str] = &[
-    "$bucket",
-    "$bucketAuto",
-    "$changeStream",
-    "$changeStreamSplitLargeEvent",
-    "$collStats",
-    "$currentOp",
-    "$densify",
-    "$documents",
-    "$facet",
-    "$fill",
-    "$geoNear",
-    "$graphLookup",
-    "$indexStats",
-    "$listLocalSessions",
-    "$listSampledQueries",
-    "$listSearchIndexes",
-    "$listSessions",
-    "$lookup",
-    "$merge",
-    "$out",
-    "$planCacheStats",
-    "$redact",
-    "$sample",
-    "$search",
-    "$searchMeta",
-    "$setWindowFields",
-    "$shardedDataDistribution",
-    "$unionWith",
-    "$vectorSearch",
+/// MongoDB's other stages, sorted, and where they may stand.
+const NOT_YET: &[(&str, Place)] = &[
+    ("$bucket", Place::ANYWHERE),
+    ("$bucketAuto", Place::ANYWHERE),
+    ("$changeStream", Place::REPORT),
+    ("$changeStreamSplitLargeEvent", Place::END),
+    ("$collStats", Place::REPORT),
+    ("$currentOp", Place::REPORT),
+    ("$densify", Place::ANYWHERE),
+    ("$documents", Place::SOURCE),
+    ("$facet", Place::NO_FACET),
+    ("$fill", Place::ANYWHERE),
+    ("$geoNear", Place::SOURCE),
+    ("$graphLookup", Place::ANYWHERE),
+    ("$indexStats", Place::REPORT),
+    ("$listCatalog", Place::REPORT),
+    ("$listClusterCatalog", Place::REPORT),
+    ("$listLocalSessions", Place::REPORT),
+    ("$listSampledQueries", Place::REPORT),
+    ("$listSearchIndexes", Place::REPORT),
+    ("$listSessions", Place::REPORT),
+    ("$lookup", Place::ANYWHERE),
+    ("$merge", Place::END),
+    ("$out", Place::END),
+    ("$planCacheStats", Place::REPORT),
+    ("$querySettings", Place::REPORT),
+    ("$queryStats", Place::REPORT),
+    ("$rankFusion", Place::SOURCE),
+    ("$redact", Place::ANYWHERE),
+    ("$sample", Place::ANYWHERE),
+    ("$scoreFusion", Place::SOURCE),
+    ("$search", Place::SOURCE),
+    ("$searchBeta", Place::SOURCE),
+    ("$searchMeta", Place::SOURCE),
+    ("$setWindowFields", Place::ANYWHERE),
+    ("$shardedDataDistribution", Place::REPORT),
+    ("$unionWith", Place::ANYWHERE),
+    ("$vectorSearch", Place::SOURCE),
 ];
+
+/// Where the stage with this name may stand, if MongoDB has it.
+pub(crate) fn place(name: &str) -> Option<Place> {
+    let all = registry();
+    if let Ok(i) = all.binary_search_by(|s| s.name.cmp(name)) {
+        return all.get(i).map(|s| s.place);
+    }
+    let i = NOT_YET.binary_search_by(|(n, _)| (*n).cmp(name)).ok()?;
+    NOT_YET.get(i).map(|(_, place)| *place)
+}
 
 /// The stage with this name.
 ///
@@ -86,7 +203,7 @@ pub(crate) fn find(name: &str) -> Result<&'static Spec> {
     {
         return Ok(spec);
     }
-    if NOT_YET.binary_search(&name).is_ok() {
+    if place(name).is_some() {
         return Err(Error::new(
             Code::CommandNotSupported,
             format!("The aggregation stage {name} is not supported yet"),
@@ -107,8 +224,12 @@ mod tests {
     fn the_registry_is_sorted_and_documented() {
         assert!(registry().is_sorted_by(|a, b| a.name < b.name));
         assert!(registry().iter().all(|s| !s.doc.is_empty()));
-        assert!(NOT_YET.is_sorted_by(|a, b| a < b));
-        assert!(registry().iter().all(|s| !NOT_YET.contains(&s.name)));
+        assert!(NOT_YET.is_sorted_by(|a, b| a.0 < b.0));
+        assert!(
+            registry()
+                .iter()
+                .all(|s| NOT_YET.iter().all(|(name, _)| *name != s.name))
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `$replaceRoot` and `$replaceWith`: a document computed from the document.
 
-use super::registry::Spec;
+use super::registry::{Place, Spec};
 use super::{Stage, Transform};
 use crate::context::QueryContext;
 use crate::expr::arena::with_arena;
@@ -11,14 +11,14 @@ use std::sync::Arc;
 pub(crate) const SPEC: Spec = Spec {
     name: "$replaceRoot",
     doc: "Replaces each document by one computed from it.",
-    in_updates: true,
+    place: Place::UPDATE,
     parse: parse_root,
 };
 
 pub(crate) const WITH: Spec = Spec {
     name: "$replaceWith",
     doc: "Replaces each document by one computed from it; $replaceRoot without its newRoot.",
-    in_updates: true,
+    place: Place::UPDATE,
     parse: parse_with,
 };
 

@@ -1,6 +1,6 @@
 //! `$skip`: leaves out the first documents.
 
-use super::registry::Spec;
+use super::registry::{Place, Spec};
 use super::{DocStream, Stage, Ticker};
 use crate::context::{QueryContext, Runtime};
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use muniment_value::{Elem, Result};
 pub(crate) const SPEC: Spec = Spec {
     name: "$skip",
     doc: "Leaves out the first documents.",
-    in_updates: false,
+    place: Place::ANYWHERE,
     parse,
 };
 

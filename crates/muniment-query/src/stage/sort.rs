@@ -5,7 +5,7 @@
 //! merged at the end. The sort is stable.
 
 use super::external::{Merge, Runs};
-use super::registry::Spec;
+use super::registry::{Place, Spec};
 use super::top_k::TopK;
 use super::{DocStream, Stage, Ticker};
 use crate::context::{QueryContext, Runtime};
@@ -16,7 +16,7 @@ use muniment_value::{Doc, Elem, Error, Result, Value};
 pub(crate) const SPEC: Spec = Spec {
     name: "$sort",
     doc: "Sorts the documents.",
-    in_updates: false,
+    place: Place::ANYWHERE,
     parse,
 };
 

@@ -1,14 +1,14 @@
 //! `$sortByCount`: how often each value of an expression occurs, most frequent first.
 
 use super::Stage;
-use super::registry::{Spec, find};
+use super::registry::{Place, Spec, find};
 use crate::context::QueryContext;
 use muniment_value::{DocBuf, Elem, Error, Result, Value, doc};
 
 pub(crate) const SPEC: Spec = Spec {
     name: "$sortByCount",
     doc: "How often each value of an expression occurs, most frequent first.",
-    in_updates: false,
+    place: Place::ANYWHERE,
     parse,
 };
 

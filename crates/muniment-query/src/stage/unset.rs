@@ -1,7 +1,7 @@
 //! `$unset`: removes fields.
 
 use super::Stage;
-use super::registry::Spec;
+use super::registry::{Place, Spec};
 use crate::context::QueryContext;
 use crate::projection::Projection;
 use muniment_value::{Elem, Error, Result, Value};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub(crate) const SPEC: Spec = Spec {
     name: "$unset",
     doc: "Removes fields.",
-    in_updates: true,
+    place: Place::UPDATE,
     parse,
 };
 

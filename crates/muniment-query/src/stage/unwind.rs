@@ -1,6 +1,6 @@
 //! `$unwind`: one document per element of an array.
 
-use super::registry::Spec;
+use super::registry::{Place, Spec};
 use super::{DocStream, Stage, StageOp, Ticker, check_size};
 use crate::bytes::{close, head, open, put};
 use crate::context::{QueryContext, Runtime};
@@ -8,11 +8,12 @@ use crate::sort::check_field_path;
 use bytes::Bytes;
 use muniment_value::path::Path;
 use muniment_value::{Doc, DocIter, Elem, Error, Put, Result, Type, Value};
+use std::sync::Arc;
 
 pub(crate) const SPEC: Spec = Spec {
     name: "$unwind",
     doc: "One document per element of an array.",
-    in_updates: false,
+    place: Place::ANYWHERE,
     parse,
 };
 
@@ -112,7 +113,7 @@ fn parse(e: Elem<'_>, _: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
         ));
     }
     check_field_path(field)?;
-    stages.push(Stage::Other(Box::new(Unwind {
+    stages.push(Stage::Other(Arc::new(Unwind {
         path: Path::new(field),
         index,
         preserve,
@@ -122,13 +123,13 @@ fn parse(e: Elem<'_>, _: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
 
 impl StageOp for Unwind {
     fn open(
-        self: Box<Self>,
+        self: Arc<Self>,
         source: Box<dyn DocStream>,
         rt: &Runtime,
     ) -> Result<Box<dyn DocStream>> {
         Ok(Box::new(UnwindStream {
             source,
-            spec: *self,
+            spec: self,
             current: None,
             ticker: Ticker::new(rt),
         }))
@@ -137,7 +138,7 @@ impl StageOp for Unwind {
 
 struct UnwindStream {
     source: Box<dyn DocStream>,
-    spec: Unwind,
+    spec: Arc<Unwind>,
     current: Option<Current>,
     ticker: Ticker,
 }

@@ -41,7 +41,7 @@ enum Operand {
 /// A parsed accumulator: what is evaluated per document, and how a state is made.
 pub(crate) struct Parsed {
     pub expr: Expr,
-    pub make: Box<dyn Fn() -> Box<dyn Accumulator> + Send>,
+    pub make: Box<dyn Fn() -> Box<dyn Accumulator> + Send + Sync>,
 }
 
 impl std::fmt::Debug for Parsed {
