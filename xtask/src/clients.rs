@@ -2,75 +2,14 @@
 //! a server of its own, and runs the suite against it.
 
 use crate::run::{check, command, have, output, root, server_binary, target_dir};
+use crate::server::Server;
 use crate::test::{Outcome, missing};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
-/// A server on a free port and a temporary directory, killed when this goes out of scope.
-struct Server {
-    child: Child,
-    dir: PathBuf,
-    port: u16,
-}
-
-impl Server {
-    fn start() -> Result<Server, String> {
-        static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let n = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("muniment-clients-{}-{n}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-        let port_file = dir.join("port");
-        let log = std::fs::File::create(dir.join("log")).map_err(|e| e.to_string())?;
-        let child = Command::new(server_binary())
-            .args(["serve", "--port", "0", "--nounixsocket", "--setParameter"])
-            .arg("enableTestCommands=1")
-            .arg("--dbpath")
-            .arg(dir.join("db"))
-            .arg("--portFile")
-            .arg(&port_file)
-            .stdin(Stdio::null())
-            .stdout(log)
-            .spawn()
-            .map_err(|e| format!("{}: {e}", server_binary().display()))?;
-        let mut server = Server {
-            child,
-            dir,
-            port: 0,
-        };
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while server.port == 0 {
-            if let Ok(text) = std::fs::read_to_string(&port_file) {
-                server.port = text.trim().parse().unwrap_or(0);
-            }
-            if let Ok(Some(status)) = server.child.try_wait() {
-                return Err(format!("the server ended at start: {status}"));
-            }
-            if Instant::now() > deadline {
-                return Err("the server did not start within 20 s".into());
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(server)
-    }
-
-    fn uri(&self) -> String {
-        format!("mongodb://127.0.0.1:{}/", self.port)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
-}
+use std::process::Command;
 
 /// Runs `suite` (which sees MUNIMENT_URI) against a server of its own.
 fn against_a_server(suite: &mut Command) -> Result<Outcome, String> {
-    let server = Server::start()?;
+    let server = Server::start(&server_binary())?;
     check(suite.env("MUNIMENT_URI", server.uri()))?;
     Ok(Outcome::Passed)
 }
@@ -111,11 +50,16 @@ fn ensure(program: &str, package: &str) -> bool {
     have(program)
 }
 
-/// A Python virtual environment with the packages of one requirements file.
+/// A Python virtual environment with the packages of one of our requirements files.
 fn venv(requirements: &str) -> Result<PathBuf, String> {
-    let dir = install_dir(&format!("python-{requirements}"));
     let file = suite_dir("python").join(format!("requirements-{requirements}.txt"));
-    let inputs = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+    venv_with(requirements, &file)
+}
+
+/// A Python virtual environment called `name` with the packages of a requirements file.
+pub fn venv_with(name: &str, file: &Path) -> Result<PathBuf, String> {
+    let dir = install_dir(&format!("python-{name}"));
+    let inputs = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
     once(&dir, &inputs, || {
         let made = check(Command::new("python3").args(["-m", "venv"]).arg(&dir));
         if made.is_err() {
@@ -125,7 +69,7 @@ fn venv(requirements: &str) -> Result<PathBuf, String> {
         check(
             Command::new(dir.join("bin/pip"))
                 .args(["install", "--quiet", "--disable-pip-version-check", "-r"])
-                .arg(&file),
+                .arg(file),
         )
     })?;
     Ok(dir)
@@ -225,7 +169,7 @@ pub fn mongosh() -> Result<Outcome, String> {
         return missing("Node.js (node and npm)");
     }
     let dir = npm("mongosh")?;
-    let server = Server::start()?;
+    let server = Server::start(&server_binary())?;
     let printed = output(
         command(dir.join("node_modules/.bin/mongosh"), &dir)
             .arg(server.uri())

@@ -1,8 +1,10 @@
-//! Development tasks: `cargo xtask test`, `cargo xtask docs`, `cargo xtask tidy`.
+//! Development tasks: `cargo xtask test`, `conformance`, `docs`, `tidy`.
 
 mod clients;
+mod conformance;
 mod docs;
 mod run;
+mod server;
 mod test;
 mod tidy;
 
@@ -15,6 +17,13 @@ cargo xtask <task>
         Runs everything: tidy checks, unit tests, goldens, fault tests and the suites of the
         real clients, installing what those need below the target directory.
         --long adds the long fault and fuzz-corpus runs (sets MUNIMENT_LONG=1).
+  conformance --suite PATH [--filter FOLDER]... [--update] [--causes] [--bin PATH]
+              [--workers N] [--depth N]
+        Runs the public suite documentdb/functional-tests (a checkout outside the repository)
+        against a fresh server, a release build if --bin names no other, and prints passes,
+        failures and skips per folder. A test that is in tests/conformance/passing.txt and
+        fails is a failure of the run; --update writes that file. --filter names a folder or
+        file below the suite's tests; --causes groups the failures by the first line of cause.
   docs [--check]
         Writes the generated pages below docs/ (or fails when they are stale).
   tidy
@@ -27,6 +36,7 @@ fn main() -> ExitCode {
     let rest: Vec<String> = args.collect();
     let result = match task.as_deref() {
         Some("test") => test::run(&rest),
+        Some("conformance") => conformance::run(&rest),
         Some("docs") => docs::run(&rest),
         Some("tidy") => tidy::run(),
         Some("help" | "--help" | "-h") | None => {

@@ -1,0 +1,435 @@
+//! `cargo xtask conformance`: the public suite documentdb/functional-tests against a fresh server.
+//!
+//! The suite's checkout stays outside the repository; what is kept here is the ratchet, the ids of
+//! the tests that pass (`tests/conformance/passing.txt`). A test that is in it and fails fails the
+//! run. A test of the ratchet that no longer exists is said and is no failure: the suite grows.
+
+mod ratchet;
+
+use crate::clients::venv_with;
+use crate::run::{cargo, check, root, target_dir};
+use crate::server::Server;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What the yardstick is made of, below the suite's tests.
+const FOLDERS: &[&str] = &[
+    "core/aggregation",
+    "core/collation",
+    "core/collections",
+    "core/cursors",
+    "core/data-types",
+    "core/indexes",
+    "core/operator",
+    "core/query-planning",
+    "core/query_and_write",
+    "core/query_planning",
+    "system/diagnostic",
+];
+
+/// Left out: the stages of a search service. (What needs a replica set or encryption is marked in
+/// the suite, which leaves it out on a standalone server.)
+const LEFT_OUT: &[&str] = &[
+    "core/operator/stages/search",
+    "core/operator/stages/searchMeta",
+    "core/operator/stages/test_stages_position_search.py",
+    "core/operator/stages/test_stages_position_searchMeta.py",
+    "core/operator/stages/test_stages_position_vectorSearch.py",
+    "core/operator/stages/vectorSearch",
+];
+
+/// Where the suite keeps its tests.
+const TESTS: &str = "documentdb_tests/compatibility/tests";
+/// What every id starts with.
+const ID_PREFIX: &str = "compatibility/tests/";
+/// Seconds that a test may take.
+const TEST_SECONDS: &str = "60";
+
+/// What the command line chose.
+#[derive(Default)]
+struct Options {
+    suite: PathBuf,
+    filters: Vec<String>,
+    binary: Option<PathBuf>,
+    workers: Option<String>,
+    depth: usize,
+    causes: bool,
+    update: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Outcome {
+    Passed,
+    Skipped,
+    Failed,
+}
+
+/// How the tests ended: by id without the common prefix, with the cause where it is no pass.
+type Results = BTreeMap<String, (Outcome, String)>;
+
+/// Runs the suite, or the part of it that `args` choose.
+pub fn run(args: &[String]) -> Result<(), String> {
+    let options = parse(args)?;
+    let tests = options.suite.join(TESTS);
+    if !tests.is_dir() {
+        return Err(format!(
+            "{} has no {TESTS}: --suite wants a checkout of documentdb/functional-tests",
+            options.suite.display()
+        ));
+    }
+    let folders: Vec<&str> = match options.filters.as_slice() {
+        [] => FOLDERS.to_vec(),
+        filters => filters.iter().map(String::as_str).collect(),
+    };
+    for folder in &folders {
+        if !tests.join(folder).exists() {
+            return Err(format!("the suite has no {folder} below {TESTS}"));
+        }
+    }
+    let ratchet_file = root().join("tests/conformance/passing.txt");
+    let kept = match std::fs::read_to_string(&ratchet_file) {
+        Ok(text) => {
+            ratchet::parse(&text).map_err(|e| format!("{}: {e}", ratchet_file.display()))?
+        }
+        Err(_) => BTreeSet::new(),
+    };
+
+    let binary = match &options.binary {
+        Some(binary) => std::path::absolute(binary).map_err(|e| e.to_string())?,
+        None => {
+            check(cargo().args(["build", "--release", "--package", "muniment"]))?;
+            target_dir().join("release").join("muniment")
+        }
+    };
+    let venv = venv_with("conformance", &options.suite.join("requirements.txt"))?;
+    let results = run_suite(&options, &folders, &binary, &venv)?;
+    if results.is_empty() {
+        return Err("no test ran".into());
+    }
+
+    report(&results, options.depth);
+    if options.causes {
+        report_causes(&results);
+    }
+    let passed = |id: &String| matches!(results.get(id), Some((Outcome::Passed, _)));
+    let in_scope = |id: &String| folders.iter().any(|f| within(id, f)) && !left_out(id);
+    if options.update {
+        let mut ids: BTreeSet<String> = kept.into_iter().filter(|id| !in_scope(id)).collect();
+        ids.extend(results.keys().filter(|id| passed(id)).cloned());
+        std::fs::write(&ratchet_file, ratchet::render(&ids))
+            .map_err(|e| format!("{}: {e}", ratchet_file.display()))?;
+        println!("ratchet: {} tests written", ids.len());
+        return Ok(());
+    }
+    let scope: Vec<&String> = kept.iter().filter(|id| in_scope(id)).collect();
+    let (mut worse, mut gone) = (Vec::new(), 0);
+    for id in &scope {
+        match results.get(*id) {
+            Some((Outcome::Failed, cause)) => worse.push((*id, cause)),
+            Some(_) => {}
+            None => gone += 1,
+        }
+    }
+    let new = results
+        .keys()
+        .filter(|id| passed(id) && !kept.contains(*id))
+        .count();
+    println!(
+        "ratchet: {} tests passed before, {} of them fail now, {gone} did not run; {new} pass for the first time",
+        scope.len(),
+        worse.len(),
+    );
+    for (id, cause) in &worse {
+        println!("  {id}\n      {}", first_line(cause));
+    }
+    if worse.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("{} tests that passed before fail now", worse.len()))
+    }
+}
+
+fn parse(args: &[String]) -> Result<Options, String> {
+    let mut options = Options {
+        depth: 3,
+        ..Options::default()
+    };
+    let mut it = args.iter();
+    while let Some(arg) = it.next() {
+        let mut value = || {
+            it.next()
+                .cloned()
+                .ok_or_else(|| format!("{arg} needs a value"))
+        };
+        match arg.as_str() {
+            "--suite" => options.suite = value()?.into(),
+            "--filter" => {
+                let filter = value()?;
+                let filter = filter.strip_prefix(TESTS).unwrap_or(&filter);
+                options.filters.push(filter.trim_matches('/').to_owned());
+            }
+            "--bin" => options.binary = Some(value()?.into()),
+            "--workers" => options.workers = Some(value()?),
+            "--depth" => {
+                options.depth = value()?.parse().map_err(|e| format!("--depth: {e}"))?;
+            }
+            "--causes" => options.causes = true,
+            "--update" => options.update = true,
+            other => return Err(format!("conformance does not know '{other}'")),
+        }
+    }
+    if options.suite.as_os_str().is_empty() {
+        return Err("--suite PATH is needed: a checkout of documentdb/functional-tests".into());
+    }
+    options.suite = std::path::absolute(&options.suite).map_err(|e| e.to_string())?;
+    Ok(options)
+}
+
+/// Whether an id is of a folder or file.
+fn within(id: &str, folder: &str) -> bool {
+    id.strip_prefix(folder)
+        .is_some_and(|rest| rest.starts_with('/') || rest.starts_with("::"))
+}
+
+fn left_out(id: &str) -> bool {
+    LEFT_OUT.iter().any(|path| within(id, path))
+}
+
+/// Runs pytest and looks after the server meanwhile.
+fn run_suite(
+    options: &Options,
+    folders: &[&str],
+    binary: &Path,
+    venv: &Path,
+) -> Result<Results, String> {
+    let out = target_dir().join("conformance");
+    std::fs::create_dir_all(&out).map_err(|e| format!("{}: {e}", out.display()))?;
+    let (record, log) = (out.join("record.tsv"), out.join("pytest.log"));
+    std::fs::write(&record, "").map_err(|e| format!("{}: {e}", record.display()))?;
+    let log_file = std::fs::File::create(&log).map_err(|e| e.to_string())?;
+    let log_errors = log_file.try_clone().map_err(|e| e.to_string())?;
+    let workers = match &options.workers {
+        Some(n) => n.clone(),
+        None => std::thread::available_parallelism()
+            .map_or(2, |n| n.get().min(8))
+            .to_string(),
+    };
+    let mut server = Server::start(binary)?;
+    println!(
+        "{} against {}: {}",
+        options.suite.display(),
+        binary.display(),
+        folders.join(" ")
+    );
+    let mut pytest = Command::new(venv.join("bin/python"));
+    pytest
+        .current_dir(&options.suite)
+        .args(["-B", "-m", "pytest", "-n", &workers])
+        .args(["--connection-string", &server.uri()])
+        .args(["--engine-name", "mongodb"])
+        .args(
+            LEFT_OUT
+                .iter()
+                .map(|path| format!("--ignore={TESTS}/{path}")),
+        )
+        .args(folders.iter().map(|f| format!("{TESTS}/{f}")))
+        // Through the environment, so that the suite's second process for its sequential tests
+        // has these too. A test that hangs fails alone: the thread method would end its process.
+        .env(
+            "PYTEST_ADDOPTS",
+            format!(
+                "-o addopts= --strict-markers -q --tb=short --color=no -p no:cacheprovider \
+                 --timeout {TEST_SECONDS} --timeout-method signal"
+            ),
+        )
+        .env("PYTEST_PLUGINS", "conformance_recorder")
+        .env("PYTHONPATH", root().join("tests/conformance"))
+        .env("MUNIMENT_CONFORMANCE_RECORD", &record)
+        .stdin(Stdio::null())
+        .stdout(log_file)
+        .stderr(log_errors);
+    let mut child = pytest.spawn().map_err(|e| format!("pytest: {e}"))?;
+    let (started, mut said, mut deaths) = (Instant::now(), Instant::now(), 0);
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) => {}
+            Err(e) => return Err(format!("pytest: {e}")),
+        }
+        if let Some(ended) = server.ended() {
+            deaths += 1;
+            println!("THE SERVER ENDED: {ended}\n{}", server.last_words(20));
+            if let Err(e) = server.restart() {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!("the server cannot be restarted: {e}"));
+            }
+            println!("the server was restarted; tests that ran meanwhile fail");
+        }
+        if said.elapsed() > Duration::from_secs(60) {
+            said = Instant::now();
+            let done =
+                std::fs::read(&record).map_or(0, |r| r.iter().filter(|b| **b == b'\n').count());
+            println!("… {done} tests after {} s", started.elapsed().as_secs());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    println!(
+        "pytest ended after {} s ({status}); its output is in {}",
+        started.elapsed().as_secs(),
+        log.display()
+    );
+    if deaths > 0 {
+        println!("the server ended {deaths} times");
+    }
+    // 0: all passed, 1: some failed, 5: none were chosen.
+    if !matches!(status.code(), Some(0 | 1 | 5)) {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        return Err(format!(
+            "pytest did not run the suite:\n{}",
+            lines[lines.len().saturating_sub(20)..].join("\n")
+        ));
+    }
+    let text =
+        std::fs::read_to_string(&record).map_err(|e| format!("{}: {e}", record.display()))?;
+    Ok(read_record(&text))
+}
+
+/// Reads what the recorder wrote. Of several lines of one test the worst counts.
+fn read_record(text: &str) -> Results {
+    let mut results = Results::new();
+    for line in text.lines() {
+        let mut fields = line.splitn(3, '\t');
+        let outcome = match fields.next() {
+            Some("passed") => Outcome::Passed,
+            Some("skipped") => Outcome::Skipped,
+            _ => Outcome::Failed,
+        };
+        let id = fields.next().unwrap_or_default();
+        let id = id.strip_prefix(ID_PREFIX).unwrap_or(id).to_owned();
+        let cause = fields.next().unwrap_or_default();
+        let entry = results
+            .entry(id)
+            .or_insert_with(|| (outcome, cause.to_owned()));
+        if outcome > entry.0 {
+            *entry = (outcome, cause.to_owned());
+        }
+    }
+    results
+}
+
+/// Prints a line a folder and the total.
+fn report(results: &Results, depth: usize) {
+    let mut folders: BTreeMap<String, [usize; 3]> = BTreeMap::new();
+    let mut total = [0; 3];
+    for (id, (outcome, _)) in results {
+        let file = id.split("::").next().unwrap_or_default();
+        let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let folder = folder.split('/').take(depth).collect::<Vec<_>>().join("/");
+        let counts = folders.entry(folder).or_default();
+        let at = *outcome as usize;
+        if let (Some(count), Some(sum)) = (counts.get_mut(at), total.get_mut(at)) {
+            *count += 1;
+            *sum += 1;
+        }
+    }
+    let width = folders.keys().map(String::len).max().unwrap_or(0).max(6);
+    println!(
+        "\n{:<width$} {:>7} {:>7} {:>7} {:>8}",
+        "folder", "passed", "failed", "skipped", "rate"
+    );
+    for (folder, counts) in &folders {
+        line(width, folder, *counts);
+    }
+    line(width, "total", total);
+}
+
+fn line(width: usize, name: &str, [passed, skipped, failed]: [usize; 3]) {
+    let ran = passed + failed;
+    // Rounded down: 100 % is said of a folder without failures only.
+    let rate = match (passed * 10_000).checked_div(ran) {
+        Some(hundredths) => format!("{}.{:02} %", hundredths / 100, hundredths % 100),
+        None => "-".to_owned(),
+    };
+    println!("{name:<width$} {passed:>7} {failed:>7} {skipped:>7} {rate:>8}");
+}
+
+/// Prints the failures by cause, the commonest first, each with the folders it is in.
+fn report_causes(results: &Results) {
+    let mut causes: BTreeMap<String, (usize, BTreeSet<&str>, &str)> = BTreeMap::new();
+    for (id, (outcome, cause)) in results {
+        if *outcome != Outcome::Failed {
+            continue;
+        }
+        let file = id.split("::").next().unwrap_or_default();
+        let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let entry = causes
+            .entry(first_line(cause))
+            .or_insert((0, BTreeSet::new(), id));
+        entry.0 += 1;
+        entry.1.insert(folder);
+    }
+    let mut causes: Vec<_> = causes.into_iter().collect();
+    causes.sort_by(|a, b| b.1.0.cmp(&a.1.0).then_with(|| a.0.cmp(&b.0)));
+    println!("\nfailures by cause");
+    for (cause, (count, folders, example)) in causes {
+        println!("{count:>6}  {cause}\n        such as {example}");
+        let shown: Vec<&str> = folders.iter().copied().take(6).collect();
+        let more = folders.len() - shown.len();
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        println!("        in {}{more}", shown.join(" "));
+    }
+}
+
+/// The first line of an escaped cause that says something: a heading that ends in a colon takes
+/// the next line along.
+fn first_line(cause: &str) -> String {
+    let mut out = String::new();
+    for line in cause.split("\\n").map(str::trim).filter(|l| !l.is_empty()) {
+        if !out.is_empty() {
+            out.push(' ');
+        }
+        out.push_str(line);
+        if !line.ends_with(':') {
+            break;
+        }
+    }
+    match out.char_indices().nth(240) {
+        Some((end, _)) => format!("{}…", out.get(..end).unwrap_or_default()),
+        None => out,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_line_of_a_test_counts() {
+        let results = read_record(
+            "passed\tcompatibility/tests/core/a/test_a.py::test_x[mongodb]\t\n\
+             failed\tcompatibility/tests/core/a/test_a.py::test_x[mongodb]\ttear-down:\\nlate\n\
+             skipped\tcompatibility/tests/core/a/test_a.py::test_y[mongodb]\twhy\n",
+        );
+        let (outcome, cause) = &results["core/a/test_a.py::test_x[mongodb]"];
+        assert!(*outcome == Outcome::Failed);
+        assert_eq!(first_line(cause), "tear-down: late");
+        assert!(results["core/a/test_a.py::test_y[mongodb]"].0 == Outcome::Skipped);
+    }
+
+    #[test]
+    fn a_folder_is_not_its_namesake() {
+        assert!(within("core/a/test_a.py::t", "core/a"));
+        assert!(within("core/a/test_a.py::t", "core/a/test_a.py"));
+        assert!(!within("core/ab/test_a.py::t", "core/a"));
+        assert!(left_out("core/operator/stages/search/test_x.py::t"));
+        assert!(!left_out("core/operator/stages/searchable/test_x.py::t"));
+    }
+}
