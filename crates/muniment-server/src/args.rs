@@ -121,7 +121,8 @@ pub const fn req(name: &'static str, types: Types) -> Field {
     }
 }
 
-/// A field that is accepted without an effect.
+/// A field that is accepted without an effect: only for what MongoDB itself documents as ignored,
+/// or what asks for something that is always so here. `why` says which.
 pub const fn idle(name: &'static str, types: Types, why: &'static str) -> Field {
     Field {
         name,

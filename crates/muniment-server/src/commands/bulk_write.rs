@@ -2,7 +2,7 @@
 
 use super::cursor_reply::limits;
 use super::write_reply::check_batch;
-use crate::args::{Args, Field, Types, idle, opt, refused, req};
+use crate::args::{Args, Field, Types, opt, refused, req};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind};
@@ -21,8 +21,9 @@ const FIELDS: &[Field] = &[
     opt("errorsOnly", Types::SAFE_BOOL),
     opt("let", Types::OBJECT),
     opt("cursor", Types::OBJECT),
-    idle("stmtId", Types::NUMBER, "numbers of retryable writes"),
-    idle("stmtIds", Types::ARRAY, "numbers of retryable writes"),
+    // The numbers of a retryable write's statements, which needs a replica set.
+    refused("stmtId", Types::NUMBER),
+    refused("stmtIds", Types::ARRAY),
 ];
 
 const NS_INFO: &[Field] = &[

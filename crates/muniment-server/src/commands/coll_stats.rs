@@ -1,16 +1,13 @@
 //! `collStats`.
 
-use crate::args::{Args, Field, Types, idle, opt, refused};
+use crate::args::{Args, Field, Types, opt, refused};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Target};
 use muniment_storage::Store;
 use muniment_value::{ArrayBuf, DocBuf, Error, Result, Value, doc, number};
 use std::sync::atomic::Ordering::Relaxed;
 
-const FIELDS: &[Field] = &[
-    opt("scale", Types::NUMBER),
-    idle("verbose", Types::SAFE_BOOL, "old clients send it"),
-];
+const FIELDS: &[Field] = &[opt("scale", Types::NUMBER)];
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {

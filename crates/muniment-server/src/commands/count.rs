@@ -12,7 +12,7 @@ pub(super) const FIELDS: &[Field] = &[
     opt("skip", Types::NUMBER),
     opt("hint", Types::ANY),
     opt("let", Types::OBJECT),
-    idle("fields", Types::ANY, "old shells send it; counting needs no fields"),
+    idle("fields", Types::ANY, "MongoDB takes it for old shells and ignores it"),
     refused("collation", Types::OBJECT),
     refused("collectionUUID", Types::BINARY),
 ];

@@ -15,8 +15,12 @@ const FIELDS: &[Field] = &[
     opt("size", Types::NUMBER),
     opt("max", Types::NUMBER),
     opt("idIndex", Types::OBJECT),
-    idle("autoIndexId", Types::SAFE_BOOL, "there is always an _id index"),
-    idle("flags", Types::NUMBER, "dumps of old servers carry it"),
+    opt("autoIndexId", Types::SAFE_BOOL),
+    idle(
+        "flags",
+        Types::NUMBER,
+        "of the MMAPv1 engine; MongoDB ignores it since 4.2",
+    ),
     refused("validator", Types::OBJECT),
     refused("validationLevel", Types::STRING),
     refused("validationAction", Types::STRING),
@@ -109,6 +113,16 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             ));
         }
     }
+    let auto_index_id = cx.args.get("autoIndexId").is_some();
+    if !cx.args.bool("autoIndexId", true) {
+        return Err(Error::location(
+            50001,
+            format!(
+                "autoIndexId:false is not allowed for collection {} because it can be replicated",
+                cx.ns()
+            ),
+        ));
+    }
     let options = options(cx)?;
     let store = &cx.engine().store;
     let wanted = options.document.clone();
@@ -127,6 +141,12 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             }
         }
         Err(e) => return Err(e),
+    }
+    if auto_index_id {
+        cx.reply.field(
+            "note",
+            "The autoIndexId option is deprecated and will be removed in a future release",
+        );
     }
     cx.note_write();
     Ok(())

@@ -1,6 +1,6 @@
 //! `getParameter`.
 
-use crate::args::{Field, Types, idle, opt};
+use crate::args::{Field, Types, opt};
 use crate::parameters;
 use crate::registry::CommandSpec;
 use muniment_value::{Code, Error, Result, Value};
@@ -10,7 +10,6 @@ use crate::context::CommandContext;
 const FIELDS: &[Field] = &[
     opt("showDetails", Types::SAFE_BOOL),
     opt("allParameters", Types::SAFE_BOOL),
-    idle("setAt", Types::STRING, "filters only with allParameters"),
 ];
 
 /// The command.

@@ -1,12 +1,12 @@
 //! `shutdown`.
 
-use crate::args::{Field, Types, idle, opt};
+use crate::args::{Field, Types, opt};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
 use muniment_value::{Code, Error, Result};
 
 const FIELDS: &[Field] = &[
-    idle("force", Types::SAFE_BOOL, "a standalone has no members to wait for"),
+    opt("force", Types::SAFE_BOOL),
     opt("timeoutSecs", Types::NUMBER),
 ];
 
@@ -33,6 +33,17 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             Code::Unauthorized,
             "shutdown must run from localhost when running db without auth",
         ));
+    }
+    if !cx.args.bool("force", false) {
+        let running = cx.engine().operations.list();
+        let builds = running.iter().filter(|o| o.command() == "createIndexes");
+        let builds = builds.count();
+        if builds > 0 {
+            return Err(Error::new(
+                Code::ConflictingOperationInProgress,
+                format!("Index builds in progress - {builds}; shut down with force: true"),
+            ));
+        }
     }
     cx.server.request_stop("shutdown command");
     Ok(())

@@ -8,7 +8,6 @@ use muniment_value::{Code, Error, Result};
 const FIELDS: &[Field] = &[
     opt("full", Types::SAFE_BOOL),
     opt("metadata", Types::SAFE_BOOL),
-    idle("scandata", Types::SAFE_BOOL, "documents are always read"),
     idle(
         "background",
         Types::SAFE_BOOL,
