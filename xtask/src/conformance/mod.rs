@@ -376,29 +376,46 @@ fn report_causes(results: &Results) {
     causes.sort_by(|a, b| b.1.0.cmp(&a.1.0).then_with(|| a.0.cmp(&b.0)));
     println!("\nfailures by cause");
     for (cause, (count, folders, example)) in causes {
-        println!("{count:>6}  {cause}\n        such as {example}");
-        let shown: Vec<&str> = folders.iter().copied().take(6).collect();
-        let more = folders.len() - shown.len();
-        let more = if more > 0 {
-            format!(" and {more} more")
-        } else {
-            String::new()
-        };
-        println!("        in {}{more}", shown.join(" "));
+        println!(
+            "{count:>6}  {cause}\n        {} folders, such as {example}",
+            folders.len()
+        );
     }
 }
 
-/// The first line of an escaped cause that says something: a heading that ends in a colon takes
-/// the next line along.
+/// The first line of an escaped cause that says something. The suite's own headings,
+/// `[KIND] what the test is about`, are cut down to the kind and what follows: one cause makes
+/// many tests fail, each with its own heading.
 fn first_line(cause: &str) -> String {
-    let mut out = String::new();
-    for line in cause.split("\\n").map(str::trim).filter(|l| !l.is_empty()) {
-        if !out.is_empty() {
-            out.push(' ');
+    let mut lines = cause
+        .split("\\n")
+        .map(|l| l.trim().trim_start_matches("AssertionError: "))
+        .filter(|l| !l.is_empty());
+    let first = lines.next().unwrap_or_default();
+    let kind = first
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once(']'))
+        .map(|(kind, _)| kind)
+        .filter(|kind| kind.bytes().all(|b| b.is_ascii_uppercase() || b == b'_'));
+    let mut out = kind.unwrap_or(first).to_owned();
+    match kind {
+        // Documents that differ from test to test.
+        Some("RESULT_MISMATCH" | "UNEXPECTED_SUCCESS") => {}
+        Some(_) => {
+            for line in lines.take_while(|l| !l.starts_with("assert ")) {
+                out.push(' ');
+                out.push_str(line);
+            }
         }
-        out.push_str(line);
-        if !line.ends_with(':') {
-            break;
+        // A heading that ends in a colon takes the next line along.
+        None => {
+            for line in lines {
+                if !out.ends_with(':') {
+                    break;
+                }
+                out.push(' ');
+                out.push_str(line);
+            }
         }
     }
     match out.char_indices().nth(240) {
@@ -422,6 +439,8 @@ mod tests {
         assert!(*outcome == Outcome::Failed);
         assert_eq!(first_line(cause), "tear-down: late");
         assert!(results["core/a/test_a.py::test_y[mongodb]"].0 == Outcome::Skipped);
+        let cause = "AssertionError: [ERROR_MISMATCH] about\\n  \\n Expected:\\n  {'code': 2}\\nassert False";
+        assert_eq!(first_line(cause), "ERROR_MISMATCH Expected: {'code': 2}");
     }
 
     #[test]
