@@ -102,6 +102,7 @@ pub(crate) fn distinct_index(
                 && !spec.sparse
                 && spec.partial_filter.is_none()
                 && !i.is_id()
+                && i.kind().is_none()
                 && !i.is_multikey()
                 && i.multikey_paths().iter().all(|&m| m == 0)
                 && i.fields()

@@ -42,6 +42,8 @@ pub struct IndexSpec {
     pub partial_filter: Option<DocBuf>,
     /// TTL: seconds after the indexed date.
     pub expire_after_seconds: Option<i64>,
+    /// The options of an index kind (`2dsphereIndexVersion`, `bits`, …), with its defaults.
+    pub options: DocBuf,
     /// The whole specification as `listIndexes` returns it: `{v: 2, key, name, …}`.
     pub document: DocBuf,
 }
@@ -71,6 +73,7 @@ impl IndexSpec {
         let (mut unique, mut sparse, mut hidden) = (false, false, false);
         let mut partial_filter = None;
         let mut expire_after_seconds = None;
+        let mut options = DocBuf::new();
         for e in spec {
             let v = e.value();
             match e.name() {
@@ -127,6 +130,9 @@ impl IndexSpec {
                         ));
                     }
                 },
+                option if crate::kinds::is_option(option) => {
+                    options.append_elem(e);
+                }
                 other => {
                     return Err(Error::new(
                         Code::InvalidIndexSpecificationOption,
@@ -174,7 +180,7 @@ impl IndexSpec {
                  Index spec: {spec:?}"
             )));
         }
-        Ok(IndexSpec {
+        let mut spec = IndexSpec {
             name,
             key,
             unique,
@@ -182,9 +188,11 @@ impl IndexSpec {
             hidden,
             partial_filter,
             expire_after_seconds,
+            options,
             document: DocBuf::new(),
-        }
-        .with_document())
+        };
+        crate::kinds::prepare(&mut spec)?;
+        Ok(spec.with_document())
     }
 
     /// The `_id_` index.
@@ -197,6 +205,7 @@ impl IndexSpec {
             hidden: false,
             partial_filter: None,
             expire_after_seconds: None,
+            options: DocBuf::new(),
             document: DocBuf::new(),
         }
         .with_document()
@@ -222,6 +231,7 @@ impl IndexSpec {
                 Err(_) => d.append("expireAfterSeconds", s),
             };
         }
+        d.append_all(self.options.as_doc());
         self.document = d;
         self
     }
@@ -271,12 +281,8 @@ fn check_key(key: Doc<'_>) -> Result<DocBuf> {
                     ));
                 }
             }
-            Value::String(plugin) => {
-                return Err(cannot_create(format!(
-                    "Unknown index plugin '{plugin}': only ascending and descending keys are \
-                     supported"
-                )));
-            }
+            // An index kind's name, which is looked up with the options at hand.
+            Value::String(_) => {}
             v => {
                 return Err(cannot_create(format!(
                     "Values in v:2 index key pattern cannot be of type {}. Only numbers > 0, \

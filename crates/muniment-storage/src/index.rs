@@ -1,6 +1,7 @@
 //! One index of a collection, and the keys a document has in it.
 
 use crate::catalog::IndexSpec;
+use crate::kinds::{self, IndexKind};
 use muniment_query::{Filter, QueryContext};
 use muniment_value::path::Path;
 use muniment_value::{Doc, DocBuf, Error, IndexKeys, Result, Type, index_keys};
@@ -13,6 +14,8 @@ pub struct Index {
     pub(crate) id: u32,
     spec: RwLock<Arc<IndexSpec>>,
     fields: Vec<(Path, bool)>,
+    /// What makes the keys when the index is not plain.
+    kind: Option<Arc<dyn IndexKind>>,
     partial: Option<Filter>,
     unique: bool,
     sparse: bool,
@@ -89,6 +92,7 @@ impl Index {
             multikey: masks(),
             saved: masks(),
             fields,
+            kind: kinds::open(&spec)?,
             spec: RwLock::new(Arc::new(spec)),
             ready: AtomicBool::new(ready),
             uses: AtomicU64::new(0),
@@ -109,6 +113,16 @@ impl Index {
     /// The fields in order, with true for descending.
     pub fn fields(&self) -> &[(Path, bool)] {
         &self.fields
+    }
+
+    /// What makes the keys when the index is not plain.
+    pub fn kind(&self) -> Option<&Arc<dyn IndexKind>> {
+        self.kind.as_ref()
+    }
+
+    /// True when the keys of field `field` hold something else than the values at its path.
+    pub fn transforms(&self, field: usize) -> bool {
+        self.kind.as_ref().is_some_and(|k| k.transforms(field))
     }
 
     /// The partial filter, parsed.
@@ -215,7 +229,10 @@ impl Index {
         if set.excluded {
             return Ok(());
         }
-        index_keys(doc, &self.fields, self.sparse, &mut set.keys)
+        match &self.kind {
+            None => index_keys(doc, &self.fields, self.sparse, &mut set.keys),
+            Some(kind) => kind.keys(doc, &mut set.keys),
+        }
     }
 
     /// The key pattern and the values of an encoded key: keyPattern and keyValue of E11000.

@@ -23,6 +23,7 @@ mod index;
 mod journal;
 mod journal_check;
 mod keys;
+pub mod kinds;
 mod latch;
 mod lockfile;
 mod precheck;

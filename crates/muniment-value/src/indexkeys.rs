@@ -73,7 +73,10 @@ impl IndexKeys {
         self.multikey.iter().any(|&m| m != 0)
     }
 
-    fn clear(&mut self, fields: usize) {
+    /// Empties it for the keys of another document in an index of `fields` fields. An index kind
+    /// that makes its own keys goes on with [`IndexKeys::push`], [`IndexKeys::end_key`] and, at
+    /// last, [`IndexKeys::finish`].
+    pub fn begin(&mut self, fields: usize) {
         self.data.clear();
         self.entries.clear();
         self.multikey.clear();
@@ -81,12 +84,13 @@ impl IndexKeys {
         self.bits.clear();
     }
 
-    fn value(&mut self, v: Value<'_>, descending: bool) {
+    /// Appends the value of the next field to the key that is being written.
+    pub fn push(&mut self, v: Value<'_>, descending: bool) {
         encode_with_bits(v, descending, &mut self.data, &mut self.bits);
     }
 
-    /// Ends the key whose values were written since the last one.
-    fn finish(&mut self) {
+    /// Ends the key whose values were pushed since the last one.
+    pub fn end_key(&mut self) {
         let start = self.entries.last().map_or(0, |e| e.end);
         let key_end = self.data.len();
         self.data.extend_from_slice(self.bits.as_bytes());
@@ -99,7 +103,15 @@ impl IndexKeys {
         });
     }
 
-    fn sort(&mut self) {
+    /// Notes that part `part` of the path of field `field` went through an array.
+    pub fn mark_multikey(&mut self, field: usize, part: usize) {
+        if let Some(m) = self.multikey.get_mut(field) {
+            *m |= 1 << part.min(63);
+        }
+    }
+
+    /// Brings the keys into order and drops duplicates: after the last key.
+    pub fn finish(&mut self) {
         let IndexKeys { data, entries, .. } = self;
         let key = |e: &Entry| data.get(e.start..e.key_end).unwrap_or_default();
         entries.sort_by(|a, b| key(a).cmp(key(b)));
@@ -118,23 +130,23 @@ pub fn index_keys(
     sparse: bool,
     out: &mut IndexKeys,
 ) -> Result<()> {
-    out.clear(fields.len());
+    out.begin(fields.len());
     let mut missing = 0;
     for (path, descending) in fields {
         let (_, found) = follow(doc, path.parts());
         match found {
-            Found::Value(v) => out.value(v, *descending),
+            Found::Value(v) => out.push(v, *descending),
             Found::Missing => {
                 missing += 1;
-                out.value(Value::Null, *descending);
+                out.push(Value::Null, *descending);
             }
             Found::Array(..) => return with_arrays(doc, fields, sparse, out),
         }
     }
     if sparse && missing == fields.len() {
-        out.clear(fields.len());
+        out.begin(fields.len());
     } else {
-        out.finish();
+        out.end_key();
     }
     Ok(())
 }
@@ -191,7 +203,7 @@ fn with_arrays(
     sparse: bool,
     out: &mut IndexKeys,
 ) -> Result<()> {
-    out.clear(fields.len());
+    out.begin(fields.len());
     let fields: Vec<Field<'_, '_>> = fields
         .iter()
         .map(|(path, descending)| Field {
@@ -202,7 +214,7 @@ fn with_arrays(
         })
         .collect();
     expand(doc, fields, sparse, out)?;
-    out.sort();
+    out.finish();
     Ok(())
 }
 
@@ -283,10 +295,8 @@ fn expand<'a, 'p>(
         if f.rest.is_empty() && whole && !empty {
             continue; // the array stands as a value
         }
-        let part = (f.parts.len() - f.rest.len()).saturating_sub(1).min(63);
-        if let Some(m) = out.multikey.get_mut(i) {
-            *m |= 1 << part;
-        }
+        let part = (f.parts.len() - f.rest.len()).saturating_sub(1);
+        out.mark_multikey(i, part);
     }
 
     let mut each = |value: Value<'a>, out: &mut IndexKeys| -> Result<()> {
@@ -356,9 +366,9 @@ fn emit(fields: &[Field<'_, '_>], sparse: bool, out: &mut IndexKeys) {
             State::Done(v) => v,
             _ => Value::Null,
         };
-        out.value(value, f.descending);
+        out.push(value, f.descending);
     }
-    out.finish();
+    out.end_key();
 }
 
 #[cfg(test)]

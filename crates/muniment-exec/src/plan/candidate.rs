@@ -321,6 +321,7 @@ fn covers(bound: &BoundIndex, query: &Query<'_>) -> bool {
         return false;
     };
     !bound.info.is_multikey
+        && bound.info.index.kind().is_none()
         && !paths.is_empty()
         && paths
             .iter()

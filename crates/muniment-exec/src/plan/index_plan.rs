@@ -148,6 +148,24 @@ struct Chosen<'l, 'f> {
     leaf: &'l Leaf<'f>,
 }
 
+/// What `pred` on the path of field `i` means for its keys.
+fn field_bounds(info: &IndexInfo, i: usize, pred: &Pred, multikey: bool) -> Option<FieldBounds> {
+    match info.index.kind() {
+        Some(kind) if kind.transforms(i) => {
+            let intervals = kind.bounds(i, pred)?;
+            Some(FieldBounds {
+                intervals: intervals
+                    .into_iter()
+                    .map(|(low, high)| Interval::new(low, true, high, true))
+                    .collect(),
+                exact: false,
+                matches_missing: false,
+            })
+        }
+        _ => of_pred(pred, multikey),
+    }
+}
+
 /// The bounds of `leaves` on `info`, or `None` when the index may not be used (sparse, partial).
 /// `hinted` takes a sparse index as it is. An index without any bound is returned with `bounded == 0`: a sort or a hint may want it.
 pub fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<BoundIndex> {
@@ -162,13 +180,15 @@ pub fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<
     let mut answered = vec![0_usize; leaves.children.len()];
     let mut proves_present = false;
     let mut bounded = 0;
+    // Whether a predicate bounds a field whose keys an index kind makes.
+    let mut kind_bound = false;
     for (i, (path, _)) in info.fields().iter().enumerate() {
         let mask = info.multikey.get(i).copied().unwrap_or(0);
         let mut options: Vec<(FieldBounds, &Leaf<'_>)> = leaves
             .leaves
             .iter()
             .filter(|l| l.path == path.as_str())
-            .filter_map(|l| of_pred(l.pred, mask != 0).map(|b| (b, l)))
+            .filter_map(|l| field_bounds(info, i, l.pred, mask != 0).map(|b| (b, l)))
             // A number may mean an element or a field of the elements; the index has one of them.
             .filter(|(b, l)| !(l.has_numeric_part() && (mask != 0 || b.matches_missing)))
             .collect();
@@ -207,9 +227,13 @@ pub fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<
         if here.is_some() && bounded == i {
             bounded = i + 1;
         }
+        kind_bound |= here.is_some() && info.index.transforms(i);
         fields.push(here.unwrap_or_else(|| vec![Interval::all()]));
     }
     if info.sparse && !proves_present && !hinted {
+        return None;
+    }
+    if info.index.kind().is_some_and(|k| k.leaves_out()) && !kind_bound && !hinted {
         return None;
     }
     let points = fields

@@ -71,6 +71,10 @@ pub fn gives_sort(bound: &BoundIndex, sort: &SortSpec) -> Option<bool> {
         if key.path.parts().iter().any(|p| array_index(p).is_some()) {
             return None;
         }
+        let mut transformed = fields.iter().enumerate();
+        if transformed.any(|(i, (p, _))| p.as_str() == path && bound.info.index.transforms(i)) {
+            return None;
+        }
         // A field with one value is no matter for the order, unless arrays give it others.
         let constant = fields.iter().enumerate().any(|(i, (p, _))| {
             p.as_str() == path && bound.single_point(i) && !bound.info.field_multikey(i)

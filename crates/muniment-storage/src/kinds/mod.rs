@@ -1,0 +1,149 @@
+//! Index kinds: how an index that is not plain makes its keys, and what predicates mean for them.
+//!
+//! A plain index (ascending and descending fields) has no kind and pays nothing for the
+//! mechanism. A kind is one file with its [`KindSpec`] and one line in the sorted registry; it is
+//! chosen by a string in the key pattern (`{loc: "2dsphere"}`) and makes all the keys of a
+//! document, those of the plain fields beside its own included.
+//!
+//! Invariants: the same document always has the same keys (validate and updates compute them
+//! anew); the fields of a key are encoded values as in a plain index, so that every reader of
+//! index entries can decode them.
+
+#[allow(dead_code)] // for the kinds to come
+mod literal;
+
+use crate::catalog::IndexSpec;
+use muniment_query::filter::Pred;
+use muniment_value::{Code, Doc, Error, IndexKeys, Result, Value, ValueBuf};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// How one index makes its keys: a kind with the options of that index.
+pub trait IndexKind: Debug + Send + Sync {
+    /// The name that stands in the key pattern.
+    fn name(&self) -> &'static str;
+
+    /// Computes the keys of `doc`, with [`IndexKeys::begin`] first. Replaces what `out` held.
+    ///
+    /// # Errors
+    /// What the kind refuses, with MongoDB's codes.
+    fn keys(&self, doc: Doc<'_>, out: &mut IndexKeys) -> Result<()>;
+
+    /// True when the keys of field `field` hold something else than the values at its path: the
+    /// planner then asks [`IndexKind::bounds`] instead of reading predicates itself, and neither
+    /// sorts by the field nor returns it from the key.
+    fn transforms(&self, field: usize) -> bool;
+
+    /// What `pred` on the path of field `field`, one that is transformed, means for its keys:
+    /// closed intervals of key values, ascending and disjoint, outside of which there is no
+    /// match. `None` when the index cannot help.
+    fn bounds(&self, field: usize, pred: &Pred) -> Option<Vec<(ValueBuf, ValueBuf)>>;
+
+    /// True when the index leaves out documents that have none of the transformed fields, so that
+    /// it may be used only where a predicate has bounds on one of them.
+    fn leaves_out(&self) -> bool {
+        true
+    }
+}
+
+/// A kind as the registry knows it.
+pub struct KindSpec {
+    /// The name that stands in the key pattern.
+    pub name: &'static str,
+    /// One line for the documentation.
+    pub doc: &'static str,
+    /// The options of `createIndexes` that belong to it.
+    pub options: &'static [&'static str],
+    /// Checks key, options and flags of a specification and completes its options with the
+    /// defaults that `listIndexes` shows.
+    prepare: fn(&mut IndexSpec) -> Result<()>,
+    /// Makes the kind of an index whose specification was prepared.
+    open: fn(&IndexSpec) -> Result<Arc<dyn IndexKind>>,
+}
+
+/// All kinds, sorted by name.
+pub fn registry() -> &'static [&'static KindSpec] {
+    REGISTRY
+}
+
+#[rustfmt::skip]
+const REGISTRY: &[&KindSpec] = &[
+];
+
+/// True for an option that belongs to some kind.
+pub(crate) fn is_option(name: &str) -> bool {
+    REGISTRY.iter().any(|k| k.options.contains(&name))
+}
+
+/// The kind that a key pattern names; `None` for a plain one.
+///
+/// # Errors
+/// 67 CannotCreateIndex: no such kind, or several in one pattern.
+pub(crate) fn of_key(key: Doc<'_>) -> Result<Option<&'static KindSpec>> {
+    let mut found: Option<&'static KindSpec> = None;
+    for e in key {
+        let Value::String(name) = e.value() else {
+            continue;
+        };
+        let spec = REGISTRY.iter().find(|k| k.name == name).ok_or_else(|| {
+            let index = Value::Document(key).to_display();
+            Error::new(
+                Code::CannotCreateIndex,
+                format!("Unknown index plugin '{name}'. Invalid index specification {index}"),
+            )
+        })?;
+        match found {
+            Some(other) if other.name != spec.name => {
+                return Err(Error::new(
+                    Code::CannotCreateIndex,
+                    format!(
+                        "Can't use more than one index plugin for a single index: {}",
+                        Value::Document(key).to_display()
+                    ),
+                ));
+            }
+            _ => found = Some(spec),
+        }
+    }
+    Ok(found)
+}
+
+/// Checks a specification against its kind and completes its options.
+///
+/// # Errors
+/// What the kind refuses.
+pub(crate) fn prepare(spec: &mut IndexSpec) -> Result<()> {
+    match of_key(spec.key.as_doc())? {
+        Some(kind) => (kind.prepare)(spec),
+        None => Ok(()),
+    }
+}
+
+/// The kind of an index; `None` for a plain one.
+///
+/// # Errors
+/// What the kind refuses.
+pub(crate) fn open(spec: &IndexSpec) -> Result<Option<Arc<dyn IndexKind>>> {
+    of_key(spec.key.as_doc())?
+        .map(|kind| (kind.open)(spec))
+        .transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use muniment_value::doc;
+
+    #[test]
+    fn the_registry_is_sorted() {
+        assert!(registry().is_sorted_by(|a, b| a.name < b.name));
+    }
+
+    #[test]
+    fn a_pattern_names_its_kind() {
+        assert!(of_key(doc! { "a": 1, "b": -1 }.as_doc()).unwrap().is_none());
+        let e = of_key(doc! { "a": "nosuch" }.as_doc()).err().unwrap();
+        assert_eq!(e.code(), Code::CannotCreateIndex);
+    }
+}
