@@ -221,6 +221,14 @@ impl Expr {
     fn is_constant(&self) -> bool {
         matches!(self.node, Node::Const(_))
     }
+
+    /// True for a constant null, undefined or missing.
+    fn is_constant_null(&self) -> bool {
+        match &self.node {
+            Node::Const(v) => v.as_ref().is_none_or(|v| v.as_value().is_nullish()),
+            _ => false,
+        }
+    }
 }
 
 impl From<Node> for Expr {

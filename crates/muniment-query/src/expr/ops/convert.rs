@@ -316,12 +316,7 @@ fn to_date(v: Value<'_>) -> Option<Result<i64>> {
         },
         Value::Timestamp { t, .. } => Ok(i64::from(t) * 1000),
         Value::ObjectId([a, b, c, d, ..]) => Ok(i64::from(i32::from_be_bytes([a, b, c, d])) * 1000),
-        Value::String(s) => date::parse_iso(s).ok_or_else(|| {
-            Error::new(
-                Code::ConversionFailure,
-                format!("Error parsing date string '{s}'"),
-            )
-        }),
+        Value::String(s) => date::read(s, &date::Zone::UTC),
         _ => return None,
     })
 }

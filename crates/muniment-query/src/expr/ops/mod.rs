@@ -7,8 +7,7 @@ mod boolean;
 mod compare;
 mod cond;
 mod convert;
-mod date;
-mod date_parts;
+pub(crate) mod date;
 mod exponential;
 mod higher;
 mod let_;
@@ -42,9 +41,17 @@ pub(super) const REGISTRY: &[&OpSpec] = &[
     &cond::COND,
     &literal::CONST,
     &convert::CONVERT,
-    &date_parts::DAY_OF_MONTH,
-    &date_parts::DAY_OF_WEEK,
-    &date_parts::DAY_OF_YEAR,
+    &date::add::ADD,
+    &date::diff::SPEC,
+    &date::from_parts::SPEC,
+    &date::from_string::SPEC,
+    &date::add::SUBTRACT,
+    &date::to_parts::SPEC,
+    &date::format::SPEC,
+    &date::trunc::SPEC,
+    &date::parts::DAY_OF_MONTH,
+    &date::parts::DAY_OF_WEEK,
+    &date::parts::DAY_OF_YEAR,
     &arithmetic::DIVIDE,
     &compare::EQ,
     &exponential::EXP,
@@ -54,15 +61,15 @@ pub(super) const REGISTRY: &[&OpSpec] = &[
     &object::GET_FIELD,
     &compare::GT,
     &compare::GTE,
-    &date_parts::HOUR,
+    &date::parts::HOUR,
     &cond::IF_NULL,
     &array::IN,
     &array::INDEX_OF_ARRAY,
     &array::IS_ARRAY,
     &convert::IS_NUMBER,
-    &date_parts::ISO_DAY_OF_WEEK,
-    &date_parts::ISO_WEEK,
-    &date_parts::ISO_WEEK_YEAR,
+    &date::parts::ISO_DAY_OF_WEEK,
+    &date::parts::ISO_WEEK,
+    &date::parts::ISO_WEEK_YEAR,
     &array::LAST,
     &let_::SPEC,
     &literal::LITERAL,
@@ -75,11 +82,11 @@ pub(super) const REGISTRY: &[&OpSpec] = &[
     &higher::MAP,
     &accumulate::MAX,
     &object::MERGE_OBJECTS,
-    &date_parts::MILLISECOND,
+    &date::parts::MILLISECOND,
     &accumulate::MIN,
-    &date_parts::MINUTE,
+    &date::parts::MINUTE,
     &arithmetic::MOD,
-    &date_parts::MONTH,
+    &date::parts::MONTH,
     &arithmetic::MULTIPLY,
     &compare::NE,
     &boolean::NOT,
@@ -92,7 +99,7 @@ pub(super) const REGISTRY: &[&OpSpec] = &[
     &array::REVERSE_ARRAY,
     &rounding::ROUND,
     &substr::RTRIM,
-    &date_parts::SECOND,
+    &date::parts::SECOND,
     &sets::DIFFERENCE,
     &sets::EQUALS,
     &sets::INTERSECTION,
@@ -124,8 +131,8 @@ pub(super) const REGISTRY: &[&OpSpec] = &[
     &substr::TRIM,
     &rounding::TRUNC,
     &convert::TYPE,
-    &date_parts::WEEK,
-    &date_parts::YEAR,
+    &date::parts::WEEK,
+    &date::parts::YEAR,
 ];
 
 /// Evaluates the i-th argument; missing when there is none.

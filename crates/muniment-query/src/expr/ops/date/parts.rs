@@ -1,15 +1,15 @@
-//! `$year`, `$month`, `$dayOfMonth` and the like: a part of a date, in UTC or at a fixed offset.
-//! Named time zones are refused.
+//! `$year`, `$month`, `$dayOfMonth` and the like: a part of a date in a time zone. Arguments: date,
+//! and timezone if there is one.
 
-use super::date::{Civil, offset_minutes};
-use super::{NULL, arg_some};
+use super::{Civil, args};
+use crate::expr::ops::{NULL, arg_some};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser};
 use muniment_value::{Error, Result, Value};
 
 macro_rules! parts {
     ($($id:ident $name:literal $doc:literal |$c:ident| $value:expr;)*) => {$(
         /// The specification.
-        pub(super) const $id: OpSpec = OpSpec::new(
+        pub(in crate::expr::ops) const $id: OpSpec = OpSpec::new(
             $name,
             Arity::Custom(|v, p| parse($name, v, p)),
             $doc,
@@ -47,7 +47,7 @@ parts! {
 /// The operand is a date, an array of one, or `{date, timezone}`.
 fn parse(op: &str, operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
     match operand {
-        Value::Document(d) if d.first().is_some_and(|e| !e.name().starts_with('$')) => {
+        Value::Document(d) if d.first().is_none_or(|e| !e.name().starts_with('$')) => {
             let (mut date, mut zone) = (None, None);
             for e in d {
                 match e.name() {
@@ -93,43 +93,14 @@ fn civil<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Civil>> {
     let Some(date) = arg_some(args, 0, ctx)? else {
         return Ok(None);
     };
-    let ms = millis(date)?;
-    let offset = match args.get(1) {
-        None => 0,
-        Some(_) => match arg_some(args, 1, ctx)? {
+    let local = match args.len() {
+        0 | 1 => args::millis(date)?,
+        _ => match args::zone(args, 1, ctx)? {
             None => return Ok(None),
-            Some(Value::String(zone)) => offset_minutes(zone).ok_or_else(|| {
-                Error::location(
-                    40485,
-                    format!("unrecognized time zone identifier: \"{zone}\""),
-                )
-            })?,
-            Some(v) => {
-                return Err(Error::location(
-                    40517,
-                    format!(
-                        "timezone must evaluate to a string, found {}",
-                        v.type_name()
-                    ),
-                ));
-            }
+            Some(zone) => zone.to_local(args::millis(date)?),
         },
     };
-    Ok(Some(Civil::from_millis(ms.saturating_add(offset * 60_000))))
-}
-
-/// A date, a timestamp or an ObjectId (whose seconds MongoDB reads as signed) as milliseconds
-/// since 1970.
-fn millis(v: Value<'_>) -> Result<i64> {
-    match v {
-        Value::DateTime(ms) => Ok(ms),
-        Value::Timestamp { t, .. } => Ok(i64::from(t) * 1000),
-        Value::ObjectId([a, b, c, d, ..]) => Ok(i64::from(i32::from_be_bytes([a, b, c, d])) * 1000),
-        v => Err(Error::location(
-            16006,
-            format!("can't convert from BSON type {} to Date", v.type_name()),
-        )),
-    }
+    Ok(Some(Civil::from_millis(local)))
 }
 
 #[cfg(test)]
@@ -167,6 +138,11 @@ mod tests {
                     "{'$hour': {'date': '$d', 'timezone': '+25:70'}}",
                     Gives("19"),
                 ),
+                (
+                    "{'$hour': {'date': '$d', 'timezone': 'America/New_York'}}",
+                    Gives("12"),
+                ),
+                ("{'$year': {}}", Fails(40539)),
                 ("{'$year': '$n'}", Gives("null")),
                 ("{'$year': '$missing'}", Gives("null")),
                 ("{'$year': '$s'}", Fails(16006)),
