@@ -79,7 +79,7 @@ impl Decimal {
     pub fn to_bid(self) -> [u8; 16] {
         let sign = u128::from(self.neg) << 127;
         let x = match self.kind {
-            Kind::Nan => 0x1F << 122,
+            Kind::Nan => sign | (0x1F << 122),
             Kind::Infinity => sign | (0x1E << 122),
             Kind::Finite(c, e) => sign | (((e + BIAS) as u128 & 0x3FFF) << 113) | c,
         };
@@ -114,9 +114,9 @@ impl Decimal {
         matches!(self.kind, Kind::Finite(0, _))
     }
 
-    /// True if the sign bit is set, also of −0.
+    /// True if the sign bit is set, also of −0; false for NaN.
     pub fn is_negative(self) -> bool {
-        self.neg
+        self.neg && !self.is_nan()
     }
 
     /// The exact decimal of `n`.
@@ -251,6 +251,13 @@ impl Decimal {
             dec::Decimal128,
         ) -> dec::Decimal128,
     ) -> Decimal {
+        // A NaN stays as it is, with its sign; of two the first.
+        if self.is_nan() {
+            return self;
+        }
+        if other.is_nan() {
+            return other;
+        }
         let mut cx = dec::Context::<dec::Decimal128>::default();
         Decimal::from_dec(op(&mut cx, self.to_dec(), other.to_dec()))
     }
@@ -328,17 +335,48 @@ impl Decimal {
 
     /// e to the power of a.
     pub fn exp(self) -> Decimal {
-        self.wide(|cx, n| cx.exp(n))
+        self.wide(|cx, n| cx.exp(n)).whole_plain()
     }
 
     /// The natural logarithm; NaN for a negative number.
     pub fn ln(self) -> Decimal {
-        self.wide(|cx, n| cx.ln(n))
+        self.wide(|cx, n| cx.ln(n)).whole_plain()
     }
 
     /// The logarithm to base 10; NaN for a negative number.
     pub fn log10(self) -> Decimal {
-        self.wide(|cx, n| cx.log10(n))
+        self.wide(|cx, n| cx.log10(n)).whole_plain()
+    }
+
+    /// A whole number without zeros behind the point; other numbers as they are.
+    fn whole_plain(self) -> Decimal {
+        match self.kind {
+            Kind::Finite(c, e) if e < 0 => match 10_u128.checked_pow(e.unsigned_abs()) {
+                Some(p) if c != 0 && c % p == 0 => Decimal {
+                    kind: Kind::Finite(c / p, 0),
+                    ..self
+                },
+                _ => self,
+            },
+            _ => self,
+        }
+    }
+
+    /// With as many zeros behind the last digit as up to `most` digits behind the point and 34
+    /// in all allow.
+    #[must_use]
+    pub fn padded(self, most: i32) -> Decimal {
+        let Kind::Finite(mut c, mut e) = self.kind else {
+            return self;
+        };
+        while c != 0 && e > -most && e > -BIAS && c * 10 < COEFF_END {
+            c *= 10;
+            e -= 1;
+        }
+        Decimal {
+            kind: Kind::Finite(c, e),
+            ..self
+        }
     }
 
     /// The square root; NaN for a negative number.
@@ -346,21 +384,40 @@ impl Decimal {
         self.wide(|cx, n| cx.sqrt(n))
     }
 
-    /// a to the power of b.
+    /// a to the power of b: 34 digits, and the smallest zero for what is none, as MongoDB's
+    /// library has it.
     pub fn pow(self, b: Decimal) -> Decimal {
-        self.wide(|cx, n| match cx.parse(b.to_dec().to_string()) {
+        let power = self.wide(|cx, n| match cx.parse(b.to_dec().to_string()) {
             Ok(b) => cx.pow(n, &b),
             Err(_) => *n = dec::Decimal::nan(),
-        })
+        });
+        match power.kind {
+            Kind::Finite(0, _) => Decimal {
+                neg: false,
+                kind: Kind::Finite(0, -BIAS),
+            },
+            _ if b.is_zero() => power,
+            _ => power.padded(i32::MAX),
+        }
     }
 
-    /// A double's exact value to 34 digits: 0.29 is a little less than it is written.
+    /// A double's exact value to 34 digits: 0.29 is a little less than it is written. One that
+    /// needs fewer digits has no zeros behind the point.
     pub fn from_f64_exact(n: f64) -> Decimal {
-        if n.is_finite() {
-            Decimal::parse(&format!("{n:.33e}")).unwrap_or(Decimal::NAN)
-        } else {
-            Decimal::from_f64(n)
+        if !n.is_finite() {
+            return Decimal::from_f64(n);
         }
+        let mut d = Decimal::parse(&format!("{n:.33e}")).unwrap_or(Decimal::NAN);
+        if let Kind::Finite(c, e) = &mut d.kind {
+            if *c == 0 {
+                *e = 0;
+            }
+            while *e < 0 && *c % 10 == 0 {
+                *c /= 10;
+                *e += 1;
+            }
+        }
+        d
     }
 
     /// −a.
@@ -758,7 +815,7 @@ mod tests {
             (d("10").ln(), "2.302585092994045684017991454684364"),
             (d("1000").log10(), "3"),
             (d("2").sqrt(), "1.414213562373095048801688724209698"),
-            (d("2").pow(d("10")), "1024"),
+            (d("2").pow(d("10")), "1024.000000000000000000000000000000"),
             (d("2").pow(d("0.5")), "1.414213562373095048801688724209698"),
             (d("-1").ln(), "NaN"),
             (d("Infinity").sqrt(), "Infinity"),

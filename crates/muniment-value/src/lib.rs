@@ -20,6 +20,7 @@ mod oid;
 mod order;
 pub mod path;
 mod raw;
+mod trig;
 mod types;
 mod validate;
 

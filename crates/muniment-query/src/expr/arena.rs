@@ -115,11 +115,29 @@ pub fn check_size(arena: &Bump, bytes: usize) -> Result<()> {
     Ok(())
 }
 
+/// The first length, in bytes, that a string may not have.
+const MAX_STRING: usize = 16 << 20;
+
+/// An error when a string of so many bytes may not be.
+///
+/// # Errors
+/// 16493.
+pub fn check_string(bytes: usize) -> Result<()> {
+    if bytes >= MAX_STRING {
+        return Err(Error::location(
+            16493,
+            "Tried to create string longer than 16MB",
+        ));
+    }
+    Ok(())
+}
+
 /// A copy of `text` in the arena.
 ///
 /// # Errors
-/// See [`check_size`].
+/// 16493 for one that is too long; see [`check_size`].
 pub fn alloc_str<'a>(arena: &'a Bump, text: &str) -> Result<&'a str> {
+    check_string(text.len())?;
     check_size(arena, text.len())?;
     Ok(arena.alloc_str(text))
 }

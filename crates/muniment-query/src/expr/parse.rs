@@ -27,6 +27,11 @@ impl<'c> Parser<'c> {
         }
     }
 
+    /// What surrounds the query.
+    pub fn context(&self) -> &'c QueryContext {
+        self.ctx
+    }
+
     /// Parses one expression.
     ///
     /// # Errors
@@ -55,7 +60,12 @@ impl<'c> Parser<'c> {
                     matches!(&e.node, Node::Array(i) if i.iter().all(Expr::is_constant));
                 if all_constant { fold(e) } else { Ok(e) }
             }
-            v => Ok(Expr::constant(v)),
+            v => {
+                if let Value::String(s) = v {
+                    arena::check_string(s.len())?;
+                }
+                Ok(Expr::constant(v))
+            }
         }
     }
 

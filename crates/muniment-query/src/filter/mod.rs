@@ -12,7 +12,7 @@ mod matcher;
 mod operand;
 pub mod ops;
 pub mod parse;
-mod regex;
+pub(crate) mod regex;
 #[cfg(test)]
 mod tests;
 mod walk;

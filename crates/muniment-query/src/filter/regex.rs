@@ -36,23 +36,6 @@ impl Regex {
     /// # Errors
     /// 51091 for a pattern that is not valid, 51108 for an unknown option.
     pub fn new(pattern: &str, options: &str) -> Result<Regex> {
-        let mut builder = pcre2::bytes::RegexBuilder::new();
-        builder.utf(true);
-        for c in options.chars() {
-            match c {
-                'i' => builder.caseless(true),
-                'm' => builder.multi_line(true),
-                's' => builder.dotall(true),
-                'x' => builder.extended(true),
-                'u' => &mut builder,
-                c => {
-                    return Err(Error::location(
-                        51108,
-                        format!("invalid flag in regex options: {c}"),
-                    ));
-                }
-            };
-        }
         let invalid =
             |m: &str| Error::location(51091, format!("Regular expression is invalid: {m}"));
         if pattern.len() > MAX_PATTERN {
@@ -60,6 +43,10 @@ impl Regex {
                 "pattern of {} bytes is longer than {MAX_PATTERN}",
                 pattern.len()
             )));
+        }
+        let flag = |c: char| Error::location(51108, format!("invalid flag in regex options: {c}"));
+        if let Some(c) = options.chars().find(|c| !FLAGS.contains(c)) {
+            return Err(flag(c));
         }
         if pattern.contains('\0') || options.contains('\0') {
             return Err(Error::bad_value(
@@ -73,12 +60,9 @@ impl Regex {
         let engine = match &prefix {
             Some((_, true)) => Engine::Prefix,
             _ => {
-                builder.jit_if_available(true);
-                let limited = format!("(*LIMIT_MATCH={MATCH_LIMIT}){pattern}");
-                let compiled = builder.build(&limited).map_err(|e| {
-                    let text = e.to_string();
-                    // "PCRE2: error compiling pattern at offset 7: what is wrong"
-                    invalid(text.splitn(3, ": ").nth(2).unwrap_or(&text))
+                let compiled = compile(pattern, options).map_err(|e| match e {
+                    CompileError::Flag(c) => flag(c),
+                    CompileError::Pattern(m) => invalid(&m),
                 })?;
                 Engine::Pcre(Arc::new(compiled))
             }
@@ -134,6 +118,47 @@ impl Regex {
             options: &self.options,
         }
     }
+}
+
+/// The flags a pattern may have.
+const FLAGS: [char; 5] = ['i', 'm', 's', 'u', 'x'];
+
+/// Why a pattern cannot be compiled.
+#[derive(Debug)]
+pub(crate) enum CompileError {
+    /// An unknown flag.
+    Flag(char),
+    /// What is wrong with the pattern.
+    Pattern(String),
+}
+
+/// Compiles a pattern with the options i, m, s, x, u, and the limit on steps in front of it.
+///
+/// # Errors
+/// See [`CompileError`].
+pub(crate) fn compile(
+    pattern: &str,
+    options: &str,
+) -> std::result::Result<pcre2::bytes::Regex, CompileError> {
+    let mut builder = pcre2::bytes::RegexBuilder::new();
+    builder.utf(true).jit_if_available(true);
+    for c in options.chars() {
+        match c {
+            'i' => builder.caseless(true),
+            'm' => builder.multi_line(true),
+            's' => builder.dotall(true),
+            'x' => builder.extended(true),
+            'u' => &mut builder,
+            c => return Err(CompileError::Flag(c)),
+        };
+    }
+    builder
+        .build(&format!("(*LIMIT_MATCH={MATCH_LIMIT}){pattern}"))
+        .map_err(|e| {
+            let text = e.to_string();
+            // "PCRE2: error compiling pattern at offset 7: what is wrong"
+            CompileError::Pattern(text.splitn(3, ": ").nth(2).unwrap_or(&text).to_owned())
+        })
 }
 
 /// See [`Regex::literal_prefix`]. Conservative: what is not plainly a literal ends the prefix.

@@ -1,9 +1,11 @@
-//! `$sum`, `$avg`, `$min`, `$max` as expressions: over their operands, or over the elements of a
-//! single operand that is an array.
+//! `$sum`, `$avg`, `$min`, `$max`, `$stdDevPop`, `$stdDevSamp` as expressions: over their operands,
+//! or over the elements of a single operand that is an array. `$median` and `$percentile`: over the
+//! elements of their input.
 
-use crate::expr::{Arity, EvalContext, Expr, OpSpec};
+use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser, arena};
+use crate::stage::accumulators;
 use crate::stage::accumulators::sum::Total;
-use muniment_value::{Result, Value, cmp_values};
+use muniment_value::{Doc, DocBuf, Result, Value, cmp_values, number};
 use std::cmp::Ordering;
 
 /// The specification of `$sum`.
@@ -29,7 +31,7 @@ pub(super) const AVG: OpSpec = OpSpec::new(
     |args, ctx| {
         let mut total = Total::default();
         each(args, ctx, |v| {
-            total.add(v);
+            total.add_to_mean(v);
             Ok(())
         })?;
         Ok(Some(total.mean()))
@@ -51,6 +53,115 @@ pub(super) const MAX: OpSpec = OpSpec::new(
     "The greatest operand that is not null.",
     |args, ctx| extreme(args, ctx, Ordering::Greater),
 );
+
+/// The specification of `$stdDevPop`.
+pub(super) const STD_DEV_POP: OpSpec = OpSpec::new(
+    "$stdDevPop",
+    Arity::Any,
+    "The standard deviation of the numbers among the operands, which are the whole population.",
+    |args, ctx| deviation(args, ctx, 0),
+);
+
+/// The specification of `$stdDevSamp`.
+pub(super) const STD_DEV_SAMP: OpSpec = OpSpec::new(
+    "$stdDevSamp",
+    Arity::Any,
+    "The standard deviation of the numbers among the operands, which are a sample.",
+    |args, ctx| deviation(args, ctx, 1),
+);
+
+/// Welford's running mean and sum of squared differences; `less` is what the divisor is less than
+/// the count by.
+fn deviation<'a>(args: &'a [Expr], ctx: &EvalContext<'a>, less: u32) -> Result<Option<Value<'a>>> {
+    let (mut n, mut mean, mut squares) = (0.0, 0.0, 0.0);
+    each(args, ctx, |v| {
+        if let Some(x) = number::to_f64(v) {
+            n += 1.0;
+            let delta = x - mean;
+            mean += delta / n;
+            squares += delta * (x - mean);
+        }
+        Ok(())
+    })?;
+    let divisor = n - f64::from(less);
+    Ok(Some(if divisor > 0.0 {
+        Value::Double((squares / divisor).sqrt())
+    } else {
+        Value::Null
+    }))
+}
+
+/// The specification of `$median`. Argument: the input.
+pub(super) const MEDIAN: OpSpec = OpSpec::new(
+    "$median",
+    Arity::Custom(|v, p| Ok(vec![percentile_input("$median", v, p)?])),
+    "The median of the numbers in an array.",
+    |args, ctx| {
+        let sorted = numbers(args, ctx)?;
+        Ok(Some(at(&sorted, 0.5)))
+    },
+);
+
+/// The specification of `$percentile`. Arguments: the input, the array of shares (a constant).
+pub(super) const PERCENTILE: OpSpec = OpSpec::new(
+    "$percentile",
+    Arity::Custom(|v, p| {
+        let input = percentile_input("$percentile", v, p)?;
+        let shares = v.as_doc().and_then(|d| d.get("p")).unwrap_or(Value::Null);
+        Ok(vec![input, p.parse(shares)?])
+    }),
+    "Percentiles of the numbers in an array.",
+    |args, ctx| {
+        let sorted = numbers(args, ctx)?;
+        let shares = super::arg(args, 1, ctx)?.and_then(|v| v.as_array());
+        let out = arena::build_array(ctx.arena, |w| {
+            shares
+                .unwrap_or(Doc::EMPTY)
+                .values()
+                .try_for_each(|p| w.push(&at(&sorted, number::to_f64(p).unwrap_or(0.0))))
+        })?;
+        Ok(Some(Value::Array(out)))
+    },
+);
+
+/// The input; the other options are checked as the accumulator checks them.
+fn percentile_input(op: &str, operand: Value<'_>, p: &mut Parser<'_>) -> Result<Expr> {
+    let mut options = DocBuf::new();
+    for e in operand.as_doc().unwrap_or(Doc::EMPTY) {
+        // Its variables are known here only.
+        match e.name() {
+            "input" => options.append("input", Value::Null),
+            _ => options.append_elem(e),
+        };
+    }
+    let checked = match operand {
+        Value::Document(_) => Value::Document(options.as_doc()),
+        v => v,
+    };
+    accumulators::find(op)?.parse(checked, p.context())?;
+    let input = operand.as_doc().and_then(|d| d.get("input"));
+    p.parse(input.unwrap_or(Value::Null))
+}
+
+/// The numbers of the input, sorted; of an array its elements.
+fn numbers<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Vec<f64>> {
+    let mut all = Vec::new();
+    each(args.get(..1).unwrap_or_default(), ctx, |v| {
+        all.extend(number::to_f64(v).filter(|n| !n.is_nan()));
+        Ok(())
+    })?;
+    all.sort_by(f64::total_cmp);
+    Ok(all)
+}
+
+/// The least number that at least the share `p` of the numbers does not exceed.
+fn at(sorted: &[f64], p: f64) -> Value<'static> {
+    let rank = (p * sorted.len() as f64).ceil() as usize;
+    match sorted.get(rank.saturating_sub(1)) {
+        Some(n) => Value::Double(*n),
+        None => Value::Null,
+    }
+}
 
 fn extreme<'a>(
     args: &'a [Expr],
@@ -102,6 +213,33 @@ mod tests {
                 ("{'$max': '$a'}", Gives("'x'")),
                 ("{'$max': [1, 5.5, '$n']}", Gives("5.5")),
                 ("{'$min': '$n'}", Gives("null")),
+                ("{'$stdDevPop': ['$a', 5]}", Gives("0.0")),
+                ("{'$stdDevPop': [1, 3]}", Gives("1.0")),
+                ("{'$stdDevPop': '$a'}", Gives("0.816496580927726")),
+                ("{'$stdDevPop': '$s'}", Gives("null")),
+                ("{'$stdDevSamp': '$a'}", Gives("1.0")),
+                ("{'$stdDevSamp': 1}", Gives("null")),
+                (
+                    "{'$median': {'input': '$a', 'method': 'approximate'}}",
+                    Gives("2.0"),
+                ),
+                (
+                    "{'$median': {'input': '$s', 'method': 'approximate'}}",
+                    Gives("null"),
+                ),
+                (
+                    "{'$percentile': {'input': '$a', 'p': [0, 0.5, 1], 'method': 'approximate'}}",
+                    Gives("[1.0, 2.0, 3.0]"),
+                ),
+                (
+                    "{'$percentile': {'input': '$n', 'p': [0.5], 'method': 'approximate'}}",
+                    Gives("[null]"),
+                ),
+                (
+                    "{'$percentile': {'input': '$a', 'p': [2], 'method': 'approximate'}}",
+                    Fails(7750303),
+                ),
+                ("{'$median': {'method': 'approximate'}}", Fails(40414)),
             ],
         );
     }

@@ -63,8 +63,37 @@ fn date_overflow() -> Error {
     Error::new(Code::Overflow, "date overflow")
 }
 
+/// A sum as `$add` has it: until the first decimal compensated, from there on in decimals.
+#[derive(Default)]
+struct Sum {
+    total: Total,
+    decimal: Option<Decimal>,
+}
+
+impl Sum {
+    fn add(&mut self, v: Value<'_>) {
+        match (self.decimal, v) {
+            (None, Value::Decimal128(b)) => {
+                let before = number::to_decimal(self.total.sum()).unwrap_or(Decimal::ZERO);
+                self.decimal = Some(before.add(Decimal::from_bid(b)));
+            }
+            (None, v) => self.total.add(v),
+            (Some(d), v) => {
+                self.decimal = Some(d.add(number::to_decimal(v).unwrap_or(Decimal::NAN)));
+            }
+        }
+    }
+
+    fn value(&self) -> Value<'static> {
+        match self.decimal {
+            Some(d) => Value::Decimal128(d.to_bid()),
+            None => self.total.sum(),
+        }
+    }
+}
+
 fn add<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
-    let mut total = Total::default();
+    let mut total = Sum::default();
     let mut date: Option<i64> = None;
     let mut null = false;
     for e in args {
@@ -90,7 +119,7 @@ fn add<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>>
             return NULL;
         }
     }
-    let sum = total.sum();
+    let sum = total.value();
     Ok(Some(match date {
         None => sum,
         Some(ms) => Value::DateTime(
@@ -188,7 +217,11 @@ fn modulo<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a
         ));
     }
     if number::is_zero(y) {
-        return Err(Error::location(16610, "can't $mod by zero"));
+        let decimal = decimals(x, y).is_some();
+        return Err(Error::location(
+            if decimal { 5733415 } else { 16610 },
+            "can't $mod by zero",
+        ));
     }
     Ok(Some(match (x, y) {
         (Value::Int32(x), Value::Int32(y)) => Value::Int32(x.wrapping_rem(y)),
@@ -244,7 +277,7 @@ mod tests {
                 ("{'$add': [0.1, 0.2, 0.3]}", Gives("0.6")),
                 (
                     "{'$add': [['$dec', '0'], 3.14]}",
-                    Gives("['$dec', '3.140000000000000124344978758017533']"),
+                    Gives("['$dec', '3.14000000000000']"),
                 ),
                 ("{'$add': '$a'}", Gives("7")),
                 ("{'$subtract': ['$a', '$b']}", Gives("5")),
@@ -267,6 +300,7 @@ mod tests {
                 ("{'$mod': [7, 2.5]}", Gives("2.0")),
                 ("{'$mod': ['$l', 3]}", Gives("['$long', 2]")),
                 ("{'$mod': ['$a', 0]}", Fails(16610)),
+                ("{'$mod': [['$dec', '1'], 0]}", Fails(5733415)),
                 ("{'$mod': ['$s', 2]}", Fails(16611)),
             ],
         );

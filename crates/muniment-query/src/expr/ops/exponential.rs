@@ -96,6 +96,31 @@ pub(super) const POW: OpSpec = OpSpec::new(
     pow,
 );
 
+/// The specification of `$sigmoid`.
+pub(super) const SIGMOID: OpSpec = OpSpec::new(
+    "$sigmoid",
+    Arity::Custom(|v, p| Ok(vec![p.parse(v)?])),
+    "1 / (1 + e to the power of minus the operand).",
+    |args, ctx| {
+        let v = arg(args, 0, ctx)?.unwrap_or(Value::Null);
+        Ok(Some(match v {
+            Value::Null | Value::Undefined => Value::Null,
+            Value::Decimal128(b) => {
+                let one = Decimal::from_i64(1);
+                let e = Decimal::from_bid(b).negated().exp();
+                decimal(one.div(one.add(e)))
+            }
+            v if v.is_number() => Value::Double(1.0 / (1.0 + (-double(v)).exp())),
+            v => {
+                return Err(Error::type_mismatch(format!(
+                    "$sigmoid only supports numeric types, not {}",
+                    v.type_name()
+                )));
+            }
+        }))
+    },
+);
+
 fn positive(n: f64, code: i32, message: impl Fn() -> String) -> Result<()> {
     if n > 0.0 || n.is_nan() {
         Ok(())
@@ -118,6 +143,10 @@ fn one<'a>(
     };
     check(sign(v))?;
     Ok(Some(match v {
+        // MongoDB's logarithms have this NaN as a double.
+        Value::Decimal128(_) if op != "$exp" && op != "$sqrt" && number::is_nan(v) => {
+            Value::Double(f64::NAN)
+        }
         Value::Decimal128(b) => decimal(d(Decimal::from_bid(b))),
         v => Value::Double(f(double(v))),
     }))
@@ -189,6 +218,7 @@ fn log<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>>
     }
     positive(base, 28759, message)?;
     Ok(Some(match decimal_pair {
+        Some((n, base)) if n.is_nan() || base.is_nan() => Value::Double(f64::NAN),
         Some((n, base)) => decimal(n.ln().div(base.ln())),
         None => Value::Double(n.ln() / base.ln()),
     }))
@@ -273,9 +303,24 @@ mod tests {
                     "{'$log10': [['$dec', '1E-6000']]}",
                     Gives("['$dec', '-6000']"),
                 ),
-                ("{'$pow': [['$dec', '2'], 3]}", Gives("['$dec', '8']")),
+                (
+                    "{'$pow': [['$dec', '2'], 3]}",
+                    Gives("['$dec', '8.000000000000000000000000000000000']"),
+                ),
+                ("{'$ln': {'$literal': ['$dec', 'NaN']}}", Gives("['$NaN']")),
                 ("{'$exp': [['$dec', '0']]}", Gives("['$dec', '1']")),
                 ("{'$sqrt': '$n'}", Gives("null")),
+                ("{'$sigmoid': 0}", Gives("0.5")),
+                ("{'$sigmoid': '$missing'}", Gives("null")),
+                ("{'$sigmoid': [1]}", Fails(14)),
+                (
+                    "{'$sigmoid': ['$dec', '1']}",
+                    Gives("['$dec', '0.7310585786300048792511592418218362']"),
+                ),
+                (
+                    "{'$sigmoid': ['$dec', '-Infinity']}",
+                    Gives("['$dec', '0E-6176']"),
+                ),
             ],
         );
     }

@@ -3,6 +3,7 @@
 mod accumulate;
 mod arithmetic;
 mod array;
+mod bits;
 mod boolean;
 mod compare;
 mod cond;
@@ -10,15 +11,22 @@ mod convert;
 pub(crate) mod date;
 mod exponential;
 mod higher;
+mod index_of;
 mod let_;
 mod literal;
 mod object;
 mod rand;
+mod regex;
+mod replace;
 mod rounding;
 mod sets;
+mod several;
+mod sort_array;
 mod string;
 mod substr;
 mod text;
+mod trig;
+mod zip;
 
 use super::{EvalContext, Expr, OpSpec};
 use muniment_value::{Result, Value};
@@ -27,13 +35,24 @@ use muniment_value::{Result, Value};
 #[rustfmt::skip]
 pub(super) const REGISTRY: &[&OpSpec] = &[
     &rounding::ABS,
+    &trig::ACOS,
+    &trig::ACOSH,
     &arithmetic::ADD,
     &sets::ALL_TRUE,
     &boolean::AND,
     &sets::ANY_TRUE,
     &array::ARRAY_ELEM_AT,
     &object::ARRAY_TO_OBJECT,
+    &trig::ASIN,
+    &trig::ASINH,
+    &trig::ATAN,
+    &trig::ATAN2,
+    &trig::ATANH,
     &accumulate::AVG,
+    &bits::AND,
+    &bits::NOT,
+    &bits::OR,
+    &bits::XOR,
     &rounding::CEIL,
     &compare::CMP,
     &string::CONCAT,
@@ -41,6 +60,8 @@ pub(super) const REGISTRY: &[&OpSpec] = &[
     &cond::COND,
     &literal::CONST,
     &convert::CONVERT,
+    &trig::COS,
+    &trig::COSH,
     &date::add::ADD,
     &date::diff::SPEC,
     &date::from_parts::SPEC,
@@ -52,11 +73,13 @@ pub(super) const REGISTRY: &[&OpSpec] = &[
     &date::parts::DAY_OF_MONTH,
     &date::parts::DAY_OF_WEEK,
     &date::parts::DAY_OF_YEAR,
+    &trig::DEGREES_TO_RADIANS,
     &arithmetic::DIVIDE,
     &compare::EQ,
     &exponential::EXP,
     &higher::FILTER,
     &array::FIRST,
+    &several::FIRST_N,
     &rounding::FLOOR,
     &object::GET_FIELD,
     &compare::GT,
@@ -65,12 +88,15 @@ pub(super) const REGISTRY: &[&OpSpec] = &[
     &cond::IF_NULL,
     &array::IN,
     &array::INDEX_OF_ARRAY,
+    &index_of::BYTES,
+    &index_of::CP,
     &array::IS_ARRAY,
     &convert::IS_NUMBER,
     &date::parts::ISO_DAY_OF_WEEK,
     &date::parts::ISO_WEEK,
     &date::parts::ISO_WEEK_YEAR,
     &array::LAST,
+    &several::LAST_N,
     &let_::SPEC,
     &literal::LITERAL,
     &exponential::LN,
@@ -81,9 +107,12 @@ pub(super) const REGISTRY: &[&OpSpec] = &[
     &substr::LTRIM,
     &higher::MAP,
     &accumulate::MAX,
+    &several::MAX_N,
+    &accumulate::MEDIAN,
     &object::MERGE_OBJECTS,
     &date::parts::MILLISECOND,
     &accumulate::MIN,
+    &several::MIN_N,
     &date::parts::MINUTE,
     &arithmetic::MOD,
     &date::parts::MONTH,
@@ -92,10 +121,17 @@ pub(super) const REGISTRY: &[&OpSpec] = &[
     &boolean::NOT,
     &object::OBJECT_TO_ARRAY,
     &boolean::OR,
+    &accumulate::PERCENTILE,
     &exponential::POW,
+    &trig::RADIANS_TO_DEGREES,
     &rand::SPEC,
     &array::RANGE,
     &higher::REDUCE,
+    &regex::FIND,
+    &regex::FIND_ALL,
+    &regex::MATCH,
+    &replace::ALL,
+    &replace::ONE,
     &array::REVERSE_ARRAY,
     &rounding::ROUND,
     &substr::RTRIM,
@@ -105,10 +141,16 @@ pub(super) const REGISTRY: &[&OpSpec] = &[
     &sets::INTERSECTION,
     &sets::IS_SUBSET,
     &sets::UNION,
+    &exponential::SIGMOID,
+    &trig::SIN,
+    &trig::SINH,
     &array::SIZE,
     &array::SLICE,
+    &sort_array::SPEC,
     &string::SPLIT,
     &exponential::SQRT,
+    &accumulate::STD_DEV_POP,
+    &accumulate::STD_DEV_SAMP,
     &string::STR_LEN_BYTES,
     &string::STR_LEN_CP,
     &string::STRCASECMP,
@@ -118,6 +160,8 @@ pub(super) const REGISTRY: &[&OpSpec] = &[
     &arithmetic::SUBTRACT,
     &accumulate::SUM,
     &cond::SWITCH,
+    &trig::TAN,
+    &trig::TANH,
     &convert::TO_BOOL,
     &convert::TO_DATE,
     &convert::TO_DECIMAL,
@@ -133,6 +177,7 @@ pub(super) const REGISTRY: &[&OpSpec] = &[
     &convert::TYPE,
     &date::parts::WEEK,
     &date::parts::YEAR,
+    &zip::SPEC,
 ];
 
 /// Evaluates the i-th argument; missing when there is none.

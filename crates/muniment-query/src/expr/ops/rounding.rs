@@ -174,7 +174,8 @@ fn to_place<'a>(
         Value::Int64(n) => Value::Int64(int(n).ok_or_else(overflow)?),
         Value::Double(n) => Value::Double(decimal_place(n, place, mode)),
         Value::Decimal128(b) => {
-            Value::Decimal128(Decimal::from_bid(b).round_to(place, mode).to_bid())
+            let rounded = Decimal::from_bid(b).round_to(place, mode);
+            Value::Decimal128(rounded.padded(place).to_bid())
         }
         v => {
             return Err(Error::location(
@@ -253,6 +254,10 @@ mod tests {
                     Gives("['$dec', '2.34']"),
                 ),
                 ("{'$ceil': [['$dec', '1.2']]}", Gives("['$dec', '2']")),
+                (
+                    "{'$trunc': [['$dec', '1.1'], 4]}",
+                    Gives("['$dec', '1.1000']"),
+                ),
                 ("{'$trunc': 2.9}", Gives("2.0")),
                 ("{'$trunc': [0.29, 2]}", Gives("0.28")),
                 ("{'$round': [1.005, 2]}", Gives("1.0")),

@@ -12,7 +12,9 @@ pub(super) const UNION: OpSpec = OpSpec::new(
     "The elements of any of the arrays.",
     |args, ctx| {
         let mut all = Vec::new();
-        for e in args {
+        // Constants last, as MongoDB's optimizer has them: a null decides before they are looked at.
+        let (constants, others): (Vec<_>, Vec<_>) = args.iter().partition(|e| e.is_constant());
+        for e in others.into_iter().chain(constants) {
             match operand("$setUnion", 17043, e.eval(ctx)?)? {
                 None => return NULL,
                 Some(items) => all.extend(items.values()),
@@ -214,6 +216,7 @@ mod tests {
                 ("{'$setUnion': ['$a', '$b']}", Gives("[1, 2, 3, 4]")),
                 ("{'$setUnion': ['$a', '$n']}", Gives("null")),
                 ("{'$setUnion': ['$s']}", Fails(17043)),
+                ("{'$setUnion': ['x', '$missing']}", Gives("null")),
                 ("{'$setIntersection': ['$a', '$b']}", Gives("[2]")),
                 ("{'$setIntersection': []}", Gives("[]")),
                 ("{'$setIntersection': ['$s']}", Fails(17047)),

@@ -44,6 +44,15 @@ impl Total {
         self.count += 1;
     }
 
+    /// Adds to what a mean is made of: a long counts as a double.
+    pub fn add_to_mean(&mut self, v: Value<'_>) {
+        self.add(match v {
+            // Up to there it makes no difference.
+            Value::Int64(n) if n.unsigned_abs() > 1 << 53 => Value::Double(n as f64),
+            v => v,
+        });
+    }
+
     fn add_double(&mut self, n: f64) {
         let sum = self.double + n;
         if sum.is_finite() {

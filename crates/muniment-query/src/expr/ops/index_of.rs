@@ -1,0 +1,171 @@
+//! `$indexOfBytes` and `$indexOfCP`: where a text stands in another.
+
+use super::{NULL, arg, arg_some, type_name};
+use crate::expr::{Arity, EvalContext, Expr, OpSpec};
+use muniment_value::{Error, Result, Value, number};
+
+/// The specification of `$indexOfBytes`.
+pub(super) const BYTES: OpSpec = OpSpec::new(
+    "$indexOfBytes",
+    Arity::Range(2, 4),
+    "The byte index of a text's first occurrence between two positions, or -1.",
+    |args, ctx| {
+        let Some(s) = Search::read("$indexOfBytes", [40091, 40092], args, ctx)? else {
+            return NULL;
+        };
+        let end = s.to.min(s.text.len());
+        let found = s
+            .text
+            .as_bytes()
+            .get(s.from..end)
+            .and_then(|t| find(t, s.wanted.as_bytes()));
+        Ok(Some(index(found.map(|i| s.from + i))))
+    },
+);
+
+/// The specification of `$indexOfCP`.
+pub(super) const CP: OpSpec = OpSpec::new(
+    "$indexOfCP",
+    Arity::Range(2, 4),
+    "The code point index of a text's first occurrence between two positions, or -1.",
+    |args, ctx| {
+        let Some(s) = Search::read("$indexOfCP", [40093, 40094], args, ctx)? else {
+            return NULL;
+        };
+        // The byte that the n-th code point starts at; the one behind the last is the end.
+        let byte = |n: usize| {
+            let ends = [s.text.len()];
+            s.text.char_indices().map(|(i, _)| i).chain(ends).nth(n)
+        };
+        let Some(from) = byte(s.from).filter(|_| s.from <= s.to) else {
+            return Ok(Some(index(None)));
+        };
+        let range = s.text.get(from..byte(s.to).unwrap_or(s.text.len()));
+        let found = range.and_then(|t| {
+            let at = t.find(s.wanted)?;
+            Some(s.from + t.get(..at)?.chars().count())
+        });
+        Ok(Some(index(found)))
+    },
+);
+
+struct Search<'a> {
+    text: &'a str,
+    wanted: &'a str,
+    from: usize,
+    to: usize,
+}
+
+impl<'a> Search<'a> {
+    /// The arguments; `None` when the text is null. The codes are for those that are no strings.
+    fn read(
+        op: &str,
+        codes: [i32; 2],
+        args: &'a [Expr],
+        ctx: &EvalContext<'a>,
+    ) -> Result<Option<Search<'a>>> {
+        let string = |v: Option<Value<'a>>, code, which: &str| match v {
+            Some(Value::String(s)) => Ok(s),
+            v => Err(Error::location(
+                code,
+                format!(
+                    "{op} requires a string as the {which} argument, found: {}",
+                    type_name(v)
+                ),
+            )),
+        };
+        let [text, wanted] = codes;
+        let Some(v) = arg_some(args, 0, ctx)? else {
+            return Ok(None);
+        };
+        let text = string(Some(v), text, "first")?;
+        let wanted = string(arg(args, 1, ctx)?, wanted, "second")?;
+        let position = |i, default, which: &str| -> Result<usize> {
+            if args.len() <= i {
+                return Ok(default);
+            }
+            let v = arg(args, i, ctx)?;
+            let n = v
+                .and_then(number::to_i64_exact)
+                .and_then(|n| i32::try_from(n).ok())
+                .ok_or_else(|| {
+                    Error::location(
+                        40096,
+                        format!(
+                            "{op} requires an integral {which} index, found a value of type: {}, with value: \"{}\"",
+                            type_name(v),
+                            v.unwrap_or(Value::Null).to_display()
+                        ),
+                    )
+                })?;
+            usize::try_from(n).map_err(|_| {
+                Error::location(
+                    40097,
+                    format!("{op} requires a nonnegative {which} index, found: {n}"),
+                )
+            })
+        };
+        Ok(Some(Search {
+            text,
+            wanted,
+            from: position(2, 0, "starting")?,
+            to: position(3, usize::MAX, "ending")?,
+        }))
+    }
+}
+
+fn index(found: Option<usize>) -> Value<'static> {
+    number::narrow(found.map_or(-1, |i| i64::try_from(i).unwrap_or(i64::MAX)))
+}
+
+/// Where `wanted` starts in `text`: bytes, since a range may cut a character.
+fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
+    let Some((first, rest)) = wanted.split_first() else {
+        return Some(0);
+    };
+    let mut at = 0;
+    loop {
+        let tail = text.get(at..)?;
+        at += tail.iter().position(|b| b == first)?;
+        if text.get(at + 1..)?.starts_with(rest) {
+            return Some(at);
+        }
+        at += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::expr::testing::*;
+
+    #[test]
+    fn table_test() {
+        table(
+            "{'s': 'caféé', 'n': null, 'i': 1}",
+            &[
+                ("{'$indexOfBytes': ['$s', 'é']}", Gives("3")),
+                ("{'$indexOfBytes': ['$s', 'é', 4]}", Gives("5")),
+                ("{'$indexOfBytes': ['$s', 'é', 4, 6]}", Gives("-1")),
+                ("{'$indexOfBytes': ['$s', 'é', 4, 7]}", Gives("5")),
+                ("{'$indexOfBytes': ['$s', '', 7]}", Gives("7")),
+                ("{'$indexOfBytes': ['$s', '', 8]}", Gives("-1")),
+                ("{'$indexOfBytes': ['$s', '', 4, 2]}", Gives("-1")),
+                ("{'$indexOfBytes': ['$n', '$i', -1]}", Gives("null")),
+                ("{'$indexOfBytes': ['$i', 'a']}", Fails(40091)),
+                ("{'$indexOfBytes': ['$s', '$n', null]}", Fails(40092)),
+                ("{'$indexOfBytes': ['$s', 'a', 1.5]}", Fails(40096)),
+                ("{'$indexOfBytes': ['$s', 'a', -1]}", Fails(40097)),
+                ("{'$indexOfBytes': ['$s']}", Fails(28667)),
+                ("{'$indexOfCP': ['$s', 'é']}", Gives("3")),
+                ("{'$indexOfCP': ['$s', 'é', 4]}", Gives("4")),
+                ("{'$indexOfCP': ['$s', 'é', 4, 4]}", Gives("-1")),
+                ("{'$indexOfCP': ['$s', 'éé', 0, 4]}", Gives("-1")),
+                ("{'$indexOfCP': ['$s', '', 5]}", Gives("5")),
+                ("{'$indexOfCP': ['$s', '', 6]}", Gives("-1")),
+                ("{'$indexOfCP': ['$s', '', 3, 2]}", Gives("-1")),
+                ("{'$indexOfCP': ['$i', 'a']}", Fails(40093)),
+                ("{'$indexOfCP': ['$s', '$i']}", Fails(40094)),
+            ],
+        );
+    }
+}
