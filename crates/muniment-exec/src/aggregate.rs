@@ -187,7 +187,7 @@ impl DocStream for Rows {
     fn next(&mut self) -> Result<Option<Bytes>> {
         let mut exec = self.exec.lock();
         match exec.next_row(&self.op.get())? {
-            Some(row) => Ok(Some(into_bytes(&mut exec, row)?)),
+            Some(row) => Ok(Some(into_bytes(&exec, row)?)),
             None => Ok(None),
         }
     }
@@ -358,17 +358,26 @@ impl Engine {
         } else {
             Some((SortSpec::parse(split.sort.as_doc())?, split.sort.clone()))
         };
+        // What the stages on top do not look at need not be read.
+        let needs = match split.rest.is_empty() {
+            true => None,
+            false => Pipeline::parse(split.rest.as_doc(), ctx)?.needs(),
+        };
+        let needs: Option<Arc<[String]>> = needs.map(Arc::from);
         let query = Query {
             sort: sort.as_ref().map(|(s, _)| s),
+            needs: needs.as_deref(),
             hint: request.hint,
             ..Query::of(&filter)
         };
         let candidates = candidates(collection, &query)?;
+        let covers = needs.as_ref().map_or_else(String::new, |n| n.join(","));
         let recipe = Recipe {
             sort,
             skip: split.skip,
             limit: split.limit,
             sort_limits: self.sort_limits(request.allow_disk_use),
+            needs,
             ..self.recipe(collection, &filter)
         };
         choose(
@@ -376,7 +385,8 @@ impl Engine {
             op,
             &recipe,
             candidates,
-            || shape(filter.root(), split.sort.as_doc(), Doc::EMPTY),
+            // What is needed decides which plans are covered.
+            || shape(filter.root(), split.sort.as_doc(), Doc::EMPTY) + &covers,
             explain,
         )
     }

@@ -3,14 +3,16 @@
 use crate::engine::Engine;
 use crate::find::Hint;
 use crate::operation::OpContext;
-use crate::plan::candidate::{Query, candidates};
+use crate::plan::candidate::{Access, Candidate, IndexAccess, Query, candidates, unbounded};
 use crate::plan::choose::{Choice, choose};
+use crate::plan::ranges::Checked;
 use crate::plan::shape::shape;
+use crate::run::exec::Recipe;
 use muniment_query::filter::Node;
 use muniment_query::{Filter, Interrupt};
-use muniment_storage::{Collection, Direction, Index, KeyRange};
+use muniment_storage::{Collection, Direction, IndexEntry};
 use muniment_value::path::{Path, visit};
-use muniment_value::{ArrayBuf, Doc, Error, Result, Value, keyenc};
+use muniment_value::{ArrayBuf, Doc, Error, Result, Value, ValueBuf, keyenc};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -46,8 +48,10 @@ impl Engine {
         };
         let path = Path::new(request.key);
         let mut found = Found::default();
-        if let Some((index, descending)) = distinct_index(&collection, request, &filter) {
-            scan_index(op, self, &collection, &index, descending, &path, &mut found)?;
+        if let Some(scan) = distinct_scan(&collection, request, &filter)? {
+            op.set_plan_summary(&scan.candidate);
+            scan.candidate.note_use();
+            scan.run(op, self, &collection, &path, &mut found)?;
             return Ok(found.values);
         }
         let mut exec = self
@@ -60,7 +64,7 @@ impl Engine {
         Ok(found.values)
     }
 
-    /// The plan of a distinct that no index answers alone.
+    /// The plan of a distinct that cannot jump from value to value. A covered one reads keys.
     pub(crate) fn plan_distinct(
         &self,
         op: &Arc<OpContext>,
@@ -69,89 +73,153 @@ impl Engine {
         filter: &Arc<Filter>,
         explain: bool,
     ) -> Result<Choice> {
+        let needs: Arc<[String]> = Arc::new([request.key.to_string()]);
         let query = Query {
             hint: request.hint,
+            needs: Some(&needs),
             ..Query::of(filter)
+        };
+        let candidates = candidates(collection, &query)?;
+        let recipe = Recipe {
+            needs: Some(needs),
+            ..self.recipe(collection, filter)
         };
         choose(
             &self.plans,
             op,
-            &self.recipe(collection, filter),
-            candidates(collection, &query)?,
-            || shape(filter.root(), Doc::EMPTY, Doc::EMPTY),
+            &recipe,
+            candidates,
+            || shape(filter.root(), Doc::EMPTY, Doc::EMPTY) + "|distinct " + request.key,
             explain,
         )
     }
 }
 
-/// The index whose keys are the values: for a distinct of everything, on a path without arrays.
-pub(crate) fn distinct_index(
+/// DISTINCT_SCAN: an index scan that jumps from each value to the next.
+pub(crate) struct DistinctScan {
+    /// The index scan, whose bounds answer the whole filter.
+    pub candidate: Candidate,
+    access: Arc<IndexAccess>,
+    /// The place of the distinct field in the index.
+    field: usize,
+}
+
+/// The scan that answers a distinct without reading every key: on an index that has the field
+/// without arrays, behind nothing but fields with one value each, and that answers the filter at
+/// least as well as any other plan.
+///
+/// # Errors
+/// As [`candidates`].
+pub(crate) fn distinct_scan(
     collection: &Collection,
     request: &DistinctRequest<'_>,
     filter: &Filter,
-) -> Option<(Arc<Index>, bool)> {
-    if !matches!(filter.root(), Node::True) || request.hint.is_some() {
-        return None;
+) -> Result<Option<DistinctScan>> {
+    let query = Query {
+        hint: request.hint,
+        ..Query::of(filter)
+    };
+    let everything = matches!(filter.root(), Node::True);
+    let mut all = candidates(collection, &query)?;
+    let best = all.iter().map(|c| c.rank).min().unwrap_or(usize::MAX);
+    if request.hint.is_none() {
+        // An index without any bound is no plan for a filter, but may be one here.
+        all.extend(unbounded(collection, &query));
     }
-    collection
-        .indexes()
-        .iter()
-        .find(|i| {
-            let spec = i.spec();
-            !spec.hidden
-                && !spec.sparse
-                && spec.partial_filter.is_none()
-                && !i.is_id()
-                && i.kind().is_none()
-                && !i.is_multikey()
-                && i.multikey_paths().iter().all(|&m| m == 0)
-                && i.fields()
-                    .first()
-                    .is_some_and(|(p, _)| p.as_str() == request.key)
+    let scans = all.into_iter().filter_map(|candidate| {
+        let Access::Index(access) = candidate.access.clone() else {
+            return None;
+        };
+        let bound = &access.bound;
+        let field = bound
+            .info
+            .fields()
+            .iter()
+            .position(|(p, _)| p.as_str() == request.key)?;
+        let usable = candidate.filter.is_none()
+            && access.key_filter.is_none()
+            && !bound.info.clustered
+            && !bound.info.field_multikey(field)
+            && !bound.info.index.transforms(field)
+            && (0..field).all(|i| bound.single_point(i))
+            && (everything || candidate.rank <= best);
+        usable.then(|| DistinctScan {
+            access,
+            field,
+            candidate,
         })
-        .and_then(|i| i.fields().first().map(|(_, d)| (i.clone(), *d)))
+    });
+    Ok(scans.min_by_key(|s| (s.candidate.rank, s.access.bound.fields.len())))
 }
 
-/// One key per value: reads a key, then jumps behind all that begin with it.
-fn scan_index(
-    op: &OpContext,
-    engine: &Engine,
-    collection: &Collection,
-    index: &Index,
-    descending: bool,
-    path: &Path,
-    found: &mut Found,
-) -> Result<()> {
-    index.note_use();
-    let snapshot = engine.store.snapshot();
-    let mut cursor = snapshot.entries(collection, index, &KeyRange::all(), Direction::Forward);
-    let mut steps = 0_u32;
-    while let Some(e) = cursor.next()? {
-        steps += 1;
-        op.counters.keys_examined.fetch_add(1, Relaxed);
-        if steps.is_multiple_of(256) {
-            op.check()?;
-        }
-        let mut bits: &[u8] = &e.type_bits;
-        let (value, rest) = keyenc::decode(&e.key, descending, &mut bits)?;
-        if value.as_value().is_nullish() {
-            // A missing field has a null key too: the document tells.
-            if found.has(Value::Null) {
-                continue;
+impl DistinctScan {
+    /// One key per value: reads a key, then jumps behind all that begin with it.
+    fn run(
+        &self,
+        op: &OpContext,
+        engine: &Engine,
+        collection: &Collection,
+        path: &Path,
+        found: &mut Found,
+    ) -> Result<()> {
+        let index = &self.access.bound.info.index;
+        let compiled = self.access.ranges();
+        let snapshot = engine.store.snapshot();
+        let mut steps = 0_u32;
+        for range in &compiled.ranges {
+            let mut cursor = snapshot.entries(collection, index, range, Direction::Forward);
+            while let Some(e) = cursor.next()? {
+                steps += 1;
+                op.counters.keys_examined.fetch_add(1, Relaxed);
+                if steps.is_multiple_of(64) {
+                    op.check()?;
+                }
+                match compiled.check.as_ref().map(|c| c.check(&e.key)) {
+                    None => {}
+                    Some(checked) => match checked? {
+                        Checked::Yes => {}
+                        Checked::No => continue,
+                        Checked::SeekTo(key) => {
+                            cursor.seek(&key);
+                            continue;
+                        }
+                    },
+                }
+                let (value, len) = self.value(&e)?;
+                if value.as_value().is_nullish() {
+                    // A missing field has a null key too: the document tells.
+                    if !found.has(Value::Null)
+                        && let Some(doc) = snapshot.get(collection, &e.record_key)?
+                    {
+                        op.counters.docs_examined.fetch_add(1, Relaxed);
+                        found.add_path(Doc::new(&doc), path)?;
+                    }
+                    if !found.has(Value::Null) {
+                        continue;
+                    }
+                } else {
+                    found.add(value.as_value())?;
+                }
+                match keyenc::prefix_end(e.key.get(..len).unwrap_or_default()) {
+                    Some(end) => cursor.seek(&end),
+                    None => break,
+                }
             }
-            if let Some(doc) = snapshot.get(collection, &e.record_key)? {
-                found.add_path(Doc::new(&doc), path)?;
-            }
-            continue;
         }
-        found.add(value.as_value())?;
-        let prefix = e.key.get(..e.key.len() - rest.len()).unwrap_or_default();
-        match keyenc::prefix_end(prefix) {
-            Some(end) => cursor.seek(&end),
-            None => break,
-        }
+        Ok(())
     }
-    Ok(())
+
+    /// The distinct field's value, and where its key ends.
+    fn value(&self, e: &IndexEntry) -> Result<(ValueBuf, usize)> {
+        let mut bits: &[u8] = &e.type_bits;
+        let mut rest: &[u8] = &e.key;
+        let mut value = ValueBuf::new(Value::Null);
+        let fields = self.access.bound.info.fields();
+        for (_, descending) in fields.iter().take(self.field + 1) {
+            (value, rest) = keyenc::decode(rest, *descending, &mut bits)?;
+        }
+        Ok((value, e.key.len() - rest.len()))
+    }
 }
 
 /// Distinct values in the order they were found.

@@ -76,6 +76,7 @@ impl Engine {
             want_info: false,
             sort_limits: self.sort_limits(None),
             keys_only: false,
+            needs: None,
         }
     }
 

@@ -2,12 +2,11 @@
 
 use crate::aggregate::{AggregateRequest, Split};
 use crate::count::{CountRequest, window};
-use crate::distinct::{DistinctRequest, distinct_index};
+use crate::distinct::{DistinctRequest, distinct_scan};
 use crate::engine::Engine;
-use crate::find::{FindRequest, Hint, Parsed};
+use crate::find::{FindRequest, Parsed};
 use crate::operation::OpContext;
-use crate::plan::candidate::{Query, candidates};
-use crate::plan::choose::{Choice, choose};
+use crate::plan::choose::Choice;
 use crate::plan::shape::{hash, shape};
 use crate::run::Stats;
 use crate::run::exec::{Exec, Recipe, wrap};
@@ -209,23 +208,27 @@ impl Engine {
         let Some(c) = self.store.collection(r.namespace) else {
             return report(op, d, planned, verbosity, Around::Nothing, &mut drain);
         };
-        let Some((index, _)) = distinct_index(&c, r, &filter) else {
+        let Some(scan) = distinct_scan(&c, r, &filter)? else {
             planned.choice = Some(self.plan_distinct(op, &c, r, &filter, true)?);
             return report(op, d, planned, verbosity, Around::Nothing, &mut drain);
         };
-        let hint = index.spec().name.clone();
-        let query = Query {
-            hint: Some(Hint::Name(&hint)),
-            ..Query::of(&filter)
-        };
-        let candidates = candidates(&c, &query)?;
         let recipe = Recipe {
             keys_only: true,
             ..self.recipe(&c, &filter)
         };
-        let choice = choose(&self.plans, op, &recipe, candidates, String::new, true)?;
-        let plan = rename(choice.exec.explain(false), "DISTINCT_SCAN");
-        d.append("queryPlanner", planner_doc(&planned, plan.clone(), &[]));
+        let plan = Exec::build(&recipe, &scan.candidate, None).explain(false);
+        let plan = rename(plan, "DISTINCT_SCAN");
+        let mut value = doc! { "_id": 0 };
+        value.append(r.key, 1);
+        let covered = |stage: &DocBuf| {
+            doc! {
+                "stage": "PROJECTION_COVERED",
+                "transformBy": &value,
+                "inputStage": stage,
+            }
+        };
+        let winner = covered(&plan);
+        d.append("queryPlanner", planner_doc(&planned, winner, &[]));
         if verbosity > Verbosity::QueryPlanner {
             // Counted by an operation of its own.
             let own = OpContext::internal("explain");
@@ -243,7 +246,7 @@ impl Engine {
                     "executionTimeMillis": own.started().elapsed().as_millis() as i64,
                     "totalKeysExamined": keys,
                     "totalDocsExamined": docs,
-                    "executionStages": stage,
+                    "executionStages": covered(&stage),
                 },
             );
         }
@@ -379,9 +382,9 @@ impl Engine {
 /// Runs a find's plan to its end.
 fn drain(op: &Arc<OpContext>, exec: &mut Exec) -> Result<Ran> {
     let mut out = Vec::new();
-    while let Some(mut row) = exec.next_row(op)? {
+    while let Some(row) = exec.next_row(op)? {
         out.clear();
-        exec.emit(&mut row, &mut out)?;
+        exec.emit(&row, &mut out)?;
     }
     Ok(Ran {
         returned: exec.returned(),
@@ -446,7 +449,9 @@ fn stages(exec: &Exec, around: Around<'_>, ran: Option<&Ran>) -> DocBuf {
     let mut d = exec.explain(ran.is_some());
     if let Around::Stage(stage) = around {
         // Counting reads keys only where the index answers everything.
-        if stage == "COUNT" && d.as_doc().get_str("stage") == Some("IXSCAN") {
+        let plan = d.as_doc();
+        let keys_alone = plan.get_str("stage") == Some("IXSCAN") && plan.get("filter").is_none();
+        if stage == "COUNT" && keys_alone {
             d = rename(d, "COUNT_SCAN");
         }
         let stats = Stats {

@@ -8,7 +8,7 @@ use crate::plan::choose::{Choice, choose};
 use crate::plan::shape::shape;
 use crate::run::exec::{Output, ProjectionKind, Recipe};
 use bytes::Bytes;
-use muniment_query::{Filter, Interrupt, Projection, QueryContext, SortSpec};
+use muniment_query::{Filter, Interrupt, Needs, Projection, QueryContext, SortSpec};
 use muniment_storage::Collection;
 use muniment_value::{Doc, DocBuf, Error, Result, Value, ValueBuf, doc};
 use std::sync::Arc;
@@ -251,11 +251,20 @@ impl Engine {
             Some(n) => Some(Hint::Pattern(n.as_doc())),
             None => request.hint,
         };
+        // These change what is returned, or what must be known for it.
+        let whole = request.show_record_id || request.return_key;
+        let needs = parsed.projection.as_ref().filter(|_| !whole).and_then(|p| {
+            let mut needs = Needs::default();
+            p.needs(&mut needs).then(|| needs.into_paths()).flatten()
+        });
         let query = Query {
             filter: &parsed.filter,
             sort: parsed.sort.as_ref().map(|(s, _)| s),
-            projection: parsed.projection.as_ref(),
-            no_cover: request.show_record_id || request.return_key,
+            needs: needs.as_deref(),
+            only_needs: parsed
+                .projection
+                .as_ref()
+                .is_some_and(|p| p.included_paths().is_some()),
             hint,
             min: request.min,
             max: request.max,
@@ -269,11 +278,9 @@ impl Engine {
             _ if request.return_key => Output::Key { fields: Vec::new() },
             None => Output::Whole,
             Some(projection) => Output::Projected {
-                included: projection.included_paths().unwrap_or_default(),
                 projection,
                 source: request.projection.to_buf(),
                 kind: projection_kind(request.projection),
-                covered: None,
             },
         };
         let recipe = Recipe {
@@ -289,6 +296,7 @@ impl Engine {
             want_info,
             sort_limits: self.sort_limits(request.allow_disk_use),
             keys_only: false,
+            needs: None,
         };
         choose(
             &self.plans,

@@ -270,8 +270,8 @@ impl Cursor {
                         true
                     }
                     Source::Plan(exec) => match exec.next_row(op)? {
-                        Some(mut row) => {
-                            exec.emit(&mut row, out)?;
+                        Some(row) => {
+                            exec.emit(&row, out)?;
                             true
                         }
                         None => false,

@@ -2,12 +2,15 @@
 
 use super::index_plan::{BoundIndex, IndexInfo, bind};
 use super::interval::Interval;
+use super::key_filter::{cover, residual};
 use super::leaf::Leaves;
 use super::min_max::{min_max, min_max_error};
 use super::order::{explode, gives_sort};
 use crate::find::Hint;
+use crate::run::key_doc::KeyDoc;
+use crate::run::scan::KeyFilter;
 use muniment_query::filter::Node;
-use muniment_query::{Filter, Projection, SortSpec};
+use muniment_query::{Filter, SortSpec};
 use muniment_storage::{Collection, KeyRange};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, ValueBuf, cmp_values};
 use std::cmp::Ordering;
@@ -19,11 +22,10 @@ pub struct Query<'q> {
     pub filter: &'q Filter,
     /// The sort; `None` for none (or `$natural`).
     pub sort: Option<&'q SortSpec>,
-    /// The projection.
-    pub projection: Option<&'q Projection>,
-    /// True when the projection must see whole documents (returnKey and the like change what is
-    /// covered).
-    pub no_cover: bool,
+    /// The paths that are needed of each document; `None` when whole documents are.
+    pub needs: Option<&'q [String]>,
+    /// True when the documents that the caller wants have these fields and nothing else.
+    pub only_needs: bool,
     /// The hint; `{$natural: ±1}` as sort counts as one.
     pub hint: Option<Hint<'q>>,
     /// Inclusive lower bound on the hinted index.
@@ -38,8 +40,8 @@ impl<'q> Query<'q> {
         Query {
             filter,
             sort: None,
-            projection: None,
-            no_cover: true,
+            needs: None,
+            only_needs: false,
             hint: None,
             min: Doc::EMPTY,
             max: Doc::EMPTY,
@@ -56,6 +58,8 @@ pub struct IndexAccess {
     pub backward: bool,
     /// min/max: instead of the bounds.
     pub range: Option<KeyRange>,
+    /// What is tested on every key.
+    pub key_filter: Option<Arc<KeyFilter>>,
 }
 
 /// One branch of an OR.
@@ -101,8 +105,10 @@ pub struct Candidate {
     pub filter: Option<Arc<Filter>>,
     /// True when the sort must be done.
     pub needs_sort: bool,
-    /// True when index keys hold all that the projection wants.
-    pub covered: bool,
+    /// Set when index keys hold all that is needed: how documents are made of them.
+    pub covered: Option<Arc<KeyDoc>>,
+    /// Those documents are exactly what the caller wants.
+    pub needed_exactly: bool,
     /// What tells it from the others across runs of one query shape.
     pub signature: String,
     /// The rule's rank: 0 and 1 need no trial.
@@ -135,7 +141,8 @@ fn collscan(query: &Query<'_>, backward: bool) -> Candidate {
         access: Access::CollScan { backward },
         filter,
         needs_sort: query.sort.is_some(),
-        covered: false,
+        covered: None,
+        needed_exactly: false,
         signature: "COLLSCAN".into(),
         rank: usize::MAX,
     }
@@ -155,7 +162,8 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
             access: Access::IdHack(id.clone()),
             filter: None,
             needs_sort: false,
-            covered: false,
+            covered: None,
+            needed_exactly: false,
             signature: "IDHACK".into(),
             rank: 0,
         }]);
@@ -166,7 +174,8 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
             access: Access::Eof,
             filter: None,
             needs_sort: false,
-            covered: false,
+            covered: None,
+            needed_exactly: false,
             signature: "EOF".into(),
             rank: 0,
         }]);
@@ -237,6 +246,19 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
     Ok(out)
 }
 
+/// Scans of the indexes that the filter puts no bounds on.
+pub fn unbounded(collection: &Collection, query: &Query<'_>) -> Vec<Candidate> {
+    let leaves = Leaves::of(query.filter);
+    collection
+        .indexes()
+        .iter()
+        .filter(|i| !i.spec().hidden)
+        .filter_map(|i| bind(&IndexInfo::of(i, collection.is_capped()), &leaves, false))
+        .filter(|b| b.bounded == 0)
+        .map(|b| finish(query, &leaves, b, None))
+        .collect()
+}
+
 /// Key patterns are equal when names and numeric directions are.
 fn same_pattern(a: Doc<'_>, b: Doc<'_>) -> bool {
     let (mut x, mut y) = (a.iter(), b.iter());
@@ -255,19 +277,6 @@ fn same_pattern(a: Doc<'_>, b: Doc<'_>) -> bool {
     }
 }
 
-/// The filter of what an index left to be matched.
-fn residual(leaves: &Leaves<'_>, children: &[usize]) -> Option<Arc<Filter>> {
-    let mut nodes: Vec<Node> = children
-        .iter()
-        .filter_map(|&c| leaves.children.get(c).map(|n| (*n).clone()))
-        .collect();
-    match nodes.len() {
-        0 => None,
-        1 => nodes.pop().map(|n| Arc::new(Filter::from_root(n))),
-        _ => Some(Arc::new(Filter::from_root(Node::And(nodes)))),
-    }
-}
-
 pub(super) fn finish(
     query: &Query<'_>,
     leaves: &Leaves<'_>,
@@ -277,8 +286,7 @@ pub(super) fn finish(
     let given = query.sort.map(|s| gives_sort(&bound, s));
     let backward = given.flatten().unwrap_or(false);
     let needs_sort = matches!(given, Some(None));
-    let filter = residual(leaves, &bound.residual);
-    let covered = filter.is_none() && !needs_sort && !query.no_cover && covers(&bound, query);
+    let (key_filter, filter) = residual(leaves, &bound);
     let signature = format!(
         "IXSCAN {}{}",
         bound.info.name(),
@@ -288,44 +296,40 @@ pub(super) fn finish(
     if needs_sort
         && range.is_none()
         && let Some(sort) = query.sort
-        && let Some(scans) = explode(&bound, sort)
+        && let Some(scans) = explode(&bound, sort, key_filter.as_ref())
     {
+        let (covered, needed_exactly) = match &filter {
+            None => cover(&bound, query, false),
+            Some(_) => (None, false),
+        };
         return Candidate {
             access: Access::SortMerge(scans),
             filter,
             needs_sort: false,
-            covered: false,
+            covered,
+            needed_exactly,
             signature: format!("SORT_MERGE {}", bound.info.name()),
             rank,
         };
     }
+    let (covered, needed_exactly) = match &filter {
+        None => cover(&bound, query, needs_sort),
+        Some(_) => (None, false),
+    };
     Candidate {
         access: Access::Index(Arc::new(IndexAccess {
             bound,
             backward,
             range,
+            key_filter,
         })),
         filter,
         needs_sort,
         covered,
+        needed_exactly,
         signature,
         rank,
     }
-}
-
-fn covers(bound: &BoundIndex, query: &Query<'_>) -> bool {
-    let Some(projection) = query.projection else {
-        return false;
-    };
-    let Some(paths) = projection.included_paths() else {
-        return false;
-    };
-    !bound.info.is_multikey
-        && bound.info.index.kind().is_none()
-        && !paths.is_empty()
-        && paths
-            .iter()
-            .all(|p| !p.contains('.') && bound.info.fields().iter().any(|(f, _)| f.as_str() == p))
 }
 
 fn or_candidate(
@@ -359,12 +363,13 @@ fn or_candidate(
             .min_by_key(|b| (b.rank(), usize::MAX - b.points, b.residual.len()))?;
         signature.push(' ');
         signature.push_str(&best.info.name());
-        let filter = residual(&branch_leaves, &best.residual);
+        let (key_filter, filter) = residual(&branch_leaves, &best);
         branches.push(Branch {
             access: Arc::new(IndexAccess {
                 bound: best,
                 backward: false,
                 range: None,
+                key_filter,
             }),
             filter,
         });
@@ -381,7 +386,8 @@ fn or_candidate(
         },
         filter: None,
         needs_sort: query.sort.is_some(),
-        covered: false,
+        covered: None,
+        needed_exactly: false,
         signature,
         rank,
     })
@@ -398,6 +404,11 @@ impl Candidate {
             Access::SortMerge(list) => list.iter().take(1).for_each(|a| one(a)),
             Access::Or { branches, .. } => branches.iter().for_each(|b| one(&b.access)),
         }
+    }
+
+    /// True for a scan of the index whose entries are the documents.
+    pub fn clustered(&self) -> bool {
+        matches!(&self.access, Access::Index(a) if a.bound.info.clustered)
     }
 
     /// currentOp's planSummary.

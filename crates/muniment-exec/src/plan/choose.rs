@@ -119,13 +119,14 @@ fn select(
         rejected: Vec::new(),
         trial: None,
     };
-    candidates.sort_by_key(|c| (c.rank, c.needs_sort, !c.covered));
+    candidates.sort_by_key(|c| (c.rank, c.needs_sort, c.covered.is_none()));
     let Some(first) = candidates.first() else {
         return Ok(single(&Candidate {
             access: Access::Eof,
             filter: None,
             needs_sort: false,
-            covered: false,
+            covered: None,
+            needed_exactly: false,
             signature: "EOF".into(),
             rank: 0,
         }));
@@ -177,8 +178,8 @@ fn select(
         let productivity = e.buffered() as f64 / e.cx.works.max(1) as f64;
         let bonus = if e.at_eof() { 1.0 } else { 0.0 };
         // Ties go to the plan without a sort, then without fetching, then to the rules' order.
-        let ties =
-            f64::from(u8::from(!c.needs_sort)) * 1e-4 + f64::from(u8::from(c.covered)) * 1e-5;
+        let ties = f64::from(u8::from(!c.needs_sort)) * 1e-4
+            + f64::from(u8::from(c.covered.is_some())) * 1e-5;
         productivity + bonus + ties
     };
     let mut best = 0;

@@ -8,6 +8,7 @@ pub mod candidate;
 pub mod choose;
 pub mod index_plan;
 pub mod interval;
+pub mod key_filter;
 pub mod leaf;
 pub mod min_max;
 pub mod order;

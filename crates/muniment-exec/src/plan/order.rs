@@ -2,6 +2,7 @@
 
 use super::candidate::IndexAccess;
 use super::index_plan::BoundIndex;
+use crate::run::scan::KeyFilter;
 use muniment_query::SortSpec;
 use muniment_value::path::array_index;
 use std::sync::Arc;
@@ -11,7 +12,11 @@ const MAX_SCANS: usize = 200;
 
 /// One scan per combination of the leading fields' points, when each of them comes in the sort's
 /// order: `{a: {$in: […]}}` sorted by `b` on an index of a and b.
-pub fn explode(bound: &BoundIndex, sort: &SortSpec) -> Option<Vec<Arc<IndexAccess>>> {
+pub fn explode(
+    bound: &BoundIndex,
+    sort: &SortSpec,
+    key_filter: Option<&Arc<KeyFilter>>,
+) -> Option<Vec<Arc<IndexAccess>>> {
     let info = &bound.info;
     if info.clustered || (0..bound.points).any(|i| info.field_multikey(i)) {
         return None;
@@ -54,6 +59,7 @@ pub fn explode(bound: &BoundIndex, sort: &SortSpec) -> Option<Vec<Arc<IndexAcces
                     bound,
                     backward,
                     range: None,
+                    key_filter: key_filter.cloned(),
                 })
             })
             .collect(),

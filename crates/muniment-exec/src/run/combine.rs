@@ -1,11 +1,12 @@
-//! FETCH and OR.
+//! FETCH, OR, and what stands in FETCH's place in a covered plan.
 
+use super::key_doc::KeyDoc;
 use super::scan::matches;
+use super::seen::Seen;
+use super::sort::SortLimits;
 use super::{Cx, Row, Stage, Stats, Step};
-use bytes::Bytes;
 use muniment_query::{Filter, MatchInfo};
 use muniment_value::{ArrayBuf, DocBuf, Result, doc};
-use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Reads the documents of index keys and matches what the index left open.
@@ -90,25 +91,53 @@ pub fn fetch(row: &mut Row, cx: &mut Cx) -> Result<bool> {
     }
 }
 
+/// Makes the documents of a covered plan out of the keys, and reads the few that the keys leave
+/// in doubt. A row whose key is empty afterwards holds the stored document.
+pub struct Cover {
+    pub(super) input: Stage,
+    keys: Arc<KeyDoc>,
+}
+
+impl Cover {
+    /// Documents of `input`'s keys.
+    pub fn new(input: Stage, keys: Arc<KeyDoc>) -> Cover {
+        Cover { input, keys }
+    }
+
+    pub(super) fn next(&mut self, cx: &mut Cx) -> Result<Step> {
+        loop {
+            let mut row = match self.input.next(cx)? {
+                Step::Row(row) => row,
+                end => return Ok(end),
+            };
+            let mut doc = Vec::with_capacity(row.key.len() + 64);
+            if self.keys.append(&row, &mut doc)? {
+                row.doc = doc.into();
+            } else if fetch(&mut row, cx)? {
+                row.key.clear();
+            } else {
+                continue;
+            }
+            return Ok(Step::Row(row));
+        }
+    }
+}
+
 /// Several scans one after the other; a document that two of them find is given once.
 pub struct Or {
     pub(super) inputs: Vec<Stage>,
     at: usize,
-    seen: HashSet<Bytes>,
-    tested: u64,
-    dropped: u64,
+    seen: Seen,
     pub(super) stats: Stats,
 }
 
 impl Or {
     /// An OR of `inputs`.
-    pub fn new(inputs: Vec<Stage>) -> Or {
+    pub fn new(inputs: Vec<Stage>, limits: SortLimits) -> Or {
         Or {
             inputs,
             at: 0,
-            seen: HashSet::new(),
-            tested: 0,
-            dropped: 0,
+            seen: Seen::new(limits),
             stats: Stats::default(),
         }
     }
@@ -124,9 +153,7 @@ impl Or {
                 }
             };
             self.stats.works += 1;
-            self.tested += 1;
-            if !self.seen.insert(row.record_key.clone()) {
-                self.dropped += 1;
+            if !self.seen.insert(&row.record_key, cx)? {
                 continue;
             }
             row.info = MatchInfo::default();
@@ -141,8 +168,8 @@ impl Or {
         let mut d = doc! { "stage": "OR" };
         if exec {
             self.stats.append(&mut d);
-            d.append("dupsTested", self.tested as i64);
-            d.append("dupsDropped", self.dropped as i64);
+            d.append("dupsTested", self.seen.tested as i64);
+            d.append("dupsDropped", self.seen.dropped as i64);
         }
         let mut inputs = ArrayBuf::new();
         for i in &self.inputs {

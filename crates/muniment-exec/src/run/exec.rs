@@ -1,6 +1,6 @@
 //! One running plan: its stages, skip and limit, and the form its results take.
 
-use super::combine::{Fetch, Or, fetch};
+use super::combine::{Cover, Fetch, Or};
 use super::merge::SortMerge;
 use super::scan::{CollScan, IdHack, IxScan};
 use super::sort::{Sort, SortLimits};
@@ -31,7 +31,7 @@ pub enum ProjectionKind {
 /// What becomes of a row.
 #[derive(Clone)]
 pub enum Output {
-    /// The document as it is stored.
+    /// The document as it is stored; in a covered plan the fields that are needed of it.
     Whole,
     /// The projected document.
     Projected {
@@ -41,10 +41,6 @@ pub enum Output {
         source: DocBuf,
         /// Its name in explain.
         kind: ProjectionKind,
-        /// Set for a covered query: the index's fields, by which keys are decoded.
-        covered: Option<Vec<(Path, bool)>>,
-        /// The top-level names that a covered projection includes.
-        included: Vec<String>,
     },
     /// The index key (returnKey).
     Key {
@@ -80,6 +76,8 @@ pub struct Recipe {
     pub sort_limits: SortLimits,
     /// Only keys are wanted (count): do not fetch when the index answers everything.
     pub keys_only: bool,
+    /// The paths that are needed of each document, when not all are.
+    pub needs: Option<Arc<[String]>>,
 }
 
 /// A running plan.
@@ -98,7 +96,10 @@ pub struct Exec {
     eof: bool,
     flushed: (u64, u64),
     candidate: Candidate,
+    /// A covered plan's documents are the projection's result.
+    made_to_measure: bool,
     keys_only: bool,
+    needs: Option<Arc<[String]>>,
 }
 
 impl Exec {
@@ -123,7 +124,10 @@ impl Exec {
             Access::IdHack(id) => Stage::IdHack(Box::new(IdHack::new(id.clone()))),
             Access::Index(access) => {
                 fetched = false;
-                Stage::IxScan(Box::new(IxScan::new(access.clone())))
+                Stage::IxScan(Box::new(IxScan::new(
+                    access.clone(),
+                    recipe.sort_limits.clone(),
+                )))
             }
             Access::SortMerge(scans) => {
                 fetched = false;
@@ -134,7 +138,9 @@ impl Exec {
                 let inputs = branches
                     .iter()
                     .map(|b| {
-                        let scan = Stage::IxScan(Box::new(IxScan::new(b.access.clone())));
+                        let limits = recipe.sort_limits.clone();
+                        let scan = IxScan::new(b.access.clone(), limits);
+                        let scan = Stage::IxScan(Box::new(scan));
                         match &b.filter {
                             Some(f) => {
                                 Stage::Fetch(Box::new(Fetch::new(scan, Some(f.clone()), false)))
@@ -143,13 +149,17 @@ impl Exec {
                         }
                     })
                     .collect();
-                Stage::Or(Box::new(Or::new(inputs)))
+                Stage::Or(Box::new(Or::new(inputs, recipe.sort_limits.clone())))
             }
         };
-        let keys_suffice = candidate.covered
-            || (recipe.keys_only && filter.is_none() && !candidate.needs_sort)
+        let keys_suffice = (recipe.keys_only && filter.is_none() && !candidate.needs_sort)
             || matches!(recipe.output, Output::Key { .. }) && filter.is_none();
-        if !fetched && !keys_suffice {
+        if let Some(keys) = &candidate.covered {
+            // The rows of a clustered index are documents.
+            if !candidate.clustered() {
+                root = Stage::Cover(Box::new(Cover::new(root, keys.clone())));
+            }
+        } else if !fetched && !keys_suffice {
             root = Stage::Fetch(Box::new(Fetch::new(root, filter, recipe.want_info)));
         }
         if candidate.needs_sort
@@ -167,13 +177,6 @@ impl Exec {
             )));
         }
         let mut output = recipe.output.clone();
-        if let (Output::Projected { covered, .. }, Access::Index(a)) =
-            (&mut output, &candidate.access)
-            && candidate.covered
-            && !a.bound.info.clustered
-        {
-            *covered = Some(a.bound.info.fields().to_vec());
-        }
         if let (Output::Key { fields }, Access::Index(a)) = (&mut output, &candidate.access) {
             *fields = a.bound.info.fields().to_vec();
         }
@@ -190,8 +193,10 @@ impl Exec {
             buffered: VecDeque::new(),
             eof: false,
             flushed: (0, 0),
+            made_to_measure: candidate.needed_exactly,
             candidate: candidate.clone(),
             keys_only: recipe.keys_only,
+            needs: recipe.needs.clone(),
         }
     }
 
@@ -204,7 +209,8 @@ impl Exec {
     ///
     /// # Errors
     /// As [`Exec::next_row`].
-    pub fn trial(&mut self, op: &OpContext, works: u64, rows: usize) -> Result<()> {
+    pub fn trial(&mut self, op: &Arc<OpContext>, works: u64, rows: usize) -> Result<()> {
+        self.cx.run_by(op);
         let end = self.cx.works + works;
         while !self.eof && self.buffered.len() < rows && self.cx.works < end {
             self.cx.budget = self.cx.budget.max(1).min((end - self.cx.works) as i64);
@@ -247,7 +253,8 @@ impl Exec {
     ///
     /// # Errors
     /// Damaged data, what `$expr` raises, the sort's memory limit, what the operation says.
-    pub fn next_row(&mut self, op: &OpContext) -> Result<Option<Row>> {
+    pub fn next_row(&mut self, op: &Arc<OpContext>) -> Result<Option<Row>> {
+        self.cx.run_by(op);
         if self.limit.is_some_and(|l| self.returned >= l) {
             self.flush(op);
             return Ok(None);
@@ -307,28 +314,16 @@ impl Exec {
     ///
     /// # Errors
     /// What the projection raises.
-    pub fn emit(&mut self, row: &mut Row, out: &mut Vec<u8>) -> Result<()> {
+    pub fn emit(&self, row: &Row, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         match &self.output {
             Output::Whole => out.extend_from_slice(&row.doc),
-            Output::Projected {
-                projection,
-                covered: None,
-                ..
-            } => projection.apply(Doc::new(&row.doc), row.info, out)?,
-            Output::Projected {
-                projection,
-                covered: Some(fields),
-                included,
-                ..
-            } => {
-                if !emit_covered(fields, included, row, out)? {
-                    out.truncate(start);
-                    if !fetch(row, &mut self.cx)? {
-                        return Ok(());
-                    }
-                    projection.apply(Doc::new(&row.doc), row.info, out)?;
-                }
+            // Made of the key for this very projection.
+            Output::Projected { .. } if self.made_to_measure && !row.key.is_empty() => {
+                out.extend_from_slice(&row.doc);
+            }
+            Output::Projected { projection, .. } => {
+                projection.apply(Doc::new(&row.doc), row.info, out)?;
             }
             Output::Key { fields } => emit_key(fields, row, out)?,
         }
@@ -377,10 +372,26 @@ impl Exec {
             );
         }
         match &self.output {
-            Output::Whole => {}
+            Output::Whole => {
+                if let (true, Some(needs)) = (self.candidate.covered.is_some(), &self.needs) {
+                    let mut source = DocBuf::new();
+                    for path in needs.iter() {
+                        source.append(path, 1);
+                    }
+                    if !needs.iter().any(|p| p == "_id") {
+                        source.append("_id", 0);
+                    }
+                    let by = |d: &mut DocBuf| {
+                        d.append("transformBy", &source);
+                    };
+                    d = wrap("PROJECTION_COVERED", exec, stats(self.returned), by, d);
+                }
+            }
             Output::Projected { source, kind, .. } => {
                 let name = match kind {
-                    _ if self.candidate.covered => "PROJECTION_COVERED",
+                    ProjectionKind::Simple if self.candidate.covered.is_some() => {
+                        "PROJECTION_COVERED"
+                    }
                     ProjectionKind::Simple => "PROJECTION_SIMPLE",
                     ProjectionKind::Default => "PROJECTION_DEFAULT",
                 };
@@ -428,23 +439,24 @@ impl Exec {
 
 /// The stage of a SORT_MERGE.
 fn merge(recipe: &Recipe, scans: &[Arc<IndexAccess>]) -> Stage {
-    let (mut leading, mut backward, mut multikey) = (Vec::new(), false, false);
+    let (mut leading, mut backward, mut seen) = (Vec::new(), false, None);
     if let Some(first) = scans.first() {
         let fields = first.bound.info.fields().iter();
         leading.extend(fields.take(first.bound.points).map(|(_, d)| *d));
         backward = first.backward;
-        multikey = first.bound.info.is_multikey;
+        seen = (first.bound.info.is_multikey).then(|| recipe.sort_limits.clone());
     }
     let inputs = scans
         .iter()
-        .map(|a| Stage::IxScan(Box::new(IxScan::new(a.clone()))))
+        .map(|a| IxScan::new(a.clone(), recipe.sort_limits.clone()))
+        .map(|s| Stage::IxScan(Box::new(s)))
         .collect();
     let pattern = recipe
         .sort
         .as_ref()
         .map_or_else(DocBuf::new, |(_, source)| source.clone());
     Stage::SortMerge(Box::new(SortMerge::new(
-        inputs, leading, backward, multikey, pattern,
+        inputs, leading, backward, seen, pattern,
     )))
 }
 
@@ -463,31 +475,6 @@ pub fn wrap(
     more(&mut d);
     d.append("inputStage", input);
     d
-}
-
-/// Appends a document of the included fields out of the key; false when the key does not tell
-/// (null stands for a missing field too).
-fn emit_covered(
-    fields: &[(Path, bool)],
-    included: &[String],
-    row: &Row,
-    out: &mut Vec<u8>,
-) -> Result<bool> {
-    let mut d = DocBuf::new();
-    let mut rest: &[u8] = &row.key;
-    let mut bits: &[u8] = &row.bits;
-    for (path, descending) in fields {
-        let (value, tail) = keyenc::decode(rest, *descending, &mut bits)?;
-        rest = tail;
-        if included.iter().any(|n| n == path.as_str()) {
-            if value.as_value().is_nullish() {
-                return Ok(false);
-            }
-            d.append(path.as_str(), value);
-        }
-    }
-    out.extend_from_slice(d.as_bytes());
-    Ok(true)
 }
 
 fn emit_key(fields: &[(Path, bool)], row: &Row, out: &mut Vec<u8>) -> Result<()> {
@@ -518,11 +505,11 @@ fn emit_key(fields: &[(Path, bool)], row: &Row, out: &mut Vec<u8>) -> Result<()>
 ///
 /// # Errors
 /// As [`Exec::emit`].
-pub fn into_bytes(exec: &mut Exec, mut row: Row) -> Result<Bytes> {
+pub fn into_bytes(exec: &Exec, row: Row) -> Result<Bytes> {
     if exec.emits_whole() {
         return Ok(row.doc);
     }
     let mut out = Vec::new();
-    exec.emit(&mut row, &mut out)?;
+    exec.emit(&row, &mut out)?;
     Ok(Bytes::from(out))
 }

@@ -3,10 +3,10 @@
 //! All scans are of one index and differ in the points of its leading fields only, so the bytes
 //! of a key behind those fields are the sort key.
 
+use super::seen::Seen;
+use super::sort::SortLimits;
 use super::{Cx, Row, Stage, Stats, Step};
-use bytes::Bytes;
 use muniment_value::{ArrayBuf, DocBuf, Result, doc, keyenc};
-use std::collections::HashSet;
 
 enum Head {
     Wanted,
@@ -22,20 +22,19 @@ pub struct SortMerge {
     leading: Vec<bool>,
     backward: bool,
     pattern: DocBuf,
-    seen: Option<HashSet<Bytes>>,
-    tested: u64,
-    dropped: u64,
+    /// Set where a document may come twice.
+    seen: Option<Seen>,
     pub(super) stats: Stats,
 }
 
 impl SortMerge {
     /// A merge of `inputs`; `leading` has the directions of the fields that each input has one
-    /// value of; `multikey` drops what comes twice.
+    /// value of; with `seen`, what comes twice is dropped.
     pub fn new(
         inputs: Vec<Stage>,
         leading: Vec<bool>,
         backward: bool,
-        multikey: bool,
+        seen: Option<SortLimits>,
         pattern: DocBuf,
     ) -> SortMerge {
         SortMerge {
@@ -44,9 +43,7 @@ impl SortMerge {
             leading,
             backward,
             pattern,
-            seen: multikey.then(HashSet::new),
-            tested: 0,
-            dropped: 0,
+            seen: seen.map(Seen::new),
             stats: Stats::default(),
         }
     }
@@ -95,12 +92,10 @@ impl SortMerge {
                 continue;
             };
             self.stats.works += 1;
-            if let Some(seen) = &mut self.seen {
-                self.tested += 1;
-                if !seen.insert(row.record_key.clone()) {
-                    self.dropped += 1;
-                    continue;
-                }
+            if let Some(seen) = &mut self.seen
+                && !seen.insert(&row.record_key, cx)?
+            {
+                continue;
             }
             self.stats.advanced += 1;
             return Ok(Step::Row(row));
@@ -114,8 +109,9 @@ impl SortMerge {
         }
         d.append("sortPattern", &self.pattern);
         if exec {
-            d.append("dupsTested", self.tested as i64);
-            d.append("dupsDropped", self.dropped as i64);
+            let dups = self.seen.as_ref().map_or((0, 0), |s| (s.tested, s.dropped));
+            d.append("dupsTested", dups.0 as i64);
+            d.append("dupsDropped", dups.1 as i64);
         }
         let mut inputs = ArrayBuf::new();
         for i in &self.inputs {

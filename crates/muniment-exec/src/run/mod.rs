@@ -7,13 +7,15 @@
 
 pub mod combine;
 pub mod exec;
+pub mod key_doc;
 pub mod merge;
 pub mod scan;
+pub mod seen;
 pub mod sort;
-pub mod spill;
 
+use crate::operation::OpContext;
 use bytes::Bytes;
-use muniment_query::MatchInfo;
+use muniment_query::{Interrupt, MatchInfo, NeverInterrupted};
 use muniment_storage::{Collection, Snapshot, Store};
 use muniment_value::{DocBuf, Result, doc};
 use std::sync::Arc;
@@ -52,6 +54,8 @@ pub struct Cx {
     pub collection: Arc<Collection>,
     /// The snapshot; taken when needed.
     snapshot: Option<Snapshot>,
+    /// The operation that runs the plan now.
+    op: Option<Arc<OpContext>>,
     /// Steps that are left before the next pause.
     pub budget: i64,
     /// Index keys examined.
@@ -71,6 +75,7 @@ impl Cx {
             store,
             collection,
             snapshot,
+            op: None,
             budget: 0,
             keys: 0,
             docs: 0,
@@ -83,6 +88,22 @@ impl Cx {
     pub fn snapshot(&mut self) -> &Snapshot {
         let store = &self.store;
         self.snapshot.get_or_insert_with(|| store.snapshot())
+    }
+
+    /// Says which operation runs the plan from now on.
+    #[inline]
+    pub fn run_by(&mut self, op: &Arc<OpContext>) {
+        if self.op.as_ref().is_none_or(|o| !Arc::ptr_eq(o, op)) {
+            self.op = Some(op.clone());
+        }
+    }
+
+    /// Whom a stage asks that works long without giving a row or pausing.
+    pub fn interrupt(&self) -> Arc<dyn Interrupt> {
+        match &self.op {
+            Some(op) => op.clone(),
+            None => Arc::new(NeverInterrupted),
+        }
     }
 
     /// Lets go of the snapshot.
@@ -146,6 +167,8 @@ pub enum Stage {
     IxScan(Box<scan::IxScan>),
     /// The documents of index keys.
     Fetch(Box<combine::Fetch>),
+    /// Documents made of index keys.
+    Cover(Box<combine::Cover>),
     /// Several scans, each document once.
     Or(Box<combine::Or>),
     /// Several scans of one index, merged in order.
@@ -180,6 +203,7 @@ impl Stage {
             Stage::IdHack(s) => s.next(cx),
             Stage::IxScan(s) => s.next(cx),
             Stage::Fetch(s) => s.next(cx),
+            Stage::Cover(s) => s.next(cx),
             Stage::Or(s) => s.next(cx),
             Stage::SortMerge(s) => s.next(cx),
             Stage::Sort(s) => s.next(cx),
@@ -193,6 +217,7 @@ impl Stage {
             Stage::CollScan(s) => s.save(),
             Stage::IxScan(s) => s.save(),
             Stage::Fetch(s) => s.input.save(),
+            Stage::Cover(s) => s.input.save(),
             Stage::Or(s) => s.inputs.iter_mut().for_each(Stage::save),
             Stage::SortMerge(s) => s.inputs.iter_mut().for_each(Stage::save),
             Stage::Sort(s) => s.input.save(),
@@ -213,6 +238,7 @@ impl Stage {
             Stage::IdHack(s) => s.explain(exec),
             Stage::IxScan(s) => s.explain(exec),
             Stage::Fetch(s) => s.explain(exec),
+            Stage::Cover(s) => s.input.explain(exec),
             Stage::Or(s) => s.explain(exec),
             Stage::SortMerge(s) => s.explain(exec),
             Stage::Sort(s) => s.explain(exec),
@@ -226,6 +252,7 @@ impl Stage {
             Stage::IdHack(s) => &mut s.stats,
             Stage::IxScan(s) => &mut s.stats,
             Stage::Fetch(s) => &mut s.stats,
+            Stage::Cover(s) => s.input.stats_mut(),
             Stage::Or(s) => &mut s.stats,
             Stage::SortMerge(s) => &mut s.stats,
             Stage::Sort(s) => &mut s.stats,
@@ -240,6 +267,7 @@ impl Stage {
             Stage::IdHack(s) => s.stats,
             Stage::IxScan(s) => s.stats,
             Stage::Fetch(s) => s.stats,
+            Stage::Cover(s) => s.input.stats(),
             Stage::Or(s) => s.stats,
             Stage::SortMerge(s) => s.stats,
             Stage::Sort(s) => s.stats,

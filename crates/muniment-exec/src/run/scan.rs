@@ -1,5 +1,8 @@
 //! The stages that read the storage: COLLSCAN, IDHACK, IXSCAN.
 
+use super::key_doc::KeyDoc;
+use super::seen::Seen;
+use super::sort::SortLimits;
 use super::{Cx, Row, Stats, Step};
 use crate::plan::candidate::IndexAccess;
 use crate::plan::ranges::{Checked, KeyCheck};
@@ -7,7 +10,6 @@ use bytes::Bytes;
 use muniment_query::{Filter, MatchInfo};
 use muniment_storage::{Bound, Collection, Direction, DocCursor, Index, IndexCursor, KeyRange};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, ValueBuf, doc};
-use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Matches `doc`, with the positional information only when it is wanted.
@@ -240,6 +242,14 @@ enum Source {
     Docs(Box<DocCursor>),
 }
 
+/// What a key must satisfy before its document is read.
+pub struct KeyFilter {
+    /// The predicates.
+    pub filter: Filter,
+    /// The document of a key that they are tested on.
+    pub keys: KeyDoc,
+}
+
 /// An index's entries within bounds. `_id_` of a clustered collection is the documents
 /// themselves, and its rows come fetched.
 pub struct IxScan {
@@ -254,16 +264,18 @@ pub struct IxScan {
     last: Option<(Bytes, Bytes)>,
     /// True while entries up to `last` come once more after reopening.
     resuming: bool,
-    seen: Option<HashSet<Bytes>>,
+    /// Set where a document may have several keys.
+    seen: Option<Seen>,
+    /// A key as a document, for the predicates on keys.
+    key_doc: Vec<u8>,
     examined: u64,
     seeks: u64,
-    duplicates: u64,
     pub(super) stats: Stats,
 }
 
 impl IxScan {
     /// A scan of what `access` says.
-    pub fn new(access: Arc<IndexAccess>) -> IxScan {
+    pub fn new(access: Arc<IndexAccess>, limits: SortLimits) -> IxScan {
         let compiled = access.ranges();
         let mut ranges = compiled.ranges;
         if access.backward {
@@ -271,7 +283,8 @@ impl IxScan {
         }
         IxScan {
             index: access.bound.info.index.clone(),
-            seen: access.bound.info.is_multikey.then(HashSet::new),
+            seen: access.bound.info.is_multikey.then(|| Seen::new(limits)),
+            key_doc: Vec::new(),
             access,
             ranges,
             check: compiled.check,
@@ -281,7 +294,6 @@ impl IxScan {
             resuming: false,
             examined: 0,
             seeks: 0,
-            duplicates: 0,
             stats: Stats::default(),
         }
     }
@@ -417,10 +429,16 @@ impl IxScan {
             }
             self.last = Some((row.key.clone(), row.record_key.clone()));
             self.cursor = Some(source);
+            if let Some(test) = &self.access.key_filter {
+                self.key_doc.clear();
+                test.keys.append(&row, &mut self.key_doc)?;
+                if !test.filter.matches(Doc::new(&self.key_doc))? {
+                    continue;
+                }
+            }
             if let Some(seen) = &mut self.seen
-                && !seen.insert(row.record_key.clone())
+                && !seen.insert(&row.record_key, cx)?
             {
-                self.duplicates += 1;
                 continue;
             }
             self.stats.advanced += 1;
@@ -446,6 +464,9 @@ impl IxScan {
         let info = &self.access.bound.info;
         let spec = self.index.spec();
         let mut d = doc! { "stage": "IXSCAN" };
+        if let Some(test) = &self.access.key_filter {
+            d.append("filter", test.filter.to_doc());
+        }
         if exec {
             self.stats.append(&mut d);
         }
@@ -453,15 +474,9 @@ impl IxScan {
         if exec {
             d.append("keysExamined", self.examined as i64);
             d.append("seeks", self.seeks as i64);
-            d.append(
-                "dupsTested",
-                if self.seen.is_some() {
-                    self.examined as i64
-                } else {
-                    0
-                },
-            );
-            d.append("dupsDropped", self.duplicates as i64);
+            let dups = self.seen.as_ref().map_or((0, 0), |s| (s.tested, s.dropped));
+            d.append("dupsTested", dups.0 as i64);
+            d.append("dupsDropped", dups.1 as i64);
         }
         d
     }

@@ -1,22 +1,30 @@
-//! The blocking sort: in memory, the best k when there is a limit, spilled in sorted runs above
-//! the memory limit.
+//! SORT: the blocking sort of rows.
 
-use super::spill::{Merge, Run};
 use super::{Cx, Row, Stage, Stats, Step};
-use muniment_query::SortSpec;
+use bytes::Bytes;
+use muniment_query::stage::sorter::Sorter;
+use muniment_query::{MatchInfo, Runtime, SortSpec};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, doc};
 use std::path::PathBuf;
 
-/// One row with its key.
-pub type Keyed = (Vec<u8>, Row);
-
-/// How a sort may use the machine.
+/// How stages that hold much may use the machine.
 #[derive(Clone, Debug)]
 pub struct SortLimits {
     /// Bytes in memory.
     pub memory: usize,
     /// Where to spill; `None`: more is an error.
     pub spill_dir: Option<PathBuf>,
+}
+
+impl SortLimits {
+    /// As the query crate takes them.
+    pub fn runtime(&self, cx: &Cx) -> Runtime {
+        Runtime {
+            interrupt: cx.interrupt(),
+            memory_limit: self.memory,
+            spill_dir: self.spill_dir.clone(),
+        }
+    }
 }
 
 /// The blocking sort.
@@ -26,16 +34,15 @@ pub struct Sort {
     pattern: DocBuf,
     limit: Option<usize>,
     limits: SortLimits,
-    rows: Vec<Keyed>,
-    bytes: usize,
-    total_bytes: u64,
-    runs: Vec<Run>,
-    merge: Option<Merge>,
-    /// Sorted; taken from the end.
-    output: Vec<Row>,
+    sorter: Sorter,
+    key: Vec<u8>,
     loaded: bool,
     pub(super) stats: Stats,
 }
+
+/// A row's lengths and array index, the head of its bytes.
+const HEAD: usize = 16;
+const NO_INDEX: u32 = u32::MAX;
 
 impl Sort {
     /// A sort of `input`; with a limit only the first rows are kept.
@@ -51,13 +58,9 @@ impl Sort {
             spec,
             pattern,
             limit,
+            sorter: Sorter::new(limit.map(|n| n as u64), limits.memory),
             limits,
-            rows: Vec::new(),
-            bytes: 0,
-            total_bytes: 0,
-            runs: Vec::new(),
-            merge: None,
-            output: Vec::new(),
+            key: Vec::new(),
             loaded: false,
             stats: Stats::default(),
         }
@@ -69,92 +72,48 @@ impl Sort {
                 Step::Pause => return Ok(Step::Pause),
                 Step::Row(row) => {
                     self.stats.works += 1;
-                    self.add(row)?;
+                    self.add(&row, cx)?;
                 }
-                Step::Eof => self.finish()?,
+                Step::Eof => {
+                    self.loaded = true;
+                    self.sorter
+                        .finish(&self.limits.runtime(cx))
+                        .map_err(not_allowed)?;
+                }
             }
         }
-        self.stats.works += 1;
-        let next = match &mut self.merge {
-            Some(m) => m.next()?,
-            None => self.output.pop(),
-        };
-        match next {
-            Some(row) => {
+        match self.sorter.next()? {
+            Some(bytes) => {
+                self.stats.works += 1;
                 self.stats.advanced += 1;
-                Ok(Step::Row(row))
+                Ok(Step::Row(unpack(&bytes)))
             }
             None => {
-                self.stats.works -= 1;
                 self.stats.eof = true;
                 Ok(Step::Eof)
             }
         }
     }
 
-    fn add(&mut self, row: Row) -> Result<()> {
-        let mut key = Vec::with_capacity(32);
-        self.spec.key(Doc::new(&row.doc), &mut key)?;
-        let size = key.len() + row.doc.len() + row.record_key.len() + std::mem::size_of::<Keyed>();
-        self.bytes += size;
-        self.total_bytes += size as u64;
-        self.rows.push((key, row));
-        if let Some(limit) = self.limit
-            && self.rows.len() >= limit.saturating_mul(2).max(64)
-        {
-            self.keep_best(limit);
-        }
-        if self.bytes > self.limits.memory {
-            self.spill()?;
-        }
-        Ok(())
-    }
-
-    /// Drops all but the first `limit` rows. Rows that are equal keep their order.
-    fn keep_best(&mut self, limit: usize) {
-        self.rows.sort_by(|a, b| a.0.cmp(&b.0));
-        self.rows.truncate(limit);
-        self.bytes = self
-            .rows
-            .iter()
-            .map(|(k, r)| k.len() + r.doc.len() + r.record_key.len() + std::mem::size_of::<Keyed>())
-            .sum();
-    }
-
-    fn spill(&mut self) -> Result<()> {
-        let Some(dir) = &self.limits.spill_dir else {
-            return Err(Error::new(
-                Code::QueryExceededMemoryLimitNoDiskUseAllowed,
-                format!(
-                    "Executor error during find command :: caused by :: Sort exceeded memory \
-                     limit of {} bytes, but did not opt in to external sorting.",
-                    self.limits.memory
-                ),
-            ));
-        };
-        self.rows.sort_by(|a, b| a.0.cmp(&b.0));
-        self.runs.push(Run::write(dir, self.rows.drain(..))?);
-        self.bytes = 0;
-        Ok(())
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        self.loaded = true;
-        if self.runs.is_empty() {
-            if let Some(limit) = self.limit {
-                self.keep_best(limit);
-            } else {
-                self.rows.sort_by(|a, b| a.0.cmp(&b.0));
-            }
-            self.output = std::mem::take(&mut self.rows)
-                .into_iter()
-                .rev()
-                .map(|(_, r)| r)
-                .collect();
+    fn add(&mut self, row: &Row, cx: &Cx) -> Result<()> {
+        self.key.clear();
+        self.spec.key(Doc::new(&row.doc), &mut self.key)?;
+        if !self.sorter.wants(&self.key) {
             return Ok(());
         }
-        self.spill()?;
-        self.merge = Some(Merge::open(std::mem::take(&mut self.runs), self.limit)?);
+        let head = head(row)?;
+        let parts = [
+            head.as_slice(),
+            &row.record_key,
+            &row.key,
+            &row.bits,
+            &row.doc,
+        ];
+        if self.sorter.push(&self.key, &parts)? {
+            self.sorter
+                .spill(&self.limits.runtime(cx))
+                .map_err(not_allowed)?;
+        }
         Ok(())
     }
 
@@ -168,14 +127,99 @@ impl Sort {
         d.append_some("limitAmount", self.limit.map(|n| n as i64));
         d.append("type", "simple");
         if exec {
-            d.append("totalDataSizeSorted", self.total_bytes as i64);
-            d.append("usedDisk", self.merge.is_some());
-            d.append(
-                "spills",
-                0_i64.max(self.merge.as_ref().map_or(0, Merge::runs) as i64),
-            );
+            d.append("totalDataSizeSorted", self.sorter.total_bytes() as i64);
+            d.append("usedDisk", self.sorter.spills() > 0);
+            d.append("spills", self.sorter.spills() as i64);
+            d.append("spilledDataStorageSize", self.sorter.spilled_bytes() as i64);
         }
         d.append("inputStage", self.input.explain(exec));
         d
+    }
+}
+
+/// The error of a sort that may not spill, as a find words it.
+fn not_allowed(e: Error) -> Error {
+    if e.code() != Code::QueryExceededMemoryLimitNoDiskUseAllowed {
+        return e;
+    }
+    let message = format!(
+        "Executor error during find command :: caused by :: {}",
+        e.message()
+    );
+    Error::new(e.code(), message)
+}
+
+fn head(row: &Row) -> Result<[u8; HEAD]> {
+    let len = |n: usize| {
+        u32::try_from(n).map_err(|_| Error::internal("a sorted row is larger than 4 GiB"))
+    };
+    let index = row
+        .info
+        .array_index
+        .map_or(Ok(NO_INDEX), u32::try_from)
+        .unwrap_or(NO_INDEX);
+    let parts = [
+        index,
+        len(row.record_key.len())?,
+        len(row.key.len())?,
+        len(row.bits.len())?,
+    ];
+    let mut head = [0; HEAD];
+    for (to, n) in head.chunks_exact_mut(4).zip(parts) {
+        to.copy_from_slice(&n.to_le_bytes());
+    }
+    Ok(head)
+}
+
+fn unpack(bytes: &Bytes) -> Row {
+    let number = |i: usize| {
+        let b = bytes.get(i * 4..i * 4 + 4).and_then(|b| b.try_into().ok());
+        u32::from_le_bytes(b.unwrap_or_default())
+    };
+    let mut at = HEAD.min(bytes.len());
+    let mut part = |len: usize| {
+        let end = at.saturating_add(len).min(bytes.len());
+        let part = bytes.slice(at..end);
+        at = end;
+        part
+    };
+    let index = number(0);
+    Row {
+        record_key: part(number(1) as usize),
+        key: part(number(2) as usize),
+        bits: part(number(3) as usize),
+        doc: part(usize::MAX),
+        info: MatchInfo {
+            array_index: (index != NO_INDEX).then_some(index as usize),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn rows_survive_the_sort() {
+        let row = Row {
+            record_key: Bytes::from_static(b"record"),
+            doc: Bytes::from_static(b"document"),
+            key: Bytes::from_static(b"key"),
+            bits: Bytes::from_static(b"b"),
+            info: MatchInfo {
+                array_index: Some(7),
+            },
+        };
+        let bytes = [
+            head(&row).unwrap().as_slice(),
+            &row.record_key,
+            &row.key,
+            &row.bits,
+            &row.doc,
+        ]
+        .concat();
+        assert_eq!(format!("{:?}", unpack(&bytes.into())), format!("{row:?}"));
+        assert!(unpack(&Bytes::new()).doc.is_empty());
     }
 }

@@ -64,6 +64,7 @@ fn bench() -> Bench {
                 "s": format!("k{}", i % 50),
                 "u": i * 2,
                 "t": muniment_value::array![i, i + 1],
+                "d": doc! { "y": i % 4, "x": i % 9 },
             }
         })
         .collect();
@@ -71,6 +72,7 @@ fn bench() -> Bench {
     for index in [
         r#"{"key": {"a": 1, "b": -1}, "name": "ab"}"#,
         r#"{"key": {"s": 1}, "name": "s"}"#,
+        r#"{"key": {"d.x": 1, "d.y": 1}, "name": "d"}"#,
         r#"{"key": {"u": 1}, "name": "u", "unique": true}"#,
         r#"{"key": {"t": 1}, "name": "t"}"#,
         r#"{"key": {"p": 1}, "name": "p", "sparse": true}"#,
@@ -198,6 +200,48 @@ fn plans() {
             "{}",
             r#"FETCH < IXSCAN s {s: ["k1", "k2") [/^k1/, /^k1/]}"#,
         ),
+        // What keys can tell is tested on them; null and a missing field they cannot.
+        (
+            r#"{"a": {"$gt": 20}, "$or": [{"b": 1}, {"b": {"$mod": [5, 0]}}]}"#,
+            "{}",
+            "{}",
+            "FETCH < IXSCAN ab {a: (20, inf]; b: [MaxKey, MinKey]} +filter",
+        ),
+        (
+            r#"{"a": {"$gt": 20}, "b": {"$exists": true}}"#,
+            "{}",
+            "{}",
+            "FETCH +filter < IXSCAN ab {a: (20, inf]; b: [MaxKey, MinKey]}",
+        ),
+        // Covered: with a sort, with a dotted path, with a computed field.
+        (
+            r#"{"a": {"$gt": 27}}"#,
+            r#"{"b": 1}"#,
+            r#"{"a": 1, "_id": 0}"#,
+            "PROJECTION_COVERED < SORT < IXSCAN ab {a: (27, inf]; b: [MaxKey, MinKey]}",
+        ),
+        (
+            r#"{"d.x": 3}"#,
+            "{}",
+            r#"{"d.y": 1, "_id": 0}"#,
+            "PROJECTION_DEFAULT < IXSCAN d {d.x: [3, 3]; d.y: [MinKey, MaxKey]}",
+        ),
+        (
+            r#"{"a": 3}"#,
+            "{}",
+            r#"{"n": {"$add": ["$b", 1]}, "_id": 0}"#,
+            "PROJECTION_DEFAULT < IXSCAN ab {a: [3, 3]; b: [MaxKey, MinKey]}",
+        ),
+        (
+            r#"{"a": {"$in": [3, 4]}}"#,
+            r#"{"b": 1}"#,
+            r#"{"b": 1, "_id": 0}"#,
+            concat!(
+                "PROJECTION_COVERED < SORT_MERGE ",
+                "[IXSCAN ab backward {a: [3, 3]; b: [MinKey, MaxKey]}] ",
+                "[IXSCAN ab backward {a: [4, 4]; b: [MinKey, MaxKey]}]"
+            ),
+        ),
     ];
     for (filter, sort, projection, want) in table {
         let (f, s, p) = (j(filter), j(sort), j(projection));
@@ -268,7 +312,52 @@ fn other_commands_explain() {
     };
     assert_eq!(
         winner(&explain(&Explainable::Distinct(&distinct))),
-        "DISTINCT_SCAN s {s: [MinKey, MaxKey]}"
+        "PROJECTION_COVERED < DISTINCT_SCAN s {s: [MinKey, MaxKey]}"
+    );
+    let distinct_b = DistinctRequest {
+        key: "b",
+        filter: q.as_doc(),
+        ..distinct.clone()
+    };
+    let d = explain(&Explainable::Distinct(&distinct_b));
+    assert_eq!(
+        winner(&d),
+        "PROJECTION_COVERED < DISTINCT_SCAN ab {a: [3, 3]; b: [MaxKey, MinKey]}"
+    );
+    let keys = d.as_doc().get_doc("executionStats").unwrap();
+    assert_eq!(
+        keys.get("totalDocsExamined").unwrap().as_i64_exact(),
+        Some(0)
+    );
+    // In the order of the index, without a key beyond one for each value.
+    assert_eq!(
+        text(
+            b.engine
+                .distinct(&b.op, &distinct_b)
+                .unwrap()
+                .as_doc()
+                .as_bytes()
+        ),
+        r#"{"0":6,"1":5,"2":4,"3":3,"4":2,"5":1,"6":0}"#
+    );
+    let group = muniment_value::array![
+        doc! { "$match": doc! { "a": doc! { "$gt": 20 } } },
+        doc! { "$group": doc! { "_id": "$b", "n": doc! { "$sum": "$a" } } },
+    ];
+    let d = explain(&Explainable::Aggregate(&AggregateRequest {
+        db: "test",
+        collection: Some("c"),
+        pipeline: group.as_doc(),
+        hint: None,
+        allow_disk_use: None,
+        let_: Doc::EMPTY,
+    }));
+    let cursor = d.as_doc().get_array("stages").unwrap();
+    let cursor = cursor.first().unwrap().value().as_doc().unwrap();
+    let cursor = cursor.get_doc("$cursor").unwrap().to_buf();
+    assert_eq!(
+        winner(&cursor),
+        "PROJECTION_COVERED < IXSCAN ab {a: (20, inf]; b: [MaxKey, MinKey]}"
     );
     let delete = DeleteStatement {
         filter: q.as_doc(),

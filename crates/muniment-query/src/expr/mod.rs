@@ -19,6 +19,7 @@ pub use parse::Parser;
 pub use spec::{Arity, OpSpec, registry};
 
 use crate::context::QueryContext;
+use crate::needs::Needs;
 use bumpalo::Bump;
 use muniment_value::{Doc, Result, Value, ValueBuf};
 use std::cell::Cell;
@@ -180,6 +181,18 @@ impl Expr {
             })
             .map(|d| Some(Value::Array(d))),
             Node::Call { spec, args } => (spec.eval)(args, ctx),
+        }
+    }
+
+    /// Adds the fields that the expression reads.
+    pub(crate) fn needs(&self, needs: &mut Needs) {
+        match &self.node {
+            Node::Const(_) | Node::Var { .. } => {}
+            Node::Root => needs.whole(),
+            Node::Field(path) => needs.path(path.as_str()),
+            Node::Object(fields) => fields.iter().for_each(|(_, e)| e.needs(needs)),
+            Node::Array(items) => items.iter().for_each(|e| e.needs(needs)),
+            Node::Call { args, .. } => args.iter().for_each(|e| e.needs(needs)),
         }
     }
 

@@ -12,6 +12,7 @@ mod tests;
 use crate::context::{MatchInfo, QueryContext};
 use crate::expr::Expr;
 use crate::filter::Filter;
+use crate::needs::Needs;
 use muniment_value::{Doc, Result, Value};
 
 pub(crate) use parse::Dialect;
@@ -121,6 +122,17 @@ impl Projection {
         self.positional
     }
 
+    /// Adds the fields that the projection reads. True: what it does not name does not reach its
+    /// result, so nothing else is needed.
+    pub fn needs(&self, needs: &mut Needs) -> bool {
+        if self.positional {
+            needs.whole();
+        }
+        let closed = self.mode == Mode::Inclusion;
+        needed(&self.root, "", !closed, needs);
+        closed
+    }
+
     /// For covered queries: the dotted paths (with `_id` if it is included) when the projection
     /// is a plain inclusion that needs nothing else.
     pub fn included_paths(&self) -> Option<Vec<String>> {
@@ -140,6 +152,31 @@ impl Projection {
                 .included_paths()
                 .is_some_and(|p| p.iter().any(|p| p == path)),
             _ => touches(&self.root, &path.split('.').collect::<Vec<_>>()),
+        }
+    }
+}
+
+/// Adds what the fields of one level read.
+fn needed(level: &Fields, prefix: &str, keeps: bool, needs: &mut Needs) {
+    for f in &level.fields {
+        let path = if prefix.is_empty() {
+            f.name.clone()
+        } else {
+            format!("{prefix}.{}", f.name)
+        };
+        match &f.action {
+            Action::Exclude => {}
+            Action::Include | Action::Slice { .. } | Action::Positional | Action::ElemMatch(_) => {
+                needs.path(&path);
+            }
+            Action::Compute(e) => {
+                // What is there decides whether a nested field is put into elements of an array.
+                if !keeps && !prefix.is_empty() {
+                    needs.path(prefix);
+                }
+                needs.expr(e);
+            }
+            Action::Below(below) => needed(below, &path, keeps, needs),
         }
     }
 }

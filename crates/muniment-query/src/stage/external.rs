@@ -70,15 +70,15 @@ impl Runs {
     ///
     /// # Errors
     /// What the disk raises.
-    pub fn write<'r>(
+    pub fn write<K: AsRef<[u8]>, D: AsRef<[u8]>>(
         &mut self,
-        records: impl Iterator<Item = (&'r [u8], &'r [u8])>,
+        records: impl Iterator<Item = (K, D)>,
         ticker: &mut Ticker,
     ) -> Result<()> {
         let mut w = RunWriter::new(&self.dir)?;
         for (key, doc) in records {
             ticker.tick()?;
-            w.put(key, doc)?;
+            w.put(key.as_ref(), doc.as_ref())?;
         }
         self.push(w)?;
         if self.runs.len() > MAX_RUNS {

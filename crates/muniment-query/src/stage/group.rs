@@ -13,6 +13,7 @@ use crate::bytes::{close, open, put};
 use crate::context::{QueryContext, Runtime};
 use crate::expr::arena::with_arena;
 use crate::expr::{EvalContext, Expr};
+use crate::needs::Needs;
 use bytes::Bytes;
 use muniment_value::{Doc, Elem, Error, Result, Value, ValueBuf, keyenc};
 use std::collections::HashMap;
@@ -141,6 +142,12 @@ fn parse_field(f: Elem<'_>, ctx: &QueryContext) -> Result<Field> {
 }
 
 impl StageOp for Group {
+    fn needs(&self, needs: &mut Needs) -> bool {
+        needs.expr(&self.id);
+        self.fields.iter().for_each(|f| needs.expr(&f.parsed.expr));
+        true
+    }
+
     fn open(
         self: Arc<Self>,
         source: Box<dyn DocStream>,

@@ -16,8 +16,9 @@ mod project;
 mod registry;
 mod replace_root;
 mod skip;
-pub mod sort;
+mod sort;
 mod sort_by_count;
+pub mod sorter;
 #[cfg(test)]
 pub(crate) mod testing;
 mod top_k;
@@ -31,6 +32,7 @@ pub(crate) use pipeline::parse_update_pipeline;
 
 use crate::context::Runtime;
 use crate::filter::Filter;
+use crate::needs::Needs;
 use crate::projection::Projection;
 use crate::sort::SortSpec;
 use bytes::Bytes;
@@ -84,6 +86,13 @@ pub trait StageOp: Debug + Send + Sync {
         rt: &Runtime,
     ) -> Result<Box<dyn DocStream>>;
 
+    /// Adds the fields that the stage reads of its input. True: nothing else of the input reaches
+    /// the stages behind it. A stage that says nothing needs whole documents.
+    fn needs(&self, needs: &mut Needs) -> bool {
+        needs.whole();
+        true
+    }
+
     /// The constant `_id` and the names of the fields that only count, when the stage is a
     /// `$group` of that shape: it can be answered from a count.
     fn counts(&self) -> Option<CountOnly> {
@@ -98,6 +107,12 @@ pub trait Transform: Debug + Send + Sync {
     /// # Errors
     /// What the stage's expressions raise.
     fn transform(&self, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<()>;
+
+    /// As [`StageOp::needs`].
+    fn needs(&self, needs: &mut Needs) -> bool {
+        needs.whole();
+        true
+    }
 
     /// Whether a value at or below `path` can change.
     fn may_touch(&self, path: &str) -> bool {

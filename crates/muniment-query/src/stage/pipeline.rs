@@ -5,6 +5,7 @@ use super::sort::SortStream;
 use super::{DocStream, MapStream, Stage, Ticker, Transform, count, limit, match_, skip};
 use crate::context::{QueryContext, Runtime};
 use crate::filter::{Filter, Node};
+use crate::needs::Needs;
 use crate::projection::Projection;
 use crate::sort::SortSpec;
 use muniment_value::{Code, Doc, DocBuf, Elem, Error, Result, Value, ValueBuf};
@@ -288,6 +289,32 @@ impl Pipeline {
             Some(Stage::Other(op)) => op.counts(),
             _ => None,
         }
+    }
+
+    /// The paths that the stages read of their input; `None`: whole documents.
+    pub fn needs(&self) -> Option<Vec<String>> {
+        let mut needs = Needs::default();
+        for s in &self.stages {
+            let closed = match s {
+                Stage::Match(f) => {
+                    needs.filter(f.root());
+                    false
+                }
+                Stage::Sort(s) => {
+                    s.keys().iter().for_each(|k| needs.path(k.path.as_str()));
+                    false
+                }
+                Stage::Limit(_) | Stage::Skip(_) => false,
+                Stage::Count(_) => true,
+                Stage::Project(p) => Projection::needs(p, &mut needs),
+                Stage::Map(m) => m.needs(&mut needs),
+                Stage::Other(op) => op.needs(&mut needs),
+            };
+            if closed {
+                return needs.into_paths();
+            }
+        }
+        None
     }
 
     /// Puts the stages on top of `source`.

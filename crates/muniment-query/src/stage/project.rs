@@ -3,6 +3,7 @@
 use super::registry::{Place, Spec};
 use super::{Stage, Transform};
 use crate::context::{MatchInfo, QueryContext};
+use crate::needs::Needs;
 use crate::projection::Projection;
 use muniment_value::{Doc, Elem, Error, Result, Value};
 use std::sync::Arc;
@@ -28,6 +29,10 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
 }
 
 impl Transform for Projection {
+    fn needs(&self, needs: &mut Needs) -> bool {
+        Projection::needs(self, needs)
+    }
+
     fn transform(&self, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
         self.apply(doc, MatchInfo::default(), out)
     }

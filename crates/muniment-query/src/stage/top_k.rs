@@ -37,25 +37,34 @@ impl TopK {
         self.bytes + self.heap.len() * OVERHEAD
     }
 
-    /// Takes the document if it is among the best so far. A later one does not replace an equal
-    /// earlier one: the sort is stable.
-    pub fn push(&mut self, key: &[u8], doc: &Bytes) {
+    /// True when the key is among the best so far. A later one does not replace an equal earlier
+    /// one: the sort is stable.
+    pub fn wants(&self, key: &[u8]) -> bool {
+        self.heap.len() < self.k
+            || self
+                .heap
+                .peek()
+                .is_some_and(|worst| key < worst.key.as_ref())
+    }
+
+    /// Takes the document, given in parts, if it is among the best so far.
+    pub fn push(&mut self, key: &[u8], doc: &[&[u8]]) {
         self.seq += 1;
-        if self.heap.len() >= self.k {
-            match self.heap.peek() {
-                Some(worst) if key < worst.key.as_ref() => {}
-                _ => return,
-            }
-            if let Some(worst) = self.heap.pop() {
-                self.bytes -= worst.key.len() + worst.doc.len();
-            }
+        if !self.wants(key) {
+            return;
         }
+        if self.heap.len() >= self.k
+            && let Some(worst) = self.heap.pop()
+        {
+            self.bytes -= worst.key.len() + worst.doc.len();
+        }
+        // A copy, so that one kept document does not pin a whole block of the scan.
+        let doc = Bytes::from(doc.concat());
         self.bytes += key.len() + doc.len();
         self.heap.push(Kept {
             key: key.into(),
             seq: self.seq,
-            // A copy, so that one kept document does not pin a whole block of the scan.
-            doc: Bytes::copy_from_slice(doc),
+            doc,
         });
     }
 

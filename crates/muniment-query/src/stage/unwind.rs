@@ -4,6 +4,7 @@ use super::registry::{Place, Spec};
 use super::{DocStream, Stage, StageOp, Ticker, check_size};
 use crate::bytes::{close, head, open, put};
 use crate::context::{QueryContext, Runtime};
+use crate::needs::Needs;
 use crate::sort::check_field_path;
 use bytes::Bytes;
 use muniment_value::path::Path;
@@ -122,6 +123,11 @@ fn parse(e: Elem<'_>, _: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
 }
 
 impl StageOp for Unwind {
+    fn needs(&self, needs: &mut Needs) -> bool {
+        needs.path(self.path.as_str());
+        false
+    }
+
     fn open(
         self: Arc<Self>,
         source: Box<dyn DocStream>,

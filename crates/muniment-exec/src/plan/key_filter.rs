@@ -1,0 +1,128 @@
+//! What the keys of an index can tell beside the bounds: predicates that are tested on keys before
+//! the document is read, and the documents of covered plans.
+//!
+//! Only fields without arrays on their way count, and none whose keys an index kind makes: their key
+//! is the field's value. Null in a key
+//! may be a missing field, so predicates that tell the two apart stay with the document.
+
+use super::candidate::Query;
+use super::index_plan::{BoundIndex, IndexInfo};
+use super::leaf::Leaves;
+use crate::run::key_doc::KeyDoc;
+use crate::run::scan::KeyFilter;
+use muniment_query::filter::{Node, Pred};
+use muniment_query::{Filter, Needs};
+use muniment_value::Value;
+use std::sync::Arc;
+
+/// What the bounds left to be matched: on the key, and on the document.
+pub fn residual(
+    leaves: &Leaves<'_>,
+    bound: &BoundIndex,
+) -> (Option<Arc<KeyFilter>>, Option<Arc<Filter>>) {
+    let (mut on_key, mut on_doc) = (Vec::new(), Vec::new());
+    for node in bound
+        .residual
+        .iter()
+        .filter_map(|&c| leaves.children.get(c))
+    {
+        if !bound.info.clustered && testable(node, &bound.info) {
+            on_key.push((*node).clone());
+        } else {
+            on_doc.push((*node).clone());
+        }
+    }
+    let key_filter = conjunction(on_key).map(|filter| {
+        let mut needs = Needs::default();
+        needs.filter(filter.root());
+        let needs = needs.into_paths().unwrap_or_default();
+        let fields = bound.info.fields();
+        let wanted = |i: usize| {
+            fields
+                .get(i)
+                .is_some_and(|(p, _)| needs.iter().any(|n| n == p.as_str()))
+        };
+        Arc::new(KeyFilter {
+            keys: KeyDoc::new(fields, wanted),
+            filter,
+        })
+    });
+    (key_filter, conjunction(on_doc).map(Arc::new))
+}
+
+fn conjunction(mut nodes: Vec<Node>) -> Option<Filter> {
+    match nodes.len() {
+        0 => None,
+        1 => nodes.pop().map(Filter::from_root),
+        _ => Some(Filter::from_root(Node::And(nodes))),
+    }
+}
+
+/// The place of the field whose key is the value at `path`.
+fn field(info: &IndexInfo, path: &str) -> Option<usize> {
+    let at = info.fields().iter().position(|(p, _)| p.as_str() == path)?;
+    (!info.field_multikey(at) && !info.index.transforms(at)).then_some(at)
+}
+
+/// True when the keys of the index tell whether the predicates hold.
+fn testable(node: &Node, info: &IndexInfo) -> bool {
+    match node {
+        Node::True | Node::False => true,
+        Node::And(list) | Node::Or(list) | Node::Nor(list) => {
+            list.iter().all(|n| testable(n, info))
+        }
+        Node::Field { path, pred } => field(info, path.as_str()).is_some() && null_is_missing(pred),
+        _ => false,
+    }
+}
+
+/// True when the predicate says the same of null and of a missing field.
+fn null_is_missing(pred: &Pred) -> bool {
+    match pred {
+        Pred::Eq(v) | Pred::Lt(v) | Pred::Lte(v) | Pred::Gt(v) | Pred::Gte(v) => {
+            !matches!(v.as_value(), Value::Undefined)
+        }
+        Pred::In { values, .. } => !values
+            .iter()
+            .any(|v| matches!(v.as_value(), Value::Undefined)),
+        Pred::Regex(_) => true,
+        Pred::Not(inner) => null_is_missing(inner),
+        Pred::And(list) => list.iter().all(null_is_missing),
+        Pred::Other(op) => op.matches(None) == op.matches(Some(Value::Null)),
+        _ => false,
+    }
+}
+
+/// The documents of a covered plan, and whether they are what the query wants; `None` when keys
+/// do not hold all that is needed. `sorts`: the plan sorts these documents.
+pub fn cover(bound: &BoundIndex, query: &Query<'_>, sorts: bool) -> (Option<Arc<KeyDoc>>, bool) {
+    let none = (None, false);
+    let Some(needs) = query.needs.filter(|n| !n.is_empty()) else {
+        return none;
+    };
+    let sort = query.sort.filter(|_| sorts);
+    let sort = sort.iter().flat_map(|s| s.keys()).map(|k| k.path.as_str());
+    let mut wanted = vec![false; bound.info.fields().len()];
+    let mut exact = query.only_needs;
+    for (is_sort, path) in needs
+        .iter()
+        .map(|p| (false, p.as_str()))
+        .chain(sort.map(|p| (true, p)))
+    {
+        // The value of a field holds what is below it.
+        let above = path.match_indices('.').filter_map(|(at, _)| path.get(..at));
+        let whole = field(&bound.info, path);
+        let Some(at) = whole.or_else(|| above.into_iter().find_map(|p| field(&bound.info, p)))
+        else {
+            return none;
+        };
+        exact &= whole.is_some() && (!is_sort || needs.iter().any(|n| n == path));
+        if let Some(w) = wanted.get_mut(at) {
+            *w = true;
+        }
+    }
+    let keys = KeyDoc::new(bound.info.fields(), |i| {
+        wanted.get(i).copied().unwrap_or(false)
+    });
+    (Some(Arc::new(keys)), exact)
+}
