@@ -52,7 +52,7 @@ impl Engine {
     /// As [`Engine::find`].
     pub fn count(&self, op: &Arc<OpContext>, request: &CountRequest<'_>) -> Result<u64> {
         let ctx = self.query_context(request.let_)?;
-        let filter = Arc::new(Filter::parse(request.filter, &ctx)?);
+        let filter = Arc::new(Filter::parse_query(request.filter, &ctx)?);
         let Some(collection) = self.store.collection(request.namespace) else {
             return Ok(0);
         };

@@ -42,7 +42,7 @@ impl Engine {
     /// As [`Engine::find`]; 17217 "distinct too big, 16mb cap".
     pub fn distinct(&self, op: &Arc<OpContext>, request: &DistinctRequest<'_>) -> Result<ArrayBuf> {
         let ctx = self.query_context(request.let_)?;
-        let filter = Arc::new(Filter::parse(request.filter, &ctx)?);
+        let filter = Arc::new(Filter::parse_query(request.filter, &ctx)?);
         let Some(collection) = self.store.collection(request.namespace) else {
             return Ok(ArrayBuf::new());
         };

@@ -153,7 +153,7 @@ impl Engine {
         d: &mut DocBuf,
     ) -> Result<()> {
         let ctx = self.query_context(r.let_)?;
-        let filter = Arc::new(Filter::parse(r.filter, &ctx)?);
+        let filter = Arc::new(Filter::parse_query(r.filter, &ctx)?);
         let mut planned = Planned {
             namespace: r.namespace,
             parsed_query: filter.to_doc(),
@@ -197,7 +197,7 @@ impl Engine {
         d: &mut DocBuf,
     ) -> Result<()> {
         let ctx = self.query_context(r.let_)?;
-        let filter = Arc::new(Filter::parse(r.filter, &ctx)?);
+        let filter = Arc::new(Filter::parse_query(r.filter, &ctx)?);
         let mut planned = Planned {
             namespace: r.namespace,
             parsed_query: filter.to_doc(),

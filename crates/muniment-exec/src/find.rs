@@ -129,7 +129,7 @@ impl Parsed {
         sort: Doc<'_>,
         projection: Doc<'_>,
     ) -> Result<Parsed> {
-        let filter = Filter::parse(filter, ctx)?;
+        let filter = Filter::parse_query(filter, ctx)?;
         let natural = natural(sort);
         let sort = if sort.is_empty() || natural.is_some() {
             None

@@ -8,6 +8,7 @@ pub mod bytes;
 pub mod context;
 pub mod expr;
 pub mod filter;
+pub mod geo;
 mod needs;
 pub mod projection;
 pub mod sort;

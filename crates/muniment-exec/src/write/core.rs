@@ -95,7 +95,7 @@ impl<'w> Write<'w> {
             Some((SortSpec::parse(sort)?, sort.to_buf()))
         };
         Ok(Write {
-            filter: Arc::new(Filter::parse(filter, ctx)?),
+            filter: Arc::new(Filter::parse_query(filter, ctx)?),
             sort,
             natural,
             hint,

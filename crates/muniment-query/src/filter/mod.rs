@@ -9,6 +9,7 @@ mod compile;
 mod explain;
 pub mod fuzzing;
 mod matcher;
+mod near;
 mod operand;
 pub mod ops;
 pub mod parse;
@@ -22,6 +23,7 @@ pub use regex::Regex;
 
 use crate::context::{MatchInfo, QueryContext};
 use crate::expr::Expr;
+use crate::geo::{GeoQuery, NearQuery};
 use muniment_value::path::Path;
 use muniment_value::{Doc, DocBuf, Result, Value, ValueBuf};
 use std::sync::Arc;
@@ -103,6 +105,14 @@ pub trait FieldOp: std::fmt::Debug + Send + Sync {
     fn operand(&self) -> ValueBuf;
     /// Whether one value (never the elements of an array; the matcher sees to them) satisfies it.
     fn matches(&self, value: Option<Value<'_>>) -> bool;
+    /// The query of a geospatial predicate, for the planner.
+    fn geo(&self) -> Option<&GeoQuery> {
+        None
+    }
+    /// The query of a `$near`, for the planner.
+    fn near(&self) -> Option<&Arc<NearQuery>> {
+        None
+    }
     /// True when an array value is also tried element by element; `$size` says no here and looks
     /// at the array itself.
     fn traverses_array(&self) -> bool {
@@ -111,12 +121,37 @@ pub trait FieldOp: std::fmt::Debug + Send + Sync {
 }
 
 impl Filter {
-    /// Parses a filter document.
+    /// Parses a filter document that is matched, not planned: `$near` is refused.
     ///
     /// # Errors
-    /// 2 BadValue and 9 FailedToParse with MongoDB's messages.
+    /// 2 BadValue and 9 FailedToParse with MongoDB's messages; 5626500 for `$near`.
     pub fn parse(doc: Doc<'_>, ctx: &QueryContext) -> Result<Filter> {
-        Ok(Filter::from_root(parse::Parser::new(ctx).filter(doc)?))
+        let mut parser = parse::Parser::new(ctx);
+        let root = parser.filter(doc)?;
+        near::refuse(&parser)?;
+        Ok(Filter::from_root(root))
+    }
+
+    /// Parses the filter of a command that goes through the planner: there may be one `$near`.
+    ///
+    /// # Errors
+    /// As [`Filter::parse`]; 2 BadValue for a `$near` that does not stand at the top.
+    pub fn parse_query(doc: Doc<'_>, ctx: &QueryContext) -> Result<Filter> {
+        let mut parser = parse::Parser::new(ctx);
+        let root = parser.filter(doc)?;
+        near::check(&parser, &root)?;
+        Ok(Filter::from_root(root))
+    }
+
+    /// The `$near` of the filter with its path.
+    pub fn near(&self) -> Option<(&Path, &Arc<NearQuery>)> {
+        near::find(&self.root)
+    }
+
+    /// The filter without its `$near`.
+    #[must_use]
+    pub fn without_near(&self) -> Filter {
+        Filter::from_root(near::without(&self.root))
     }
 
     /// The filter that matches everything.

@@ -16,6 +16,8 @@ pub struct Parser<'c> {
     depth: usize,
     /// How many object `$elemMatch`es surround the filter that is being parsed.
     pub(super) inside: usize,
+    /// Whether there was a `$near`.
+    pub(super) saw_near: bool,
 }
 
 /// Where an operator below a path stands: its operand and the document that it is part of.
@@ -30,6 +32,8 @@ pub struct FieldOperand<'v> {
     pub options_first: bool,
     /// Whether there is a `$regex` among them.
     pub has_regex: bool,
+    /// All operators of the document that it is part of.
+    pub siblings: Doc<'v>,
 }
 
 impl<'c> Parser<'c> {
@@ -39,6 +43,7 @@ impl<'c> Parser<'c> {
             ctx,
             depth: 0,
             inside: 0,
+            saw_near: false,
         }
     }
 
@@ -89,6 +94,7 @@ impl<'c> Parser<'c> {
                     options,
                     options_first,
                     has_regex,
+                    siblings: doc,
                 };
                 preds.extend(parse(p, &operand)?);
             }

@@ -156,6 +156,7 @@ fn same_signature(a: &IndexSpec, b: &IndexSpec) -> bool {
         && a.unique == b.unique
         && a.sparse == b.sparse
         && a.partial_filter == b.partial_filter
+        && a.options == b.options
 }
 
 /// True if the index is there already.

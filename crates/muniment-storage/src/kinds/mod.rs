@@ -9,12 +9,14 @@
 //! anew); the fields of a key are encoded values as in a plain index, so that every reader of
 //! index entries can decode them.
 
-#[allow(dead_code)] // for the kinds to come
 mod literal;
+mod plane;
+mod sphere;
 
 use crate::catalog::IndexSpec;
 use muniment_query::filter::Pred;
-use muniment_value::{Code, Doc, Error, IndexKeys, Result, Value, ValueBuf};
+use muniment_query::geo::NearQuery;
+use muniment_value::{Code, Doc, DocBuf, Error, IndexKeys, Put, Result, Value, ValueBuf};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -44,6 +46,26 @@ pub trait IndexKind: Debug + Send + Sync {
     fn leaves_out(&self) -> bool {
         true
     }
+
+    /// How it gives documents by their distance, if it can.
+    fn near(&self) -> Option<&dyn NearIndex> {
+        None
+    }
+}
+
+/// An index that gives documents by their distance from a point.
+pub trait NearIndex {
+    /// The name of its stage in `explain`.
+    fn stage(&self) -> &'static str;
+
+    /// Whether it can on field `field`.
+    fn serves(&self, field: usize, near: &NearQuery) -> bool;
+
+    /// The greatest distance that a document in it can have, in the query's unit.
+    fn farthest(&self, near: &NearQuery) -> f64;
+
+    /// The keys that documents between two distances can have: closed intervals, ascending.
+    fn ring(&self, near: &NearQuery, inner: f64, outer: f64) -> Vec<(ValueBuf, ValueBuf)>;
 }
 
 /// A kind as the registry knows it.
@@ -68,6 +90,8 @@ pub fn registry() -> &'static [&'static KindSpec] {
 
 #[rustfmt::skip]
 const REGISTRY: &[&KindSpec] = &[
+    &plane::SPEC,
+    &sphere::SPEC,
 ];
 
 /// True for an option that belongs to some kind.
@@ -127,6 +151,30 @@ pub(crate) fn open(spec: &IndexSpec) -> Result<Option<Arc<dyn IndexKind>>> {
     of_key(spec.key.as_doc())?
         .map(|kind| (kind.open)(spec))
         .transpose()
+}
+
+/// An option that must be a number.
+///
+/// # Errors
+/// 14 TypeMismatch.
+fn number_option<'s>(spec: &'s IndexSpec, name: &str) -> Result<Option<Value<'s>>> {
+    match spec.options.as_doc().get(name) {
+        Some(v) if !v.is_number() => Err(Error::type_mismatch(format!(
+            "The field '{name}' must be a number, but got {}",
+            v.type_name()
+        ))),
+        other => Ok(other),
+    }
+}
+
+/// Sets an option to the form in which `listIndexes` shows it.
+fn set_option(spec: &mut IndexSpec, name: &str, value: impl Put) {
+    let mut options = DocBuf::new();
+    for e in spec.options.as_doc().iter().filter(|e| e.name() != name) {
+        options.append_elem(e);
+    }
+    options.append(name, value);
+    spec.options = options;
 }
 
 #[cfg(test)]

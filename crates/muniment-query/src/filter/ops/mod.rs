@@ -9,6 +9,7 @@ mod compare;
 mod elem_match;
 mod exists;
 mod expr;
+mod geo;
 mod in_;
 mod logical;
 mod mod_;
@@ -91,19 +92,21 @@ const REGISTRY: &[&OpSpec] = &[
     &compare::EQ,
     &exists::SPEC,
     &expr::SPEC,
-    &unsupported::GEO_INTERSECTS,
-    &unsupported::GEO_NEAR,
-    &unsupported::GEO_WITHIN,
+    &geo::INTERSECTS,
+    &geo::GEO_NEAR,
+    &geo::WITHIN,
     &compare::GT,
     &compare::GTE,
     &in_::IN,
     &unsupported::JSON_SCHEMA,
     &compare::LT,
     &compare::LTE,
+    &geo::MAX_DISTANCE,
+    &geo::MIN_DISTANCE,
     &mod_::SPEC,
     &compare::NE,
-    &unsupported::NEAR,
-    &unsupported::NEAR_SPHERE,
+    &geo::NEAR,
+    &geo::NEAR_SPHERE,
     &in_::NIN,
     &logical::NOR,
     &not::SPEC,
@@ -114,8 +117,9 @@ const REGISTRY: &[&OpSpec] = &[
     &size::SPEC,
     &unsupported::TEXT,
     &type_::SPEC,
+    &geo::UNIQUE_DOCS,
     &unsupported::WHERE,
-    &unsupported::WITHIN,
+    &geo::OLD_WITHIN,
 ];
 
 /// The operator with this name (with its dollar).

@@ -23,15 +23,9 @@ macro_rules! unsupported {
 }
 
 unsupported! {
-    GEO_INTERSECTS Field "$geoIntersects";
-    GEO_NEAR Field "$geoNear";
-    GEO_WITHIN Field "$geoWithin";
     JSON_SCHEMA Top "$jsonSchema";
-    NEAR Field "$near";
-    NEAR_SPHERE Field "$nearSphere";
     TEXT Top "$text";
     WHERE Top "$where";
-    WITHIN Field "$within";
 }
 
 #[cfg(test)]
@@ -44,11 +38,6 @@ mod tests {
             "{'$where': 'true'}",
             238,
             "the query operator $where is not supported",
-        );
-        fails(
-            "{'a': {'$near': [1, 2]}}",
-            238,
-            "the query operator $near is not supported",
         );
     }
 }

@@ -1,0 +1,85 @@
+//! `$near` in a filter: where it may stand, and taking it out for the planner.
+
+use super::parse::{Parser, and};
+use super::{Node, Pred};
+use crate::geo::NearQuery;
+use muniment_value::path::Path;
+use muniment_value::{Error, Result};
+use std::sync::Arc;
+
+/// Refuses a `$near` where nothing plans.
+pub(super) fn refuse(parser: &Parser<'_>) -> Result<()> {
+    if parser.saw_near {
+        return Err(Error::location(
+            5_626_500,
+            "$geoNear, $near, and $nearSphere are not allowed in this context, as these operators \
+             require sorting geospatial data. If you do not need sort, consider using $geoWithin \
+             instead.",
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses more than one `$near`, and one that is not a condition of the whole filter.
+pub(super) fn check(parser: &Parser<'_>, root: &Node) -> Result<()> {
+    if !parser.saw_near {
+        return Ok(());
+    }
+    let all = count(root);
+    let top = match root {
+        Node::And(list) => list.iter().filter(|n| of(n).is_some()).count(),
+        node => usize::from(of(node).is_some()),
+    };
+    if all > 1 {
+        return Err(Error::bad_value("Too many geoNear expressions"));
+    }
+    if top != 1 {
+        return Err(Error::bad_value("geoNear must be top-level expr"));
+    }
+    Ok(())
+}
+
+fn of(node: &Node) -> Option<(&Path, &Arc<NearQuery>)> {
+    match node {
+        Node::Field {
+            path,
+            pred: Pred::Other(op),
+        } => op.near().map(|n| (path, n)),
+        _ => None,
+    }
+}
+
+/// The `$near` at the top.
+pub(super) fn find(root: &Node) -> Option<(&Path, &Arc<NearQuery>)> {
+    match root {
+        Node::And(list) => list.iter().find_map(of),
+        node => of(node),
+    }
+}
+
+/// The tree without it.
+pub(super) fn without(root: &Node) -> Node {
+    match root {
+        Node::And(list) => and(list.iter().filter(|n| of(n).is_none()).cloned().collect()),
+        node if of(node).is_some() => Node::True,
+        node => node.clone(),
+    }
+}
+
+fn count(node: &Node) -> usize {
+    match node {
+        Node::And(l) | Node::Or(l) | Node::Nor(l) => l.iter().map(count).sum(),
+        Node::Field { pred, .. } => in_pred(pred),
+        _ => 0,
+    }
+}
+
+fn in_pred(pred: &Pred) -> usize {
+    match pred {
+        Pred::Not(p) => in_pred(p),
+        Pred::And(l) | Pred::ElemMatchValue(l) => l.iter().map(in_pred).sum(),
+        Pred::ElemMatchObject(node) => count(node),
+        Pred::Other(op) => usize::from(op.near().is_some()),
+        _ => 0,
+    }
+}

@@ -1,0 +1,202 @@
+//! Coverings: a few cells that together hold a region.
+
+use super::cell::{Cell, CellId, MAX_LEVEL};
+use super::geometry::Geometry;
+use super::sphere::Cap;
+use super::vector::V3;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// A region as a covering sees it.
+pub trait Region {
+    /// Whether a point is inside, and the angle to the boundary (or a lower bound of it).
+    fn reach(&self, p: V3) -> (bool, f64);
+}
+
+impl Region for Cap {
+    fn reach(&self, p: V3) -> (bool, f64) {
+        let d = self.center.angle(p);
+        (d <= self.radius, (d - self.radius).abs())
+    }
+}
+
+/// The points whose angle to a center lies between two.
+pub struct Ring {
+    /// The middle.
+    pub center: V3,
+    /// The least angle in radians.
+    pub inner: f64,
+    /// The greatest angle.
+    pub outer: f64,
+}
+
+impl Region for Ring {
+    fn reach(&self, p: V3) -> (bool, f64) {
+        let d = self.center.angle(p);
+        let out = (d - self.outer).abs();
+        // There is no boundary at the center of a whole cap.
+        let near = if self.inner > 0.0 {
+            out.min((d - self.inner).abs())
+        } else {
+            out
+        };
+        (d >= self.inner && d <= self.outer, near)
+    }
+}
+
+impl Region for Geometry {
+    fn reach(&self, p: V3) -> (bool, f64) {
+        let mut near = f64::INFINITY;
+        for (_, s) in &self.points {
+            near = near.min(s.p.angle(p));
+        }
+        for l in &self.lines {
+            near = near.min(l.distance(p));
+        }
+        for g in &self.polygons {
+            let (inside, d) = g.reach(p);
+            if inside {
+                return (true, d);
+            }
+            near = near.min(d);
+        }
+        (false, near)
+    }
+}
+
+struct Open {
+    level: Reverse<u8>,
+    cell: Cell,
+    whole: bool,
+}
+
+impl PartialEq for Open {
+    fn eq(&self, o: &Open) -> bool {
+        self.level == o.level
+    }
+}
+impl Eq for Open {}
+impl PartialOrd for Open {
+    fn partial_cmp(&self, o: &Open) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(o))
+    }
+}
+impl Ord for Open {
+    fn cmp(&self, o: &Open) -> std::cmp::Ordering {
+        self.level.cmp(&o.level)
+    }
+}
+
+fn open(id: CellId, region: &dyn Region) -> Option<Open> {
+    let cell = Cell::new(id);
+    let (inside, d) = region.reach(cell.center);
+    // A margin of a few leaf cells: the tolerance of what "on the boundary" means.
+    let radius = cell.radius + 4e-9;
+    (inside || d <= radius).then(|| Open {
+        level: Reverse(id.level()),
+        cell,
+        whole: inside && d > radius,
+    })
+}
+
+/// At most `max_cells` cells (but up to six) that hold the region, none deeper than `max_level`,
+/// ascending. Always the coarsest cell is divided first.
+pub fn covering(region: &dyn Region, max_cells: usize, max_level: u8) -> Vec<CellId> {
+    let mut out = Vec::new();
+    let mut heap: BinaryHeap<Open> = (0..6)
+        .filter_map(|f| open(CellId::of_face(f), region))
+        .collect();
+    while let Some(next) = heap.pop() {
+        let id = next.cell.id;
+        if next.whole || id.level() >= max_level.min(MAX_LEVEL) {
+            out.push(id);
+            continue;
+        }
+        let children: Vec<Open> = id.children().filter_map(|c| open(c, region)).collect();
+        if children.len() <= 1 || out.len() + heap.len() + children.len() <= max_cells {
+            heap.extend(children);
+        } else {
+            out.push(id);
+        }
+    }
+    out.sort_unstable();
+    out
+}
+
+/// The cells of a covering and all that lie in them, as closed intervals of ids taken as signed
+/// numbers: what keys an index has for geometries inside. With `ancestors` also the cells around
+/// them, in which a larger geometry may be stored.
+pub fn intervals(cells: &[CellId], ancestors: bool) -> Vec<(i64, i64)> {
+    let mut list: Vec<(i64, i64)> = Vec::new();
+    for c in cells {
+        let (low, high) = c.range();
+        list.push((low.0 as i64, high.0 as i64));
+        if ancestors {
+            list.extend((0..c.level()).map(|l| {
+                let a = c.parent(l).0 as i64;
+                (a, a)
+            }));
+        }
+    }
+    list.sort_unstable();
+    let mut out: Vec<(i64, i64)> = Vec::with_capacity(list.len());
+    for (low, high) in list {
+        match out.last_mut() {
+            Some(last) if low <= last.1.saturating_add(1) => last.1 = last.1.max(high),
+            _ => out.push((low, high)),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn coverings_hold_their_region() {
+        let mut seed = 3u64;
+        let mut random = || {
+            seed = seed
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (seed >> 11) as f64 / (1u64 << 53) as f64
+        };
+        for _ in 0..60 {
+            let center = V3::from_degrees(random() * 360. - 180., random() * 180. - 90.);
+            let radius = random().powi(6) * 3.0;
+            let cap = Cap { center, radius };
+            let cells = covering(&cap, 20, MAX_LEVEL);
+            assert!(!cells.is_empty() && cells.len() <= 20, "{}", cells.len());
+            let ring = Ring {
+                center,
+                inner: radius,
+                outer: radius * 2.0,
+            };
+            let ring_cells = covering(&ring, 20, MAX_LEVEL);
+            let (u, v) = (center.ortho(), center.cross(center.ortho()));
+            for _ in 0..50 {
+                let (turn, r) = (random() * 6.28, random() * radius * 2.0);
+                let p = center
+                    .times(r.cos())
+                    .plus(u.times(r.sin() * turn.cos()))
+                    .plus(v.times(r.sin() * turn.sin()))
+                    .normalize();
+                let leaf = CellId::of_point(p);
+                let d = center.angle(p);
+                let holds = |cells: &[CellId]| {
+                    intervals(cells, false)
+                        .iter()
+                        .any(|(a, b)| *a <= leaf.0 as i64 && leaf.0 as i64 <= *b)
+                };
+                if d <= radius {
+                    assert!(holds(&cells), "{radius} {d}");
+                }
+                if d >= ring.inner && d <= ring.outer {
+                    assert!(holds(&ring_cells), "{radius} {d}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Shapes of the plane: `$box`, `$polygon`, `$center`. Their boundary belongs to them.
+
+use super::geometry::GeoPoint;
+
+/// A shape of the plane.
+#[derive(Clone, Debug)]
+pub enum Flat {
+    /// From the lower left to the upper right corner.
+    Box {
+        /// Least x and y.
+        low: (f64, f64),
+        /// Greatest x and y.
+        high: (f64, f64),
+    },
+    /// The corners; the last is joined to the first.
+    Polygon(Vec<(f64, f64)>),
+    /// A circle.
+    Circle {
+        /// Its middle.
+        center: (f64, f64),
+        /// Its radius in the coordinates' unit.
+        radius: f64,
+    },
+}
+
+impl Flat {
+    /// Whether a point is inside or on the boundary.
+    pub fn has(&self, p: &GeoPoint) -> bool {
+        let (x, y) = (p.x, p.y);
+        match self {
+            Flat::Box { low, high } => low.0 <= x && x <= high.0 && low.1 <= y && y <= high.1,
+            Flat::Circle { center, radius } => (x - center.0).hypot(y - center.1) <= *radius,
+            Flat::Polygon(corners) => in_polygon(corners, x, y),
+        }
+    }
+
+    /// The least box around it: least x and y, greatest x and y.
+    pub fn bounds(&self) -> ((f64, f64), (f64, f64)) {
+        match self {
+            Flat::Box { low, high } => (*low, *high),
+            Flat::Circle { center, radius } => (
+                (center.0 - radius, center.1 - radius),
+                (center.0 + radius, center.1 + radius),
+            ),
+            Flat::Polygon(corners) => {
+                let mut low = (f64::INFINITY, f64::INFINITY);
+                let mut high = (f64::NEG_INFINITY, f64::NEG_INFINITY);
+                for (x, y) in corners {
+                    low = (low.0.min(*x), low.1.min(*y));
+                    high = (high.0.max(*x), high.1.max(*y));
+                }
+                (low, high)
+            }
+        }
+    }
+}
+
+/// Even-odd rule, with the boundary inside.
+fn in_polygon(corners: &[(f64, f64)], x: f64, y: f64) -> bool {
+    let mut inside = false;
+    let next = corners.iter().cycle().skip(1);
+    for ((ax, ay), (bx, by)) in corners.iter().copied().zip(next.copied()) {
+        let turn = (bx - ax) * (y - ay) - (by - ay) * (x - ax);
+        let within = x >= ax.min(bx) && x <= ax.max(bx) && y >= ay.min(by) && y <= ay.max(by);
+        if turn == 0.0 && within {
+            return true;
+        }
+        if (ay > y) != (by > y) && (turn > 0.0) == (by > ay) {
+            inside = !inside;
+        }
+    }
+    inside
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn table_test() {
+        let polygon = Flat::Polygon(vec![(0., 0.), (3., 6.), (6., 0.)]);
+        let square = Flat::Box {
+            low: (0., 0.),
+            high: (6., 6.),
+        };
+        let circle = Flat::Circle {
+            center: (0., 0.),
+            radius: 5.,
+        };
+        for (x, y, want) in [
+            (3., 2., [true, true, true]),
+            (0., 0., [true, true, true]),
+            (3., 6., [true, true, false]),
+            (1.5, 3., [true, true, true]),
+            (3., 4., [true, true, true]),
+            (1., 5., [false, true, false]),
+            (-1., 1., [false, false, true]),
+            (7., 0., [false, false, false]),
+        ] {
+            let p = GeoPoint {
+                x,
+                y,
+                geojson: false,
+            };
+            assert_eq!(
+                [polygon.has(&p), square.has(&p), circle.has(&p)],
+                want,
+                "{x} {y}"
+            );
+        }
+    }
+}

@@ -1,0 +1,502 @@
+//! The operands of `$geoWithin`, `$geoIntersects` and `$near`, parsed.
+
+use super::EARTH_RADIUS;
+use super::cell::MAX_LEVEL;
+use super::cover::{Ring, covering, intervals};
+use super::flat::Flat;
+use super::geometry::{GeoPoint, Geometry, coordinate, legacy_pair, query_point};
+use super::plane::{Grid, Relation, Square};
+use super::sphere::Cap;
+use super::vector::V3;
+use muniment_value::{Doc, Error, Result, Value, ValueBuf};
+use std::f64::consts::PI;
+
+/// Most cells in the covering of a query.
+const QUERY_CELLS: usize = 20;
+
+/// What a shape is.
+#[derive(Clone, Debug)]
+pub enum Shape {
+    /// `$geometry`.
+    Geometry(Geometry),
+    /// `$centerSphere`.
+    Cap(Cap),
+    /// `$box`, `$polygon`, `$center`.
+    Flat(Flat),
+}
+
+/// `$geoWithin` or `$geoIntersects`.
+#[derive(Clone, Debug)]
+pub struct GeoQuery {
+    /// True for `$geoIntersects`.
+    pub intersects: bool,
+    /// The shape.
+    pub shape: Shape,
+    /// The operand as it was written.
+    pub source: ValueBuf,
+}
+
+impl GeoQuery {
+    /// Parses the operand of `$geoWithin` (`$within`) or `$geoIntersects`.
+    ///
+    /// # Errors
+    /// 2 BadValue.
+    pub fn parse(operand: Value<'_>, intersects: bool) -> Result<GeoQuery> {
+        let Value::Document(d) = operand else {
+            return Err(Error::bad_value(
+                "geometry must be specified as a sub-document of the geo query operator",
+            ));
+        };
+        let mut shape = None;
+        for e in d {
+            if e.name() == "$uniqueDocs" {
+                continue;
+            }
+            if shape.is_some() {
+                return Err(Error::bad_value(format!(
+                    "can't parse extra field: {}: {}",
+                    e.name(),
+                    e.value().to_display()
+                )));
+            }
+            shape = Some(parse_shape(e.name(), e.value())?);
+        }
+        let Some(shape) = shape else {
+            return Err(Error::bad_value("geo query doesn't have any geometry"));
+        };
+        match (&shape, intersects) {
+            (Shape::Geometry(g), false) if g.polygons.is_empty() => {
+                return Err(Error::bad_value(format!(
+                    "$geoWithin not supported with provided geometry: {}",
+                    operand.to_display()
+                )));
+            }
+            (Shape::Cap(_) | Shape::Flat(_), true) => {
+                return Err(Error::bad_value(format!(
+                    "$geoIntersects not supported with provided geometry: {}",
+                    operand.to_display()
+                )));
+            }
+            _ => {}
+        }
+        Ok(GeoQuery {
+            intersects,
+            shape,
+            source: ValueBuf::new(operand),
+        })
+    }
+
+    /// Whether a stored value satisfies it.
+    pub fn matches(&self, v: Value<'_>) -> bool {
+        if !matches!(v, Value::Document(_) | Value::Array(_)) {
+            return false;
+        }
+        let Ok(g) = Geometry::from_storage(v) else {
+            return false;
+        };
+        // What is larger than half the sphere is never stored as such.
+        if g.strict {
+            return false;
+        }
+        match &self.shape {
+            Shape::Flat(flat) => g.as_point().is_some_and(|p| flat.has(p)),
+            _ if g.off_sphere => false,
+            Shape::Geometry(q) if self.intersects => q.meets(&g),
+            Shape::Geometry(q) => q.contains(&g),
+            Shape::Cap(cap) => {
+                g.points.iter().all(|(_, s)| cap.has(s))
+                    && g.lines.iter().all(|l| cap.has_line(l))
+                    && g.polygons.iter().all(|p| cap.has_polygon(p))
+            }
+        }
+    }
+
+    /// The keys of a 2dsphere field outside of which there is no match; `None` for a shape of the
+    /// plane.
+    pub fn sphere_intervals(&self) -> Option<Vec<(i64, i64)>> {
+        let cells = match &self.shape {
+            Shape::Flat(_) => return None,
+            Shape::Cap(cap) => covering(cap, QUERY_CELLS, MAX_LEVEL),
+            Shape::Geometry(g) => covering(g, QUERY_CELLS, MAX_LEVEL),
+        };
+        Some(intervals(&cells, true))
+    }
+
+    /// The keys of a 2d field outside of which there is no match; `None` for a shape that is not
+    /// asked of one.
+    pub fn plane_intervals(&self, grid: &Grid) -> Option<Vec<(u64, u64)>> {
+        match &self.shape {
+            Shape::Geometry(_) => None,
+            Shape::Flat(flat) => Some(grid.covering(&|s| s.with(flat), QUERY_CELLS)),
+            Shape::Cap(cap) => {
+                Some(grid.covering(&|s| with_cap(s, cap.center, cap.radius), QUERY_CELLS))
+            }
+        }
+    }
+}
+
+/// How a square of degrees relates to a cap: by the latitudes and longitudes that it reaches.
+fn with_cap(s: &Square, center: V3, radius: f64) -> Relation {
+    let slack = 1e-7;
+    let lat = center.z.clamp(-1.0, 1.0).asin();
+    let lng = center.y.atan2(center.x).to_degrees();
+    let (south, north) = (
+        (lat - radius).to_degrees() - slack,
+        (lat + radius).to_degrees() + slack,
+    );
+    if south <= -90.0 || north >= 90.0 {
+        return s
+            .with_box((f64::NEG_INFINITY, south), (f64::INFINITY, north))
+            .min_some();
+    }
+    let reach = (radius.sin() / lat.cos())
+        .clamp(-1.0, 1.0)
+        .asin()
+        .to_degrees()
+        + slack;
+    // Once around the date line on either side.
+    [-360.0, 0.0, 360.0]
+        .iter()
+        .map(|turn| s.with_box((lng - reach + turn, south), (lng + reach + turn, north)))
+        .find(|r| *r != Relation::Apart)
+        .unwrap_or(Relation::Apart)
+        .min_some()
+}
+
+impl Relation {
+    /// A bounding box says nothing of what is wholly inside.
+    fn min_some(self) -> Relation {
+        match self {
+            Relation::Apart => Relation::Apart,
+            _ => Relation::Some,
+        }
+    }
+}
+
+fn wrong(what: String) -> Error {
+    Error::bad_value(what)
+}
+
+fn parse_shape(name: &str, v: Value<'_>) -> Result<Shape> {
+    match name {
+        "$geometry" => Geometry::from_query(v).map(Shape::Geometry).map_err(wrong),
+        "$box" => {
+            let [low, high] = corners(v, name)?;
+            Ok(Shape::Flat(Flat::Box {
+                low: (low.0.min(high.0), low.1.min(high.1)),
+                high: (low.0.max(high.0), low.1.max(high.1)),
+            }))
+        }
+        "$polygon" => {
+            let list = points(v, name)?;
+            if list.len() < 3 {
+                return Err(Error::bad_value("Polygon must have at least 3 points"));
+            }
+            Ok(Shape::Flat(Flat::Polygon(list)))
+        }
+        "$center" => {
+            let (center, radius) = circle(v, name)?;
+            Ok(Shape::Flat(Flat::Circle {
+                center: (center.x, center.y),
+                radius,
+            }))
+        }
+        "$centerSphere" => {
+            let (center, radius) = circle(v, name)?;
+            if !center.on_sphere() {
+                return Err(Error::bad_value(format!(
+                    "Spherical circle center out of bounds: {}",
+                    v.to_display()
+                )));
+            }
+            Ok(Shape::Cap(Cap {
+                center: center.vector(),
+                radius: radius.min(4.0),
+            }))
+        }
+        other => Err(Error::bad_value(format!("unknown geo specifier: {other}"))),
+    }
+}
+
+fn list<'a>(v: Value<'a>, name: &str) -> Result<Doc<'a>> {
+    match v {
+        Value::Array(d) | Value::Document(d) => Ok(d),
+        _ => Err(Error::bad_value(format!("{name} must be an array"))),
+    }
+}
+
+fn pair(v: Value<'_>) -> Result<(f64, f64)> {
+    let (Value::Array(d) | Value::Document(d)) = v else {
+        return Err(Error::bad_value(format!(
+            "Point must be an array or object: {}",
+            v.to_display()
+        )));
+    };
+    let p = legacy_pair(d, false).map_err(wrong)?;
+    Ok((p.x, p.y))
+}
+
+fn points(v: Value<'_>, name: &str) -> Result<Vec<(f64, f64)>> {
+    list(v, name)?.values().map(pair).collect()
+}
+
+fn corners(v: Value<'_>, name: &str) -> Result<[(f64, f64); 2]> {
+    let all = points(v, name)?;
+    match all.as_slice() {
+        [low, high, ..] => Ok([*low, *high]),
+        _ => Err(Error::bad_value(format!("{name} needs two corners"))),
+    }
+}
+
+fn circle(v: Value<'_>, name: &str) -> Result<(GeoPoint, f64)> {
+    let Value::Array(d) = v else {
+        return Err(Error::bad_value(format!("{name} must be an array")));
+    };
+    let mut values = d.values();
+    let (Some(center), Some(radius), None) = (values.next(), values.next(), values.next()) else {
+        return Err(Error::bad_value(format!(
+            "{name} needs a center and a radius: {}",
+            v.to_display()
+        )));
+    };
+    let (x, y) = pair(center)?;
+    let radius = coordinate(radius)
+        .filter(|r| *r >= 0.0)
+        .ok_or_else(|| Error::bad_value("radius must be a non-negative number"))?;
+    let center = GeoPoint {
+        x,
+        y,
+        geojson: false,
+    };
+    Ok((center, radius))
+}
+
+/// `$near`, `$nearSphere`, or a `$geoNear` stage: documents by their distance from a point.
+#[derive(Clone, Debug)]
+pub struct NearQuery {
+    /// From where.
+    pub center: GeoPoint,
+    /// Distances on the sphere.
+    pub spherical: bool,
+    /// The least distance in the unit of [`NearQuery::distance`].
+    pub min: f64,
+    /// The greatest distance.
+    pub max: f64,
+    /// The operand as it was written.
+    pub source: ValueBuf,
+    /// The operator's name.
+    pub name: &'static str,
+}
+
+impl NearQuery {
+    /// Parses `$near`, `$nearSphere` or `$geoNear` with what stands beside it.
+    ///
+    /// # Errors
+    /// 2 BadValue; 34413 for another operator beside it; 16893 to 16896 for distances.
+    pub fn parse(name: &'static str, operand: Value<'_>, siblings: Doc<'_>) -> Result<NearQuery> {
+        let mut q = NearQuery {
+            center: GeoPoint {
+                x: 0.0,
+                y: 0.0,
+                geojson: false,
+            },
+            spherical: name == "$nearSphere",
+            min: 0.0,
+            max: f64::INFINITY,
+            source: ValueBuf::new(operand),
+            name,
+        };
+        if q.parse_legacy(operand, siblings)? {
+            return Ok(q);
+        }
+        if siblings.count() > 1 {
+            return Err(Error::bad_value(
+                "geo near accepts just one argument when querying for a GeoJSON point. Extra field \
+                 found",
+            ));
+        }
+        let (Value::Document(d) | Value::Array(d)) = operand else {
+            return Err(Error::bad_value(format!(
+                "geo near query argument is not an object: {}",
+                operand.to_display()
+            )));
+        };
+        let mut found = false;
+        for e in d {
+            let v = e.value();
+            match e.name() {
+                "$geometry" => {
+                    let point = match v {
+                        Value::Document(_) | Value::Array(_) => query_point(v),
+                        _ => Err("$geometry must be an object".to_string()),
+                    };
+                    q.center = point.map_err(|what| {
+                        Error::bad_value(format!(
+                            "invalid point in geo near query $geometry argument: {}  {what}",
+                            v.to_display()
+                        ))
+                    })?;
+                    if !q.center.geojson {
+                        return Err(Error::bad_value(format!(
+                            "$near requires geojson point, given {}",
+                            v.to_display()
+                        )));
+                    }
+                    q.spherical = true;
+                    found = true;
+                }
+                "$minDistance" => q.min = metres(v, "$minDistance")?,
+                "$maxDistance" => q.max = metres(v, "$maxDistance")?,
+                other => {
+                    return Err(Error::bad_value(format!(
+                        "invalid argument in geo near query: {other}"
+                    )));
+                }
+            }
+        }
+        if !found {
+            return Err(Error::bad_value("$geometry is required for geo near query"));
+        }
+        Ok(q)
+    }
+
+    /// A legacy point with distances beside it, in its own unit or, on the sphere, in radians.
+    fn parse_legacy(&mut self, operand: Value<'_>, siblings: Doc<'_>) -> Result<bool> {
+        let mut found = false;
+        for e in siblings {
+            let v = e.value();
+            let distance = |at_least: i32, what: &str| -> Result<f64> {
+                let n = coordinate(v)
+                    .ok_or_else(|| Error::location(at_least, format!("{what} must be a number")))?;
+                if n >= 0.0 {
+                    Ok(n)
+                } else {
+                    Err(Error::location(
+                        at_least + 1,
+                        format!("{what} must be non-negative"),
+                    ))
+                }
+            };
+            match e.name() {
+                n if n == self.name => {
+                    let (Value::Document(d) | Value::Array(d)) = operand else {
+                        continue;
+                    };
+                    if d.first().is_some_and(|f| f.name().starts_with('$')) {
+                        continue;
+                    }
+                    let Ok(p) = query_point(operand) else {
+                        continue;
+                    };
+                    self.center = p;
+                    self.spherical |= p.geojson;
+                    found = true;
+                    // [x, y, greatest distance]
+                    if let (Value::Array(_), Some(max)) = (operand, d.values().nth(2)) {
+                        self.max = coordinate(max)
+                            .filter(|m| *m >= 0.0)
+                            .ok_or_else(|| Error::bad_value("max distance must be non-negative"))?;
+                    }
+                }
+                "$near" | "$nearSphere" | "$geoNear" => {
+                    return Ok(false);
+                }
+                "$minDistance" => self.min = distance(16893, "$minDistance")?,
+                "$maxDistance" => self.max = distance(16895, "$maxDistance")?,
+                "$uniqueDocs" => {}
+                other => {
+                    return Err(Error::location(
+                        34413,
+                        format!("invalid argument in geo near query: {other}"),
+                    ));
+                }
+            }
+        }
+        if found && self.spherical && !self.center.on_sphere() {
+            return Err(Error::bad_value(
+                "Legacy point is out of bounds for spherical query",
+            ));
+        }
+        Ok(found)
+    }
+
+    /// Whether distances are in metres: from a GeoJSON point. Else they are radians on the sphere
+    /// and coordinates' units in the plane.
+    pub fn metres(&self) -> bool {
+        self.spherical && self.center.geojson
+    }
+
+    /// The distance of a geometry; `None` if it has none (in the plane, what is no point).
+    pub fn distance(&self, g: &Geometry) -> Option<f64> {
+        if !self.spherical {
+            let p = g.as_point()?;
+            return Some((p.x - self.center.x).hypot(p.y - self.center.y));
+        }
+        if g.off_sphere || g.strict {
+            return None;
+        }
+        let angle = g.distance(self.center.vector());
+        Some(if self.metres() {
+            angle * EARTH_RADIUS
+        } else {
+            angle
+        })
+    }
+
+    /// The angle of a distance on the sphere, in radians.
+    fn angle(&self, distance: f64) -> f64 {
+        if self.metres() {
+            distance / EARTH_RADIUS
+        } else {
+            distance
+        }
+    }
+
+    /// The greatest distance that anything can have.
+    pub fn farthest(&self, grid: Option<&Grid>) -> f64 {
+        let all = match (self.spherical, grid) {
+            (true, _) if self.metres() => PI * EARTH_RADIUS * 1.000_001,
+            (true, _) => PI * 1.000_001,
+            (false, Some(g)) => {
+                let far = |v: f64| (v - g.min).abs().max((g.max - v).abs());
+                far(self.center.x).hypot(far(self.center.y)) * 1.000_001
+            }
+            (false, None) => f64::INFINITY,
+        };
+        self.max.min(all)
+    }
+
+    /// The keys of a 2dsphere field that geometries between two distances can have.
+    pub fn sphere_ring(&self, inner: f64, outer: f64) -> Vec<(i64, i64)> {
+        // A margin for the rounding of distances.
+        let (inner, outer) = (self.angle(inner), self.angle(outer));
+        let ring = Ring {
+            center: self.center.vector(),
+            inner: inner - 1e-9,
+            outer: outer + 1e-9,
+        };
+        intervals(&covering(&ring, QUERY_CELLS, MAX_LEVEL), true)
+    }
+
+    /// The keys of a 2d field that points between two distances can have.
+    pub fn plane_ring(&self, grid: &Grid, inner: f64, outer: f64) -> Vec<(u64, u64)> {
+        let c = &self.center;
+        if self.spherical {
+            let (center, radius) = (c.vector(), self.angle(outer) + 1e-9);
+            return grid.covering(&|s| with_cap(s, center, radius), QUERY_CELLS);
+        }
+        let slack = 1e-9 * (1.0 + outer);
+        grid.covering(
+            &|s| s.with_ring((c.x, c.y), inner - slack, outer + slack),
+            QUERY_CELLS,
+        )
+    }
+}
+
+fn metres(v: Value<'_>, what: &str) -> Result<f64> {
+    let n = coordinate(v).ok_or_else(|| Error::bad_value(format!("{what} must be a number")))?;
+    if n >= 0.0 && n.is_finite() {
+        return Ok(n);
+    }
+    Err(Error::bad_value(format!("{what} must be non-negative")))
+}

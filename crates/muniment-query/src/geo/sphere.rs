@@ -1,0 +1,654 @@
+//! Lines, loops and polygons on the sphere.
+//!
+//! Edges are the shorter arcs of great circles. Regions are closed: a point on the boundary is
+//! inside, and what only touches intersects. As in MongoDB, "on the boundary" has the tolerance of
+//! a leaf cell (about a centimetre), because a point between two others is never exactly on the
+//! arc between them. A loop has its inside on the left.
+
+use super::cell::{Cell, CellId};
+use super::vector::{Crossing, V3, counts, crossing, distance_to_edge, ordered_ccw};
+use std::f64::consts::FRAC_PI_2;
+
+/// A point with its leaf cell at hand.
+#[derive(Clone, Copy, Debug)]
+pub struct Spot {
+    /// The point.
+    pub p: V3,
+    leaf: CellId,
+}
+
+impl Spot {
+    /// A point.
+    pub fn new(p: V3) -> Spot {
+        Spot {
+            p,
+            leaf: CellId::of_point(p),
+        }
+    }
+
+    /// The cell.
+    pub fn leaf(&self) -> CellId {
+        self.leaf
+    }
+
+    /// Whether two points are the same: in one leaf cell.
+    pub fn meets(&self, other: &Spot) -> bool {
+        self.leaf == other.leaf
+    }
+
+    /// Whether an edge passes through the point's cell.
+    fn on_edge(&self, a: V3, b: V3) -> bool {
+        // Nothing farther away than the cell is wide can pass through it.
+        if distance_to_edge(self.p, a, b) > 1e-8 {
+            return false;
+        }
+        CellId::of_point(a) == self.leaf
+            || CellId::of_point(b) == self.leaf
+            || Cell::new(self.leaf)
+                .edges()
+                .any(|(c, d)| crossing(a, b, c, d) != Crossing::None)
+    }
+}
+
+/// A cap that bounds something: nothing of it is farther from `center` than `radius`.
+#[derive(Clone, Copy, Debug)]
+pub struct Bound {
+    /// The middle.
+    pub center: V3,
+    /// The angle in radians; at least π for everything.
+    pub radius: f64,
+}
+
+impl Bound {
+    /// The bound of the arcs between points; of a loop of at most half the sphere too.
+    fn of(points: &[V3]) -> Bound {
+        let sum = points
+            .iter()
+            .fold(V3::new(0.0, 0.0, 0.0), |s, p| s.plus(*p));
+        let everything = Bound {
+            center: V3::new(0.0, 0.0, 1.0),
+            radius: 4.0,
+        };
+        if sum.norm2() < 1e-10 {
+            return everything;
+        }
+        let center = sum.normalize();
+        let radius = points.iter().map(|p| center.angle(*p)).fold(0.0, f64::max);
+        // A cap is convex up to half the sphere: with the ends of an arc it holds the arc.
+        if radius > FRAC_PI_2 - 1e-9 {
+            return everything;
+        }
+        Bound {
+            center,
+            radius: radius + 1e-8,
+        }
+    }
+
+    fn may_hold(&self, p: V3) -> bool {
+        self.radius > 3.2 || self.center.angle(p) <= self.radius
+    }
+
+    fn may_meet(&self, other: &Bound) -> bool {
+        self.radius > 3.2
+            || other.radius > 3.2
+            || self.center.angle(other.center) <= self.radius + other.radius
+    }
+}
+
+/// The arcs along some points.
+#[derive(Clone, Debug)]
+pub struct Line {
+    points: Vec<V3>,
+    bound: Bound,
+}
+
+impl Line {
+    /// The line through the points, of which there are two or more.
+    pub fn new(points: Vec<V3>) -> Line {
+        let bound = Bound::of(&points);
+        Line { points, bound }
+    }
+
+    fn edges(&self) -> impl Iterator<Item = (V3, V3)> + Clone + '_ {
+        self.points
+            .iter()
+            .copied()
+            .zip(self.points.iter().copied().skip(1))
+    }
+
+    /// Whether the line goes through a point.
+    pub fn has(&self, s: &Spot) -> bool {
+        self.bound.may_hold(s.p) && self.edges().any(|(a, b)| s.on_edge(a, b))
+    }
+
+    /// Whether two lines meet.
+    pub fn meets(&self, other: &Line) -> bool {
+        self.bound.may_meet(&other.bound)
+            && (edges_meet(self.edges(), other.edges())
+                || other.points.iter().any(|p| self.has(&Spot::new(*p)))
+                || self.points.iter().any(|p| other.has(&Spot::new(*p))))
+    }
+
+    /// The angle between a point and the line.
+    pub fn distance(&self, p: V3) -> f64 {
+        self.edges()
+            .map(|(a, b)| distance_to_edge(p, a, b))
+            .fold(f64::INFINITY, f64::min)
+    }
+
+    /// Its points.
+    pub fn points(&self) -> &[V3] {
+        &self.points
+    }
+}
+
+fn edges_meet(
+    a: impl Iterator<Item = (V3, V3)>,
+    b: impl Iterator<Item = (V3, V3)> + Clone,
+) -> bool {
+    for (p, q) in a {
+        if b.clone()
+            .any(|(r, s)| crossing(p, q, r, s) != Crossing::None)
+        {
+            return true;
+        }
+    }
+    false
+}
+
+fn edges_cross(
+    a: impl Iterator<Item = (V3, V3)>,
+    b: impl Iterator<Item = (V3, V3)> + Clone,
+) -> bool {
+    for (p, q) in a {
+        if b.clone()
+            .any(|(r, s)| crossing(p, q, r, s) == Crossing::Proper)
+        {
+            return true;
+        }
+    }
+    false
+}
+
+/// Why points make no loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Fewer than three different vertices.
+    TooFew,
+    /// The same vertex twice.
+    Duplicate,
+    /// Two of its edges cross.
+    Crossing,
+}
+
+/// A closed line without crossings: what is on its left is inside.
+#[derive(Clone, Debug)]
+pub struct Loop {
+    points: Vec<V3>,
+    origin_inside: bool,
+    bound: Bound,
+}
+
+/// The point from which the inside is told: one that no vertex is likely to be.
+const ORIGIN: V3 = V3::new(
+    -0.009_999_466_435_025_02,
+    0.002_592_454_260_932_412,
+    0.999_946_643_502_502,
+);
+
+impl Loop {
+    /// A loop of its vertices, the first of which is not repeated at the end.
+    ///
+    /// # Errors
+    /// The fault that it has.
+    pub fn new(points: Vec<V3>) -> Result<Loop, Fault> {
+        if points.len() < 3 {
+            return Err(Fault::TooFew);
+        }
+        let mut sorted: Vec<[u64; 3]> = points
+            .iter()
+            .map(|p| [p.x.to_bits(), p.y.to_bits(), p.z.to_bits()])
+            .collect();
+        sorted.sort_unstable();
+        if sorted.windows(2).any(|w| w.first() == w.last()) {
+            return Err(Fault::Duplicate);
+        }
+        let mut l = Loop {
+            bound: Bound::of(&points),
+            points,
+            origin_inside: false,
+        };
+        if l.crosses_itself() {
+            return Err(Fault::Crossing);
+        }
+        l.find_origin();
+        Ok(l)
+    }
+
+    fn find_origin(&mut self) {
+        self.origin_inside = false;
+        let (Some(a), Some(b), Some(c)) =
+            (self.points.first(), self.points.get(1), self.points.get(2))
+        else {
+            return;
+        };
+        let (a, b, c) = (*a, *b, *c);
+        let inside = ordered_ccw(b.ortho(), a, c, b);
+        self.origin_inside = inside != self.winds_around(b);
+    }
+
+    /// The edges.
+    pub fn edges(&self) -> impl Iterator<Item = (V3, V3)> + Clone + '_ {
+        let n = self.points.len();
+        let next = self.points.iter().copied().cycle().skip(1).take(n);
+        self.points.iter().copied().zip(next)
+    }
+
+    /// Its vertices.
+    pub fn points(&self) -> &[V3] {
+        &self.points
+    }
+
+    /// Edges in the order of their southern ends are compared only while their latitudes overlap.
+    fn crosses_itself(&self) -> bool {
+        struct Span {
+            low: f64,
+            high: f64,
+            at: usize,
+            a: V3,
+            b: V3,
+        }
+        let n = self.points.len();
+        let mut spans: Vec<Span> = self
+            .edges()
+            .enumerate()
+            .map(|(at, (a, b))| {
+                // An arc rises above its ends by no more than its length.
+                let rise = a.minus(b).norm2();
+                Span {
+                    low: a.z.min(b.z) - rise,
+                    high: a.z.max(b.z) + rise,
+                    at,
+                    a,
+                    b,
+                }
+            })
+            .collect();
+        spans.sort_by(|x, y| x.low.total_cmp(&y.low));
+        for (i, s) in spans.iter().enumerate() {
+            for t in spans.iter().skip(i + 1) {
+                if t.low > s.high {
+                    break;
+                }
+                let gap = s.at.abs_diff(t.at);
+                if gap == 1 || gap == n - 1 {
+                    continue;
+                }
+                if crossing(s.a, s.b, t.a, t.b) == Crossing::Proper {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Turns it around, so that it has at most half the sphere inside.
+    pub fn normalize(&mut self) {
+        if self.turning() < -1e-14 {
+            self.points.reverse();
+            self.find_origin();
+        }
+    }
+
+    /// The sum of the angles by which the boundary turns left: positive for less than half the
+    /// sphere (Gauss and Bonnet: 2π less the area).
+    fn turning(&self) -> f64 {
+        let n = self.points.len();
+        let mut sum = 0.0;
+        let mut third = self.points.iter().cycle().skip(2);
+        for ((a, b), c) in self.edges().zip(third.by_ref().copied()).take(n) {
+            let (u, v) = (a.robust_cross(b), b.robust_cross(c));
+            let angle = u.angle(v);
+            sum += if super::vector::sign(a, b, c) > 0 {
+                angle
+            } else {
+                -angle
+            };
+        }
+        sum
+    }
+
+    /// Whether the way from the origin to p crosses the loop an odd number of times, taking the
+    /// origin as it stands.
+    fn winds_around(&self, p: V3) -> bool {
+        let crossings = self
+            .edges()
+            .filter(|(a, b)| counts(ORIGIN, p, *a, *b))
+            .count();
+        self.origin_inside ^ (crossings % 2 == 1)
+    }
+
+    /// Whether a point is inside; of a point exactly on the boundary one side's answer.
+    pub fn holds(&self, p: V3) -> bool {
+        self.winds_around(p)
+    }
+
+    /// Whether the boundary goes through a point.
+    pub fn touches(&self, s: &Spot) -> bool {
+        self.edges().any(|(a, b)| s.on_edge(a, b))
+    }
+
+    /// The angle between a point and the boundary.
+    pub fn distance(&self, p: V3) -> f64 {
+        self.edges()
+            .map(|(a, b)| distance_to_edge(p, a, b))
+            .fold(f64::INFINITY, f64::min)
+    }
+
+    /// A point just inside of an edge.
+    fn inner_point(&self) -> Option<V3> {
+        let (a, b) = self.edges().next()?;
+        let middle = a.plus(b).normalize();
+        let left = a.robust_cross(b).normalize();
+        let step = a.angle(b).min(1e-3) * 1e-4;
+        Some(middle.plus(left.times(step)).normalize())
+    }
+}
+
+/// A loop with holes, or a single loop that may be larger than half the sphere.
+#[derive(Clone, Debug)]
+pub struct Polygon {
+    shell: Loop,
+    holes: Vec<Loop>,
+    /// Set when the shell may hold more than its bound does.
+    big: bool,
+}
+
+impl Polygon {
+    /// A polygon of a shell and its holes, each of which lies in the shell; `None` if one does not.
+    pub fn new(mut shell: Loop, mut holes: Vec<Loop>) -> Option<Polygon> {
+        shell.normalize();
+        for h in &mut holes {
+            h.normalize();
+            // It may touch the shell in one point, not along an edge.
+            let touching = |p: &&V3| shell.touches(&Spot::new(**p));
+            let touches = h.points.iter().filter(touching).take(2).count();
+            let inside = |p: &V3| shell.holds(*p) || touching(&p);
+            let apart = touches > 1 || !h.points.iter().all(inside);
+            if apart || edges_cross(h.edges(), shell.edges()) {
+                return None;
+            }
+        }
+        for (i, h) in holes.iter().enumerate() {
+            for other in holes.iter().skip(i + 1) {
+                let inside = |l: &Loop, in_: &Loop| {
+                    l.inner_point()
+                        .is_some_and(|p| in_.bound.may_hold(p) && in_.holds(p))
+                };
+                if edges_cross(h.edges(), other.edges()) || inside(h, other) || inside(other, h) {
+                    return None;
+                }
+            }
+        }
+        Some(Polygon {
+            shell,
+            holes,
+            big: false,
+        })
+    }
+
+    /// A loop with its inside on the left, however large that is.
+    pub fn big(shell: Loop) -> Polygon {
+        Polygon {
+            shell,
+            holes: Vec::new(),
+            big: true,
+        }
+    }
+
+    fn loops(&self) -> impl Iterator<Item = &Loop> + Clone {
+        std::iter::once(&self.shell).chain(&self.holes)
+    }
+
+    fn edges(&self) -> impl Iterator<Item = (V3, V3)> + Clone + '_ {
+        self.loops().flat_map(Loop::edges)
+    }
+
+    fn may_hold(&self, p: V3) -> bool {
+        self.big || self.shell.bound.may_hold(p)
+    }
+
+    fn may_meet(&self, bound: &Bound) -> bool {
+        self.big || self.shell.bound.may_meet(bound)
+    }
+
+    /// Whether a point is inside, without the tolerance at the boundary.
+    fn holds(&self, p: V3) -> bool {
+        self.may_hold(p) && self.shell.holds(p) && !self.holes.iter().any(|h| h.holds(p))
+    }
+
+    /// Whether a point is inside or on the boundary.
+    pub fn has(&self, s: &Spot) -> bool {
+        self.may_hold(s.p) && (self.holds(s.p) || self.loops().any(|l| l.touches(s)))
+    }
+
+    /// Whether every point of the edges is inside or on the boundary.
+    fn has_edges(&self, edges: impl Iterator<Item = (V3, V3)> + Clone) -> bool {
+        let inside = |p: V3| self.has(&Spot::new(p));
+        edges
+            .clone()
+            .all(|(a, b)| inside(a) && inside(b) && inside(a.plus(b).normalize()))
+            && !edges_cross(self.edges(), edges)
+    }
+
+    /// Whether a line lies in it.
+    pub fn has_line(&self, line: &Line) -> bool {
+        self.has_edges(line.edges())
+    }
+
+    /// Whether another polygon lies in it.
+    pub fn has_polygon(&self, other: &Polygon) -> bool {
+        self.has_edges(other.edges())
+            && other.shell.inner_point().is_none_or(|p| self.holds(p))
+            && !self
+                .holes
+                .iter()
+                .any(|h| h.inner_point().is_some_and(|p| other.holds(p)))
+            // What is outside of a big loop is a hole too.
+            && !(self.big
+                && self
+                    .shell
+                    .edges()
+                    .any(|(a, b)| other.holds(a.plus(b).normalize())))
+    }
+
+    /// Whether it has a point in common with a line.
+    pub fn meets_line(&self, line: &Line) -> bool {
+        self.may_meet(&line.bound)
+            && (line.points.iter().any(|p| self.has(&Spot::new(*p)))
+                || edges_meet(self.edges(), line.edges())
+                || self.touches_line(line))
+    }
+
+    fn touches_line(&self, line: &Line) -> bool {
+        let mut points = self.loops().flat_map(|l| l.points.iter());
+        points.any(|p| line.has(&Spot::new(*p)))
+    }
+
+    /// Whether it has a point in common with another polygon.
+    pub fn meets_polygon(&self, other: &Polygon) -> bool {
+        if !other.big && !self.may_meet(&other.shell.bound) {
+            return false;
+        }
+        let reaches = |a: &Polygon, b: &Polygon| {
+            let mut points = b.loops().flat_map(|l| l.points.iter());
+            points.any(|p| a.has(&Spot::new(*p)))
+        };
+        reaches(self, other) || reaches(other, self) || edges_meet(self.edges(), other.edges())
+    }
+
+    /// The angle between a point and the polygon: zero inside.
+    pub fn distance(&self, p: V3) -> f64 {
+        if self.holds(p) {
+            0.0
+        } else {
+            self.boundary_distance(p)
+        }
+    }
+
+    fn boundary_distance(&self, p: V3) -> f64 {
+        self.loops()
+            .map(|l| l.distance(p))
+            .fold(f64::INFINITY, f64::min)
+    }
+
+    /// Whether a point is inside, and how far the boundary is.
+    pub fn reach(&self, p: V3) -> (bool, f64) {
+        (self.holds(p), self.boundary_distance(p))
+    }
+
+    /// The shell's vertices.
+    pub fn shell(&self) -> &Loop {
+        &self.shell
+    }
+}
+
+/// All points within an angle of a center.
+#[derive(Clone, Copy, Debug)]
+pub struct Cap {
+    /// The middle.
+    pub center: V3,
+    /// The angle in radians.
+    pub radius: f64,
+}
+
+impl Cap {
+    fn holds(&self, p: V3) -> bool {
+        self.center.angle(p) <= self.radius
+    }
+
+    /// Whether a point, with the tolerance of its cell, is inside.
+    pub fn has(&self, s: &Spot) -> bool {
+        self.holds(s.p)
+            || (self.center.angle(s.p) <= self.radius + 1e-8
+                && Cell::new(s.leaf).corners.iter().any(|c| self.holds(*c)))
+    }
+
+    fn has_edges(&self, mut edges: impl Iterator<Item = (V3, V3)>) -> bool {
+        // What is farther away than the radius is near the point on the other side.
+        let other_side = self.center.times(-1.0);
+        let rest = std::f64::consts::PI - self.radius;
+        edges.all(|(a, b)| {
+            self.holds(a) && self.holds(b) && distance_to_edge(other_side, a, b) >= rest - 1e-15
+        })
+    }
+
+    /// Whether a line lies in it.
+    pub fn has_line(&self, line: &Line) -> bool {
+        self.has_edges(line.edges())
+    }
+
+    /// Whether a polygon lies in it.
+    pub fn has_polygon(&self, polygon: &Polygon) -> bool {
+        self.has_edges(polygon.shell.edges())
+            && (self.radius >= std::f64::consts::PI || !polygon.holds(self.center.times(-1.0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    fn points(list: &[(f64, f64)]) -> Vec<V3> {
+        list.iter().map(|(x, y)| V3::from_degrees(*x, *y)).collect()
+    }
+
+    fn polygon(list: &[(f64, f64)]) -> Polygon {
+        Polygon::new(Loop::new(points(list)).unwrap(), Vec::new()).unwrap()
+    }
+
+    fn spot(x: f64, y: f64) -> Spot {
+        Spot::new(V3::from_degrees(x, y))
+    }
+
+    const SQUARE: [(f64, f64); 4] = [(-10., -10.), (10., -10.), (10., 10.), (-10., 10.)];
+
+    #[test]
+    fn either_winding_is_the_small_side() {
+        let mut turned = SQUARE;
+        turned.reverse();
+        for list in [SQUARE, turned] {
+            let p = polygon(&list);
+            for (x, y, inside) in [
+                (0., 0., true),
+                (9.999, 0., true),
+                (10., 0., true),
+                (10., 10., true),
+                (10.001, 0., false),
+                (180., 0., false),
+                (0., 90., false),
+            ] {
+                assert_eq!(p.has(&spot(x, y)), inside, "{x} {y}");
+            }
+            assert_eq!(p.distance(V3::from_degrees(0., 0.)), 0.0);
+            let d = p.distance(V3::from_degrees(11., 0.)).to_degrees();
+            assert!((d - 1.0).abs() < 1e-9, "{d}");
+        }
+        let mut turned = SQUARE;
+        turned.reverse();
+        let big = Polygon::big(Loop::new(points(&turned)).unwrap());
+        assert!(!big.has(&spot(0., 0.)) && big.has(&spot(50., 50.)));
+    }
+
+    #[test]
+    fn holes_and_neighbours() {
+        let hole = Loop::new(points(&[(-1., -1.), (1., -1.), (1., 1.), (-1., 1.)])).unwrap();
+        let outside = Loop::new(points(&[(20., 20.), (30., 20.), (30., 30.)])).unwrap();
+        let shell = || Loop::new(points(&SQUARE)).unwrap();
+        assert!(Polygon::new(shell(), vec![outside]).is_none());
+        let p = Polygon::new(shell(), vec![hole]).unwrap();
+        assert!(p.has(&spot(5., 5.)) && !p.has(&spot(0., 0.)) && p.has(&spot(1., 1.)));
+        let in_hole = polygon(&[(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5)]);
+        assert!(!p.has_polygon(&in_hole) && !p.meets_polygon(&in_hole));
+        let around_hole = polygon(&[(-2., -2.), (2., -2.), (2., 2.), (-2., 2.)]);
+        assert!(!p.has_polygon(&around_hole) && p.meets_polygon(&around_hole));
+        let whole = polygon(&SQUARE);
+        assert!(whole.has_polygon(&p) && whole.has_polygon(&whole) && !p.has_polygon(&whole));
+        let beside = polygon(&[(10., -10.), (20., -10.), (20., 10.), (10., 10.)]);
+        assert!(whole.meets_polygon(&beside) && !whole.has_polygon(&beside));
+        let line = Line::new(points(&[(-20., 0.), (20., 0.)]));
+        assert!(whole.meets_line(&line) && !whole.has_line(&line));
+        assert!(whole.has_line(&Line::new(points(&[(-5., 0.), (5., 0.)]))));
+    }
+
+    #[test]
+    fn faults_are_found() {
+        let bow = points(&[(0., 0.), (2., 2.), (2., 0.), (0., 2.)]);
+        assert_eq!(Loop::new(bow).err(), Some(Fault::Crossing));
+        assert_eq!(
+            Loop::new(points(&[(0., 0.), (2., 2.)])).err(),
+            Some(Fault::TooFew)
+        );
+        let twice = points(&[(0., 0.), (2., 2.), (0., 0.), (0., 2.)]);
+        assert_eq!(Loop::new(twice).err(), Some(Fault::Duplicate));
+    }
+
+    #[test]
+    fn caps_hold_what_is_within_their_radius() {
+        let cap = Cap {
+            center: V3::from_degrees(0., 0.),
+            radius: 1f64.to_radians(),
+        };
+        assert!(cap.has(&spot(1., 0.)) && !cap.has(&spot(1.001, 0.)));
+        let line = |x: f64| Line::new(points(&[(0., 0.), (x, 0.)]));
+        assert!(cap.has_line(&line(0.9)) && !cap.has_line(&line(1.1)));
+        let large = Cap {
+            center: V3::from_degrees(0., 0.),
+            radius: 170f64.to_radians(),
+        };
+        assert!(!large.has_line(&Line::new(points(&[(175., 0.), (-175., 0.)]))));
+        assert!(!large.has_line(&Line::new(points(&[(165., 0.), (-165., 0.)]))));
+        assert!(large.has_polygon(&polygon(&SQUARE)));
+    }
+}
