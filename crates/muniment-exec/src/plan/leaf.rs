@@ -106,7 +106,7 @@ impl<'f> Leaves<'f> {
                     self.ors.push((child, list));
                 }
             }
-            Node::False | Node::Nor(_) | Node::Expr(_) => self.part(child),
+            Node::False | Node::Nor(_) | Node::Expr(_) | Node::Doc(_) => self.part(child),
             #[allow(unreachable_patterns)] // nodes the planner does not know yet
             _ => self.part(child),
         }

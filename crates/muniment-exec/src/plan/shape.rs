@@ -42,6 +42,7 @@ fn node(n: &Node, out: &mut String) {
             predicate(pred, out);
         }
         Node::Expr(_) => out.push_str("expr"),
+        Node::Doc(op) => out.push_str(op.name()),
         #[allow(unreachable_patterns)] // nodes the planner does not know yet
         _ => out.push_str("other"),
     }

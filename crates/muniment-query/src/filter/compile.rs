@@ -3,7 +3,7 @@
 use super::operand::{CmpOp, InSet, Operand};
 use super::parse::sorted;
 use super::regex::Regex;
-use super::{FieldOp, Node, Pred};
+use super::{DocOp, FieldOp, Node, Pred};
 use crate::expr::Expr;
 use muniment_value::ValueBuf;
 use muniment_value::path::{self, Path};
@@ -22,6 +22,7 @@ pub(super) enum Prog {
     /// Several fields of one document in one pass over its elements.
     Fields(Box<[FieldGroup]>),
     Expr(Expr),
+    Doc(Arc<dyn DocOp>),
 }
 
 /// A test of the values at a path.
@@ -90,6 +91,7 @@ pub(super) fn compile(node: &Node) -> Prog {
         Node::Nor(nodes) => Prog::None(all(nodes)),
         Node::Field { path, pred } => Prog::Field(field(path, pred, 0)),
         Node::Expr(e) => Prog::Expr(e.clone()),
+        Node::Doc(op) => Prog::Doc(op.clone()),
     }
 }
 

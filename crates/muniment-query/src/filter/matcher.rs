@@ -66,6 +66,10 @@ fn run(prog: &Prog, doc: Doc<'_>, env: &mut Env) -> bool {
         Prog::All(progs) => progs.iter().all(|p| run(p, doc, env)),
         Prog::Any(progs) => env.quietly(|env| progs.iter().any(|p| run(p, doc, env))),
         Prog::None(progs) => env.quietly(|env| !progs.iter().any(|p| run(p, doc, env))),
+        Prog::Doc(op) => op.matches(doc).unwrap_or_else(|error| {
+            env.error.get_or_insert(error);
+            false
+        }),
         Prog::Expr(e) => {
             let truth = arena::with_arena(|a| {
                 e.eval(&EvalContext::new(doc, a))

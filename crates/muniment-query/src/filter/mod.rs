@@ -14,6 +14,7 @@ mod operand;
 pub mod ops;
 pub mod parse;
 pub(crate) mod regex;
+pub mod schema;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -58,6 +59,8 @@ pub enum Node {
     },
     /// `$expr`.
     Expr(Expr),
+    /// A predicate on the whole document that the planner has no use for (`$jsonSchema`).
+    Doc(Arc<dyn DocOp>),
 }
 
 /// A predicate on the values at one path.
@@ -118,6 +121,19 @@ pub trait FieldOp: std::fmt::Debug + Send + Sync {
     fn traverses_array(&self) -> bool {
         true
     }
+}
+
+/// A predicate on the whole document that is a file of its own in the operator registry.
+pub trait DocOp: std::fmt::Debug + Send + Sync {
+    /// The operator's name with its dollar, for `explain`'s parsedQuery.
+    fn name(&self) -> &'static str;
+    /// The operand as written, for parsedQuery.
+    fn operand(&self) -> ValueBuf;
+    /// Whether a document satisfies it.
+    ///
+    /// # Errors
+    /// The operator's own.
+    fn matches(&self, doc: Doc<'_>) -> Result<bool>;
 }
 
 impl Filter {

@@ -11,6 +11,7 @@ mod exists;
 mod expr;
 mod geo;
 mod in_;
+mod json_schema;
 mod logical;
 mod mod_;
 mod not;
@@ -98,7 +99,7 @@ const REGISTRY: &[&OpSpec] = &[
     &compare::GT,
     &compare::GTE,
     &in_::IN,
-    &unsupported::JSON_SCHEMA,
+    &json_schema::SPEC,
     &compare::LT,
     &compare::LTE,
     &geo::MAX_DISTANCE,

@@ -23,7 +23,6 @@ macro_rules! unsupported {
 }
 
 unsupported! {
-    JSON_SCHEMA Top "$jsonSchema";
     TEXT Top "$text";
     WHERE Top "$where";
 }
