@@ -36,6 +36,20 @@ pub struct AggregateRequest<'a> {
     pub let_: Doc<'a>,
 }
 
+impl<'a> AggregateRequest<'a> {
+    /// A pipeline on a database, without options.
+    pub fn new(db: &'a str, pipeline: Doc<'a>, let_: Doc<'a>) -> AggregateRequest<'a> {
+        AggregateRequest {
+            db,
+            collection: None,
+            pipeline,
+            hint: None,
+            allow_disk_use: None,
+            let_,
+        }
+    }
+}
+
 /// A pipeline taken apart: what the planner does, and the rest.
 pub(crate) struct Split {
     /// All leading `$match`es as one filter.
@@ -214,6 +228,11 @@ impl Engine {
         };
         let namespace = format!("{}.{name}", request.db);
         let collection = self.store.collection(&namespace);
+        if collection.is_none()
+            && let Some(view) = self.resolve_view(&namespace)?
+        {
+            return self.aggregate_view(op, &view, request, &namespace);
+        }
         if let Some(("$indexStats", _)) = first {
             let given = index_stats(collection.as_ref());
             let rest: ArrayBuf = request.pipeline.iter().skip(1).collect();

@@ -54,7 +54,10 @@ impl Engine {
         let ctx = self.query_context(request.let_)?;
         let filter = Arc::new(Filter::parse_query(request.filter, &ctx)?);
         let Some(collection) = self.store.collection(request.namespace) else {
-            return Ok(0);
+            return match self.resolve_view(request.namespace)? {
+                Some(view) => self.count_view(op, &view, request),
+                None => Ok(0),
+            };
         };
         if matches!(filter.root(), Node::True) && request.hint.is_none() {
             return Ok(window(collection.count(), request));

@@ -44,7 +44,10 @@ impl Engine {
         let ctx = self.query_context(request.let_)?;
         let filter = Arc::new(Filter::parse_query(request.filter, &ctx)?);
         let Some(collection) = self.store.collection(request.namespace) else {
-            return Ok(ArrayBuf::new());
+            return match self.resolve_view(request.namespace)? {
+                Some(view) => self.distinct_view(op, &view, request),
+                None => Ok(ArrayBuf::new()),
+            };
         };
         let path = Path::new(request.key);
         let mut found = Found::default();
@@ -224,9 +227,9 @@ impl DistinctScan {
 
 /// Distinct values in the order they were found.
 #[derive(Default)]
-struct Found {
+pub(crate) struct Found {
     seen: HashSet<Vec<u8>>,
-    values: ArrayBuf,
+    pub(crate) values: ArrayBuf,
     key: Vec<u8>,
 }
 
@@ -248,7 +251,7 @@ impl Found {
         Ok(())
     }
 
-    fn add_path(&mut self, doc: Doc<'_>, path: &Path) -> Result<()> {
+    pub(crate) fn add_path(&mut self, doc: Doc<'_>, path: &Path) -> Result<()> {
         let mut result = Ok(());
         visit(doc, path.parts(), &mut |value, _| {
             result = match value {

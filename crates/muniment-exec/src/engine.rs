@@ -5,9 +5,11 @@ use crate::operation::Operations;
 use crate::plan::choose::PlanCache;
 use crate::run::exec::{Output, Recipe};
 use crate::run::sort::SortLimits;
+use crate::write::Validators;
 use muniment_query::{Expr, Filter, QueryContext};
 use muniment_storage::{Collection, Store};
 use muniment_value::{Doc, DocBuf, Error, Result};
+use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -24,6 +26,9 @@ pub struct Engine {
     /// Running operations, for currentOp and killOp.
     pub operations: Operations,
     pub(crate) plans: PlanCache,
+    /// Held while a collection or a view is created: they share their names.
+    pub(crate) names: Mutex<()>,
+    pub(crate) validators: Validators,
     pub(crate) spill_dir: PathBuf,
 }
 
@@ -37,6 +42,8 @@ impl Engine {
             cursors: CursorManager::new(),
             operations: Operations::new(),
             plans: PlanCache::default(),
+            names: Mutex::new(()),
+            validators: Validators::default(),
             spill_dir,
         }
     }

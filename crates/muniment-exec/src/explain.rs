@@ -87,6 +87,17 @@ impl Engine {
         verbosity: Verbosity,
     ) -> Result<DocBuf> {
         let mut d = doc! { "explainVersion": "1" };
+        if let Some((view, stages, hint, let_)) = self.view_below(what)? {
+            let pipeline = view.with(stages.as_doc());
+            let (db, collection) = view.parts();
+            let request = AggregateRequest {
+                collection: Some(collection),
+                hint,
+                ..AggregateRequest::new(db, pipeline.as_doc(), let_)
+            };
+            self.explain_aggregate(op, &request, verbosity, &mut d)?;
+            return Ok(d);
+        }
         match what {
             Explainable::Find(r) => {
                 let ctx = self.query_context(r.let_)?;

@@ -187,7 +187,10 @@ impl Engine {
             single_batch: request.single_batch,
         };
         let Some(collection) = self.store.collection(request.namespace) else {
-            return Ok(Cursor::empty(request.namespace, flags));
+            return match self.resolve_view(request.namespace)? {
+                Some(view) => self.find_view(op, &view, request),
+                None => Ok(Cursor::empty(request.namespace, flags)),
+            };
         };
         if request.is_plain()
             && !collection.is_capped()

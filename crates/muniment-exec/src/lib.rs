@@ -20,6 +20,7 @@ mod run;
 #[cfg(test)]
 mod tests;
 mod ttl;
+mod view;
 mod write;
 
 pub use aggregate::AggregateRequest;
@@ -34,6 +35,9 @@ pub use explain::{Explainable, Verbosity};
 pub use find::{FindRequest, Hint};
 pub use operation::{Counters, OpContext, OpGuard, OpStart, Operations};
 pub use ttl::TtlOutcome;
+pub use view::{
+    MAX_DEPTH as MAX_VIEW_DEPTH, Resolved, View, check_pipeline as check_view_pipeline,
+};
 pub use write::{
     BulkOutcome, DeleteStatement, FindAndModifyOutcome, FindAndModifyRequest, InsertOptions,
     StatementOutcome, UpdateStatement, WriteError,

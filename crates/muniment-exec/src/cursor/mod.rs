@@ -199,6 +199,12 @@ impl Cursor {
         &self.namespace
     }
 
+    /// The same cursor under another name: a view's.
+    pub(crate) fn named(mut self, namespace: &str) -> Cursor {
+        self.namespace = namespace.to_string();
+        self
+    }
+
     /// Lets go of the snapshot; the next batch goes on behind the last document.
     pub(crate) fn release(&mut self) {
         match &mut self.source {

@@ -1,6 +1,6 @@
 //! Results of writes, and the loop over the statements of one command.
 
-use super::core::{Done, SLICE_BYTES, Validator, Write, change};
+use super::core::{Checks, Done, SLICE_BYTES, Write, change};
 use crate::engine::Engine;
 use crate::operation::OpContext;
 use muniment_query::{Interrupt, MatchInfo};
@@ -98,7 +98,7 @@ pub(super) struct Batch<'e> {
     engine: &'e Engine,
     op: &'e Arc<OpContext>,
     namespace: &'e str,
-    set: Option<(WriteSet<'e>, Arc<Collection>, Option<Validator>)>,
+    set: Option<(WriteSet<'e>, Arc<Collection>, Option<Checks<'e>>)>,
     /// Staged and not yet committed.
     pending: Vec<(usize, StatementOutcome)>,
     out: BulkOutcome,
@@ -159,7 +159,9 @@ impl<'e> Batch<'e> {
             if collection.is_capped() {
                 return Ok(None);
             }
-            let validator = Validator::of(&collection, write.bypasses_validation())?;
+            let validator = self
+                .engine
+                .checks(&collection, write.bypasses_validation())?;
             let set = match self.engine.store.write_set(&collection) {
                 Ok(s) => s,
                 Err(e) if e.code() == Code::NamespaceNotFound => return Ok(None),

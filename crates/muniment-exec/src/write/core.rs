@@ -2,6 +2,7 @@
 //! again, change, stage, commit.
 
 use super::bulk::StatementOutcome;
+use super::validator::{Validator, Validators};
 use crate::engine::Engine;
 use crate::find::{Hint, natural_hint};
 use crate::operation::OpContext;
@@ -15,7 +16,7 @@ use bytes::Bytes;
 use muniment_query::filter::Node;
 use muniment_query::{Filter, MatchInfo, QueryContext, SortSpec, Update};
 use muniment_storage::{Collection, CollectionOptions, CommitId, WriteSet};
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, ValueBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -131,70 +132,34 @@ pub(crate) fn with_constants(let_: Doc<'_>, constants: Doc<'_>) -> DocBuf {
     all
 }
 
-/// A collection's validator.
-pub(super) struct Validator {
-    filter: Filter,
-    /// validationLevel "moderate": documents that were invalid may stay so.
-    moderate: bool,
-}
-
-impl Validator {
-    /// The validator that writes must satisfy, if there is one.
-    pub(super) fn of(collection: &Collection, bypass: bool) -> Result<Option<Validator>> {
-        if bypass {
-            return Ok(None);
-        }
-        let options = collection.options();
-        let d = options.document.as_doc();
-        let Some(v) = d.get_doc("validator").filter(|v| !v.is_empty()) else {
-            return Ok(None);
-        };
-        let level = d.get_str("validationLevel").unwrap_or("strict");
-        if level == "off" || d.get_str("validationAction") == Some("warn") {
-            return Ok(None);
-        }
-        Ok(Some(Validator {
-            filter: Filter::parse(v, &QueryContext::new())?,
-            moderate: level == "moderate",
-        }))
-    }
-
-    /// Checks the new form of a document.
-    pub(super) fn check(&self, old: Option<&[u8]>, new: &[u8]) -> Result<()> {
-        if self.filter.matches(Doc::new(new))? {
-            return Ok(());
-        }
-        if self.moderate
-            && let Some(old) = old
-            && !self.filter.matches(Doc::new(old))?
-        {
-            return Ok(());
-        }
-        let id = Doc::new(new).get("_id").unwrap_or(Value::Null);
-        Err(Error::new(
-            Code::DocumentValidationFailure,
-            "Document failed validation",
-        )
-        .with_extra(doc! {
-            "errInfo": doc! {
-                "failingDocumentId": id,
-                "details": doc! { "specifiedAs": self.filter.to_doc() },
-            },
-        }))
-    }
-}
+/// A collection's validator with what checks it.
+pub(super) struct Checks<'e>(pub &'e Validators, pub Arc<Validator>);
 
 impl Engine {
+    /// Who is told of documents that are not valid where `validationAction` says so: the
+    /// namespace and `{failingDocumentId, details}`.
+    pub fn on_validation_failure(&self, log: Box<dyn Fn(&str, Doc<'_>) + Send + Sync>) {
+        self.validators.on_failure(log);
+    }
+
+    /// The validator that a write has to satisfy.
+    pub(super) fn checks(
+        &self,
+        collection: &Collection,
+        bypass: bool,
+    ) -> Result<Option<Checks<'_>>> {
+        let validator = self.validators.of(collection, bypass)?;
+        Ok(validator.map(|v| Checks(&self.validators, v)))
+    }
+
     /// The collection, created when it is not there: once, whoever comes first.
     pub(crate) fn collection_or_create(&self, namespace: &str) -> Result<Arc<Collection>> {
         if let Some(c) = self.store.collection(namespace) {
             return Ok(c);
         }
         check_new_namespace(namespace)?;
-        match self
-            .store
-            .create_collection(namespace, CollectionOptions::default())
-        {
+        self.refuse_view(namespace)?;
+        match self.create_collection(namespace, CollectionOptions::default()) {
             Ok(c) => Ok(c),
             Err(e) if e.code() == Code::NamespaceExists => {
                 self.store.collection(namespace).ok_or(e)
@@ -218,7 +183,10 @@ impl Engine {
                     Err(e) if e.code() == Code::NamespaceNotFound => Done::default(),
                     other => other?,
                 },
-                None => Done::default(),
+                None => {
+                    self.refuse_view(namespace)?;
+                    Done::default()
+                }
             };
             let Change::Update {
                 update,
@@ -277,8 +245,8 @@ impl Engine {
         let mut out = Vec::new();
         update.upsert(&write.filter, &mut out)?;
         let new = super::insert::prepare(Doc::new(&out), true)?;
-        if let Some(v) = Validator::of(collection, bypass)? {
-            v.check(None, &new)?;
+        if let Some(v) = self.validators.of(collection, bypass)? {
+            self.validators.check(&v, None, &new)?;
         }
         let id = Doc::new(&new)
             .get("_id")
@@ -333,7 +301,7 @@ impl Engine {
         write: &Write<'_>,
     ) -> Result<Done> {
         let mut done = Done::default();
-        let validator = Validator::of(collection, write.bypasses_validation())?;
+        let validator = self.checks(collection, write.bypasses_validation())?;
         if let Some(id) = write.filter.id_equality()
             && write.hint.is_none()
             && !collection.is_capped()
@@ -381,7 +349,7 @@ impl Engine {
         &self,
         collection: &Arc<Collection>,
         write: &Write<'_>,
-        validator: Option<&Validator>,
+        validator: Option<&Checks<'_>>,
         rows: &mut Vec<Row>,
         done: &mut Done,
     ) -> Result<()> {
@@ -425,7 +393,7 @@ impl Engine {
 pub(super) fn change(
     set: &mut WriteSet<'_>,
     write: &Write<'_>,
-    validator: Option<&Validator>,
+    validator: Option<&Checks<'_>>,
     key: &[u8],
     old: Bytes,
     info: MatchInfo,
@@ -441,7 +409,7 @@ pub(super) fn change(
             if update.apply(Doc::new(&old), info, &mut out)? {
                 let new = Bytes::from(out);
                 if let Some(v) = validator {
-                    v.check(Some(&old), &new)?;
+                    v.0.check(&v.1, Some(&old), &new)?;
                 }
                 set.update(key, &old, new.clone(), &|path| update.may_touch(path))?;
                 done.modified += 1;

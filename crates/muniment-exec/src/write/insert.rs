@@ -1,7 +1,7 @@
 //! Inserts.
 
 use super::bulk::{BulkOutcome, WriteError};
-use super::core::{SLICE_BYTES, Validator};
+use super::core::SLICE_BYTES;
 use crate::engine::Engine;
 use crate::operation::OpContext;
 use bytes::Bytes;
@@ -68,14 +68,14 @@ impl Engine {
                 }
                 Err(e) => return Err(e),
             };
-            let validator = Validator::of(&collection, options.bypass_document_validation)?;
+            let validator = self.checks(&collection, options.bypass_document_validation)?;
             let first = docs.peek().map_or(0, |(i, _)| *i);
             let mut staged = 0;
             let mut stop = false;
             for (index, doc) in docs.by_ref() {
                 let result = prepare(doc, !options.bypass_empty_ts_replacement).and_then(|d| {
                     if let Some(v) = &validator {
-                        v.check(None, &d)?;
+                        v.0.check(&v.1, None, &d)?;
                     }
                     set.insert(d)
                 });

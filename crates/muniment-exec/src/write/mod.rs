@@ -10,9 +10,11 @@ mod delete;
 mod find_and_modify;
 mod insert;
 mod update;
+mod validator;
 
 pub use bulk::{BulkOutcome, StatementOutcome, WriteError};
 pub use delete::DeleteStatement;
 pub use find_and_modify::{FindAndModifyOutcome, FindAndModifyRequest};
 pub use insert::InsertOptions;
 pub use update::UpdateStatement;
+pub(crate) use validator::Validators;

@@ -6,6 +6,7 @@
 //! is bounded by [`parse::MAX_DEPTH`]; nothing here panics on any input.
 
 mod compile;
+pub mod details;
 mod explain;
 pub mod fuzzing;
 mod matcher;

@@ -154,14 +154,27 @@ impl Rule for MultipleOf {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::super::testing::{explains, fails, valid};
+    use muniment_value::{DocBuf, Value, doc};
+
+    #[test]
+    fn nan_is_below_and_above_nothing() {
+        let nan = doc! { "a": f64::NAN };
+        let v = Value::Document(nan.as_doc());
+        for bound in ["minimum", "maximum"] {
+            let schema = doc! { "properties": doc! { "a": { let mut d = DocBuf::new(); d.append(bound, 0); d } } };
+            let s = super::super::Schema::parse(schema.as_doc()).unwrap();
+            assert!(!s.matches(v).unwrap());
+        }
+    }
 
     #[test]
     fn table_test() {
         valid(
             "{'properties': {'a': {'minimum': 5}}}",
             &["{}", "{'a': 5}", "{'a': 5.5}", "{'a': 'x'}", "{'a': [1]}"],
-            &["{'a': 4}", "{'a': ['$nan']}"],
+            &["{'a': 4}", "{'a': -5.5}"],
         );
         valid(
             "{'properties': {'a': {'maximum': 5, 'exclusiveMaximum': true}}}",

@@ -1,0 +1,477 @@
+//! Views: a pipeline over a collection or another view under a name of its own.
+//!
+//! A view is a document `{_id: "db.view", viewOn, pipeline, collation?}` in the collection
+//! `db.system.views`, as in MongoDB, so it is created, changed and dropped by writes that are as
+//! atomic as any. Only a name that no collection has is looked up there. Invariants: names of
+//! views and collections are disjoint (both are created under one lock); no chain of views is
+//! longer than [`MAX_DEPTH`] or closes a circle.
+
+pub(crate) mod read;
+
+use crate::engine::Engine;
+use muniment_query::{Pipeline, QueryContext};
+use muniment_storage::{Collection, CollectionOptions, Direction, KeyRange};
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, array, doc};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Views that stand on each other at most: MongoDB's limit.
+pub const MAX_DEPTH: usize = 20;
+
+/// Bytes that the stages of a view's pipeline, with those of the views below it, may take.
+pub const MAX_PIPELINE: usize = 16_000_000;
+
+/// A view's definition.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// The collection or view that it reads, without the database.
+    pub on: String,
+    /// Its stages.
+    pub pipeline: ArrayBuf,
+    /// Its collation as it was given; `None` is the comparison of bytes.
+    pub collation: Option<DocBuf>,
+}
+
+/// What a view comes down to.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// The collection below all views, `db.collection`; it need not exist.
+    pub namespace: String,
+    /// The stages of all views on the way, the lowest first.
+    pub pipeline: ArrayBuf,
+    /// The view's collation.
+    pub collation: Option<DocBuf>,
+}
+
+impl Resolved {
+    /// The view's stages with more on top.
+    pub(crate) fn with(&self, stages: Doc<'_>) -> ArrayBuf {
+        let mut all = self.pipeline.clone();
+        for v in stages.values() {
+            all.push(v);
+        }
+        all
+    }
+
+    /// The database and the collection.
+    pub(crate) fn parts(&self) -> (&str, &str) {
+        self.namespace.split_once('.').unwrap_or(("", ""))
+    }
+}
+
+fn catalog_of(namespace: &str) -> (&str, String) {
+    let db = namespace.split_once('.').map_or(namespace, |(db, _)| db);
+    (db, format!("{db}.system.views"))
+}
+
+fn view_of(d: Doc<'_>) -> View {
+    let mut pipeline = ArrayBuf::new();
+    for v in d.get_array("pipeline").unwrap_or(Doc::EMPTY).values() {
+        pipeline.push(v);
+    }
+    View {
+        on: d.get_str("viewOn").unwrap_or_default().to_string(),
+        pipeline,
+        collation: d.get_doc("collation").map(|c| c.to_buf()),
+    }
+}
+
+fn stored(namespace: &str, view: &View) -> DocBuf {
+    let mut d = doc! {
+        "_id": namespace,
+        "viewOn": view.on.as_str(),
+        "pipeline": &view.pipeline,
+    };
+    d.append_some("collation", view.collation.as_ref());
+    d
+}
+
+fn too_deep(namespace: &str) -> Error {
+    Error::new(
+        Code::ViewDepthLimitExceeded,
+        format!("View depth limit exceeded; maximum depth is {MAX_DEPTH}; view: {namespace}"),
+    )
+}
+
+fn too_large() -> Error {
+    Error::new(
+        Code::ViewPipelineMaxSizeExceeded,
+        format!("View pipeline exceeds maximum size; maximum size is {MAX_PIPELINE}"),
+    )
+}
+
+/// 166 for a command that needs a collection.
+pub(crate) fn not_a_collection(namespace: &str) -> Error {
+    Error::new(
+        Code::CommandNotSupportedOnView,
+        format!("Namespace {namespace} is a view, not a collection"),
+    )
+}
+
+/// Checks a view's pipeline and leaves out its nulls.
+///
+/// # Errors
+/// 14 for an element that is no document, 40323, 40324 and the stages' own; 167
+/// OptionNotSupportedOnView for a stage that writes; 73 for a stage that reads no collection.
+pub fn check_pipeline(pipeline: Doc<'_>) -> Result<ArrayBuf> {
+    let ctx = QueryContext::new();
+    let mut out = ArrayBuf::new();
+    for v in pipeline.values().filter(|v| !v.is_nullish()) {
+        out.push(v);
+        match v.as_doc().and_then(|d| d.first()).map(|e| e.name()) {
+            Some(name @ ("$out" | "$merge")) => {
+                return Err(Error::new(
+                    Code::OptionNotSupportedOnView,
+                    format!("The aggregation stage {name} cannot be used in a view definition"),
+                ));
+            }
+            Some(name @ ("$currentOp" | "$documents" | "$listSessions" | "$listLocalSessions")) => {
+                return Err(Error::new(
+                    Code::InvalidNamespace,
+                    format!("{name} cannot be used in a view definition: it reads no collection"),
+                ));
+            }
+            Some("$changeStream") => {
+                return Err(Error::location(
+                    40573,
+                    "The $changeStream stage is only supported on replica sets",
+                ));
+            }
+            _ => {}
+        }
+    }
+    if pipeline_bytes(out.as_doc()) > MAX_PIPELINE {
+        return Err(too_large());
+    }
+    if out.len() <= 1000 {
+        // One by one: a stage that this server has not does not hide what is wrong with another.
+        for v in out.as_doc().values() {
+            match Pipeline::parse(array![v].as_doc(), &ctx) {
+                Err(e) if e.code() != Code::CommandNotSupported => return Err(e),
+                _ => {}
+            }
+        }
+    } else {
+        Pipeline::parse(out.as_doc(), &ctx)?;
+    }
+    match Pipeline::check(out.as_doc(), &ctx) {
+        Err(e) if e.code() != Code::CommandNotSupported => Err(e),
+        _ => Ok(out),
+    }
+}
+
+fn pipeline_bytes(pipeline: Doc<'_>) -> usize {
+    pipeline
+        .values()
+        .filter_map(|v| v.as_doc())
+        .map(|d| d.byte_len())
+        .sum()
+}
+
+/// All views of a database by their full names.
+type Graph = HashMap<String, View>;
+
+/// Follows the chain below `from`.
+///
+/// # Errors
+/// 5 GraphContainsCycle, 165 ViewDepthLimitExceeded, 195 ViewPipelineMaxSizeExceeded.
+fn check_chain(graph: &Graph, db: &str, from: &str) -> Result<()> {
+    let mut at = from.to_string();
+    let mut depth = 0;
+    let mut bytes = 0;
+    while let Some(view) = graph.get(&at) {
+        depth += 1;
+        bytes += pipeline_bytes(view.pipeline.as_doc());
+        at = format!("{db}.{}", view.on);
+        if at == from {
+            return Err(Error::new(
+                Code::GraphContainsCycle,
+                format!("View cycle detected: {from} => {} => {from}", view.on),
+            ));
+        }
+        if depth > MAX_DEPTH {
+            return Err(too_deep(from));
+        }
+    }
+    if bytes > MAX_PIPELINE {
+        return Err(too_large());
+    }
+    Ok(())
+}
+
+impl Engine {
+    /// The view with this name, unless a collection has it.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn view(&self, namespace: &str) -> Result<Option<View>> {
+        if self.store.collection(namespace).is_some() {
+            return Ok(None);
+        }
+        let (_, catalog) = catalog_of(namespace);
+        let Some(c) = self.store.collection(&catalog) else {
+            return Ok(None);
+        };
+        let key = Collection::record_key_of_id(Value::String(namespace));
+        let found = self.store.snapshot().get(&c, &key)?;
+        Ok(found.map(|b| view_of(Doc::new(&b))))
+    }
+
+    /// 166 when there is a view with this name.
+    ///
+    /// # Errors
+    /// 166 CommandNotSupportedOnView.
+    pub fn refuse_view(&self, namespace: &str) -> Result<()> {
+        match self.view(namespace)? {
+            Some(_) => Err(not_a_collection(namespace)),
+            None => Ok(()),
+        }
+    }
+
+    /// What a view comes down to; `None` for a name that is no view's. What reads a namespace
+    /// from another collection's pipeline (`$lookup` and its like) asks this too.
+    ///
+    /// # Errors
+    /// 165 ViewDepthLimitExceeded, 195 ViewPipelineMaxSizeExceeded.
+    pub fn resolve_view(&self, namespace: &str) -> Result<Option<Resolved>> {
+        let Some(top) = self.view(namespace)? else {
+            return Ok(None);
+        };
+        let (db, _) = catalog_of(namespace);
+        let collation = top.collation.clone();
+        let mut below = format!("{db}.{}", top.on);
+        let mut chain = vec![top];
+        while let Some(v) = self.view(&below)? {
+            if chain.len() >= MAX_DEPTH {
+                return Err(too_deep(namespace));
+            }
+            below = format!("{db}.{}", v.on);
+            chain.push(v);
+        }
+        let mut pipeline = ArrayBuf::new();
+        for v in chain.iter().rev() {
+            for stage in v.pipeline.as_doc().values() {
+                pipeline.push(stage);
+            }
+        }
+        if pipeline_bytes(pipeline.as_doc()) > MAX_PIPELINE {
+            return Err(too_large());
+        }
+        Ok(Some(Resolved {
+            namespace: below,
+            pipeline,
+            collation,
+        }))
+    }
+
+    /// The views of a database with their full names, sorted.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn views(&self, db: &str) -> Result<Vec<(String, View)>> {
+        let Some(c) = self.store.collection(&format!("{db}.system.views")) else {
+            return Ok(Vec::new());
+        };
+        let snapshot = self.store.snapshot();
+        let mut cursor = snapshot.docs(&c, &KeyRange::all(), Direction::Forward);
+        let mut all = Vec::new();
+        while let Some((_, bytes)) = cursor.next()? {
+            let d = Doc::new(&bytes);
+            if let Some(name) = d.get_str("_id") {
+                all.push((name.to_string(), view_of(d)));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Creates a view; its pipeline was checked with [`check_pipeline`].
+    ///
+    /// # Errors
+    /// 48 NamespaceExists; 5, 165, 195 as for [`Engine::resolve_view`]; 167
+    /// OptionNotSupportedOnView for another collation than the view's below.
+    pub fn create_view(&self, namespace: &str, view: &View) -> Result<()> {
+        let _names = self.names.lock();
+        if self.store.collection(namespace).is_some() {
+            return Err(Error::new(
+                Code::NamespaceExists,
+                format!("Collection {namespace} already exists."),
+            ));
+        }
+        if let Some(old) = self.view(namespace)? {
+            if stored(namespace, &old) == stored(namespace, view) {
+                return Ok(());
+            }
+            return Err(Error::new(
+                Code::NamespaceExists,
+                format!("A view already exists. NS: {namespace}"),
+            ));
+        }
+        self.put_view(namespace, view)
+    }
+
+    /// Changes a view.
+    ///
+    /// # Errors
+    /// 26 NamespaceNotFound; as [`Engine::create_view`].
+    pub fn modify_view(
+        &self,
+        namespace: &str,
+        on: Option<&str>,
+        pipeline: Option<ArrayBuf>,
+    ) -> Result<()> {
+        let _names = self.names.lock();
+        let Some(mut view) = self.view(namespace)? else {
+            return Err(Error::new(
+                Code::NamespaceNotFound,
+                format!("cannot modify missing view {namespace}"),
+            ));
+        };
+        if let Some(on) = on {
+            view.on = on.to_string();
+        }
+        if let Some(p) = pipeline {
+            view.pipeline = p;
+        }
+        self.put_view(namespace, &view)
+    }
+
+    fn put_view(&self, namespace: &str, view: &View) -> Result<()> {
+        let (db, catalog) = catalog_of(namespace);
+        let mut graph: Graph = self.views(db)?.into_iter().collect();
+        if let Some(below) = graph.get(&format!("{db}.{}", view.on))
+            && below.collation != view.collation
+        {
+            return Err(Error::new(
+                Code::OptionNotSupportedOnView,
+                format!(
+                    "View {namespace} has conflicting collation with view {db}.{}",
+                    view.on
+                ),
+            ));
+        }
+        graph.insert(namespace.to_string(), view.clone());
+        for name in graph.keys() {
+            check_chain(&graph, db, name)?;
+        }
+        let collection = match self.store.collection(&catalog) {
+            Some(c) => c,
+            None => self
+                .store
+                .create_collection(&catalog, CollectionOptions::default())?,
+        };
+        let new = bytes::Bytes::from(stored(namespace, view).into_bytes());
+        let key = Collection::record_key_of_id(Value::String(namespace));
+        let mut set = self.store.write_set(&collection)?;
+        match set.lock(&key)? {
+            Some(old) => set.update(&key, &old, new, &|_| true)?,
+            None => set.insert(new)?,
+        }
+        set.commit()?;
+        Ok(())
+    }
+
+    /// Drops a view. False if there is none.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn drop_view(&self, namespace: &str) -> Result<bool> {
+        let _names = self.names.lock();
+        if self.view(namespace)?.is_none() {
+            return Ok(false);
+        }
+        let (_, catalog) = catalog_of(namespace);
+        let Some(collection) = self.store.collection(&catalog) else {
+            return Ok(false);
+        };
+        let key = Collection::record_key_of_id(Value::String(namespace));
+        let mut set = self.store.write_set(&collection)?;
+        let Some(old) = set.lock(&key)? else {
+            return Ok(false);
+        };
+        set.delete(&key, &old)?;
+        set.commit()?;
+        Ok(true)
+    }
+
+    /// Creates a collection, unless a view has the name.
+    ///
+    /// # Errors
+    /// 48 NamespaceExists and the storage's.
+    pub fn create_collection(
+        &self,
+        namespace: &str,
+        options: CollectionOptions,
+    ) -> Result<Arc<Collection>> {
+        let _names = self.names.lock();
+        if self.view(namespace)?.is_some() {
+            return Err(Error::new(
+                Code::NamespaceExists,
+                format!("A view already exists. NS: {namespace}"),
+            ));
+        }
+        self.store.create_collection(namespace, options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::tests::Bench;
+
+    fn on(name: &str) -> View {
+        View {
+            on: name.to_string(),
+            ..View::default()
+        }
+    }
+
+    #[test]
+    fn names_cycles_and_depth() {
+        let f = Bench::new();
+        let e = &f.engine;
+        e.create_view("d.a", &on("b")).unwrap();
+        // The same again is no error, another one is.
+        e.create_view("d.a", &on("b")).unwrap();
+        let code = |r: Result<()>| r.unwrap_err().code();
+        assert_eq!(code(e.create_view("d.a", &on("c"))), Code::NamespaceExists);
+        assert_eq!(
+            code(e.create_view("d.b", &on("a"))),
+            Code::GraphContainsCycle
+        );
+        assert_eq!(
+            code(e.create_view("d.x", &on("x"))),
+            Code::GraphContainsCycle
+        );
+        let clash = e.create_collection("d.a", CollectionOptions::default());
+        assert_eq!(clash.err().unwrap().code(), Code::NamespaceExists);
+        assert_eq!(code(e.refuse_view("d.a")), Code::CommandNotSupportedOnView);
+        for i in 1..=MAX_DEPTH {
+            e.create_view(&format!("d.v{i}"), &on(&format!("v{}", i - 1)))
+                .unwrap();
+        }
+        let last = e.create_view("d.v21", &on("v20"));
+        assert_eq!(code(last), Code::ViewDepthLimitExceeded);
+        // Also from below: what stands on it becomes too deep.
+        e.create_view("d.w", &on("nothing")).unwrap();
+        let deeper = e.modify_view("d.v1", Some("w"), None);
+        assert_eq!(code(deeper), Code::ViewDepthLimitExceeded);
+        assert_eq!(e.resolve_view("d.v20").unwrap().unwrap().namespace, "d.v0");
+        assert!(e.drop_view("d.a").unwrap());
+        assert!(!e.drop_view("d.a").unwrap());
+        assert!(e.view("d.a").unwrap().is_none());
+        assert_eq!(e.views("d").unwrap().len(), 21);
+    }
+
+    #[test]
+    fn pipelines_that_cannot_be() {
+        let code = |p: ArrayBuf| check_pipeline(p.as_doc()).unwrap_err().code().0;
+        assert_eq!(code(array![doc! { "$out": "x" }]), 167);
+        assert_eq!(code(array![doc! { "$currentOp": doc! {} }]), 73);
+        assert_eq!(code(array![doc! { "$foo": 1 }]), 40324);
+        assert_eq!(code(array![doc! {}]), 40323);
+        assert_eq!(code(array![1]), 14);
+        let kept = check_pipeline(array![Value::Null, doc! { "$limit": 1 }].as_doc()).unwrap();
+        assert_eq!(kept.len(), 1);
+    }
+}
