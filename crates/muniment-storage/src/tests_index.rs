@@ -68,6 +68,33 @@ fn create(store: &Store, ns: &str) -> Arc<Collection> {
 }
 
 #[test]
+fn an_index_in_memory_has_a_size() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = create(&store, "t.c");
+    let i = index(&store, &c, doc! { "key": doc! { "a": 1 }, "name": "a" });
+    assert_eq!(store.index_bytes(&i), 0);
+    for n in 0..3000 {
+        insert(&store, &c, doc! { "_id": n, "a": array![n, n + 10_000] }).unwrap();
+        if n == 99 {
+            let exact: usize = entries(&store, &c, &i)
+                .iter()
+                .map(|(k, r)| k.len() + r.len())
+                .sum();
+            let bytes = store.index_bytes(&i) as usize;
+            assert!((exact..exact + 400).contains(&bytes), "{bytes}, {exact}");
+        }
+    }
+    let exact: usize = entries(&store, &c, &i)
+        .iter()
+        .map(|(k, r)| k.len() + r.len())
+        .sum();
+    let bytes = store.index_bytes(&i) as usize;
+    assert!(bytes > exact / 3 && bytes < exact * 3, "{bytes}, {exact}");
+    assert!(store.storage_bytes(&c) > 0);
+}
+
+#[test]
 fn entries_follow_their_documents() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());

@@ -91,10 +91,53 @@ impl BulkOutcome {
     }
 }
 
+/// A statement of an update or delete command.
+pub(crate) trait Statement {
+    /// Parses all and hands it to `run`.
+    fn with_write<R>(
+        &self,
+        engine: &Engine,
+        run: impl FnOnce(&Write<'_>) -> Result<R>,
+    ) -> Result<R>;
+}
+
+impl Engine {
+    /// Runs one statement.
+    ///
+    /// # Errors
+    /// The statement's error; what it changed before stays changed.
+    pub(super) fn run_statement(
+        &self,
+        op: &Arc<OpContext>,
+        namespace: &str,
+        statement: &impl Statement,
+    ) -> Result<StatementOutcome> {
+        statement.with_write(self, |w| self.write(op, namespace, w).map(Into::into))
+    }
+
+    /// Runs the statements of a command.
+    pub(super) fn run_statements<S: Statement>(
+        &self,
+        op: &Arc<OpContext>,
+        namespace: &str,
+        statements: &mut dyn Iterator<Item = Result<S>>,
+        ordered: bool,
+    ) -> BulkOutcome {
+        let mut batch = Batch::new(self, op, namespace);
+        for (i, s) in statements.enumerate() {
+            let r = s.and_then(|s| s.with_write(self, |w| batch.run(i, w)));
+            if !batch.note(i, r, ordered) {
+                break;
+            }
+        }
+        batch.finish()
+    }
+}
+
 /// Statements that share write sets: those that name one document by `_id` are staged together
 /// and committed in slices, which costs a fraction of a commit each. Whatever else comes runs by
 /// itself, after what is staged.
-pub(super) struct Batch<'e> {
+struct Batch<'e> {
     engine: &'e Engine,
     op: &'e Arc<OpContext>,
     namespace: &'e str,
@@ -109,7 +152,7 @@ pub(super) struct Batch<'e> {
 const STATEMENTS_AT_ONCE: usize = 1000;
 
 impl<'e> Batch<'e> {
-    pub(super) fn new(engine: &'e Engine, op: &'e Arc<OpContext>, namespace: &'e str) -> Batch<'e> {
+    fn new(engine: &'e Engine, op: &'e Arc<OpContext>, namespace: &'e str) -> Batch<'e> {
         Batch {
             engine,
             op,
@@ -122,11 +165,7 @@ impl<'e> Batch<'e> {
     }
 
     /// Runs one statement; `None` when it is staged and will be booked with its commit.
-    pub(super) fn run(
-        &mut self,
-        index: usize,
-        write: &Write<'_>,
-    ) -> Result<Option<StatementOutcome>> {
+    fn run(&mut self, index: usize, write: &Write<'_>) -> Result<Option<StatementOutcome>> {
         if let Some(outcome) = self.stage(write)? {
             self.pending.push((index, outcome));
             let full = self
@@ -208,7 +247,7 @@ impl<'e> Batch<'e> {
     }
 
     /// Books a statement; true when the loop goes on.
-    pub(super) fn note(
+    fn note(
         &mut self,
         index: usize,
         result: Result<Option<StatementOutcome>>,
@@ -223,7 +262,7 @@ impl<'e> Batch<'e> {
     }
 
     /// Commits the rest and gives the result.
-    pub(super) fn finish(mut self) -> BulkOutcome {
+    fn finish(mut self) -> BulkOutcome {
         self.flush();
         self.out.errors.sort_by_key(|e| e.index);
         self.out.upserted.sort_by_key(|(i, _)| *i);

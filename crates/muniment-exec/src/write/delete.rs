@@ -1,6 +1,6 @@
 //! Deletes.
 
-use super::bulk::{Batch, BulkOutcome, StatementOutcome};
+use super::bulk::{BulkOutcome, Statement, StatementOutcome};
 use super::core::{Change, Write};
 use crate::engine::Engine;
 use crate::find::Hint;
@@ -21,8 +21,7 @@ pub struct DeleteStatement<'a> {
     pub let_: Doc<'a>,
 }
 
-impl DeleteStatement<'_> {
-    /// Parses all and hands it to `run`.
+impl Statement for DeleteStatement<'_> {
     fn with_write<R>(
         &self,
         engine: &Engine,
@@ -51,7 +50,7 @@ impl Engine {
         namespace: &str,
         statement: &DeleteStatement<'_>,
     ) -> Result<StatementOutcome> {
-        statement.with_write(self, |w| self.write(op, namespace, w).map(Into::into))
+        self.run_statement(op, namespace, statement)
     }
 
     /// Runs the statements of a delete command.
@@ -62,13 +61,6 @@ impl Engine {
         statements: &mut dyn Iterator<Item = Result<DeleteStatement<'d>>>,
         ordered: bool,
     ) -> BulkOutcome {
-        let mut batch = Batch::new(self, op, namespace);
-        for (i, s) in statements.enumerate() {
-            let r = s.and_then(|s| s.with_write(self, |w| batch.run(i, w)));
-            if !batch.note(i, r, ordered) {
-                break;
-            }
-        }
-        batch.finish()
+        self.run_statements(op, namespace, statements, ordered)
     }
 }

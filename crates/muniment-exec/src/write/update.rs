@@ -1,6 +1,6 @@
 //! Updates.
 
-use super::bulk::{Batch, BulkOutcome, StatementOutcome};
+use super::bulk::{BulkOutcome, Statement, StatementOutcome};
 use super::core::{Change, Write, with_constants};
 use crate::engine::Engine;
 use crate::find::Hint;
@@ -75,18 +75,6 @@ impl<'a> UpdateStatement<'a> {
         Ok(update)
     }
 
-    /// Parses all and hands it to `run`.
-    fn with_write<R>(
-        &self,
-        engine: &Engine,
-        run: impl FnOnce(&Write<'_>) -> Result<R>,
-    ) -> Result<R> {
-        let variables = with_constants(self.let_, self.constants);
-        let ctx = engine.query_context(variables.as_doc())?;
-        let update = self.parse(&ctx)?;
-        run(&self.write(&ctx, &update)?)
-    }
-
     /// The statement with its filter parsed.
     pub(crate) fn write<'w>(&self, ctx: &QueryContext, update: &'w Update) -> Result<Write<'w>>
     where
@@ -107,6 +95,19 @@ impl<'a> UpdateStatement<'a> {
     }
 }
 
+impl Statement for UpdateStatement<'_> {
+    fn with_write<R>(
+        &self,
+        engine: &Engine,
+        run: impl FnOnce(&Write<'_>) -> Result<R>,
+    ) -> Result<R> {
+        let variables = with_constants(self.let_, self.constants);
+        let ctx = engine.query_context(variables.as_doc())?;
+        let update = self.parse(&ctx)?;
+        run(&self.write(&ctx, &update)?)
+    }
+}
+
 impl Engine {
     /// Runs one update statement.
     ///
@@ -118,7 +119,7 @@ impl Engine {
         namespace: &str,
         statement: &UpdateStatement<'_>,
     ) -> Result<StatementOutcome> {
-        statement.with_write(self, |w| self.write(op, namespace, w).map(Into::into))
+        self.run_statement(op, namespace, statement)
     }
 
     /// Runs the statements of an update command.
@@ -129,13 +130,6 @@ impl Engine {
         statements: &mut dyn Iterator<Item = Result<UpdateStatement<'d>>>,
         ordered: bool,
     ) -> BulkOutcome {
-        let mut batch = Batch::new(self, op, namespace);
-        for (i, s) in statements.enumerate() {
-            let r = s.and_then(|s| s.with_write(self, |w| batch.run(i, w)));
-            if !batch.note(i, r, ordered) {
-                break;
-            }
-        }
-        batch.finish()
+        self.run_statements(op, namespace, statements, ordered)
     }
 }
