@@ -15,6 +15,8 @@ pub struct Parser<'c> {
     ctx: &'c QueryContext,
     scope: Vec<String>,
     depth: usize,
+    /// Inside a branch that is never taken: a constant that fails stays an expression.
+    dead: bool,
 }
 
 impl<'c> Parser<'c> {
@@ -24,6 +26,7 @@ impl<'c> Parser<'c> {
             ctx,
             scope: Vec::new(),
             depth: 0,
+            dead: false,
         }
     }
 
@@ -58,7 +61,7 @@ impl<'c> Parser<'c> {
                 let e = Expr::from(Node::Array(items));
                 let all_constant =
                     matches!(&e.node, Node::Array(i) if i.iter().all(Expr::is_constant));
-                if all_constant { fold(e) } else { Ok(e) }
+                if all_constant { self.fold(e) } else { Ok(e) }
             }
             v => {
                 if let Value::String(s) = v {
@@ -118,7 +121,31 @@ impl<'c> Parser<'c> {
             spec,
             args: args.into_boxed_slice(),
         });
-        if foldable { fold(e) } else { Ok(e) }
+        if foldable { self.fold(e) } else { Ok(e) }
+    }
+
+    /// Parses an expression that constants before it have decided never to evaluate.
+    ///
+    /// # Errors
+    /// See [`Parser::parse`].
+    pub fn parse_dead(&mut self, value: Value<'_>) -> Result<Expr> {
+        let before = std::mem::replace(&mut self.dead, true);
+        let e = self.parse(value);
+        self.dead = before;
+        e
+    }
+
+    /// Evaluates a constant expression once. An error is the query's, even if no document would
+    /// meet the expression: MongoDB's optimizer does the same.
+    fn fold(&self, e: Expr) -> Result<Expr> {
+        let value = arena::with_arena(|a| {
+            e.eval(&EvalContext::new(Doc::EMPTY, a))
+                .map(|v| v.map(ValueBuf::new))
+        });
+        match value {
+            Err(_) if self.dead => Ok(e),
+            value => Ok(Node::Const(value?).into()),
+        }
     }
 
     fn document(&mut self, d: Doc<'_>) -> Result<Expr> {
@@ -164,7 +191,7 @@ impl<'c> Parser<'c> {
         }
         let constant = fields.iter().all(|(_, e)| e.is_constant());
         let e = Expr::from(Node::Object(fields));
-        if constant { fold(e) } else { Ok(e) }
+        if constant { self.fold(e) } else { Ok(e) }
     }
 
     fn operator(&mut self, name: &str, operand: Value<'_>) -> Result<Expr> {
@@ -285,14 +312,4 @@ pub fn check_user_variable(name: &str) -> Result<()> {
         ))),
         _ => Ok(()),
     }
-}
-
-/// Evaluates a constant expression once. An error is the query's, even if no document would meet
-/// the expression: MongoDB's optimizer does the same.
-fn fold(e: Expr) -> Result<Expr> {
-    let value = arena::with_arena(|a| {
-        e.eval(&EvalContext::new(Doc::EMPTY, a))
-            .map(|v| v.map(ValueBuf::new))
-    })?;
-    Ok(Node::Const(value).into())
 }

@@ -109,8 +109,9 @@ fn parse_switch(operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
     for e in d {
         match (e.name(), e.value()) {
             ("branches", Value::Array(branches)) => {
+                let mut decided = false;
                 for branch in branches.values() {
-                    parse_branch(branch, p, &mut args)?;
+                    decided |= parse_branch(branch, p, &mut args, decided)?;
                 }
             }
             ("branches", v) => {
@@ -141,7 +142,14 @@ fn parse_switch(operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
     Ok(args)
 }
 
-fn parse_branch(branch: Value<'_>, p: &mut Parser<'_>, args: &mut Vec<Expr>) -> Result<()> {
+/// Parses a branch; true if its case is a constant that is true. Branches behind such a one, and
+/// what follows a constant that is false, are never evaluated.
+fn parse_branch(
+    branch: Value<'_>,
+    p: &mut Parser<'_>,
+    args: &mut Vec<Expr>,
+    decided: bool,
+) -> Result<bool> {
     let Value::Document(d) = branch else {
         return Err(Error::location(
             40062,
@@ -154,8 +162,8 @@ fn parse_branch(branch: Value<'_>, p: &mut Parser<'_>, args: &mut Vec<Expr>) -> 
     let (mut case, mut then) = (None, None);
     for e in d {
         match e.name() {
-            "case" => case = Some(p.parse(e.value())?),
-            "then" => then = Some(p.parse(e.value())?),
+            "case" => case = Some(e.value()),
+            "then" => then = Some(e.value()),
             name => {
                 return Err(Error::location(
                     40063,
@@ -176,8 +184,21 @@ fn parse_branch(branch: Value<'_>, p: &mut Parser<'_>, args: &mut Vec<Expr>) -> 
             "$switch requires each branch have a 'then' expression.",
         )
     })?;
+    let case = if decided {
+        p.parse_dead(case)?
+    } else {
+        p.parse(case)?
+    };
+    let taken = case
+        .is_constant()
+        .then(|| truthy(case.as_constant()) && !decided);
+    let then = if decided || taken == Some(false) {
+        p.parse_dead(then)?
+    } else {
+        p.parse(then)?
+    };
     args.extend([case, then]);
-    Ok(())
+    Ok(taken == Some(true))
 }
 
 #[cfg(test)]
@@ -224,6 +245,18 @@ mod tests {
                     Fails(40069),
                 ),
                 ("{'$cond': [true, 1, {'$divide': [1, 0]}]}", Fails(2)),
+                (
+                    "{'$switch': {'branches': [{'case': true, 'then': 1}, {'case': {'$divide': [1, 0]}, 'then': 2}]}}",
+                    Gives("1"),
+                ),
+                (
+                    "{'$switch': {'branches': [{'case': false, 'then': {'$divide': [1, 0]}}], 'default': 3}}",
+                    Gives("3"),
+                ),
+                (
+                    "{'$switch': {'branches': [{'case': '$n', 'then': {'$divide': [1, 0]}}], 'default': 3}}",
+                    Fails(2),
+                ),
                 ("{'$switch': {'branches': []}}", Fails(40068)),
                 ("{'$switch': {'branches': [{'then': 1}]}}", Fails(40064)),
                 ("{'$switch': {'branches': [{'case': 1}]}}", Fails(40065)),

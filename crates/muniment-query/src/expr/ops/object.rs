@@ -130,8 +130,28 @@ fn array_to_object<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option
         }
     };
     let mut fields = Fields::new();
+    // All elements must have the form of the first.
+    let first = items.values().next();
     for v in items.values() {
         let (key, value, code) = match v {
+            v if matches!(first, Some(Value::Document(_))) && !matches!(v, Value::Document(_)) => {
+                return Err(Error::location(
+                    40391,
+                    format!(
+                        "$arrayToObject requires a consistent input format. Elements must all be arrays or all be objects. Object was detected, now found: {}",
+                        v.type_name()
+                    ),
+                ));
+            }
+            v if matches!(first, Some(Value::Array(_))) && !matches!(v, Value::Array(_)) => {
+                return Err(Error::location(
+                    40396,
+                    format!(
+                        "$arrayToObject requires a consistent input format. Elements must all be arrays or all be objects. Array was detected, now found: {}",
+                        v.type_name()
+                    ),
+                ));
+            }
             Value::Array(pair) => {
                 let mut pair = pair.values();
                 match (pair.next(), pair.next(), pair.next()) {

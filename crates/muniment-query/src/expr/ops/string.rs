@@ -1,6 +1,6 @@
 //! `$concat`, `$toUpper`, `$toLower`, `$strcasecmp`, `$strLenCP`, `$strLenBytes`, `$split`.
 
-use super::{NULL, arg, text, type_name};
+use super::{NULL, arg, arg_some, text, type_name};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, arena};
 use muniment_value::{Error, Result, Value};
 
@@ -100,27 +100,32 @@ pub(super) const STR_LEN_BYTES: OpSpec = OpSpec::new(
     |args, ctx| length("$strLenBytes", 34473, args, ctx, str::len),
 );
 
+fn split_string<'a>(v: Value<'a>, code: i32, which: &str) -> Result<&'a str> {
+    match v {
+        Value::String(s) => Ok(s),
+        v => Err(Error::location(
+            code,
+            format!(
+                "$split requires an expression that evaluates to a string as a {which} argument, found: {}",
+                v.type_name()
+            ),
+        )),
+    }
+}
+
 /// The specification of `$split`.
 pub(super) const SPLIT: OpSpec = OpSpec::new(
     "$split",
     Arity::Exactly(2),
     "The pieces of a string between separators.",
     |args, ctx| {
-        let operand = |i, code, which: &str| match arg(args, i, ctx)? {
-            None | Some(Value::Null | Value::Undefined) => Ok(None),
-            Some(Value::String(s)) => Ok(Some(s)),
-            Some(v) => Err(Error::location(
-                code,
-                format!(
-                    "$split requires an expression that evaluates to a string as a {which} argument, found: {}",
-                    v.type_name()
-                ),
-            )),
-        };
-        let (Some(s), Some(sep)) = (operand(0, 40085, "first")?, operand(1, 10503900, "second")?)
-        else {
+        let (Some(text), Some(sep)) = (arg_some(args, 0, ctx)?, arg_some(args, 1, ctx)?) else {
             return NULL;
         };
+        let (s, sep) = (
+            split_string(text, 40085, "first")?,
+            split_string(sep, 10503900, "second")?,
+        );
         if sep.is_empty() {
             return Err(Error::location(
                 40087,
@@ -161,6 +166,7 @@ mod tests {
                 ("{'$split': ['abc', '-']}", Gives("['abc']")),
                 ("{'$split': ['$n', '-']}", Gives("null")),
                 ("{'$split': ['$i', '-']}", Fails(40085)),
+                ("{'$split': ['$i', '$n']}", Gives("null")),
                 ("{'$split': ['a', '$i']}", Fails(10503900)),
                 ("{'$split': ['a', '']}", Fails(40087)),
             ],

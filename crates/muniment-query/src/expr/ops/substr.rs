@@ -2,6 +2,7 @@
 
 use super::{NULL, arg, arg_some, text, type_name};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser, arena};
+use muniment_value::decimal::{Decimal, Round};
 use muniment_value::{Error, Result, Value, number};
 
 /// The specification of `$substrCP`.
@@ -11,7 +12,7 @@ pub(super) const CP: OpSpec = OpSpec::new(
     "Part of a string, from a code point index, of so many code points.",
     |args, ctx| {
         let s = text::coerce(arg(args, 0, ctx)?, ctx)?;
-        let count = |i, what: &str, codes: [i32; 3]| -> Result<usize> {
+        let count = |i, what: &str, codes: [i32; 2]| -> Result<i32> {
             let v = arg(args, i, ctx)?;
             let Some(n) = v.filter(Value::is_number) else {
                 return Err(Error::location(
@@ -22,23 +23,27 @@ pub(super) const CP: OpSpec = OpSpec::new(
                     ),
                 ));
             };
-            let n = number::to_i64_exact(n)
+            number::to_i64_exact(n)
                 .and_then(|n| i32::try_from(n).ok())
                 .ok_or_else(|| {
                     Error::location(
                         codes[1],
                         format!("$substrCP: {what} cannot be represented as a 32-bit integral value: {}", n.to_display()),
                     )
-                })?;
+                })
+        };
+        let start = count(1, "starting index", [34450, 34451])?;
+        let len = count(2, "length", [34452, 34453])?;
+        let whole = |n: i32, what: &str, code| {
             usize::try_from(n).map_err(|_| {
                 Error::location(
-                    codes[2],
+                    code,
                     format!("$substrCP: the {what} must be nonnegative integer."),
                 )
             })
         };
-        let start = count(1, "starting index", [34450, 34451, 34455])?;
-        let len = count(2, "length", [34452, 34453, 34454])?;
+        let len = whole(len, "length", 34454)?;
+        let start = whole(start, "starting index", 34455)?;
         let from = s.char_indices().nth(start).map_or(s.len(), |(i, _)| i);
         let rest = s.get(from..).unwrap_or_default();
         let to = rest.char_indices().nth(len).map_or(rest.len(), |(i, _)| i);
@@ -65,16 +70,30 @@ pub(super) const SUBSTR: OpSpec = OpSpec::new(
 fn bytes<'a>(op: &str, args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
     let s = text::coerce(arg(args, 0, ctx)?, ctx)?;
     let number = |i, code, what: &str| -> Result<i64> {
-        let v = arg(args, i, ctx)?;
-        v.and_then(number::to_i64_clamped).ok_or_else(|| {
-            Error::location(
-                code,
+        match arg(args, i, ctx)? {
+            Some(Value::Double(n)) if !(-9.3e18..9.3e18).contains(&n) => Err(Error::location(
+                31109,
                 format!(
-                    "{op}:  {what} must be a numeric type (is BSON type {})",
-                    type_name(v)
+                    "Can't coerce out of range value {} to long",
+                    Value::Double(n).to_display()
                 ),
-            )
-        })
+            )),
+            // Rounded; one that is no long counts as the least.
+            Some(Value::Decimal128(b)) => {
+                let whole = Decimal::from_bid(b).round_to(0, Round::HalfEven);
+                let n = whole.to_i128_trunc().map(|(n, _)| n);
+                Ok(n.and_then(|n| i64::try_from(n).ok()).unwrap_or(i64::MIN))
+            }
+            v => v.and_then(number::to_i64_clamped).ok_or_else(|| {
+                Error::location(
+                    code,
+                    format!(
+                        "{op}:  {what} must be a numeric type (is BSON type {})",
+                        type_name(v)
+                    ),
+                )
+            }),
+        }
     };
     let start = number(1, 16034, "starting index")?;
     let len = number(2, 16035, "length")?;
@@ -212,6 +231,11 @@ mod tests {
                 ("{'$substrBytes': ['$s', 0, 3]}", Gives("'aé'")),
                 ("{'$substrBytes': ['$s', 3, -1]}", Gives("'bc'")),
                 ("{'$substr': ['$s', 2, 1]}", Fails(28656)),
+                ("{'$substr': ['abc', ['$dec', '1.5'], 1]}", Gives("'c'")),
+                ("{'$substr': ['abc', 1.9, 1]}", Gives("'b'")),
+                ("{'$substr': ['abc', ['$dec', 'NaN'], 1]}", Fails(50752)),
+                ("{'$substr': ['abc', 1e20, 1]}", Fails(31109)),
+                ("{'$substrCP': ['abc', -1, -1]}", Fails(34454)),
                 ("{'$substr': ['$s', 0, 2]}", Fails(28657)),
                 ("{'$substr': ['$s', -1, 2]}", Fails(50752)),
                 ("{'$trim': {'input': '  ab '}}", Gives("'ab'")),
