@@ -9,10 +9,8 @@ use crate::plan::candidate::{Query, candidates};
 use crate::plan::choose::{Choice, choose};
 use crate::plan::shape::shape;
 use crate::run::exec::{Exec, Recipe, into_bytes};
-use bumpalo::Bump;
 use bytes::Bytes;
-use muniment_query::expr::EvalContext;
-use muniment_query::{DocStream, Expr, Filter, Pipeline, QueryContext, Runtime, SortSpec};
+use muniment_query::{DocStream, Filter, Pipeline, QueryContext, Runtime, SortSpec};
 use muniment_storage::Collection;
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
 use parking_lot::Mutex;
@@ -220,12 +218,22 @@ impl Engine {
         let current = CurrentOp::new(op);
         let first = first_stage(request.pipeline);
         let Some(name) = request.collection else {
-            let given = self.collectionless(request, first, &ctx)?;
             let namespace = format!("{}.$cmd.aggregate", request.db);
-            let rest: ArrayBuf = request.pipeline.iter().skip(1).collect();
+            // $documents is a stage like any other, which needs no input.
+            let (given, own) = match first {
+                Some(("$documents", _)) => (Given(VecDeque::new()), 0),
+                _ => (self.collectionless(request, first)?, 1),
+            };
+            let rest: ArrayBuf = request.pipeline.iter().skip(own).collect();
             let stream = self.pipeline(request, &rest, &ctx, Box::new(given), &current)?;
             return Ok(Cursor::of_stream(&namespace, None, stream, None, current));
         };
+        if let Some(("$documents", _)) = first {
+            return Err(Error::new(
+                Code::InvalidNamespace,
+                "'$documents' can only be run with {aggregate: 1}",
+            ));
+        }
         let namespace = format!("{}.{name}", request.db);
         let collection = self.store.collection(&namespace);
         if collection.is_none()
@@ -415,33 +423,8 @@ impl Engine {
         &self,
         request: &AggregateRequest<'_>,
         first: Option<(&str, Value<'_>)>,
-        ctx: &QueryContext,
     ) -> Result<Given> {
         match first {
-            Some(("$documents", v)) => {
-                let arena = Bump::new();
-                let expr = Expr::parse(v, ctx)?;
-                let eval = EvalContext::new(Doc::EMPTY, &arena);
-                let docs = match expr.eval(&eval)? {
-                    Some(Value::Array(a)) => a,
-                    _ => {
-                        return Err(Error::location(
-                            5858203,
-                            "an array is expected for the $documents stage",
-                        ));
-                    }
-                };
-                docs.values()
-                    .map(|v| match v {
-                        Value::Document(d) => Ok(Bytes::copy_from_slice(d.as_bytes())),
-                        _ => Err(Error::location(
-                            40228,
-                            "each element of $documents must be an object",
-                        )),
-                    })
-                    .collect::<Result<_>>()
-                    .map(Given)
-            }
             Some(("$currentOp", v)) if request.db == "admin" => {
                 let idle = v
                     .as_doc()

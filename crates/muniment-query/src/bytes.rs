@@ -2,7 +2,7 @@
 //!
 //! Must not: know an operator, or decode more than it is asked to.
 
-use muniment_value::{Doc, Elem, Error, MAX_DEPTH, Put, Result, Type, Value};
+use muniment_value::{Doc, DocIter, Elem, Error, MAX_DEPTH, Put, Result, Type, Value};
 
 /// The largest document a client may store, in bytes.
 pub const MAX_DOCUMENT: usize = 16 * 1024 * 1024;
@@ -45,6 +45,47 @@ pub fn put(out: &mut Vec<u8>, name: &[u8], value: &(impl Put + ?Sized)) {
 pub fn body(doc: Doc<'_>) -> &[u8] {
     let b = doc.as_bytes();
     b.get(4..b.len().saturating_sub(1)).unwrap_or_default()
+}
+
+/// Appends `doc` with the value at `parts` replaced, made, or (for `None`) removed. What is no
+/// document on the way becomes one.
+pub fn set_path(doc: Doc<'_>, parts: &[String], v: Option<&dyn Put>, out: &mut Vec<u8>) {
+    let Some((name, rest)) = parts.split_first() else {
+        out.extend_from_slice(doc.as_bytes());
+        return;
+    };
+    let write = |old: Option<Value<'_>>, out: &mut Vec<u8>| {
+        if !rest.is_empty() {
+            head(out, Type::Document, name.as_bytes());
+            let inner = old.and_then(|v| v.as_doc()).unwrap_or(Doc::EMPTY);
+            set_path(inner, rest, v, out);
+        } else if let Some(v) = v {
+            put(out, name.as_bytes(), v);
+        }
+    };
+    let start = open(out);
+    let bytes = doc.as_bytes();
+    let mut elems: DocIter<'_> = doc.iter();
+    let mut before = elems.offset();
+    let mut found = false;
+    while let Some(e) = elems.next() {
+        if e.name_bytes() == name.as_bytes() {
+            out.extend_from_slice(bytes.get(4..before).unwrap_or_default());
+            write(Some(e.value()), out);
+            before = elems.offset();
+            found = true;
+            break;
+        }
+        before = elems.offset();
+    }
+    let end = bytes.len().saturating_sub(1);
+    if found {
+        out.extend_from_slice(bytes.get(before..end).unwrap_or_default());
+    } else {
+        out.extend_from_slice(bytes.get(4..end).unwrap_or_default());
+        write(None, out);
+    }
+    close(out, start);
 }
 
 /// The decimal digits of an array index, without an allocation.

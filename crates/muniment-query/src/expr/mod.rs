@@ -132,6 +132,15 @@ impl Expr {
         Ok(e)
     }
 
+    /// Parses an expression in which variables of a stage are in scope: whoever evaluates it
+    /// [`bind`](EvalContext::bind)s their values in this order.
+    ///
+    /// # Errors
+    /// As [`Expr::parse`].
+    pub fn parse_with(value: Value<'_>, names: &[&str], ctx: &QueryContext) -> Result<Expr> {
+        Parser::new(ctx).with_vars(names, |p| p.parse(value))
+    }
+
     /// A constant.
     pub fn constant(value: Value<'_>) -> Expr {
         Node::Const(Some(ValueBuf::new(value))).into()

@@ -252,9 +252,6 @@ impl<'c> Parser<'c> {
             }),
             "REMOVE" => Ok(Node::Const(None).into()),
             "NOW" => constant(Value::DateTime(self.ctx.now_ms)),
-            "DESCEND" => constant(Value::String("descend")),
-            "PRUNE" => constant(Value::String("prune")),
-            "KEEP" => constant(Value::String("keep")),
             "CLUSTER_TIME" => Err(Error::location(
                 51144,
                 "Builtin variable '$$CLUSTER_TIME' is not available",

@@ -26,6 +26,81 @@ pub(crate) struct Record {
     pub doc: Vec<u8>,
 }
 
+/// Where `rt` lets a stage spill.
+///
+/// # Errors
+/// 292 QueryExceededMemoryLimitNoDiskUseAllowed when it may not; `what` begins the message.
+pub(crate) fn spill_dir<'r>(rt: &'r Runtime, what: &str) -> Result<&'r Path> {
+    let Some(dir) = &rt.spill_dir else {
+        return Err(Error::new(
+            Code::QueryExceededMemoryLimitNoDiskUseAllowed,
+            format!(
+                "{what} exceeded memory limit of {} bytes, but did not opt in to external \
+                 sorting. Aborting operation. Pass allowDiskUse:true to opt in.",
+                rt.memory_limit
+            ),
+        ));
+    };
+    std::fs::create_dir_all(dir).map_err(|e| spill_error(dir, &e))?;
+    Ok(dir)
+}
+
+/// An anonymous file of documents, each behind its length (u32, little-endian).
+pub(crate) struct SpillFile {
+    file: BufWriter<File>,
+}
+
+impl SpillFile {
+    /// An empty file below `dir`.
+    ///
+    /// # Errors
+    /// What the disk raises.
+    pub fn new(dir: &Path) -> Result<SpillFile> {
+        let file = tempfile::tempfile_in(dir).map_err(|e| spill_error(dir, &e))?;
+        Ok(SpillFile {
+            file: BufWriter::with_capacity(256 * 1024, file),
+        })
+    }
+
+    /// Appends a document.
+    ///
+    /// # Errors
+    /// What the disk raises.
+    pub fn append(&mut self, doc: &[u8]) -> Result<()> {
+        let len = u32::try_from(doc.len())
+            .map_err(|_| Error::internal("a spilled document is larger than 4 GiB"))?;
+        self.file.write_all(&len.to_le_bytes())?;
+        self.file.write_all(doc)?;
+        Ok(())
+    }
+
+    /// Makes everything readable.
+    ///
+    /// # Errors
+    /// What the disk raises.
+    pub fn flush(&mut self) -> Result<()> {
+        Ok(self.file.flush()?)
+    }
+
+    /// Fills `buf` from `offset` on; fewer bytes only at the end.
+    ///
+    /// # Errors
+    /// What the disk raises.
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        use std::os::unix::fs::FileExt;
+        let mut got = 0;
+        while let Some(rest) = buf.get_mut(got..)
+            && !rest.is_empty()
+        {
+            match self.file.get_ref().read_at(rest, offset + got as u64)? {
+                0 => break,
+                n => got += n,
+            }
+        }
+        Ok(got)
+    }
+}
+
 /// The runs of one stage, oldest first.
 pub(crate) struct Runs {
     dir: std::path::PathBuf,
@@ -43,19 +118,9 @@ impl Runs {
     /// # Errors
     /// 292 QueryExceededMemoryLimitNoDiskUseAllowed when there is none; `what` begins the message.
     pub fn new(rt: &Runtime, what: &str) -> Result<Runs> {
-        let Some(dir) = &rt.spill_dir else {
-            return Err(Error::new(
-                Code::QueryExceededMemoryLimitNoDiskUseAllowed,
-                format!(
-                    "{what} exceeded memory limit of {} bytes, but did not opt in to external \
-                     sorting. Aborting operation. Pass allowDiskUse:true to opt in.",
-                    rt.memory_limit
-                ),
-            ));
-        };
-        std::fs::create_dir_all(dir).map_err(|e| spill_error(dir, &e))?;
+        let dir = spill_dir(rt, what)?;
         Ok(Runs {
-            dir: dir.clone(),
+            dir: dir.to_path_buf(),
             runs: Vec::new(),
             bytes: 0,
         })

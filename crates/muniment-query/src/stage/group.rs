@@ -6,16 +6,17 @@
 //! folded. Without spilling, groups come out in the order in which they first appeared.
 
 use super::accumulators::{self, Accumulator};
+use super::bucket::Buckets;
 use super::external::{Merge, Record, Runs};
 use super::registry::{Place, Spec};
 use super::{CountOnly, DocStream, Stage, StageOp, Ticker, check_size};
-use crate::bytes::{close, open, put};
+use crate::bytes::{close, head, open, put};
 use crate::context::{QueryContext, Runtime};
 use crate::expr::arena::with_arena;
 use crate::expr::{EvalContext, Expr};
 use crate::needs::Needs;
 use bytes::Bytes;
-use muniment_value::{Doc, Elem, Error, Result, Value, ValueBuf, keyenc};
+use muniment_value::{Doc, Elem, Error, Result, Type, Value, ValueBuf, keyenc};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -27,16 +28,37 @@ pub(crate) const SPEC: Spec = Spec {
 };
 
 #[derive(Debug)]
-struct Group {
-    id: Expr,
+pub(super) struct Group {
+    id: Key,
     fields: Vec<Field>,
+    /// Whether another stage takes what this one gives: see [`Group::output`].
+    handed_on: bool,
 }
 
+/// What documents are grouped by.
 #[derive(Debug)]
-struct Field {
-    name: String,
-    spec: &'static accumulators::Spec,
-    parsed: accumulators::Parsed,
+pub(super) enum Key {
+    /// The value of an expression.
+    Value(Expr),
+    /// The bucket that the value of an expression falls into.
+    Bucket(Buckets),
+}
+
+impl Key {
+    fn eval<'a>(&'a self, cx: &EvalContext<'a>) -> Result<Value<'a>> {
+        match self {
+            Key::Value(e) => Ok(e.eval(cx)?.unwrap_or(Value::Null)),
+            Key::Bucket(b) => b.of(cx),
+        }
+    }
+}
+
+/// A field of the output and what accumulates it.
+#[derive(Debug)]
+pub(super) struct Field {
+    pub name: String,
+    pub spec: &'static accumulators::Spec,
+    pub parsed: accumulators::Parsed,
 }
 
 fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
@@ -67,18 +89,31 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
                     "$group does not support inclusion-style expressions",
                 ));
             }
-            id = Some(Expr::parse(f.value(), ctx)?);
+            id = Some(Key::Value(Expr::parse(f.value(), ctx)?));
             continue;
         }
         fields.push(parse_field(f, ctx)?);
     }
     let id =
         id.ok_or_else(|| Error::location(15955, "a group specification must include an _id"))?;
-    stages.push(Stage::Other(Arc::new(Group { id, fields })));
+    stages.push(group(id, fields));
     Ok(())
 }
 
-fn parse_field(f: Elem<'_>, ctx: &QueryContext) -> Result<Field> {
+/// The stage that groups by `id`.
+pub(super) fn group(id: Key, fields: Vec<Field>) -> Stage {
+    Stage::Other(Arc::new(Group {
+        id,
+        fields,
+        handed_on: false,
+    }))
+}
+
+/// Parses a field of the output, which is an accumulator.
+///
+/// # Errors
+/// 40234 to 40238 and 15952; the accumulator's own.
+pub(super) fn parse_field(f: Elem<'_>, ctx: &QueryContext) -> Result<Field> {
     let name = f.name();
     if name.contains('.') {
         return Err(Error::location(
@@ -110,19 +145,7 @@ fn parse_field(f: Elem<'_>, ctx: &QueryContext) -> Result<Field> {
         ));
     }
     let spec = accumulators::find(a.name());
-    if let Value::Array(_) = a.value()
-        && !matches!(
-            a.name(),
-            "$push"
-                | "$addToSet"
-                | "$first"
-                | "$last"
-                | "$min"
-                | "$max"
-                | "$setUnion"
-                | "$concatArrays"
-        )
-    {
+    if let Value::Array(_) = a.value() {
         return Err(Error::location(
             40237,
             format!("The {} accumulator is a unary operator", a.name()),
@@ -143,7 +166,10 @@ fn parse_field(f: Elem<'_>, ctx: &QueryContext) -> Result<Field> {
 
 impl StageOp for Group {
     fn needs(&self, needs: &mut Needs) -> bool {
-        needs.expr(&self.id);
+        match &self.id {
+            Key::Value(e) => needs.expr(e),
+            Key::Bucket(b) => needs.expr(b.by()),
+        }
         self.fields.iter().for_each(|f| needs.expr(&f.parsed.expr));
         true
     }
@@ -161,8 +187,15 @@ impl StageOp for Group {
         }))
     }
 
+    fn handed_on(&mut self) {
+        self.handed_on = true;
+    }
+
     fn counts(&self) -> Option<CountOnly> {
-        let id = ValueBuf::new(self.id.as_constant()?);
+        let Key::Value(id) = &self.id else {
+            return None;
+        };
+        let id = ValueBuf::new(id.as_constant()?);
         let counting = |f: &Field| {
             f.spec.name == "$count"
                 || (f.spec.name == "$sum"
@@ -216,7 +249,7 @@ impl Group {
     fn add(&self, table: &mut Table, doc: Doc<'_>, key: &mut Vec<u8>) -> Result<()> {
         with_arena(|arena| {
             let cx = EvalContext::new(doc, arena);
-            let id = self.id.eval(&cx)?.unwrap_or(Value::Null);
+            let id = self.id.eval(&cx)?;
             key.clear();
             keyenc::encode(id, false, key);
             let at = match table.places.get(key.as_slice()) {
@@ -247,12 +280,21 @@ impl Group {
         })
     }
 
+    /// A group's document. When another stage takes it, MongoDB's engine hands over minKey and
+    /// maxKey wrapped in a document, and code as a string.
     fn output(&self, entry: &Entry) -> Result<Bytes> {
         let mut out = Vec::with_capacity(64);
         let start = open(&mut out);
         put(&mut out, b"_id", &entry.id);
+        if self.handed_on {
+            hand_on(&mut out, start + 4);
+        }
         for (f, s) in self.fields.iter().zip(&entry.states) {
+            let at = out.len();
             s.finish(f.name.as_bytes(), &mut out);
+            if self.handed_on {
+                hand_on(&mut out, at);
+            }
         }
         close(&mut out, start);
         check_size(out.len())?;
@@ -297,6 +339,52 @@ impl Group {
             s.merge(partial.value())?;
         }
         Ok(entry)
+    }
+}
+
+/// Rewrites the element at `at`, the last one, as MongoDB hands it on.
+fn hand_on(out: &mut Vec<u8>, at: usize) {
+    let odd = |t: u8| {
+        [Type::MinKey, Type::MaxKey, Type::Code]
+            .iter()
+            .any(|o| *o as u8 == t)
+    };
+    let rewrite = |name: &[u8], v: Value<'_>, out: &mut Vec<u8>| match v {
+        Value::MinKey | Value::MaxKey => {
+            head(out, Type::Document, name);
+            let start = open(out);
+            put(out, b"", &v);
+            close(out, start);
+        }
+        Value::Code(s) => put(out, name, &Value::String(s)),
+        v => put(out, name, &v),
+    };
+    let first = out.get(at).copied().unwrap_or(0);
+    if !odd(first) && first != Type::Array as u8 {
+        return;
+    }
+    let mut copy = Vec::with_capacity(out.len() - at + 8);
+    let start = open(&mut copy);
+    copy.extend_from_slice(out.get(at..).unwrap_or_default());
+    close(&mut copy, start);
+    let Some(e) = Doc::new(&copy).first() else {
+        return;
+    };
+    match e.value() {
+        Value::Array(a) if a.iter().any(|e| odd(e.ty() as u8)) => {
+            out.truncate(at);
+            head(out, Type::Array, e.name_bytes());
+            let start = open(out);
+            for item in a {
+                rewrite(item.name_bytes(), item.value(), out);
+            }
+            close(out, start);
+        }
+        Value::Array(_) => {}
+        v => {
+            out.truncate(at);
+            rewrite(e.name_bytes(), v, out);
+        }
     }
 }
 

@@ -6,19 +6,27 @@
 
 pub mod accumulators;
 mod add_fields;
+mod bucket;
+mod bucket_auto;
 mod count;
+mod documents;
 pub(crate) mod external;
+mod facet;
+mod granularity;
 mod group;
 mod limit;
 mod match_;
 mod pipeline;
 mod project;
+mod redact;
 mod registry;
 mod replace_root;
+mod sample;
 mod skip;
 mod sort;
 mod sort_by_count;
 pub mod sorter;
+mod spool;
 #[cfg(test)]
 pub(crate) mod testing;
 mod top_k;
@@ -92,6 +100,10 @@ pub trait StageOp: Debug + Send + Sync {
         needs.whole();
         true
     }
+
+    /// Called when another stage of a command's pipeline takes what this one gives and nothing
+    /// but what the planner does stands before it.
+    fn handed_on(&mut self) {}
 
     /// The constant `_id` and the names of the fields that only count, when the stage is a
     /// `$group` of that shape: it can be answered from a count.

@@ -126,6 +126,9 @@ impl Pipeline {
             stages: parsed.into(),
         };
         p.hoist_matches();
+        if ctx.sub_pipelines == 0 {
+            p.mark_handed_on();
+        }
         Ok(p)
     }
 
@@ -158,6 +161,26 @@ impl Pipeline {
         }
         check_places(stages, within)?;
         parsed
+    }
+
+    /// Tells the first stage that the planner does not take that another follows it.
+    fn mark_handed_on(&mut self) {
+        let planned = |s: &Stage| {
+            matches!(
+                s,
+                Stage::Match(_) | Stage::Sort(_) | Stage::Skip(_) | Stage::Limit(_)
+            )
+        };
+        let Some(at) = self.stages.iter().position(|s| !planned(s)) else {
+            return;
+        };
+        let followed = at + 1 < self.stages.len();
+        if let Some(Stage::Other(op)) = self.stages.get_mut(at)
+            && followed
+            && let Some(op) = Arc::get_mut(op)
+        {
+            op.handed_on();
+        }
     }
 
     /// Moves every `$match` in front of the `$sort`s before it, which it commutes with.

@@ -1,8 +1,8 @@
 //! The sorted list of stages, and the names of those that MongoDB has and Muniment has not yet.
 
 use super::{
-    Stage, add_fields, count, group, limit, match_, project, replace_root, skip, sort,
-    sort_by_count, unset, unwind,
+    Stage, add_fields, bucket, bucket_auto, count, documents, facet, group, limit, match_, project,
+    redact, replace_root, sample, skip, sort, sort_by_count, unset, unwind,
 };
 use crate::context::QueryContext;
 use muniment_value::{Code, Elem, Error, Result};
@@ -124,13 +124,19 @@ pub struct Spec {
 pub fn registry() -> &'static [Spec] {
     &[
         add_fields::SPEC,
+        bucket::SPEC,
+        bucket_auto::SPEC,
         count::SPEC,
+        documents::SPEC,
+        facet::SPEC,
         group::SPEC,
         limit::SPEC,
         match_::SPEC,
         project::SPEC,
+        redact::SPEC,
         replace_root::SPEC,
         replace_root::WITH,
+        sample::SPEC,
         add_fields::SET,
         skip::SPEC,
         sort::SPEC,
@@ -142,15 +148,11 @@ pub fn registry() -> &'static [Spec] {
 
 /// MongoDB's other stages, sorted, and where they may stand.
 const NOT_YET: &[(&str, Place)] = &[
-    ("$bucket", Place::ANYWHERE),
-    ("$bucketAuto", Place::ANYWHERE),
     ("$changeStream", Place::REPORT),
     ("$changeStreamSplitLargeEvent", Place::END),
     ("$collStats", Place::REPORT),
     ("$currentOp", Place::REPORT),
     ("$densify", Place::ANYWHERE),
-    ("$documents", Place::SOURCE),
-    ("$facet", Place::NO_FACET),
     ("$fill", Place::ANYWHERE),
     ("$geoNear", Place::SOURCE),
     ("$graphLookup", Place::ANYWHERE),
@@ -168,8 +170,6 @@ const NOT_YET: &[(&str, Place)] = &[
     ("$querySettings", Place::REPORT),
     ("$queryStats", Place::REPORT),
     ("$rankFusion", Place::SOURCE),
-    ("$redact", Place::ANYWHERE),
-    ("$sample", Place::ANYWHERE),
     ("$scoreFusion", Place::SOURCE),
     ("$search", Place::SOURCE),
     ("$searchBeta", Place::SOURCE),

@@ -2,13 +2,13 @@
 
 use super::registry::{Place, Spec};
 use super::{DocStream, Stage, StageOp, Ticker, check_size};
-use crate::bytes::{close, head, open, put};
+use crate::bytes::set_path;
 use crate::context::{QueryContext, Runtime};
 use crate::needs::Needs;
 use crate::sort::check_field_path;
 use bytes::Bytes;
 use muniment_value::path::Path;
-use muniment_value::{Doc, DocIter, Elem, Error, Put, Result, Type, Value};
+use muniment_value::{Doc, Elem, Error, Result, Value};
 use std::sync::Arc;
 
 pub(crate) const SPEC: Spec = Spec {
@@ -167,58 +167,18 @@ fn lookup<'a>(doc: Doc<'a>, path: &Path) -> Option<Value<'a>> {
     Some(at)
 }
 
-/// Appends `doc` with the value at `parts` replaced, made, or (for `None`) removed.
-fn with_value(doc: Doc<'_>, parts: &[String], v: Option<&dyn Put>, out: &mut Vec<u8>) {
-    let Some((name, rest)) = parts.split_first() else {
-        out.extend_from_slice(doc.as_bytes());
-        return;
-    };
-    let write = |old: Option<Value<'_>>, out: &mut Vec<u8>| {
-        if !rest.is_empty() {
-            head(out, Type::Document, name.as_bytes());
-            let inner = old.and_then(|v| v.as_doc()).unwrap_or(Doc::EMPTY);
-            with_value(inner, rest, v, out);
-        } else if let Some(v) = v {
-            put(out, name.as_bytes(), v);
-        }
-    };
-    let start = open(out);
-    let bytes = doc.as_bytes();
-    let mut elems: DocIter<'_> = doc.iter();
-    let mut before = elems.offset();
-    let mut found = false;
-    while let Some(e) = elems.next() {
-        if e.name_bytes() == name.as_bytes() {
-            out.extend_from_slice(bytes.get(4..before).unwrap_or_default());
-            write(Some(e.value()), out);
-            before = elems.offset();
-            found = true;
-            break;
-        }
-        before = elems.offset();
-    }
-    let end = bytes.len().saturating_sub(1);
-    if found {
-        out.extend_from_slice(bytes.get(before..end).unwrap_or_default());
-    } else {
-        out.extend_from_slice(bytes.get(4..end).unwrap_or_default());
-        write(None, out);
-    }
-    close(out, start);
-}
-
 impl UnwindStream {
     /// The document with its array replaced by `item` (kept as it is for `None`) and the index.
     fn output(&self, doc: Doc<'_>, item: Option<Elem<'_>>, index: Option<i64>) -> Result<Bytes> {
         let mut out = Vec::with_capacity(doc.byte_len() + 32);
         match item {
-            Some(item) => with_value(doc, self.spec.path.parts(), Some(&item), &mut out),
+            Some(item) => set_path(doc, self.spec.path.parts(), Some(&item), &mut out),
             None => out.extend_from_slice(doc.as_bytes()),
         }
         if let Some(path) = &self.spec.index {
             let mut indexed = Vec::with_capacity(out.len() + 32);
             let index: Option<i64> = index;
-            with_value(Doc::new(&out), path.parts(), Some(&index), &mut indexed);
+            set_path(Doc::new(&out), path.parts(), Some(&index), &mut indexed);
             out = indexed;
         }
         check_size(out.len())?;
@@ -257,7 +217,7 @@ impl DocStream for UnwindStream {
                 }
                 Some(Value::Array(_)) if self.spec.preserve => {
                     let mut out = Vec::with_capacity(bytes.len());
-                    with_value(doc, self.spec.path.parts(), None, &mut out);
+                    set_path(doc, self.spec.path.parts(), None, &mut out);
                     return self.output(Doc::new(&out), None, None).map(Some);
                 }
                 None if self.spec.preserve => return self.output(doc, None, None).map(Some),

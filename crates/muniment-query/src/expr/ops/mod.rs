@@ -15,7 +15,7 @@ mod index_of;
 mod let_;
 mod literal;
 mod object;
-mod rand;
+pub(crate) mod rand;
 mod regex;
 mod replace;
 mod rounding;

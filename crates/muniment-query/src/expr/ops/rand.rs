@@ -30,17 +30,22 @@ thread_local! {
     );
 }
 
-fn eval<'a>(_: &'a [Expr], _: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
-    // xorshift64*: statistical, not secret. Source: Vigna, "An experimental exploration of
-    // Marsaglia's xorshift generators, scrambled".
-    let bits = STATE.with(|s| {
+/// Random bits: statistical, not secret.
+pub(crate) fn bits() -> u64 {
+    // xorshift64*. Source: Vigna, "An experimental exploration of Marsaglia's xorshift
+    // generators, scrambled".
+    STATE.with(|s| {
         let mut x = s.get();
         x ^= x >> 12;
         x ^= x << 25;
         x ^= x >> 27;
         s.set(x);
         x.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    });
+    })
+}
+
+fn eval<'a>(_: &'a [Expr], _: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
+    let bits = bits();
     Ok(Some(Value::Double(
         (bits >> 11) as f64 / (1_u64 << 53) as f64,
     )))

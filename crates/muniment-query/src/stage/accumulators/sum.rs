@@ -80,8 +80,7 @@ impl Total {
             .unwrap_or_else(|| Decimal::from_f64(self.whole as f64));
         let sum = d.add(whole);
         if self.doubles {
-            sum.add(Decimal::from_f64_exact(self.double))
-                .add(Decimal::from_f64_exact(self.lost))
+            sum.add(exact(self.double)).add(exact(self.lost))
         } else {
             sum
         }
@@ -156,6 +155,19 @@ impl Total {
             }
         }
     }
+}
+
+/// The double's value, with no more digits behind the point than it needs.
+pub(crate) fn exact(n: f64) -> Decimal {
+    let d = Decimal::from_f64_exact(n);
+    let Some((negative, mut coefficient, mut exponent)) = d.parts() else {
+        return d;
+    };
+    while exponent < 0 && coefficient % 10 == 0 {
+        coefficient /= 10;
+        exponent += 1;
+    }
+    Decimal::from_parts(negative, coefficient, exponent).unwrap_or(d)
 }
 
 #[derive(Debug, Default)]

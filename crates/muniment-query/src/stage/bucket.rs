@@ -1,0 +1,301 @@
+//! `$bucket`: groups documents by the range that a value falls into. It is a `$group` by the
+//! range's lower end, sorted by it.
+
+use super::Stage;
+use super::group::{Key, group, parse_field};
+use super::registry::{Place, Spec};
+use crate::context::QueryContext;
+use crate::expr::{EvalContext, Expr};
+use crate::sort::SortSpec;
+use muniment_value::{DocBuf, Elem, Error, Result, Value, ValueBuf, cmp_values, doc};
+use std::cmp::Ordering;
+
+pub(crate) const SPEC: Spec = Spec {
+    name: "$bucket",
+    doc: "Groups documents by the range that a value falls into.",
+    place: Place::ANYWHERE,
+    parse,
+};
+
+/// Ranges of values, each with its lower and without its upper end.
+#[derive(Debug)]
+pub(super) struct Buckets {
+    by: Expr,
+    /// The ends in ascending order.
+    boundaries: Vec<ValueBuf>,
+    /// The bucket of all other values.
+    default: Option<ValueBuf>,
+}
+
+impl Buckets {
+    /// What decides about the bucket.
+    pub fn by(&self) -> &Expr {
+        &self.by
+    }
+
+    /// The lower end of the range that the document falls into, or the default.
+    ///
+    /// # Errors
+    /// 40066 when there is neither.
+    pub fn of<'a>(&'a self, cx: &EvalContext<'a>) -> Result<Value<'a>> {
+        if let Some(v) = self.by.eval(cx)? {
+            let after = self
+                .boundaries
+                .partition_point(|b| cmp_values(b.as_value(), v) != Ordering::Greater);
+            if let Some(at) = after.checked_sub(1)
+                && after < self.boundaries.len()
+                && let Some(low) = self.boundaries.get(at)
+            {
+                return Ok(low.as_value());
+            }
+        }
+        match &self.default {
+            Some(v) => Ok(v.as_value()),
+            None => Err(Error::location(
+                40066,
+                "$switch could not find a matching branch for an input, and no default was \
+                 specified.",
+            )),
+        }
+    }
+}
+
+/// The constant that `v` is.
+fn constant(v: Value<'_>, ctx: &QueryContext) -> Result<Option<ValueBuf>> {
+    Ok(Expr::parse(v, ctx)?.as_constant().map(ValueBuf::new))
+}
+
+fn boundaries(v: Value<'_>, ctx: &QueryContext) -> Result<Vec<ValueBuf>> {
+    let Value::Array(a) = v else {
+        return Err(Error::location(
+            40200,
+            format!(
+                "The $bucket 'boundaries' field must be an array, but found type: {}.",
+                v.type_name()
+            ),
+        ));
+    };
+    let mut all: Vec<ValueBuf> = Vec::new();
+    for v in a.values() {
+        all.push(constant(v, ctx)?.ok_or_else(|| {
+            Error::location(
+                40191,
+                format!(
+                    "The $bucket 'boundaries' field must be an array of constant values, but \
+                     found value: {}.",
+                    v.to_display()
+                ),
+            )
+        })?);
+    }
+    if all.len() < 2 {
+        return Err(Error::location(
+            40192,
+            format!(
+                "The $bucket 'boundaries' field must have at least 2 values, but found {} \
+                 value(s).",
+                all.len()
+            ),
+        ));
+    }
+    for (low, high) in all.iter().zip(all.iter().skip(1)) {
+        if low.ty().rank() != high.ty().rank() {
+            return Err(Error::location(
+                40193,
+                format!(
+                    "All values in the the 'boundaries' option to $bucket must have the same \
+                     type. Found conflicting types {} and {}.",
+                    low.as_value().type_name(),
+                    high.as_value().type_name()
+                ),
+            ));
+        }
+        if cmp_values(low.as_value(), high.as_value()) != Ordering::Less {
+            return Err(Error::location(
+                40194,
+                format!(
+                    "The 'boundaries' option to $bucket must be sorted, but elements are not in \
+                     ascending order ({} is not less than {}).",
+                    low.as_value().to_display(),
+                    high.as_value().to_display()
+                ),
+            ));
+        }
+    }
+    Ok(all)
+}
+
+/// Whether `v` can be what documents are bucketed by: a path or an operator.
+pub(super) fn is_group_by(v: Value<'_>) -> bool {
+    match v {
+        Value::String(s) => s.starts_with('$'),
+        Value::Document(d) => d.first().is_some_and(|e| e.name().starts_with('$')),
+        _ => false,
+    }
+}
+
+fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
+    let Value::Document(d) = e.value() else {
+        return Err(Error::location(
+            40201,
+            format!(
+                "Argument to $bucket stage must be an object, but found type: {}.",
+                e.value().type_name()
+            ),
+        ));
+    };
+    let (mut by, mut bounds, mut default, mut output) = (None, None, None, None);
+    for o in d {
+        match o.name() {
+            "groupBy" => {
+                if !is_group_by(o.value()) {
+                    return Err(Error::location(
+                        40202,
+                        format!(
+                            "The $bucket 'groupBy' field must be defined as a $-prefixed path or \
+                             an expression, but found: {}.",
+                            crate::bytes::show(o)
+                        ),
+                    ));
+                }
+                by = Some(Expr::parse(o.value(), ctx)?);
+            }
+            "boundaries" => bounds = Some(boundaries(o.value(), ctx)?),
+            "default" => {
+                default = Some(constant(o.value(), ctx)?.ok_or_else(|| {
+                    Error::location(
+                        40195,
+                        format!(
+                            "The $bucket 'default' field must be a constant expression, but \
+                             found: {}.",
+                            o.value().to_display()
+                        ),
+                    )
+                })?);
+            }
+            "output" => {
+                output = Some(o.value().as_doc().ok_or_else(|| {
+                    Error::location(
+                        40196,
+                        format!(
+                            "The $bucket 'output' field must be an object, but found type: {}.",
+                            o.value().type_name()
+                        ),
+                    )
+                })?);
+            }
+            other => {
+                return Err(Error::location(
+                    40197,
+                    format!("Unrecognized option to $bucket: {other}."),
+                ));
+            }
+        }
+    }
+    let (Some(by), Some(boundaries)) = (by, bounds) else {
+        return Err(Error::location(
+            40198,
+            "$bucket requires 'groupBy' and 'boundaries' to be specified.",
+        ));
+    };
+    if let Some(v) = &default {
+        let below = |b: Option<&ValueBuf>| {
+            b.is_some_and(|b| cmp_values(v.as_value(), b.as_value()) == Ordering::Less)
+        };
+        if !below(boundaries.first()) && below(boundaries.last()) {
+            return Err(Error::location(
+                40199,
+                "The $bucket 'default' field must be less than the lowest boundary or greater \
+                 than or equal to the highest boundary.",
+            ));
+        }
+    }
+    let counting = doc! { "count": doc! { "$sum": 1 } };
+    let mut fields = Vec::new();
+    for f in output.unwrap_or(counting.as_doc()) {
+        if f.name() == "_id" {
+            return Err(Error::location(
+                15948,
+                "a group's _id may only be specified once",
+            ));
+        }
+        fields.push(parse_field(f, ctx)?);
+    }
+    stages.push(group(
+        Key::Bucket(Buckets {
+            by,
+            boundaries,
+            default,
+        }),
+        fields,
+    ));
+    let by_id: DocBuf = doc! { "_id": 1 };
+    stages.push(Stage::Sort(SortSpec::parse(by_id.as_doc())?));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::stage::testing::table;
+
+    #[test]
+    fn table_of_bucket() {
+        table(&[
+            (
+                "[{x:0},{x:5},{x:10},{x:19.5}]",
+                "[{$bucket:{groupBy:'$x',boundaries:[0,10,20]}}]",
+                "[{_id:0,count:2},{_id:10,count:2}]",
+            ),
+            (
+                "[{x:-1},{x:5},{x:20},{}]",
+                "[{$bucket:{groupBy:'$x',boundaries:[0,20],default:'other',output:{s:{$sum:'$x'}}}}]",
+                "[{_id:0,s:5},{_id:'other',s:19}]",
+            ),
+            (
+                "[{x:20}]",
+                "[{$bucket:{groupBy:'$x',boundaries:[0,20]}}]",
+                "40066: $switch could not find a matching branch for an input, and no default was \
+                 specified.",
+            ),
+            (
+                "[{x:50}]",
+                "[{$bucket:{groupBy:'$x',boundaries:[0,20],default:{$literal:{$minKey:1}}}}]",
+                "[{_id:{'':{$minKey:1}},count:1}]",
+            ),
+            (
+                "[]",
+                "[{$bucket:{groupBy:'x',boundaries:[0,20]}}]",
+                "40202: The $bucket 'groupBy' field must be defined as a $-prefixed path or an \
+                 expression, but found: groupBy: \"x\".",
+            ),
+            (
+                "[]",
+                "[{$bucket:{groupBy:'$x',boundaries:[0,'a']}}]",
+                "40193: All values in the the 'boundaries' option to $bucket must have the same \
+                 type. Found conflicting types int and string.",
+            ),
+            (
+                "[]",
+                "[{$bucket:{groupBy:'$x',boundaries:[1,1]}}]",
+                "40194: The 'boundaries' option to $bucket must be sorted, but elements are not \
+                 in ascending order (1 is not less than 1).",
+            ),
+            (
+                "[]",
+                "[{$bucket:{groupBy:'$x',boundaries:[1,5],default:3}}]",
+                "40199: The $bucket 'default' field must be less than the lowest boundary or \
+                 greater than or equal to the highest boundary.",
+            ),
+            (
+                "[]",
+                "[{$bucket:{groupBy:'$x'}}]",
+                "40198: $bucket requires 'groupBy' and 'boundaries' to be specified.",
+            ),
+            (
+                "[]",
+                "[{$bucket:{groupBy:'$x',x:1}}]",
+                "40197: Unrecognized option to $bucket: x.",
+            ),
+        ]);
+    }
+}

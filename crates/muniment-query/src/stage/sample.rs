@@ -1,0 +1,182 @@
+//! `$sample`: documents chosen at random.
+//!
+//! Every document gets a random key, and those with the least keys are the sample: each set of
+//! that size is equally likely, and no more than the sample is held.
+
+use super::registry::{Place, Spec};
+use super::sorter::Sorter;
+use super::{DocStream, Stage, StageOp, Ticker};
+use crate::context::{QueryContext, Runtime};
+use crate::expr::ops::rand::bits as random_bits;
+use crate::needs::Needs;
+use bytes::Bytes;
+use muniment_value::{Elem, Error, Result, Value, number};
+use std::sync::Arc;
+
+pub(crate) const SPEC: Spec = Spec {
+    name: "$sample",
+    doc: "Documents chosen at random.",
+    place: Place::ANYWHERE,
+    parse,
+};
+
+#[derive(Debug)]
+struct Sample {
+    size: u64,
+}
+
+fn parse(e: Elem<'_>, _: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
+    let Value::Document(d) = e.value() else {
+        return Err(Error::location(
+            28745,
+            "the $sample stage specification must be an object",
+        ));
+    };
+    let mut size = None;
+    for o in d {
+        if o.name() != "size" {
+            return Err(Error::location(
+                28748,
+                format!("unrecognized option to $sample: {}", o.name()),
+            ));
+        }
+        if !o.value().is_number() {
+            return Err(Error::location(
+                28746,
+                "size argument to $sample must be a number",
+            ));
+        }
+        // The fraction is cut off.
+        size = number::to_i64_clamped(o.value());
+        if !size.is_some_and(|n| n > 0) {
+            return Err(Error::location(
+                28747,
+                "size argument to $sample must be a positive integer",
+            ));
+        }
+    }
+    let size = size.ok_or_else(|| Error::location(28749, "$sample stage must specify a size"))?;
+    stages.push(Stage::Other(Arc::new(Sample {
+        size: u64::try_from(size).unwrap_or(0),
+    })));
+    Ok(())
+}
+
+impl StageOp for Sample {
+    fn needs(&self, _: &mut Needs) -> bool {
+        false
+    }
+
+    fn open(
+        self: Arc<Self>,
+        source: Box<dyn DocStream>,
+        rt: &Runtime,
+    ) -> Result<Box<dyn DocStream>> {
+        Ok(Box::new(SampleStream {
+            source: Some(source),
+            sorter: Sorter::new(Some(self.size), rt.memory_limit),
+            rt: rt.clone(),
+            ticker: Ticker::new(rt),
+        }))
+    }
+}
+
+struct SampleStream {
+    source: Option<Box<dyn DocStream>>,
+    sorter: Sorter,
+    rt: Runtime,
+    ticker: Ticker,
+}
+
+impl DocStream for SampleStream {
+    fn next(&mut self) -> Result<Option<Bytes>> {
+        if let Some(mut source) = self.source.take() {
+            while let Some(doc) = source.next()? {
+                self.ticker.tick()?;
+                let key = random_bits().to_be_bytes();
+                if self.sorter.wants(&key) && self.sorter.push(&key, &[&doc])? {
+                    self.sorter.spill(&self.rt)?;
+                }
+            }
+            self.sorter.finish(&self.rt)?;
+        }
+        self.ticker.tick()?;
+        self.sorter.next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use crate::context::Runtime;
+    use crate::stage::testing::{run, table};
+    use muniment_value::{DocBuf, doc};
+    use std::collections::BTreeSet;
+
+    fn input() -> Vec<DocBuf> {
+        (0..1000).map(|i: i32| doc! { "i": i }).collect()
+    }
+
+    fn chosen(docs: &[DocBuf]) -> BTreeSet<i64> {
+        docs.iter()
+            .map(|d| d.as_doc().get("i").unwrap().as_i64_exact().unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn table_of_sample() {
+        table(&[
+            ("[{a:1}]", "[{$sample:{size:5}}]", "[{a:1}]"),
+            ("[]", "[{$sample:{size:5}}]", "[]"),
+            (
+                "[]",
+                "[{$sample:5}]",
+                "28745: the $sample stage specification must be an object",
+            ),
+            (
+                "[]",
+                "[{$sample:{}}]",
+                "28749: $sample stage must specify a size",
+            ),
+            (
+                "[]",
+                "[{$sample:{size:'x'}}]",
+                "28746: size argument to $sample must be a number",
+            ),
+            (
+                "[]",
+                "[{$sample:{size:-1}}]",
+                "28747: size argument to $sample must be a positive integer",
+            ),
+            (
+                "[]",
+                "[{$sample:{size:1,x:1}}]",
+                "28748: unrecognized option to $sample: x",
+            ),
+        ]);
+    }
+
+    #[test]
+    fn a_sample_has_different_documents_and_differs() {
+        let rt = Runtime::for_tests();
+        let a = chosen(&run(input(), "[{$sample:{size:100}}]", &rt).unwrap());
+        let b = chosen(&run(input(), "[{$sample:{size:100}}]", &rt).unwrap());
+        assert_eq!((a.len(), b.len()), (100, 100));
+        assert_ne!(a, b);
+        // Uniform: the mean of 100 of 0..1000 is within five standard deviations of 499.5.
+        let mean = a.iter().sum::<i64>() as f64 / 100.0;
+        assert!((mean - 499.5).abs() < 150.0, "{mean}");
+    }
+
+    #[test]
+    fn large_samples_spill() {
+        let dir = tempfile::tempdir().unwrap();
+        let rt = Runtime {
+            memory_limit: 4000,
+            spill_dir: Some(dir.path().to_path_buf()),
+            ..Runtime::for_tests()
+        };
+        let got = run(input(), "[{$sample:{size:700}}]", &rt).unwrap();
+        assert_eq!(chosen(&got).len(), 700);
+    }
+}

@@ -1,0 +1,198 @@
+//! Documents that are kept to be read again: in memory, past the limit in an anonymous file.
+//!
+//! Several cursors may read one spool, each forwards and at its own pace.
+
+use super::Ticker;
+use super::external::{SpillFile, spill_dir};
+use crate::context::Runtime;
+use bytes::Bytes;
+use muniment_value::Result;
+
+/// Bytes that a cursor reads ahead from the file.
+const READ_AHEAD: usize = 64 * 1024;
+
+/// Room that a document needs beside its bytes.
+const OVERHEAD: usize = size_of::<Bytes>() + 16;
+
+/// Documents in the order in which they came.
+pub(crate) struct Spool {
+    what: &'static str,
+    docs: Vec<Bytes>,
+    bytes: usize,
+    file: Option<SpillFile>,
+    count: u64,
+}
+
+/// A place in a spool.
+pub(crate) struct Cursor {
+    index: u64,
+    offset: u64,
+    /// What has been read of the file, and where it begins.
+    ahead: Vec<u8>,
+    ahead_at: u64,
+}
+
+impl Spool {
+    /// An empty one; `what` begins the message when spilling is not allowed.
+    pub fn new(what: &'static str) -> Spool {
+        Spool {
+            what,
+            docs: Vec::new(),
+            bytes: 0,
+            file: None,
+            count: 0,
+        }
+    }
+
+    /// How many documents it has.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Appends a document.
+    ///
+    /// # Errors
+    /// 292 above the memory limit when spilling is not allowed; what the disk raises.
+    pub fn push(&mut self, doc: Bytes, rt: &Runtime, ticker: &mut Ticker) -> Result<()> {
+        self.count += 1;
+        if let Some(file) = &mut self.file {
+            return file.append(&doc);
+        }
+        self.bytes += doc.len() + OVERHEAD;
+        self.docs.push(doc);
+        if self.bytes > rt.memory_limit {
+            let mut file = SpillFile::new(spill_dir(rt, self.what)?)?;
+            for doc in std::mem::take(&mut self.docs) {
+                ticker.tick()?;
+                file.append(&doc)?;
+            }
+            self.file = Some(file);
+        }
+        Ok(())
+    }
+
+    /// No more documents come: what is buffered can be read from now on.
+    ///
+    /// # Errors
+    /// What the disk raises.
+    pub fn finish(&mut self) -> Result<()> {
+        match &mut self.file {
+            Some(f) => f.flush(),
+            None => Ok(()),
+        }
+    }
+
+    /// A cursor before the first document.
+    pub fn cursor(&self) -> Cursor {
+        Cursor {
+            index: 0,
+            offset: 0,
+            ahead: Vec::new(),
+            ahead_at: 0,
+        }
+    }
+}
+
+impl Cursor {
+    /// How many documents it has passed.
+    pub fn index(&self) -> u64 {
+        self.index
+    }
+
+    /// The next document; `None` at the end.
+    ///
+    /// # Errors
+    /// What the disk raises.
+    pub fn next(&mut self, spool: &Spool) -> Result<Option<Bytes>> {
+        if self.index >= spool.count {
+            return Ok(None);
+        }
+        let doc = match &spool.file {
+            None => usize::try_from(self.index)
+                .ok()
+                .and_then(|i| spool.docs.get(i))
+                .cloned(),
+            Some(file) => {
+                let len = self.bytes(file, 4)?;
+                let len = len.try_into().map_or(0, u32::from_le_bytes) as usize;
+                let doc = Bytes::copy_from_slice(self.bytes(file, len)?);
+                Some(doc)
+            }
+        };
+        self.index += 1;
+        Ok(doc)
+    }
+
+    /// The next `n` bytes of the file.
+    fn bytes(&mut self, file: &SpillFile, n: usize) -> Result<&[u8]> {
+        let mut from = usize::try_from(self.offset.saturating_sub(self.ahead_at)).unwrap_or(0);
+        if self.ahead.len().saturating_sub(from) < n {
+            self.ahead.resize(n.max(READ_AHEAD), 0);
+            let got = file.read_at(&mut self.ahead, self.offset)?;
+            self.ahead.truncate(got);
+            self.ahead_at = self.offset;
+            from = 0;
+        }
+        self.offset += n as u64;
+        self.ahead
+            .get(from..from + n)
+            .ok_or_else(|| muniment_value::Error::internal("a spill file ends too early"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use muniment_value::doc;
+
+    #[test]
+    fn cursors_read_the_same_from_memory_and_from_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        for limit in [10_000_000, 3000] {
+            let rt = Runtime {
+                memory_limit: limit,
+                spill_dir: Some(dir.path().to_path_buf()),
+                ..Runtime::for_tests()
+            };
+            let mut ticker = Ticker::new(&rt);
+            let mut spool = Spool::new("test");
+            let docs: Vec<Bytes> = (0..500_usize)
+                .map(|i| {
+                    // One is larger than what is read ahead.
+                    let pad = if i == 77 { 100_000 } else { i };
+                    doc! { "i": i as i32, "pad": "x".repeat(pad) }
+                        .into_bytes()
+                        .into()
+                })
+                .collect();
+            for d in &docs {
+                spool.push(d.clone(), &rt, &mut ticker).unwrap();
+            }
+            spool.finish().unwrap();
+            let (mut a, mut b) = (spool.cursor(), spool.cursor());
+            for (i, d) in docs.iter().enumerate() {
+                assert_eq!(a.next(&spool).unwrap().as_ref(), Some(d));
+                if i % 2 == 0 {
+                    assert_eq!(b.next(&spool).unwrap().as_ref(), Some(&docs[i / 2]));
+                }
+            }
+            assert!(a.next(&spool).unwrap().is_none());
+            assert_eq!((a.index(), b.index()), (500, 250));
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn spilling_must_be_allowed() {
+        let rt = Runtime {
+            memory_limit: 100,
+            ..Runtime::for_tests()
+        };
+        let doc: Bytes = doc! { "pad": "x".repeat(100) }.into_bytes().into();
+        let e = Spool::new("$facet")
+            .push(doc, &rt, &mut Ticker::new(&rt))
+            .unwrap_err();
+        assert_eq!(e.code().0, 292);
+    }
+}
