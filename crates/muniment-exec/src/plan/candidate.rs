@@ -5,6 +5,7 @@ use super::interval::Interval;
 use super::key_filter::{cover, residual};
 use super::leaf::Leaves;
 use super::min_max::{min_max, min_max_error};
+use super::near::{NearAccess, near_candidate};
 use super::order::{explode, gives_sort};
 use crate::find::Hint;
 use crate::run::key_doc::KeyDoc;
@@ -85,6 +86,8 @@ pub enum Access {
     IdHack(ValueBuf),
     /// An index.
     Index(Arc<IndexAccess>),
+    /// A geospatial index, by distance.
+    Near(Arc<NearAccess>),
     /// One index scan per combination of points, merged in the sort's order.
     SortMerge(Vec<Arc<IndexAccess>>),
     /// An index per branch of an `$or`.
@@ -187,6 +190,10 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
         if bounded_by_hand {
             return Err(min_max_error());
         }
+        if let Some((path, near)) = query.filter.near() {
+            let candidate = near_candidate(&namespace, query, &[], path, near)?;
+            return Ok(vec![candidate]);
+        }
         return Ok(vec![collscan(query, backward)]);
     }
     let capped = collection.is_capped();
@@ -205,6 +212,10 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
             })
             .ok_or_else(|| bad_hint(&namespace))?;
         let info = IndexInfo::of(index, capped);
+        if let Some((path, near)) = query.filter.near() {
+            let candidate = near_candidate(&namespace, query, &[info], path, near)?;
+            return Ok(vec![candidate]);
+        }
         if bounded_by_hand {
             return Ok(vec![min_max(query, &info, &leaves)?]);
         }
@@ -225,6 +236,10 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
         .filter(|i| !i.spec().hidden)
         .map(|i| IndexInfo::of(i, capped))
         .collect();
+    if let Some((path, near)) = query.filter.near() {
+        let candidate = near_candidate(&namespace, query, &infos, path, near)?;
+        return Ok(vec![candidate]);
+    }
     let mut out: Vec<Candidate> = Vec::new();
     for info in &infos {
         let Some(bound) = bind(info, &leaves, false) else {
@@ -400,6 +415,7 @@ impl Candidate {
         match &self.access {
             Access::Eof | Access::CollScan { .. } | Access::IdHack(_) => {}
             Access::Index(a) => one(a),
+            Access::Near(a) => a.bound.info.index.note_use(),
             // All scans of a merge are of one index.
             Access::SortMerge(list) => list.iter().take(1).for_each(|a| one(a)),
             Access::Or { branches, .. } => branches.iter().for_each(|b| one(&b.access)),
@@ -413,18 +429,18 @@ impl Candidate {
 
     /// currentOp's planSummary.
     pub fn summary(&self) -> String {
-        fn pattern(info: &Arc<IndexInfo>) -> String {
+        fn stage(name: &str, info: &Arc<IndexInfo>) -> String {
             let key: DocBuf = info.index.spec().key.clone();
-            format!(
-                "IXSCAN {}",
-                muniment_value::Value::Document(key.as_doc()).to_display()
-            )
+            let key = muniment_value::Value::Document(key.as_doc()).to_display();
+            format!("{name} {key}")
         }
+        let pattern = |info: &Arc<IndexInfo>| stage("IXSCAN", info);
         match &self.access {
             Access::Eof => "EOF".into(),
             Access::CollScan { .. } => "COLLSCAN".into(),
             Access::IdHack(_) => "IDHACK".into(),
             Access::Index(a) => pattern(&a.bound.info),
+            Access::Near(a) => stage(a.stage(), &a.bound.info),
             Access::SortMerge(list) => list
                 .iter()
                 .map(|a| pattern(&a.bound.info))

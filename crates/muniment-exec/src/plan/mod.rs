@@ -11,6 +11,7 @@ pub mod interval;
 pub mod key_filter;
 pub mod leaf;
 pub mod min_max;
+pub mod near;
 pub mod order;
 pub mod ranges;
 pub mod shape;

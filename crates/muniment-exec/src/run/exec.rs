@@ -2,6 +2,7 @@
 
 use super::combine::{Cover, Fetch, Or};
 use super::merge::SortMerge;
+use super::near::GeoNear;
 use super::scan::{CollScan, IdHack, IxScan};
 use super::sort::{Sort, SortLimits};
 use super::{Cx, Row, Stage, Step};
@@ -129,6 +130,11 @@ impl Exec {
                     recipe.sort_limits.clone(),
                 )))
             }
+            Access::Near(access) => Stage::GeoNear(Box::new(GeoNear::new(
+                access.clone(),
+                recipe.sort_limits.clone(),
+                recipe.want_info,
+            ))),
             Access::SortMerge(scans) => {
                 fetched = false;
                 merge(recipe, scans)

@@ -9,6 +9,7 @@ pub mod combine;
 pub mod exec;
 pub mod key_doc;
 pub mod merge;
+pub mod near;
 pub mod scan;
 pub mod seen;
 pub mod sort;
@@ -173,6 +174,8 @@ pub enum Stage {
     Or(Box<combine::Or>),
     /// Several scans of one index, merged in order.
     SortMerge(Box<merge::SortMerge>),
+    /// Documents by their distance.
+    GeoNear(Box<near::GeoNear>),
     /// A blocking sort.
     Sort(Box<sort::Sort>),
 }
@@ -206,6 +209,7 @@ impl Stage {
             Stage::Cover(s) => s.next(cx),
             Stage::Or(s) => s.next(cx),
             Stage::SortMerge(s) => s.next(cx),
+            Stage::GeoNear(s) => s.next(cx),
             Stage::Sort(s) => s.next(cx),
         }
     }
@@ -220,6 +224,7 @@ impl Stage {
             Stage::Cover(s) => s.input.save(),
             Stage::Or(s) => s.inputs.iter_mut().for_each(Stage::save),
             Stage::SortMerge(s) => s.inputs.iter_mut().for_each(Stage::save),
+            Stage::GeoNear(s) => s.save(),
             Stage::Sort(s) => s.input.save(),
         }
     }
@@ -241,6 +246,7 @@ impl Stage {
             Stage::Cover(s) => s.input.explain(exec),
             Stage::Or(s) => s.explain(exec),
             Stage::SortMerge(s) => s.explain(exec),
+            Stage::GeoNear(s) => s.explain(exec),
             Stage::Sort(s) => s.explain(exec),
         }
     }
@@ -255,6 +261,7 @@ impl Stage {
             Stage::Cover(s) => s.input.stats_mut(),
             Stage::Or(s) => &mut s.stats,
             Stage::SortMerge(s) => &mut s.stats,
+            Stage::GeoNear(s) => &mut s.stats,
             Stage::Sort(s) => &mut s.stats,
         }
     }
@@ -270,6 +277,7 @@ impl Stage {
             Stage::Cover(s) => s.input.stats(),
             Stage::Or(s) => s.stats,
             Stage::SortMerge(s) => s.stats,
+            Stage::GeoNear(s) => s.stats,
             Stage::Sort(s) => s.stats,
         }
     }

@@ -1,4 +1,4 @@
-//! Shapes of the plane: `$box`, `$polygon`, `$center`. Their boundary belongs to them.
+//! Shapes of the plane: `$box`, `$polygon`, `$center`.
 
 use super::geometry::GeoPoint;
 
@@ -55,18 +55,22 @@ impl Flat {
     }
 }
 
-/// Even-odd rule, with the boundary inside.
+/// Counts the sides that a line from the point to the right meets. Vertices, horizontal and
+/// vertical sides belong to the polygon; a point on a slanting side is inside when that side is on
+/// its right, as MongoDB counts.
 fn in_polygon(corners: &[(f64, f64)], x: f64, y: f64) -> bool {
     let mut inside = false;
     let next = corners.iter().cycle().skip(1);
     for ((ax, ay), (bx, by)) in corners.iter().copied().zip(next.copied()) {
-        let turn = (bx - ax) * (y - ay) - (by - ay) * (x - ax);
-        let within = x >= ax.min(bx) && x <= ax.max(bx) && y >= ay.min(by) && y <= ay.max(by);
-        if turn == 0.0 && within {
+        let on_flat = ay == by && y == ay && x >= ax.min(bx) && x <= ax.max(bx);
+        if on_flat || (x, y) == (ax, ay) {
             return true;
         }
-        if (ay > y) != (by > y) && (turn > 0.0) == (by > ay) {
-            inside = !inside;
+        if ay != by && y > ay.min(by) && y <= ay.max(by) {
+            if ax == bx && x == ax {
+                return true;
+            }
+            inside ^= x <= (y - ay) * (bx - ax) / (by - ay) + ax;
         }
     }
     inside
@@ -88,11 +92,17 @@ mod tests {
             center: (0., 0.),
             radius: 5.,
         };
+        let bow = Flat::Polygon(vec![(0., 0.), (10., 10.), (10., 0.), (0., 10.)]);
+        for (x, y, want) in [(2., 2., true), (8., 8., false), (5., 5., true)] {
+            let geojson = false;
+            assert_eq!(bow.has(&GeoPoint { x, y, geojson }), want, "{x} {y}");
+        }
         for (x, y, want) in [
             (3., 2., [true, true, true]),
             (0., 0., [true, true, true]),
             (3., 6., [true, true, false]),
-            (1.5, 3., [true, true, true]),
+            (1.5, 3., [false, true, true]),
+            (4.5, 3., [true, true, false]),
             (3., 4., [true, true, true]),
             (1., 5., [false, true, false]),
             (-1., 1., [false, false, true]),

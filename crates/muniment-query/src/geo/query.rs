@@ -8,6 +8,7 @@ use super::geometry::{GeoPoint, Geometry, coordinate, legacy_pair, query_point};
 use super::plane::{Grid, Relation, Square};
 use super::sphere::Cap;
 use super::vector::V3;
+use muniment_value::path::{self, Path};
 use muniment_value::{Doc, Error, Result, Value, ValueBuf};
 use std::f64::consts::PI;
 
@@ -441,6 +442,34 @@ impl NearQuery {
         } else {
             angle
         })
+    }
+
+    /// The distance of the nearest of the geometries at `path`, and that geometry.
+    pub fn nearest<'a>(&self, doc: Doc<'a>, path: &Path) -> Option<(f64, Value<'a>)> {
+        let mut best: Option<(f64, Value<'a>)> = None;
+        let mut consider = |v: Value<'a>| -> bool {
+            let Ok(g) = Geometry::from_storage(v) else {
+                return false;
+            };
+            if let Some(d) = self.distance(&g)
+                && best.as_ref().is_none_or(|(b, _)| d < *b)
+            {
+                best = Some((d, v));
+            }
+            true
+        };
+        path::visit(doc, path.parts(), &mut |v, _| {
+            if let Some(v) = v
+                && !consider(v)
+                && let Value::Array(list) = v
+            {
+                for v in list.values() {
+                    consider(v);
+                }
+            }
+            false
+        });
+        best
     }
 
     /// The angle of a distance on the sphere, in radians.

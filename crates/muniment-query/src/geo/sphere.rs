@@ -1,13 +1,16 @@
 //! Lines, loops and polygons on the sphere.
 //!
 //! Edges are the shorter arcs of great circles. Regions are closed: a point on the boundary is
-//! inside, and what only touches intersects. As in MongoDB, "on the boundary" has the tolerance of
-//! a leaf cell (about a centimetre), because a point between two others is never exactly on the
-//! arc between them. A loop has its inside on the left.
+//! inside, and a line that only touches intersects; polygons must overlap. "On the boundary" has a
+//! tolerance of half a centimetre (MongoDB's is a leaf cell), because a point between two others is
+//! never exactly on the arc between them. A loop has its inside on the left.
 
-use super::cell::{Cell, CellId};
+use super::cell::CellId;
 use super::vector::{Crossing, V3, counts, crossing, distance_to_edge, ordered_ccw};
 use std::f64::consts::FRAC_PI_2;
+
+/// What is no farther from a boundary than this angle lies on it: about half a centimetre.
+const TOUCH: f64 = 1e-9;
 
 /// A point with its leaf cell at hand.
 #[derive(Clone, Copy, Debug)]
@@ -36,17 +39,9 @@ impl Spot {
         self.leaf == other.leaf
     }
 
-    /// Whether an edge passes through the point's cell.
+    /// Whether the point lies on an edge.
     fn on_edge(&self, a: V3, b: V3) -> bool {
-        // Nothing farther away than the cell is wide can pass through it.
-        if distance_to_edge(self.p, a, b) > 1e-8 {
-            return false;
-        }
-        CellId::of_point(a) == self.leaf
-            || CellId::of_point(b) == self.leaf
-            || Cell::new(self.leaf)
-                .edges()
-                .any(|(c, d)| crossing(a, b, c, d) != Crossing::None)
+        distance_to_edge(self.p, a, b) <= TOUCH
     }
 }
 
@@ -475,16 +470,19 @@ impl Polygon {
         points.any(|p| line.has(&Spot::new(*p)))
     }
 
-    /// Whether it has a point in common with another polygon.
+    /// Whether it overlaps another polygon. Neighbours that share no more than their boundary do
+    /// not, as in MongoDB.
     pub fn meets_polygon(&self, other: &Polygon) -> bool {
         if !other.big && !self.may_meet(&other.shell.bound) {
             return false;
         }
         let reaches = |a: &Polygon, b: &Polygon| {
-            let mut points = b.loops().flat_map(|l| l.points.iter());
-            points.any(|p| a.has(&Spot::new(*p)))
+            b.shell.inner_point().is_some_and(|p| a.holds(p))
+                || b.edges()
+                    .flat_map(|(p, q)| [p, p.plus(q).normalize()])
+                    .any(|p| a.holds(p) && a.boundary_distance(p) > TOUCH)
         };
-        reaches(self, other) || reaches(other, self) || edges_meet(self.edges(), other.edges())
+        edges_cross(self.edges(), other.edges()) || reaches(self, other) || reaches(other, self)
     }
 
     /// The angle between a point and the polygon: zero inside.
@@ -529,9 +527,7 @@ impl Cap {
 
     /// Whether a point, with the tolerance of its cell, is inside.
     pub fn has(&self, s: &Spot) -> bool {
-        self.holds(s.p)
-            || (self.center.angle(s.p) <= self.radius + 1e-8
-                && Cell::new(s.leaf).corners.iter().any(|c| self.holds(*c)))
+        self.center.angle(s.p) <= self.radius + TOUCH
     }
 
     fn has_edges(&self, mut edges: impl Iterator<Item = (V3, V3)>) -> bool {
@@ -616,10 +612,21 @@ mod tests {
         let whole = polygon(&SQUARE);
         assert!(whole.has_polygon(&p) && whole.has_polygon(&whole) && !p.has_polygon(&whole));
         let beside = polygon(&[(10., -10.), (20., -10.), (20., 10.), (10., 10.)]);
-        assert!(whole.meets_polygon(&beside) && !whole.has_polygon(&beside));
+        assert!(!whole.meets_polygon(&beside) && !whole.has_polygon(&beside));
+        let over = polygon(&[(5., -5.), (15., -5.), (15., 5.), (5., 5.)]);
+        assert!(whole.meets_polygon(&over) && whole.meets_polygon(&whole));
         let line = Line::new(points(&[(-20., 0.), (20., 0.)]));
         assert!(whole.meets_line(&line) && !whole.has_line(&line));
         assert!(whole.has_line(&Line::new(points(&[(-5., 0.), (5., 0.)]))));
+    }
+
+    #[test]
+    fn boundaries_at_the_date_line_and_the_pole() {
+        let p = polygon(&[(179., 88.), (180., 88.), (180., 90.), (179., 90.)]);
+        assert!(p.has(&spot(180., 89.)) && p.has(&spot(179.5, 89.)));
+        assert!(!p.has(&spot(-179., 89.)));
+        let line = Line::new(points(&[(180., 0.), (180., 10.)]));
+        assert!(line.has(&spot(180., 5.)) && line.has(&spot(-180., 5.)));
     }
 
     #[test]

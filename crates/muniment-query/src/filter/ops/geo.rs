@@ -178,7 +178,7 @@ mod tests {
             &[
                 "{'a': {'type': 'LineString', 'coordinates': [[0, 0], [50, 5]]}}",
                 "{'a': {'type': 'LineString', 'coordinates': [[-50, 0], [50, 5]]}}",
-                "{'a': {'type': 'Polygon', 'coordinates': [[[10, 0], [20, 0], [20, 5], [10, 0]]]}}",
+                "{'a': {'type': 'Polygon', 'coordinates': [[[9, 0], [20, 0], [20, 5], [9, 0]]]}}",
             ],
             &["{'a': {'type': 'LineString', 'coordinates': [[20, 0], [50, 5]]}}"],
         );

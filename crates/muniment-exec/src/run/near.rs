@@ -1,0 +1,246 @@
+//! GEO_NEAR: documents by their distance from a point, nearest first.
+//!
+//! The index is read in rings around the point, from the inside out: what a ring gives is held
+//! until the rings have reached its distance, then given in order. So no more than a ring and what
+//! lies beyond it in the same cells is ever held. A ring that gives little makes the next one
+//! wider, one that gives much makes it narrower.
+
+use super::combine::fetch;
+use super::scan::{IxScan, matches};
+use super::seen::Seen;
+use super::sort::SortLimits;
+use super::{Cx, Row, Stats, Step};
+use crate::plan::candidate::IndexAccess;
+use crate::plan::near::NearAccess;
+use bytes::Bytes;
+use muniment_value::{ArrayBuf, Doc, DocBuf, Result, doc};
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+/// A ring with fewer new documents makes the next one wider.
+const FEW: u64 = 100;
+/// A ring with more makes the next one narrower.
+const MANY: u64 = 1000;
+/// Into how many parts of the greatest distance the first ring is one.
+const FIRST: f64 = 65_536.0;
+/// Rings that explain lists.
+const LISTED: usize = 100;
+
+/// A document that waits for its turn.
+struct Found {
+    distance: f64,
+    row: Row,
+}
+
+impl Ord for Found {
+    /// The nearest is the greatest; then the one whose key is first.
+    fn cmp(&self, o: &Found) -> Ordering {
+        o.distance
+            .total_cmp(&self.distance)
+            .then_with(|| o.row.record_key.cmp(&self.row.record_key))
+    }
+}
+impl PartialOrd for Found {
+    fn partial_cmp(&self, o: &Found) -> Option<Ordering> {
+        Some(self.cmp(o))
+    }
+}
+impl PartialEq for Found {
+    fn eq(&self, o: &Found) -> bool {
+        self.cmp(o) == Ordering::Equal
+    }
+}
+impl Eq for Found {}
+
+struct RingStats {
+    inner: f64,
+    outer: f64,
+    buffered: u64,
+    returned: u64,
+}
+
+/// The stage.
+pub struct GeoNear {
+    access: Arc<NearAccess>,
+    limits: SortLimits,
+    want_info: bool,
+    /// Everything nearer was found.
+    covered: f64,
+    /// How far the ring that is being read reaches.
+    outer: f64,
+    width: f64,
+    farthest: f64,
+    scan: Option<IxScan>,
+    waiting: BinaryHeap<Found>,
+    /// Bytes of the documents in `waiting`.
+    held: usize,
+    seen: Seen,
+    rings: Vec<RingStats>,
+    /// Scans that are done: keys and documents they looked at.
+    examined: u64,
+    pub(super) stats: Stats,
+}
+
+impl GeoNear {
+    /// The stage over `access`.
+    pub fn new(access: Arc<NearAccess>, limits: SortLimits, want_info: bool) -> GeoNear {
+        let farthest = access.index().map_or(0.0, |i| i.farthest(&access.near));
+        GeoNear {
+            limits: limits.clone(),
+            want_info,
+            covered: access.near.min,
+            outer: access.near.min,
+            width: farthest / FIRST,
+            farthest,
+            access,
+            scan: None,
+            waiting: BinaryHeap::new(),
+            held: 0,
+            seen: Seen::new(limits),
+            rings: Vec::new(),
+            examined: 0,
+            stats: Stats::default(),
+        }
+    }
+
+    fn next_ring(&mut self) -> IxScan {
+        self.outer = (self.covered + self.width).min(self.farthest);
+        self.rings.push(RingStats {
+            inner: self.covered,
+            outer: self.outer,
+            buffered: 0,
+            returned: 0,
+        });
+        IxScan::new(
+            Arc::new(IndexAccess {
+                bound: self.access.ring(self.covered, self.outer),
+                backward: false,
+                range: None,
+                key_filter: self.access.key_filter.clone(),
+            }),
+            self.limits.clone(),
+        )
+    }
+
+    fn end_ring(&mut self) {
+        let new = self.rings.last().map_or(0, |r| r.buffered);
+        self.covered = self.outer;
+        if new == 0 {
+            self.width *= 8.0;
+        } else if new < FEW {
+            self.width *= 2.0;
+        } else if new > MANY {
+            self.width /= 2.0;
+        }
+        // A number that no longer changes the sum would never end.
+        self.width = self.width.max(self.farthest * 1e-9);
+    }
+
+    /// Takes a row of the ring's scan.
+    fn take(&mut self, mut row: Row, cx: &mut Cx) -> Result<()> {
+        if !self.seen.insert(&row.record_key, cx)? || !fetch(&mut row, cx)? {
+            return Ok(());
+        }
+        self.examined += 1;
+        let near = &self.access.near;
+        let Some((distance, _)) = near.nearest(Doc::new(&row.doc), &self.access.path) else {
+            return Ok(());
+        };
+        if distance < near.min || distance > near.max {
+            return Ok(());
+        }
+        if let Some(f) = &self.access.filter {
+            match matches(f, &row.doc, self.want_info)? {
+                Some(info) => row.info = info,
+                None => return Ok(()),
+            }
+        }
+        if let Some(r) = self.rings.last_mut() {
+            r.buffered += 1;
+        }
+        if self.held + row.doc.len() > self.limits.memory {
+            // Read again when its turn comes.
+            row.doc = Bytes::new();
+        }
+        self.held += row.doc.len();
+        self.waiting.push(Found { distance, row });
+        Ok(())
+    }
+
+    pub(super) fn next(&mut self, cx: &mut Cx) -> Result<Step> {
+        loop {
+            let done = self.covered >= self.farthest && self.scan.is_none();
+            let ripe = |f: &Found| done || f.distance < self.covered;
+            if self.waiting.peek().is_some_and(ripe)
+                && let Some(Found { mut row, .. }) = self.waiting.pop()
+            {
+                self.held = self.held.saturating_sub(row.doc.len());
+                if row.doc.is_empty() && !fetch(&mut row, cx)? {
+                    continue;
+                }
+                if let Some(r) = self.rings.last_mut() {
+                    r.returned += 1;
+                }
+                self.stats.advanced += 1;
+                return Ok(Step::Row(row));
+            }
+            // A ring of no width is read once: all may be at the distance zero.
+            if done && !self.rings.is_empty() || self.covered > self.farthest {
+                self.stats.eof = true;
+                return Ok(Step::Eof);
+            }
+            let mut scan = match self.scan.take() {
+                Some(s) => s,
+                None => self.next_ring(),
+            };
+            self.stats.works += 1;
+            match scan.next(cx)? {
+                Step::Row(row) => {
+                    self.scan = Some(scan);
+                    self.take(row, cx)?;
+                }
+                Step::Pause => {
+                    self.scan = Some(scan);
+                    return Ok(Step::Pause);
+                }
+                Step::Eof => self.end_ring(),
+            }
+        }
+    }
+
+    pub(super) fn save(&mut self) {
+        if let Some(s) = &mut self.scan {
+            s.save();
+        }
+    }
+
+    pub(super) fn explain(&self, exec: bool) -> DocBuf {
+        let spec = self.access.bound.info.index.spec();
+        let mut d = doc! { "stage": self.access.stage() };
+        if let Some(f) = &self.access.filter {
+            d.append("filter", f.to_doc());
+        }
+        if exec {
+            self.stats.append(&mut d);
+        }
+        d.append("keyPattern", &spec.key);
+        d.append("indexName", spec.name.as_str());
+        d.append("indexVersion", 2);
+        if exec {
+            let mut rings = ArrayBuf::new();
+            for r in self.rings.iter().take(LISTED) {
+                rings.push(doc! {
+                    "minDistance": r.inner,
+                    "maxDistance": r.outer,
+                    "maxInclusive": r.outer >= self.farthest,
+                    "nBuffered": r.buffered as i64,
+                    "nReturned": r.returned as i64,
+                });
+            }
+            d.append("searchIntervals", rings);
+            d.append("docsExamined", self.examined as i64);
+        }
+        d
+    }
+}
