@@ -34,6 +34,13 @@ pub fn sample(pid: u32) -> Option<Sample> {
     })
 }
 
+/// Sets the largest resident size of process `pid` back to what is resident now, and gives that.
+/// `None` where the kernel does not allow it.
+pub fn reset_peak(pid: u32) -> Option<f64> {
+    fs::write(format!("/proc/{pid}/clear_refs"), "5").ok()?;
+    sample(pid).map(|s| s.rss)
+}
+
 /// utime + stime: fields 14 and 15; the name in field 2 may hold spaces and brackets.
 fn cpu_ticks(stat: &str) -> Option<f64> {
     let after = stat.rsplit_once(')')?.1;

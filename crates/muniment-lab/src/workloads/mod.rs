@@ -1,5 +1,6 @@
 //! The experiments. One file each, with its `SPEC`; one line each in [`ALL`], sorted by name.
 
+mod query;
 mod w1;
 mod w3;
 mod w4a;
@@ -22,7 +23,7 @@ pub struct Spec {
 }
 
 /// Every experiment, sorted by name.
-pub const ALL: &[&Spec] = &[&w1::SPEC, &w3::SPEC, &w4a::SPEC, &w4b::SPEC];
+pub const ALL: &[&Spec] = &[&query::SPEC, &w1::SPEC, &w3::SPEC, &w4a::SPEC, &w4b::SPEC];
 
 /// The experiments that `name` stands for: one, or a family (`w4` is W4a and W4b).
 pub fn named(name: &str) -> Vec<&'static Spec> {

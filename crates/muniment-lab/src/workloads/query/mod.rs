@@ -1,0 +1,421 @@
+//! The query language's speed: a shop's orders and customers, made here, and queries over them.
+//! One file a query with its `SPEC`; one line each in [`QUERIES`], sorted by name.
+//!
+//! A query's rate is the documents it works on by second of the server's CPU, over as many runs as
+//! make the clock's 10 ms ticks harmless. Every run's result is checked, so that nothing is fast by
+//! being wrong.
+
+mod count_filter;
+mod data;
+mod filter_project;
+mod geo_near;
+mod group_one;
+mod group_two;
+mod in_ids;
+mod lookup_index;
+mod regex_prefix;
+mod sort_index;
+mod sort_limit;
+mod text;
+mod unwind_group;
+
+use super::Spec;
+use crate::conn::Conn;
+use crate::fail::{Failure, Result};
+use crate::lab::{DB, Lab, Preset, Target};
+use crate::procs;
+use crate::report::Outcome;
+use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
+use crate::report::table::{Table, bytes, ms, rate};
+use crate::stats::median;
+use crate::stop;
+use data::Size;
+use muniment_value::{Doc, DocBuf, Value, array, doc};
+use std::time::{Duration, Instant};
+
+/// The experiment.
+pub const SPEC: Spec = Spec {
+    name: "query",
+    title: "Queries over orders and customers",
+    about: "Orders of about 400 bytes with three nested items each, and customers, a tenth as many (at full size 1 M and 100 k). Each query runs alone on one connection, once unmeasured and then several times; its rate is the documents it works on by second of the server's CPU, so that it does not depend on what else the machine does. Memory is the growth of the server's peak resident size during the query.",
+    run,
+};
+
+/// One query.
+pub struct Query {
+    /// Its name in the table.
+    pub name: &'static str,
+    /// What it does.
+    pub title: &'static str,
+    /// The index it needs: collection and specification.
+    pub index: Option<fn() -> (&'static str, DocBuf)>,
+    /// The command, a find, an aggregate or a count.
+    pub command: fn(&Size) -> DocBuf,
+    /// The documents it works on.
+    pub documents: fn(&Size) -> u64,
+    /// The documents in its result; for a count what it counts.
+    pub results: fn(&Size) -> u64,
+    /// Documents a second of CPU that are promised.
+    pub target: Option<f64>,
+}
+
+/// Every query, sorted by name.
+const QUERIES: &[&Query] = &[
+    &count_filter::QUERY,
+    &filter_project::QUERY,
+    &geo_near::QUERY,
+    &group_one::QUERY,
+    &group_two::QUERY,
+    &in_ids::QUERY,
+    &lookup_index::QUERY,
+    &regex_prefix::QUERY,
+    &sort_index::QUERY,
+    &sort_limit::QUERY,
+    &text::QUERY,
+    &unwind_group::QUERY,
+];
+
+/// What was measured.
+struct Measured {
+    query: &'static Query,
+    documents: u64,
+    runs: usize,
+    wall: f64,
+    /// CPU seconds of one run; `None` where the server's process is not on this host.
+    cpu: Option<f64>,
+    /// Growth of the peak resident size, bytes.
+    memory: Option<f64>,
+    plan: String,
+}
+
+impl Measured {
+    /// Documents a second: of CPU, or by the clock.
+    fn rate(&self) -> f64 {
+        self.documents as f64 / self.cpu.unwrap_or(self.wall)
+    }
+}
+
+fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
+    let size = Size {
+        orders: lab.preset.pick(50_000, 200_000, 1_000_000),
+        customers: lab.preset.pick(5_000, 20_000, 100_000),
+    };
+    if lab.preset != Preset::Paper {
+        out.deviations.push(format!(
+            "{} orders and {} customers instead of 1 M and 100 k.",
+            rate(size.orders as f64),
+            rate(size.customers as f64)
+        ));
+    }
+    // All data fit: what is measured is the query, not the disk.
+    let mut target = lab.target(Some(1.0))?;
+    if target.pid.is_none() {
+        out.deviations
+            .push("The target's CPU cannot be read from here: rates are by the clock.".into());
+    }
+    let mut conn = target.connect()?;
+    let average = data::load(lab, &mut conn, &size)?;
+    let mut measured = Vec::new();
+    let mut skipped = Vec::new();
+    for query in QUERIES {
+        if stop::asked() {
+            break;
+        }
+        match measure(lab, &target, &mut conn, query, &size) {
+            Ok(m) => measured.push(m),
+            Err(e) => {
+                target.check_alive()?;
+                if stop::asked() {
+                    break;
+                }
+                skipped.push((*query, e.0));
+            }
+        }
+    }
+    write_down(&size, average, &measured, &skipped, out);
+    lab.done(target);
+    Ok(())
+}
+
+/// Runs one query until there is enough to judge it by.
+fn measure(
+    lab: &mut Lab,
+    target: &Target,
+    conn: &mut Conn,
+    query: &'static Query,
+    size: &Size,
+) -> Result<Measured> {
+    lab.progress.step(format!("query {}", query.name));
+    let index = query.index.map(|make| make());
+    if let Some((collection, spec)) = &index {
+        let create = doc! { "createIndexes": *collection, "indexes": array![spec] };
+        conn.command(DB, &create)?;
+    }
+    let measured = runs(lab, target, conn, query, size);
+    if let Some((collection, spec)) = &index {
+        let name = spec.as_doc().get_str("name").unwrap_or_default();
+        conn.command(DB, &doc! { "dropIndexes": *collection, "index": name })?;
+    }
+    measured
+}
+
+fn runs(
+    lab: &Lab,
+    target: &Target,
+    conn: &mut Conn,
+    query: &'static Query,
+    size: &Size,
+) -> Result<Measured> {
+    let command = (query.command)(size);
+    let plan = plan(conn, &command)?;
+    let want = (query.results)(size);
+    let once = |conn: &mut Conn| -> Result<f64> {
+        let begin = Instant::now();
+        let got = results(conn, &command)?;
+        let took = begin.elapsed().as_secs_f64();
+        match got == want {
+            true => Ok(took),
+            false => Err(Failure(format!("gave {got} results instead of {want}"))),
+        }
+    };
+    once(conn)?;
+    let sample = || target.pid.and_then(procs::sample);
+    let peak_from = target.pid.and_then(procs::reset_peak);
+    let before = sample();
+    let (least_cpu, longest) = lab.preset.pick((0.3, 3), (0.6, 10), (1.0, 60));
+    let longest = Duration::from_secs(longest);
+    let begin = Instant::now();
+    let mut walls = Vec::new();
+    let cpu_so_far = || {
+        let spent = before
+            .zip(sample())
+            .map(|(b, a)| a.cpu_seconds - b.cpu_seconds);
+        spent.unwrap_or_else(|| begin.elapsed().as_secs_f64())
+    };
+    while (walls.len() < 3 || cpu_so_far() < least_cpu)
+        && !(begin.elapsed() > longest && !walls.is_empty())
+        && !stop::asked()
+    {
+        walls.push(once(conn)?);
+    }
+    let runs = walls.len().max(1);
+    Ok(Measured {
+        query,
+        documents: (query.documents)(size),
+        runs,
+        wall: median(&walls),
+        cpu: target.pid.map(|_| cpu_so_far() / runs as f64),
+        memory: peak_from
+            .zip(sample())
+            .map(|(from, s)| (s.peak_rss - from).max(0.0)),
+        plan,
+    })
+}
+
+/// Runs a command to the end of its cursor; gives how many documents came, or a count.
+fn results(conn: &mut Conn, command: &DocBuf) -> Result<u64> {
+    let mut reply = conn.command(DB, command)?;
+    let mut n = 0;
+    loop {
+        let d = reply.as_doc();
+        let Some(cursor) = d.get_doc("cursor") else {
+            return Ok(crate::conn::number_at(d, "n").unwrap_or(0.0) as u64);
+        };
+        for batch in ["firstBatch", "nextBatch"] {
+            n += cursor.get_array(batch).map_or(0, |b| b.count() as u64);
+        }
+        let id = cursor.get("id").and_then(|v| v.as_i64_exact()).unwrap_or(0);
+        if id == 0 {
+            return Ok(n);
+        }
+        let name = command.as_doc().first().and_then(|e| e.value().as_str());
+        let more = doc! { "getMore": id, "collection": name.unwrap_or_default() };
+        reply = conn.command(DB, &more)?;
+    }
+}
+
+/// The plan in one line, from the top down.
+fn plan(conn: &mut Conn, command: &DocBuf) -> Result<String> {
+    let explain = doc! { "explain": command, "verbosity": "queryPlanner" };
+    let reply = conn.command(DB, &explain)?;
+    let d = reply.as_doc();
+    let mut names = Vec::new();
+    if let Some(stages) = d.get_array("stages") {
+        for stage in stages
+            .values()
+            .filter_map(|s| s.as_doc())
+            .collect::<Vec<_>>()
+        {
+            match (stage.get_doc("$cursor"), stage.first()) {
+                (Some(cursor), _) => winning(cursor, &mut names),
+                (None, Some(e)) => names.insert(0, e.name().to_string()),
+                (None, None) => {}
+            }
+        }
+    } else {
+        winning(d, &mut names);
+    }
+    Ok(names.join(" < "))
+}
+
+fn winning(d: Doc<'_>, names: &mut Vec<String>) {
+    let mut at = d
+        .get_doc("queryPlanner")
+        .and_then(|p| p.get_doc("winningPlan"));
+    while let Some(stage) = at {
+        let mut name = stage.get_str("stage").unwrap_or("?").to_string();
+        if let Some(index) = stage.get_str("indexName") {
+            name.push(' ');
+            name.push_str(index);
+        }
+        names.push(name);
+        at = stage.get_doc("inputStage").or_else(|| {
+            let inputs = stage.get_array("inputStages")?;
+            inputs.values().next().and_then(|v: Value<'_>| v.as_doc())
+        });
+    }
+}
+
+fn write_down(
+    size: &Size,
+    average: f64,
+    measured: &[Measured],
+    skipped: &[(&'static Query, String)],
+    out: &mut Outcome,
+) {
+    let mut t = Table::new(
+        "Queries",
+        &[
+            "<query",
+            "<what",
+            ">documents",
+            ">documents/s a core",
+            ">target",
+            "<verdict",
+            ">ms by the clock",
+            ">CPU ms",
+            ">runs",
+            ">memory it took",
+            "<plan",
+        ],
+    );
+    for m in measured {
+        let verdict = match m.query.target {
+            None => "",
+            Some(t) if m.rate() >= t => "PASS",
+            Some(_) => "FALLS SHORT",
+        };
+        t.row([
+            m.query.name.to_string(),
+            m.query.title.to_string(),
+            rate(m.documents as f64),
+            rate(m.rate()),
+            m.query
+                .target
+                .map_or_else(String::new, |t| format!("≥ {}", rate(t))),
+            verdict.to_string(),
+            ms(m.wall * 1e3),
+            m.cpu.map_or_else(|| "–".into(), |c| ms(c * 1e3)),
+            m.runs.to_string(),
+            m.memory.map_or_else(|| "–".into(), bytes),
+            m.plan.clone(),
+        ]);
+        out.figure(m.query.name, m.rate(), "documents/s a core", None);
+        out.figure(format!("{} wall", m.query.name), m.wall * 1e3, "ms", None);
+        if let Some(memory) = m.memory {
+            out.figure(format!("{} memory", m.query.name), memory, "bytes", None);
+        }
+    }
+    t.note(format!(
+        "{} orders of {average:.0} bytes on average, {} customers. A document counts once for every run that works on it.",
+        rate(size.orders as f64),
+        rate(size.customers as f64)
+    ));
+    out.tables.push(t);
+    for (query, error) in skipped {
+        out.warnings
+            .push(format!("query {} was skipped: {error}", query.name));
+    }
+    let judged: Vec<&Measured> = measured
+        .iter()
+        .filter(|m| m.query.target.is_some())
+        .collect();
+    let kept = judged
+        .iter()
+        .filter(|m| m.query.target.is_some_and(|t| m.rate() >= t));
+    out.findings.push(format!(
+        "{} of {} targets are kept; {} of {} queries ran.",
+        kept.count(),
+        judged.len(),
+        measured.len(),
+        QUERIES.len()
+    ));
+    if measured.is_empty() {
+        return;
+    }
+    let bars = |f: &dyn Fn(&Measured) -> Option<f64>| {
+        let points = measured.iter().enumerate();
+        points
+            .filter_map(|(i, m)| f(m).map(|y| (i as f64, y)))
+            .collect()
+    };
+    let series = |name: &str, published, color, points| Series {
+        name: name.into(),
+        mark: Mark::Bar,
+        published,
+        color,
+        points,
+    };
+    out.plots.push(Plot {
+        title: "Documents a second of CPU".into(),
+        caption: "Filled: measured. Outlined: promised, where something is.".into(),
+        x: Axis {
+            label: "query".into(),
+            scale: Scale::Linear,
+        },
+        y: Axis {
+            label: "documents/s a core".into(),
+            scale: Scale::Log,
+        },
+        categories: measured.iter().map(|m| m.query.name.to_string()).collect(),
+        series: vec![
+            series("measured", false, 0, bars(&|m| Some(m.rate()))),
+            series("target", true, 1, bars(&|m| m.query.target)),
+        ],
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn queries_are_sorted_and_name_a_collection_there_is() {
+        assert!(QUERIES.is_sorted_by_key(|q| q.name));
+        let size = Size {
+            orders: 1000,
+            customers: 100,
+        };
+        for q in QUERIES {
+            let c = (q.command)(&size);
+            let collection = c.as_doc().first().unwrap().value().as_str();
+            assert!(
+                matches!(collection, Some("orders" | "customers")),
+                "{}",
+                q.name
+            );
+            assert!((q.documents)(&size) > 0);
+        }
+    }
+
+    #[test]
+    fn plans_read_from_the_top() {
+        let d = doc! { "queryPlanner": doc! { "winningPlan": doc! {
+            "stage": "FETCH", "inputStage": doc! { "stage": "IXSCAN", "indexName": "a_1" }
+        } } };
+        let mut names = Vec::new();
+        winning(d.as_doc(), &mut names);
+        assert_eq!(names, ["FETCH", "IXSCAN a_1"]);
+    }
+}
