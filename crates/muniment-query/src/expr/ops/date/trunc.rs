@@ -148,7 +148,7 @@ mod tests {
             ),
             ("'unit': 'week'", 1_615_680_000_000),
             ("'unit': 'week', 'startOfWeek': 'Mon'", 1_615_766_400_000),
-            ("'unit': 'week', 'binSize': 2", 1_615_075_200_000),
+            ("'unit': 'week', 'binSize': 2", 1_615_680_000_000),
             ("'unit': 'month'", 1_614_556_800_000),
             ("'unit': 'month', 'binSize': 6", 1_609_459_200_000),
             ("'unit': 'quarter'", 1_609_459_200_000),
