@@ -12,6 +12,7 @@ mod codes;
 pub mod decimal;
 mod error;
 pub mod fuzzing;
+pub mod hashed;
 mod indexkeys;
 mod json;
 pub mod keyenc;

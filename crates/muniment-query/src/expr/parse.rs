@@ -227,6 +227,9 @@ impl<'c> Parser<'c> {
             });
         };
         let (name, path) = match rest.split_once('.') {
+            Some((_, "")) => {
+                return Err(Error::location(40353, "FieldPath must not end with a '.'."));
+            }
             Some((name, path)) => (name, Some(FieldPath::parse(path)?)),
             None => (rest, None),
         };

@@ -149,13 +149,9 @@ impl State<'_> {
             };
         }
         if first.name() == "$meta" {
-            return Err(Error::new(
-                Code::CommandNotSupported,
-                format!(
-                    "projecting {} at path {path} is not supported",
-                    e.value().to_display()
-                ),
-            ));
+            // Allowed beside exclusions too, and decides nothing.
+            let expr = Expr::parse(e.value(), self.ctx)?;
+            return self.add(path, Action::Compute(Box::new(expr)));
         }
         if find
             && first.name() == "$slice"

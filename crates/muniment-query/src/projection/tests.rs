@@ -227,7 +227,7 @@ fn table_of_errors() {
         (
             "{a:{$meta:'textScore'}}",
             "{}",
-            "115: projecting { $meta: \"textScore\" } at path a is not supported",
+            "40218: query requires text score metadata, but it is not available",
         ),
         (
             "{'':1}",

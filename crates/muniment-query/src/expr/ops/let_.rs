@@ -14,7 +14,8 @@ pub(super) const SPEC: OpSpec = OpSpec::new(
 
 fn parse_let(operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
     let named = Named::read("$let", operand, ["vars", "in"], 16874, 16875)?;
-    let Value::Document(vars) = named.need(0, 16876)? else {
+    // MongoDB takes an array for a document of the names "0", "1", …, which no variable has.
+    let (Value::Document(vars) | Value::Array(vars)) = named.need(0, 16876)? else {
         return Err(Error::location(
             10065,
             "invalid parameter: expected an object (vars)",
@@ -73,6 +74,8 @@ mod tests {
                 ("{'$let': {'vars': {'x-y': 1}, 'in': 1}}", Fails(9)),
                 ("{'$let': {'vars': {'x': 1}, 'in': '$$y'}}", Fails(17276)),
                 ("{'$let': {'vars': 1, 'in': 1}}", Fails(10065)),
+                ("{'$let': {'vars': [1], 'in': 1}}", Fails(9)),
+                ("{'$let': {'vars': {'x': 1}, 'in': '$$x.'}}", Fails(40353)),
                 ("{'$let': {'in': 1}}", Fails(16876)),
                 ("{'$let': {'vars': {}}}", Fails(16877)),
                 ("{'$let': {'vars': {}, 'in': 1, 'z': 1}}", Fails(16875)),

@@ -10,21 +10,26 @@ mod cond;
 mod convert;
 pub(crate) mod date;
 mod exponential;
+mod hashed_key;
 mod higher;
 mod index_of;
 mod let_;
 mod literal;
+mod meta;
 mod object;
 pub(crate) mod rand;
 mod regex;
 mod replace;
 mod rounding;
+mod set_field;
 mod sets;
 mod several;
+mod sizes;
 mod sort_array;
 mod string;
 mod substr;
 mod text;
+mod timestamp;
 mod trig;
 mod zip;
 
@@ -49,10 +54,12 @@ pub(super) const REGISTRY: &[&OpSpec] = &[
     &trig::ATAN2,
     &trig::ATANH,
     &accumulate::AVG,
+    &sizes::BINARY,
     &bits::AND,
     &bits::NOT,
     &bits::OR,
     &bits::XOR,
+    &sizes::BSON,
     &rounding::CEIL,
     &compare::CMP,
     &string::CONCAT,
@@ -110,6 +117,7 @@ pub(super) const REGISTRY: &[&OpSpec] = &[
     &several::MAX_N,
     &accumulate::MEDIAN,
     &object::MERGE_OBJECTS,
+    &meta::SPEC,
     &date::parts::MILLISECOND,
     &accumulate::MIN,
     &several::MIN_N,
@@ -138,6 +146,7 @@ pub(super) const REGISTRY: &[&OpSpec] = &[
     &date::parts::SECOND,
     &sets::DIFFERENCE,
     &sets::EQUALS,
+    &set_field::SET,
     &sets::INTERSECTION,
     &sets::IS_SUBSET,
     &sets::UNION,
@@ -166,15 +175,20 @@ pub(super) const REGISTRY: &[&OpSpec] = &[
     &convert::TO_DATE,
     &convert::TO_DECIMAL,
     &convert::TO_DOUBLE,
+    &hashed_key::SPEC,
     &convert::TO_INT,
     &convert::TO_LONG,
     &string::TO_LOWER,
     &convert::TO_OBJECT_ID,
     &convert::TO_STRING,
+    &convert::TO_UUID,
     &string::TO_UPPER,
     &substr::TRIM,
     &rounding::TRUNC,
+    &timestamp::INCREMENT,
+    &timestamp::SECOND,
     &convert::TYPE,
+    &set_field::UNSET,
     &date::parts::WEEK,
     &date::parts::YEAR,
     &zip::SPEC,

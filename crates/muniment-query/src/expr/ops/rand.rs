@@ -17,6 +17,10 @@ pub(super) const SPEC: OpSpec = OpSpec {
 fn parse(operand: Value<'_>, _: &mut Parser<'_>) -> Result<Vec<Expr>> {
     match operand {
         Value::Document(d) | Value::Array(d) if d.is_empty() => Ok(Vec::new()),
+        Value::Document(_) | Value::Array(_) => Err(Error::location(
+            3040501,
+            "$rand does not currently accept arguments",
+        )),
         _ => Err(Error::location(
             10065,
             "invalid parameter: expected an object ($rand)",
@@ -70,5 +74,7 @@ mod tests {
             );
         }
         check("{}", "{'$rand': 1}", &Fails(10065));
+        check("{}", "{'$rand': [1]}", &Fails(3040501));
+        check("{}", "{'$rand': {'a': 1}}", &Fails(3040501));
     }
 }

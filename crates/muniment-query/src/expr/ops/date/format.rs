@@ -78,12 +78,22 @@ fn eval<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>
     let format = match format {
         Some(f) => f,
         None if given => return NULL,
-        None if zone.is_utc() => "%Y-%m-%dT%H:%M:%S.%LZ",
+        None if zone.is_utc() => ISO,
         None => "%Y-%m-%dT%H:%M:%S.%L",
     };
     let text = print(args::millis(date)?, format, &zone)?;
     Ok(Some(Value::String(arena::alloc_str(ctx.arena, &text)?)))
 }
+
+/// A moment in milliseconds since 1970 as `2018-03-27T16:58:51.538Z`.
+///
+/// # Errors
+/// 18537 for a year outside 0 to 9999.
+pub(in crate::expr::ops) fn iso(ms: i64) -> Result<String> {
+    print(ms, ISO, &Zone::UTC)
+}
+
+const ISO: &str = "%Y-%m-%dT%H:%M:%S.%LZ";
 
 /// Checks that a format has no other letters than these after its percent signs.
 ///
