@@ -395,6 +395,9 @@ impl Engine {
             sort: sort.as_ref().map(|(s, _)| s),
             needs: needs.as_deref(),
             hint: request.hint,
+            allowed: self
+                .index_filters
+                .of(collection, &filter, split.sort.as_doc(), Doc::EMPTY),
             ..Query::of(&filter)
         };
         let candidates = candidates(collection, &query)?;

@@ -84,6 +84,9 @@ impl Engine {
     ) -> Result<Choice> {
         let query = Query {
             hint: request.hint,
+            allowed: self
+                .index_filters
+                .of(collection, filter, Doc::EMPTY, Doc::EMPTY),
             ..Query::of(filter)
         };
         let candidates = candidates(collection, &query)?;

@@ -80,6 +80,9 @@ impl Engine {
         let query = Query {
             hint: request.hint,
             needs: Some(&needs),
+            allowed: self
+                .index_filters
+                .of(collection, filter, Doc::EMPTY, Doc::EMPTY),
             ..Query::of(filter)
         };
         let candidates = candidates(collection, &query)?;

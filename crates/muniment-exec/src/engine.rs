@@ -3,6 +3,7 @@
 use crate::cursor::CursorManager;
 use crate::operation::Operations;
 use crate::plan::choose::PlanCache;
+use crate::plan::filters::IndexFilters;
 use crate::run::exec::{Output, Recipe};
 use crate::run::sort::SortLimits;
 use crate::write::Validators;
@@ -29,6 +30,7 @@ pub struct Engine {
     /// Held while a collection or a view is created: they share their names.
     pub(crate) names: Mutex<()>,
     pub(crate) validators: Validators,
+    pub(crate) index_filters: IndexFilters,
     pub(crate) spill_dir: PathBuf,
 }
 
@@ -44,6 +46,7 @@ impl Engine {
             plans: PlanCache::default(),
             names: Mutex::new(()),
             validators: Validators::default(),
+            index_filters: IndexFilters::default(),
             spill_dir,
         }
     }

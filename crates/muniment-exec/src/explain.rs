@@ -13,6 +13,8 @@ use crate::run::exec::{Exec, Recipe, wrap};
 use crate::write::core::{Change, Write, is_everything, with_constants};
 use crate::write::{DeleteStatement, FindAndModifyRequest, UpdateStatement};
 use muniment_query::{Filter, Update};
+use muniment_storage::Collection;
+use muniment_value::number::narrow;
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, doc};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -54,6 +56,8 @@ struct Planned<'p> {
     shape: String,
     began: Instant,
     choice: Option<Choice>,
+    /// planCacheSetFilter restricts its indexes.
+    filtered: bool,
 }
 
 /// What goes around the plan's own stages.
@@ -108,8 +112,13 @@ impl Engine {
                     shape: shape(parsed.filter.root(), r.sort, r.projection),
                     began: Instant::now(),
                     choice: None,
+                    filtered: false,
                 };
                 if let Some(c) = self.store.collection(r.namespace) {
+                    let filters = &self.index_filters;
+                    planned.filtered = filters
+                        .of(&c, &parsed.filter, r.sort, r.projection)
+                        .is_some();
                     planned.choice = Some(self.plan_find(op, &c, r, parsed, true)?);
                 }
                 report(op, &mut d, planned, verbosity, Around::Nothing, &mut drain)?;
@@ -156,6 +165,12 @@ impl Engine {
         Ok(d)
     }
 
+    /// True if planCacheSetFilter restricts the indexes of this shape.
+    fn is_filtered(&self, collection: &Collection, filter: &Filter, sort: Doc<'_>) -> bool {
+        let filter = self.index_filters.of(collection, filter, sort, Doc::EMPTY);
+        filter.is_some()
+    }
+
     fn explain_count(
         &self,
         op: &Arc<OpContext>,
@@ -171,6 +186,7 @@ impl Engine {
             shape: shape(filter.root(), Doc::EMPTY, Doc::EMPTY) + "|count",
             began: Instant::now(),
             choice: None,
+            filtered: false,
         };
         let collection = self.store.collection(r.namespace);
         if let Some(c) = &collection {
@@ -179,6 +195,7 @@ impl Engine {
                 fast_count(d, &planned, verbosity, n);
                 return Ok(());
             }
+            planned.filtered = self.is_filtered(c, &filter, Doc::EMPTY);
             planned.choice = Some(self.plan_count(op, c, r, &filter, true)?);
         }
         report(
@@ -194,7 +211,7 @@ impl Engine {
                 }
                 Ok(Ran {
                     returned: 0,
-                    figures: doc! { "nCounted": n, "nSkipped": r.skip as i64 },
+                    figures: doc! { "nCounted": narrow(n), "nSkipped": narrow(r.skip as i64) },
                 })
             },
         )
@@ -215,11 +232,13 @@ impl Engine {
             shape: shape(filter.root(), Doc::EMPTY, Doc::EMPTY),
             began: Instant::now(),
             choice: None,
+            filtered: false,
         };
         let Some(c) = self.store.collection(r.namespace) else {
             return report(op, d, planned, verbosity, Around::Nothing, &mut drain);
         };
         let Some(scan) = distinct_scan(&c, r, &filter)? else {
+            planned.filtered = self.is_filtered(&c, &filter, Doc::EMPTY);
             planned.choice = Some(self.plan_distinct(op, &c, r, &filter, true)?);
             return report(op, d, planned, verbosity, Around::Nothing, &mut drain);
         };
@@ -247,16 +266,16 @@ impl Engine {
             let keys = own.counters.keys_examined.load(Relaxed) as i64;
             let docs = own.counters.docs_examined.load(Relaxed) as i64;
             let mut stage = plan;
-            stage.append("nReturned", values.len() as i64);
-            stage.append("keysExamined", keys);
+            stage.append("nReturned", narrow(values.len() as i64));
+            stage.append("keysExamined", narrow(keys));
             d.append(
                 "executionStats",
                 doc! {
                     "executionSuccess": true,
-                    "nReturned": values.len() as i64,
-                    "executionTimeMillis": own.started().elapsed().as_millis() as i64,
-                    "totalKeysExamined": keys,
-                    "totalDocsExamined": docs,
+                    "nReturned": narrow(values.len() as i64),
+                    "executionTimeMillis": narrow(own.started().elapsed().as_millis() as i64),
+                    "totalKeysExamined": narrow(keys),
+                    "totalDocsExamined": narrow(docs),
                     "executionStages": covered(&stage),
                 },
             );
@@ -287,6 +306,7 @@ impl Engine {
             shape: shape(filter.root(), split.sort.as_doc(), Doc::EMPTY),
             began: Instant::now(),
             choice: None,
+            filtered: false,
         };
         let mut cursor = DocBuf::new();
         if split.counts.is_some() && split.limit != Some(0) {
@@ -301,6 +321,7 @@ impl Engine {
             self.explain_count(op, &count, verbosity, &mut cursor)?;
         } else {
             if let Some(c) = self.store.collection(&namespace) {
+                planned.filtered = self.is_filtered(&c, &filter, split.sort.as_doc());
                 planned.choice = Some(self.plan_split(op, &c, r, &split, &ctx, true)?);
             }
             if split.rest.is_empty() {
@@ -345,8 +366,10 @@ impl Engine {
             shape: shape(write.filter.root(), source.as_doc(), Doc::EMPTY),
             began: Instant::now(),
             choice: None,
+            filtered: false,
         };
         if let Some(c) = self.store.collection(namespace) {
+            planned.filtered = self.is_filtered(&c, &write.filter, source.as_doc());
             planned.choice = Some(self.plan_write(op, &c, write, true)?);
         }
         let stage = match &write.change {
@@ -375,11 +398,11 @@ impl Engine {
                 }
                 let figures = match &write.change {
                     Change::Update { upsert, .. } => doc! {
-                        "nMatched": matched,
-                        "nWouldModify": modified,
-                        "nWouldUpsert": i64::from(*upsert && matched == 0),
+                        "nMatched": narrow(matched),
+                        "nWouldModify": narrow(modified),
+                        "nWouldUpsert": i32::from(*upsert && matched == 0),
                     },
-                    Change::Delete => doc! { "nWouldDelete": matched },
+                    Change::Delete => doc! { "nWouldDelete": narrow(matched) },
                 };
                 Ok(Ran {
                     returned: 0,
@@ -421,16 +444,16 @@ fn fast_count(d: &mut DocBuf, planned: &Planned<'_>, verbosity: Verbosity, n: u6
     d.append("queryPlanner", planner_doc(planned, plan.clone(), &[]));
     if verbosity > Verbosity::QueryPlanner {
         let mut stage = plan;
-        stage.append("nReturned", 0_i64);
-        stage.append("nCounted", n as i64);
+        stage.append("nReturned", 0);
+        stage.append("nCounted", narrow(n as i64));
         d.append(
             "executionStats",
             doc! {
                 "executionSuccess": true,
-                "nReturned": 0_i64,
-                "executionTimeMillis": 0_i64,
-                "totalKeysExamined": 0_i64,
-                "totalDocsExamined": 0_i64,
+                "nReturned": 0,
+                "executionTimeMillis": 0,
+                "totalKeysExamined": 0,
+                "totalDocsExamined": 0,
                 "executionStages": stage,
             },
         );
@@ -442,7 +465,7 @@ fn planner_doc(planned: &Planned<'_>, winner: DocBuf, rejected: &[DocBuf]) -> Do
     doc! {
         "namespace": planned.namespace,
         "parsedQuery": &planned.parsed_query,
-        "indexFilterSet": false,
+        "indexFilterSet": planned.filtered,
         "queryHash": hash.as_str(),
         "planCacheShapeHash": hash.as_str(),
         "planCacheKey": hash.as_str(),
@@ -488,8 +511,8 @@ fn stages(exec: &Exec, around: Around<'_>, ran: Option<&Ran>) -> DocBuf {
 
 fn totals(exec: &Exec) -> DocBuf {
     doc! {
-        "totalKeysExamined": exec.cx.keys as i64,
-        "totalDocsExamined": exec.cx.docs as i64,
+        "totalKeysExamined": narrow(exec.cx.keys as i64),
+        "totalDocsExamined": narrow(exec.cx.docs as i64),
     }
 }
 
@@ -510,10 +533,10 @@ fn report(
                 "executionStats",
                 doc! {
                     "executionSuccess": true,
-                    "nReturned": 0_i64,
-                    "executionTimeMillis": 0_i64,
-                    "totalKeysExamined": 0_i64,
-                    "totalDocsExamined": 0_i64,
+                    "nReturned": 0,
+                    "executionTimeMillis": 0,
+                    "totalKeysExamined": 0,
+                    "totalDocsExamined": 0,
                     "executionStages": plan,
                 },
             );
@@ -536,8 +559,8 @@ fn report(
     let ran = run(op, &mut choice.exec)?;
     let mut stats = doc! {
         "executionSuccess": true,
-        "nReturned": ran.returned as i64,
-        "executionTimeMillis": before.elapsed().as_millis() as i64,
+        "nReturned": narrow(ran.returned as i64),
+        "executionTimeMillis": narrow(before.elapsed().as_millis() as i64),
     };
     stats.append_all(totals(&choice.exec).as_doc());
     stats.append("executionStages", stages(&choice.exec, around, Some(&ran)));
@@ -545,13 +568,13 @@ fn report(
         let mut all = ArrayBuf::new();
         if let Some((rows, works)) = trial {
             all.push(doc! {
-                "nReturned": rows as i64,
-                "trialWorks": works as i64,
+                "nReturned": narrow(rows as i64),
+                "trialWorks": narrow(works as i64),
                 "winner": true,
             });
         }
         for e in &choice.rejected {
-            let mut one = doc! { "nReturned": e.buffered() as i64 };
+            let mut one = doc! { "nReturned": narrow(e.buffered() as i64) };
             one.append_all(totals(e).as_doc());
             one.append("executionStages", e.explain(true));
             all.push(one);

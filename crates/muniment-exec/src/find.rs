@@ -131,6 +131,11 @@ impl Parsed {
     ) -> Result<Parsed> {
         let filter = Filter::parse_query(filter, ctx)?;
         let natural = natural(sort);
+        if sort.count() > 1 && sort.iter().any(|e| e.name() == "$natural") {
+            return Err(Error::bad_value(
+                "Cannot include '$natural' in compound sort",
+            ));
+        }
         let sort = if sort.is_empty() || natural.is_some() {
             None
         } else {
@@ -271,6 +276,12 @@ impl Engine {
             hint,
             min: request.min,
             max: request.max,
+            allowed: self.index_filters.of(
+                collection,
+                &parsed.filter,
+                request.sort,
+                request.projection,
+            ),
         };
         let candidates = candidates(collection, &query)?;
         let want_info = parsed

@@ -250,7 +250,9 @@ impl<'a> Args<'a> {
         self.get(name).map_or(default, |v| v.truthy())
     }
 
-    /// A whole number between `min` and `max`; fractions are cut off, as MongoDB does.
+    /// A whole number between `min` and `max`, coerced as MongoDB does ([`to_i64_clamped`]).
+    ///
+    /// [`to_i64_clamped`]: muniment_value::number::to_i64_clamped
     ///
     /// # Errors
     /// 2 BadValue outside the range.
@@ -262,16 +264,14 @@ impl<'a> Args<'a> {
             return Ok(None);
         };
         if n < min {
-            return Err(Error::location(
-                51024,
-                format!("BSON field '{name}' value must be >= {min}, actual value '{n}'"),
-            ));
+            return Err(Error::bad_value(format!(
+                "BSON field '{name}' value must be >= {min}, actual value '{n}'"
+            )));
         }
         if n > max {
-            return Err(Error::location(
-                51024,
-                format!("BSON field '{name}' value must be <= {max}, actual value '{n}'"),
-            ));
+            return Err(Error::bad_value(format!(
+                "BSON field '{name}' value must be <= {max}, actual value '{n}'"
+            )));
         }
         Ok(Some(n))
     }

@@ -98,14 +98,18 @@ impl WriteConcern {
         }
         wc.journal = j || fsync;
         match args.get("w") {
-            None | Some(Value::Null | Value::Undefined) => {}
+            None => {}
             Some(Value::String("majority")) => wc.w = W::Majority,
-            Some(Value::String(mode)) => {
+            // Null is an empty mode.
+            Some(v @ (Value::String(_) | Value::Null | Value::Undefined)) => {
                 return Err(Error::bad_value(format!(
-                    "cannot use non-majority 'w' mode \"{mode}\" when a host is not a member of \
-                     a replica set"
+                    "cannot use non-majority 'w' mode \"{}\" when a host is not a member of \
+                     a replica set",
+                    v.as_str().unwrap_or_default()
                 )));
             }
+            // Numbers of members by tag: the only member acknowledges.
+            Some(Value::Document(tags)) => check_tags(tags)?,
             Some(v) if v.is_number() => wc.w = W::Nodes(parse_w(v)?),
             Some(v) => {
                 return Err(Error::failed_to_parse(format!(
@@ -115,7 +119,6 @@ impl WriteConcern {
             }
         }
         match args.get("wtimeout") {
-            None | Some(Value::Null | Value::Undefined) => {}
             Some(v) if v.is_number() => {
                 let n = number::to_f64(v).unwrap_or(0.0);
                 if n > f64::from(i32::MAX) {
@@ -123,8 +126,10 @@ impl WriteConcern {
                 }
                 wc.wtimeout = n.max(0.0) as i32;
             }
-            Some(v) => check_type("writeConcern", "wtimeout", Types::NUMBER, v.ty())?,
+            // MongoDB takes any other type for no limit.
+            _ => {}
         }
+        check_provenance("writeConcern", args.str("provenance"))?;
         Ok(wc)
     }
 
@@ -153,26 +158,56 @@ impl WriteConcern {
     }
 }
 
+fn check_tags(tags: Doc<'_>) -> Result<()> {
+    if tags.is_empty() {
+        return Err(Error::failed_to_parse(
+            "tagged write concern must have tags",
+        ));
+    }
+    for e in tags {
+        if !e.value().is_number() {
+            return Err(Error::failed_to_parse(format!(
+                "tags must be a single level document with only number values; found: {}",
+                e.value().type_name()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn check_provenance(of: &str, provenance: Option<&str>) -> Result<()> {
+    match provenance {
+        None
+        | Some("clientSupplied" | "implicitDefault" | "customDefault" | "getLastErrorDefaults") => {
+            Ok(())
+        }
+        Some(other) => Err(Error::bad_value(format!(
+            "Enumeration value '{other}' for field '{of}.provenance' is not a valid value."
+        ))),
+    }
+}
+
 fn parse_w(v: Value<'_>) -> Result<i32> {
+    let whole = number::to_i64_clamped(v).unwrap_or(-1);
     let n = number::to_f64(v).unwrap_or(f64::NAN);
-    if !(n > -1.0 && n < 51.0) {
+    if n.is_nan() || !(0..=50).contains(&whole) {
         return Err(Error::failed_to_parse(format!(
             "w has to be a non-negative number and not greater than 50; found: {}",
-            number::to_i64_clamped(v).unwrap_or(0)
+            whole
         )));
     }
-    if n as i32 > 1 {
+    if whole > 1 {
         return Err(Error::bad_value(
             "cannot use 'w' > 1 when a host is not replicated",
         ));
     }
-    Ok(n as i32)
+    Ok(whole as i32)
 }
 
 const READ_FIELDS: &[Field] = &[
     opt("level", Types::STRING),
-    opt("afterClusterTime", Types::TIMESTAMP),
-    opt("atClusterTime", Types::TIMESTAMP),
+    opt("afterClusterTime", Types::ANY),
+    opt("atClusterTime", Types::ANY),
     opt("provenance", Types::STRING),
 ];
 
@@ -180,10 +215,44 @@ const READ_FIELDS: &[Field] = &[
 /// same: a consistent snapshot of everything that is visible.
 ///
 /// # Errors
-/// 2 for an unknown level, 14, 40415, 123 for what only a replica set has.
-pub fn check_read_concern(doc: Doc<'_>) -> Result<()> {
+/// 2 for an unknown level, 14, 40415; 20, 72 and 123 for what only a replica set has; 72 for a
+/// level other than "local" of a command that does not choose (`supported` is false).
+pub fn check_read_concern(doc: Doc<'_>, supported: bool, command: &str) -> Result<()> {
     let args = Args::parse("readConcern", READ_FIELDS, doc)?;
-    match args.str("level") {
+    for name in ["afterClusterTime", "atClusterTime"] {
+        // Null is no timestamp either.
+        if let Some(v) = args.get(name) {
+            check_type("readConcern", name, Types::TIMESTAMP, v.ty())?;
+        }
+    }
+    check_provenance("readConcern", args.str("provenance"))?;
+    let level = args.str("level");
+    let known = matches!(
+        level,
+        None | Some("local" | "available" | "majority" | "linearizable" | "snapshot")
+    );
+    if known && args.get("atClusterTime").is_some() && level != Some("snapshot") {
+        return Err(Error::new(
+            Code::InvalidOptions,
+            "readConcern.atClusterTime is only allowed with level \"snapshot\"",
+        ));
+    }
+    if known && args.get("afterClusterTime").is_some() {
+        return Err(Error::new(
+            Code::IllegalOperation,
+            "Cannot specify afterClusterTime readConcern without replication enabled",
+        ));
+    }
+    if known && !supported && !matches!(level, None | Some("local")) {
+        return Err(Error::new(
+            Code::InvalidOptions,
+            format!(
+                "Command {command} does not support {{ readConcern: {{ level: \"{}\" }} }}",
+                level.unwrap_or_default()
+            ),
+        ));
+    }
+    match level {
         None | Some("local" | "available" | "majority") => {}
         Some("linearizable" | "snapshot") => {
             return Err(Error::new(
@@ -196,12 +265,6 @@ pub fn check_read_concern(doc: Doc<'_>) -> Result<()> {
                 "Enumeration value '{other}' for field 'readConcern.level' is not a valid value."
             )));
         }
-    }
-    if args.get("afterClusterTime").is_some() || args.get("atClusterTime").is_some() {
-        return Err(Error::new(
-            Code::NotAReplicaSet,
-            "node needs to be a replica set member to use read concern",
-        ));
     }
     Ok(())
 }
@@ -220,6 +283,10 @@ mod tests {
         let wc = |d| parse(d).unwrap();
         assert_eq!(wc(doc! {}), WriteConcern::IMPLICIT);
         assert!(wc(doc! { "w": 0 }).unacknowledged());
+        assert_eq!(
+            wc(doc! { "w": doc! { "dc": 1 }, "wtimeout": "x" }).w,
+            W::Nodes(1)
+        );
         assert!(wc(doc! { "w": -0.5 }).unacknowledged());
         assert!(!wc(doc! { "w": 0, "j": true }).unacknowledged());
         assert!(wc(doc! { "w": "majority" }).waits_for_journal());
@@ -244,7 +311,10 @@ mod tests {
             (doc! { "j": true, "fsync": true }, 9),
             (doc! { "wtimeout": 2_147_483_648_i64 }, 9),
             (doc! { "wtimeout": f64::INFINITY }, 9),
-            (doc! { "wtimeout": "x" }, 14),
+            (doc! { "w": doc! {} }, 9),
+            (doc! { "w": doc! { "dc": "x" } }, 9),
+            (doc! { "w": None::<i32> }, 2),
+            (doc! { "w": 1, "provenance": "x" }, 2),
             (doc! { "w": 1, "foo": 1 }, 40415),
         ] {
             let e = parse(d.clone()).err().unwrap_or_else(|| panic!("{d:?}"));
@@ -263,10 +333,25 @@ mod tests {
             (doc! { "level": "Local" }, 2),
             (doc! { "level": 1 }, 14),
             (doc! { "afterClusterTime": 1 }, 14),
+            (doc! { "afterClusterTime": None::<i32> }, 14),
+            (
+                doc! { "afterClusterTime": Value::Timestamp { t: 1, i: 1 } },
+                20,
+            ),
+            (
+                doc! { "atClusterTime": Value::Timestamp { t: 1, i: 1 } },
+                72,
+            ),
+            (doc! { "provenance": "x" }, 2),
             (doc! { "foo": 1 }, 40415),
         ] {
-            let got = check_read_concern(d.as_doc()).map_or_else(|e| e.code().0, |()| 0);
+            let got =
+                check_read_concern(d.as_doc(), true, "find").map_or_else(|e| e.code().0, |()| 0);
             assert_eq!(got, code, "{d:?}");
         }
+        let unsupported = |d: DocBuf| check_read_concern(d.as_doc(), false, "drop");
+        assert!(unsupported(doc! { "level": "local" }).is_ok());
+        let e = unsupported(doc! { "level": "majority" }).unwrap_err();
+        assert_eq!(e.code(), Code::InvalidOptions);
     }
 }

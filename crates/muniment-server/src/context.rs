@@ -123,6 +123,19 @@ impl<'a> CommandContext<'a> {
         self.request.body.first().map_or(Value::Null, |e| e.value())
     }
 
+    /// The value of the command's first element, which must be of one of `types`.
+    ///
+    /// # Errors
+    /// 40414 for null, 14 for another type.
+    pub fn typed_target(&self, types: Types) -> Result<Value<'a>> {
+        let v = self.target();
+        if matches!(v, Value::Null | Value::Undefined) {
+            return Err(missing_field(self.spec.name, self.spec.name));
+        }
+        check_type(self.spec.name, self.spec.name, types, v.ty())?;
+        Ok(v)
+    }
+
     /// The collection's name of a command on a collection.
     pub fn collection_name(&self) -> &'a str {
         match self.target() {
@@ -189,6 +202,14 @@ impl<'a> CommandContext<'a> {
     /// Notes that something was written without a commit number of its own (DDL).
     pub fn note_write(&mut self) {
         self.commit = Some(self.engine().store.last_commit());
+    }
+
+    /// 166 for a view and a time-series collection.
+    ///
+    /// # Errors
+    /// 166 CommandNotSupportedOnView.
+    pub fn reject_view(&self) -> Result<()> {
+        self.engine().refuse_view(self.ns())
     }
 
     /// 13 unless the command runs in the database "admin".

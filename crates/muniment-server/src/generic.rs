@@ -20,6 +20,8 @@ pub struct Generic<'a> {
     pub write_concern: Option<Doc<'a>>,
     /// `maxTimeMS`; `None` and 0 are no limit.
     pub max_time: Option<Duration>,
+    /// `maxTimeMS` was given, were it 0.
+    pub max_time_given: bool,
     /// `comment`.
     pub comment: Option<Value<'a>>,
     /// `apiVersion` was given.
@@ -80,6 +82,7 @@ impl<'a> Generic<'a> {
             "maxTimeMS" => {
                 if typed(Types::NUMBER)? {
                     self.max_time = max_time(e.value())?;
+                    self.max_time_given = true;
                 }
             }
             "comment" => self.comment = Some(e.value()),
@@ -144,18 +147,12 @@ impl<'a> Generic<'a> {
             ));
         }
         if let Some(rc) = self.read_concern {
-            if !spec.read_concern && !rc.is_empty() {
-                return Err(Error::new(
-                    Code::InvalidOptions,
-                    format!("Command {} does not support readConcern", spec.name),
-                ));
-            }
-            crate::concern::check_read_concern(rc)?;
+            crate::concern::check_read_concern(rc, spec.read_concern, spec.name)?;
         }
         if !self.api_version && (self.api_strict || body.get_elem("apiDeprecationErrors").is_some())
         {
-            return Err(Error::new(
-                Code::APIVersionError,
+            return Err(Error::location(
+                4_886_600,
                 "Provided apiStrict and/or apiDeprecationErrors without passing apiVersion",
             ));
         }
@@ -175,10 +172,10 @@ impl<'a> Generic<'a> {
 /// `maxTimeMS`.
 ///
 /// # Errors
-/// 2 BadValue outside 0 … 2^31−1.
+/// 2 BadValue outside 0 … 2^31−1, 9 FailedToParse for a fraction.
 pub fn max_time(v: Value<'_>) -> Result<Option<Duration>> {
     let Some(n) = number::to_i64_exact(v) else {
-        return Err(Error::bad_value("maxTimeMS has non-integral value"));
+        return Err(Error::failed_to_parse("maxTimeMS has non-integral value"));
     };
     if n < 0 || n > i64::from(i32::MAX) {
         return Err(Error::bad_value(format!(
@@ -197,7 +194,12 @@ pub fn session_id(lsid: Doc<'_>) -> Result<[u8; 16]> {
     let args = Args::parse("OperationSessionInfo.lsid", LSID, lsid)?;
     match args.get("id") {
         Some(Value::Binary { subtype: 4, bytes }) => bytes.try_into().ok(),
-        Some(_) => None,
+        Some(_) => {
+            return Err(Error::type_mismatch(
+                "BSON field 'OperationSessionInfo.lsid.id' is the wrong binData type, expected \
+                 type 'UUID'",
+            ));
+        }
         None => {
             return Err(crate::args::missing_field(
                 "OperationSessionInfo.lsid",

@@ -4,7 +4,7 @@
 //! Result types: any decimal makes a decimal, else any double a double, else any int64 an
 //! int64, else int32; an int32 result that does not fit becomes an int64.
 
-use crate::decimal::Decimal;
+use crate::decimal::{Decimal, Round};
 use crate::{Error, Result, Value};
 use std::cmp::Ordering;
 
@@ -113,15 +113,15 @@ pub fn to_i64_exact(v: Value<'_>) -> Option<i64> {
     }
 }
 
-/// `v` as MongoDB's `safeNumberLong` coerces it: truncated, clamped to the range, NaN → 0.
-/// `None` if `v` is no number.
+/// `v` as MongoDB's `safeNumberLong` coerces it: a double truncated, a decimal rounded half to
+/// even, clamped to the range, NaN → 0. `None` if `v` is no number.
 pub fn to_i64_clamped(v: Value<'_>) -> Option<i64> {
     Some(match v {
         Value::Int32(n) => i64::from(n),
         Value::Int64(n) => n,
         Value::Double(n) => n as i64, // `as` truncates, clamps and turns NaN into 0
         Value::Decimal128(b) => {
-            let d = Decimal::from_bid(b);
+            let d = Decimal::from_bid(b).round_to(0, Round::HalfEven);
             match d.to_i128_trunc() {
                 Some((n, _)) => n.clamp(i64::MIN.into(), i64::MAX.into()) as i64,
                 None if d.is_nan() => 0,
@@ -345,7 +345,8 @@ mod tests {
         assert_eq!(to_i64_clamped(Value::Double(-3.9)), Some(-3));
         assert_eq!(to_i64_clamped(Value::Double(f64::NAN)), Some(0));
         assert_eq!(to_i64_clamped(d("-1E+500")), Some(i64::MIN));
-        assert_eq!(to_i64_clamped(d("2.9")), Some(2));
+        assert_eq!(to_i64_clamped(d("2.9")), Some(3));
+        assert_eq!(to_i64_clamped(d("-2.5")), Some(-2));
         assert_eq!(to_i64_clamped(Value::Null), None);
         assert_eq!(to_f64(d("1E+400")), Some(f64::INFINITY));
         assert!(is_zero(d("-0E+3")) && is_nan(d("NaN")) && !is_negative(d("-0")));

@@ -24,6 +24,8 @@ pub struct GetMoreRequest<'a> {
     /// `maxTimeMS` of a tailable awaitData cursor: how long to wait for data (default 1 s). For
     /// other cursors the limit belongs to the operation.
     pub await_time: Option<Duration>,
+    /// `maxTimeMS` was given, were it 0: an error unless the cursor waits for data.
+    pub await_time_given: bool,
 }
 
 /// What killCursors did.
@@ -77,6 +79,8 @@ struct Slot {
     created: Instant,
     used: Instant,
     released: bool,
+    /// Its collection went away: the next getMore fails with this.
+    dead: Option<&'static str>,
     pinned_by: Option<Arc<OpContext>>,
     batches: u64,
     docs: u64,
@@ -126,6 +130,7 @@ impl CursorManager {
             created: now,
             used: now,
             released: false,
+            dead: None,
             pinned_by: None,
             batches: 1,
             docs: docs as u64,
@@ -164,6 +169,10 @@ impl CursorManager {
             ));
         }
         check_owner(id, &slot.owner, &request.owner)?;
+        if let Some(why) = slot.dead {
+            shard.remove(&id);
+            return Err(Error::new(Code::QueryPlanKilled, why));
+        }
         let Some(cursor) = slot.cursor.take() else {
             return Err(Error::new(
                 Code::CursorInUse,
@@ -212,15 +221,14 @@ impl CursorManager {
         }
     }
 
-    /// Kills cursors of one namespace's collection.
-    pub fn kill(&self, namespace: &str, ids: &[i64], owner: &CursorOwner) -> KillResult {
+    /// Kills cursors; of which collection they are does not matter.
+    pub fn kill(&self, ids: &[i64], owner: &CursorOwner) -> KillResult {
         let mut result = KillResult::default();
         for &id in ids {
             let verdict = self
                 .shard(id)
                 .lock()
                 .get(&id)
-                .filter(|s| s.namespace == namespace)
                 .map(|s| s.owner.user == owner.user);
             match verdict {
                 None => result.not_found.push(id),
@@ -239,12 +247,26 @@ impl CursorManager {
         self.remove_where(|s| s.owner.session.as_deref() == Some(session));
     }
 
-    /// Kills the cursors of a namespace, or of a whole database (`db.` prefix): dropped.
-    pub fn kill_namespace(&self, namespace: &str) {
-        self.remove_where(|s| {
-            s.namespace == namespace
-                || (namespace.ends_with('.') && s.namespace.starts_with(namespace))
-        });
+    /// The collection of a namespace went away, or those of a whole database (`db.` prefix):
+    /// its cursors hold nothing any more, and their next getMore fails with 175 QueryPlanKilled
+    /// and the reason `why`.
+    pub fn invalidate(&self, namespace: &str, why: &'static str) {
+        for shard in &self.shards {
+            for slot in shard.lock().values_mut() {
+                let hit = slot.namespace == namespace
+                    || (namespace.ends_with('.') && slot.namespace.starts_with(namespace));
+                if !hit {
+                    continue;
+                }
+                slot.dead = Some(why);
+                if let Some(cursor) = &mut slot.cursor {
+                    **cursor = Cursor::empty(&slot.namespace, slot.flags);
+                }
+                if let Some(op) = &slot.pinned_by {
+                    op.kill(Code::QueryPlanKilled);
+                }
+            }
+        }
     }
 
     /// Kills all: shutdown.

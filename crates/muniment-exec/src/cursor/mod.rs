@@ -295,7 +295,8 @@ impl Cursor {
                 out.truncate(before);
                 let dead = match &self.source {
                     Source::Plan(e) => {
-                        !self.flags.tailable || e.tail_is_dead() || e.limit_reached()
+                        // A tailable cursor stays open even when its limit is reached.
+                        !self.flags.tailable || e.tail_is_dead()
                     }
                     _ => true,
                 };
@@ -321,7 +322,7 @@ impl Cursor {
         }
         let exhausted = match &self.source {
             Source::Empty => self.held.is_none(),
-            Source::Plan(e) => e.limit_reached() && self.held.is_none(),
+            Source::Plan(e) => e.limit_reached() && self.held.is_none() && !self.flags.tailable,
             Source::One(_) | Source::Stream { .. } => false,
         };
         Ok(BatchEnd { docs, exhausted })

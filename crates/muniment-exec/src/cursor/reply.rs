@@ -79,6 +79,8 @@ impl Engine {
                 return Ok(0);
             }
             cursor.time_left = op.time_left();
+            // The next batch sees what was written meanwhile, as in MongoDB.
+            cursor.release();
             Ok(self.cursors.keep(cursor, owner, end.docs))
         })
     }
@@ -95,6 +97,13 @@ impl Engine {
         out: &mut Vec<u8>,
     ) -> Result<i64> {
         let mut cursor = self.cursors.check_out(op, request)?;
+        let awaits = cursor.flags.tailable && cursor.flags.await_data;
+        if request.await_time_given && !awaits {
+            self.cursors.check_in(request.id, cursor, 0);
+            return Err(Error::bad_value(
+                "cannot set maxTimeMS on getMore command for a non-awaitData cursor",
+            ));
+        }
         if let Some(left) = cursor.time_left {
             op.limit(left);
         }
@@ -108,6 +117,7 @@ impl Engine {
                 return Ok(0);
             }
             cursor.time_left = op.time_left();
+            cursor.release();
             self.cursors.check_in(request.id, cursor, end.docs);
             Ok(request.id)
         });

@@ -1,5 +1,6 @@
 //! All plans that could answer a query.
 
+use super::filters::IndexFilter;
 use super::index_plan::{BoundIndex, IndexInfo, bind};
 use super::interval::Interval;
 use super::key_filter::{cover, residual};
@@ -33,6 +34,8 @@ pub struct Query<'q> {
     pub min: Doc<'q>,
     /// Exclusive upper bound on the hinted index.
     pub max: Doc<'q>,
+    /// The indexes that `planCacheSetFilter` left for this shape.
+    pub allowed: Option<Arc<IndexFilter>>,
 }
 
 impl<'q> Query<'q> {
@@ -46,6 +49,7 @@ impl<'q> Query<'q> {
             hint: None,
             min: Doc::EMPTY,
             max: Doc::EMPTY,
+            allowed: None,
         }
     }
 }
@@ -156,7 +160,10 @@ fn collscan(query: &Query<'_>, backward: bool) -> Candidate {
 /// # Errors
 /// 2 BadValue for a hint that fits nothing; 51173 and its like for min/max.
 pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Candidate>> {
-    if query.hint.is_none()
+    // A filter on indexes overrules hints.
+    let hint = query.hint.filter(|_| query.allowed.is_none());
+    if hint.is_none()
+        && query.allowed.is_none()
         && query.min.is_empty()
         && query.max.is_empty()
         && let Some(id) = query.filter.id_equality()
@@ -184,7 +191,7 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
         }]);
     }
     let bounded_by_hand = !query.min.is_empty() || !query.max.is_empty();
-    if let Some(Hint::Pattern(p)) = query.hint
+    if let Some(Hint::Pattern(p)) = hint
         && let Some(backward) = natural(p)
     {
         if bounded_by_hand {
@@ -197,9 +204,13 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
         return Ok(vec![collscan(query, backward)]);
     }
     let capped = collection.is_capped();
-    let indexes = collection.indexes();
+    let mut indexes = collection.indexes();
+    if let Some(allowed) = &query.allowed {
+        let left = indexes.iter().filter(|i| allowed.allows(&i.spec()));
+        indexes = Arc::new(left.cloned().collect());
+    }
     let leaves = Leaves::of(query.filter);
-    if let Some(hint) = query.hint {
+    if let Some(hint) = hint {
         let index = indexes
             .iter()
             .find(|i| {

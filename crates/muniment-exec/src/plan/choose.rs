@@ -64,6 +64,14 @@ impl PlanCache {
             .remove(&(collection.uuid(), shape.to_string()));
     }
 
+    /// Forgets the plan of one shape, whatever command it was made for.
+    pub fn evict_shape(&self, collection: &Collection, shape: &str) {
+        let uuid = collection.uuid();
+        self.entries
+            .lock()
+            .retain(|(u, s), _| *u != uuid || s.strip_suffix("|count").unwrap_or(s) != shape);
+    }
+
     /// Forgets a collection's plans, or all.
     pub fn clear(&self, collection: Option<&Collection>) {
         match collection {

@@ -6,6 +6,7 @@
 pub mod bounds;
 pub mod candidate;
 pub mod choose;
+pub mod filters;
 pub mod index_plan;
 pub mod interval;
 pub mod key_filter;

@@ -8,7 +8,12 @@ use std::fmt::Write;
 pub fn shape(root: &Node, sort: Doc<'_>, projection: Doc<'_>) -> String {
     let mut out = String::new();
     node(root, &mut out);
-    let _ = write!(out, "|{sort:?}|{projection:?}");
+    let mut fields: Vec<String> = projection
+        .iter()
+        .map(|e| format!("{:?}:{:?}", e.name(), e.value()))
+        .collect();
+    fields.sort_unstable();
+    let _ = write!(out, "|{sort:?}|{}", fields.join(","));
     out
 }
 
@@ -20,14 +25,18 @@ pub fn hash(text: &str) -> String {
     format!("{h:08X}")
 }
 
+/// The order of clauses does not matter to the shape.
 fn list(name: &str, nodes: &[Node], out: &mut String) {
-    out.push_str(name);
-    out.push('[');
-    for n in nodes {
-        node(n, out);
-        out.push(',');
-    }
-    out.push(']');
+    let mut clauses: Vec<String> = nodes
+        .iter()
+        .map(|n| {
+            let mut clause = String::new();
+            node(n, &mut clause);
+            clause
+        })
+        .collect();
+    clauses.sort_unstable();
+    let _ = write!(out, "{name}[{}]", clauses.join(","));
 }
 
 fn node(n: &Node, out: &mut String) {
@@ -69,6 +78,9 @@ fn predicate(p: &Pred, out: &mut String) {
         }
         Pred::Gt(v) | Pred::Gte(v) => {
             let _ = write!(out, "gt{}", class(v));
+        }
+        Pred::In { values, regexes } if values.len() == 1 && regexes.is_empty() => {
+            let _ = write!(out, "eq{}", values.first().map_or('v', class));
         }
         Pred::In { values, regexes } => {
             let _ = write!(

@@ -143,6 +143,7 @@ fn cursors_give_batches_and_survive_letting_go() {
                         batch_size: Some(300),
                         owner: owner.clone(),
                         await_time: None,
+                        await_time_given: false,
                     },
                     &mut reply,
                 )
@@ -198,6 +199,7 @@ fn a_cursor_belongs_to_its_owner() {
                     batch_size: Some(2),
                     owner: owner.clone(),
                     await_time: None,
+                    await_time_given: false,
                 },
                 &mut Vec::new(),
             )
@@ -206,7 +208,7 @@ fn a_cursor_belongs_to_its_owner() {
     assert_eq!(more("test.other", &owner), Err(13));
     assert_eq!(more(NS, &CursorOwner::default()), Err(50737));
     assert_eq!(more(NS, &owner), Ok(id));
-    let killed = b.engine.cursors.kill(NS, &[id, 77], &owner);
+    let killed = b.engine.cursors.kill(&[id, 77], &owner);
     assert_eq!((killed.killed, killed.not_found), (vec![id], vec![77]));
     assert_eq!(more(NS, &owner), Err(43));
 }
@@ -522,6 +524,7 @@ fn tailable_cursors_wait_for_data() {
                     batch_size: None,
                     owner: owner.clone(),
                     await_time: Some(Duration::from_millis(wait)),
+                    await_time_given: false,
                 },
                 &mut out,
             )

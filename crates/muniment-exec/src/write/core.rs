@@ -271,14 +271,17 @@ impl Engine {
             Some(n) => Some(Hint::Pattern(n.as_doc())),
             None => write.hint,
         };
+        let sort = write.sort.clone();
+        let source = sort.as_ref().map_or_else(DocBuf::new, |(_, d)| d.clone());
         let query = Query {
             sort: write.sort.as_ref().map(|(s, _)| s),
             hint,
+            allowed: self
+                .index_filters
+                .of(collection, &write.filter, source.as_doc(), Doc::EMPTY),
             ..Query::of(&write.filter)
         };
         let candidates = candidates(collection, &query)?;
-        let sort = write.sort.clone();
-        let source = sort.as_ref().map_or_else(DocBuf::new, |(_, d)| d.clone());
         let recipe = Recipe {
             sort,
             want_info: write.needs_info(),

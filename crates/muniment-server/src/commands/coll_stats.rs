@@ -26,10 +26,9 @@ pub(super) fn scale(cx: &CommandContext<'_>) -> Result<u64> {
     match cx.args.get("scale").and_then(number::to_i64_clamped) {
         None => Ok(1),
         Some(n) if n >= 1 => Ok(n as u64),
-        Some(n) => Err(Error::location(
-            51024,
-            format!("BSON field 'scale' value must be >= 1, actual value '{n}'"),
-        )),
+        Some(n) => Err(Error::bad_value(format!(
+            "BSON field 'scale' value must be >= 1, actual value '{n}'"
+        ))),
     }
 }
 

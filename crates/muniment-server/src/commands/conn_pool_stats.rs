@@ -7,6 +7,7 @@ use muniment_value::doc;
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "connPoolStats",
     doc: "Connections that the server opened to others: none",
+    open_fields: true,
     run: |cx| {
         let w = &mut cx.reply;
         w.field("numClientConnections", 0);

@@ -36,7 +36,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         store.drop_collection(&ns)?;
         cx.server.metrics.top_forget(&ns);
     }
-    cx.engine().cursors.kill_namespace(&format!("{db}."));
+    cx.engine().cursors.invalidate(&format!("{db}."), "database dropped");
     if !collections.is_empty() {
         cx.note_write();
         cx.reply.field("dropped", db);

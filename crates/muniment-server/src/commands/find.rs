@@ -52,10 +52,9 @@ pub const COMMAND: CommandSpec = CommandSpec {
 pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<FindRequest<'a>> {
     let limit = a.int("limit", i64::MIN, i64::MAX)?.unwrap_or(0);
     if limit < 0 {
-        return Err(Error::location(
-            51024,
-            format!("BSON field 'limit' value must be >= 0, actual value '{limit}'"),
-        ));
+        return Err(Error::bad_value(format!(
+            "BSON field 'limit' value must be >= 0, actual value '{limit}'"
+        )));
     }
     let doc = |name: &str| a.doc(name).unwrap_or(Doc::EMPTY);
     let request = FindRequest {
@@ -86,7 +85,7 @@ pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<FindRequest<'a>> 
         ));
     }
     if request.tailable && request.single_batch {
-        return Err(Error::failed_to_parse(
+        return Err(Error::bad_value(
             "cannot use tailable option with the 'singleBatch' option",
         ));
     }

@@ -6,6 +6,7 @@ use crate::registry::{CommandSpec, Kind};
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "fsyncUnlock",
     doc: "Lets writers go on after fsync with lock",
+    open_fields: true,
     kind: Kind::Admin,
     admin_only: true,
     run: |cx| {

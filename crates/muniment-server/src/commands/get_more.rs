@@ -27,14 +27,8 @@ pub const COMMAND: CommandSpec = CommandSpec {
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
-    let id = match cx.target() {
-        Value::Int64(id) => id,
-        v => {
-            return Err(Error::type_mismatch(format!(
-                "BSON field 'getMore.getMore' is the wrong type '{}', expected type 'long'",
-                v.type_name()
-            )));
-        }
+    let Value::Int64(id) = cx.typed_target(Types::LONG)? else {
+        return Err(Error::internal("a cursor id that is no long"));
     };
     let collection = cx.args.str("collection").unwrap_or_default();
     namespace::check_collection(cx.db(), collection)?;
@@ -42,17 +36,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let request = GetMoreRequest {
         id,
         namespace: &ns,
-        batch_size: match cx.args.int("batchSize", 0, i64::MAX)? {
-            Some(0) => {
-                return Err(Error::bad_value(
-                    "Batch size for getMore must be positive, but received: 0",
-                ));
-            }
-            Some(n) => Some(n as usize),
-            None => None,
-        },
+        batch_size: cx.args.int("batchSize", 0, i64::MAX)?.map(|n| n as usize),
         owner: cx.cursor_owner(),
         await_time: cx.generic.max_time,
+        await_time_given: cx.generic.max_time_given,
     };
     let next = cx
         .engine()

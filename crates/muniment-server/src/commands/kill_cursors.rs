@@ -22,6 +22,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     for e in cx.args.array("cursors").into_iter().flatten() {
         match e.value() {
             Value::Int64(id) => ids.push(id),
+            Value::Null => {}
             v => {
                 return Err(Error::type_mismatch(format!(
                     "BSON field 'killCursors.cursors.{}' is the wrong type '{}', expected type \
@@ -33,7 +34,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         }
     }
     let owner = cx.cursor_owner();
-    let done = cx.engine().cursors.kill(cx.ns(), &ids, &owner);
+    let done = cx.engine().cursors.kill(&ids, &owner);
     let list = |ids: &[i64]| ids.iter().collect::<ArrayBuf>();
     cx.reply.field("cursorsKilled", list(&done.killed));
     cx.reply.field("cursorsNotFound", list(&done.not_found));

@@ -8,6 +8,7 @@ use muniment_value::{Error, number};
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "killOp",
     doc: "Interrupts an operation",
+    open_fields: true,
     kind: Kind::Admin,
     admin_only: true,
     fields: &[req("op", Types::NUMBER)],

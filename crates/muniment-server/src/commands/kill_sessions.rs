@@ -7,6 +7,7 @@ use crate::registry::{CommandSpec, Kind};
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "killSessions",
     doc: "Interrupts what runs in logical sessions; an empty list: in all",
+    open_fields: true,
     kind: Kind::Admin,
     run: |cx| {
         let ids = sessions_of(cx)?;

@@ -23,7 +23,6 @@ pub const COMMAND: CommandSpec = CommandSpec {
     name: "listCollections",
     doc: "The collections of a database",
     kind: Kind::Diagnostic,
-    read_concern: true,
     api_v1: true,
     fields: FIELDS,
     run,

@@ -62,6 +62,9 @@ registry! {
     list_indexes,
     ping,
     plan_cache_clear,
+    plan_cache_clear_filters,
+    plan_cache_list_filters,
+    plan_cache_set_filter,
     profile,
     refresh_sessions,
     rename_collection,
@@ -92,10 +95,11 @@ fn sessions_of(cx: &CommandContext<'_>) -> Result<Vec<[u8; 16]>> {
             v.type_name()
         ))
     };
-    let Value::Array(list) = cx.target() else {
+    let Value::Array(list) = cx.typed_target(crate::args::Types::ARRAY)? else {
         return Err(wrong(name, cx.target(), "array"));
     };
     list.iter()
+        .filter(|e| !matches!(e.value(), Value::Null))
         .map(|e| match e.value() {
             Value::Document(d) => session_id(d),
             v => Err(wrong(&format!("{name}.{}", e.name()), v, "object")),

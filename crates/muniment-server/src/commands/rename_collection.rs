@@ -45,7 +45,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let store = &cx.engine().store;
     store.rename_collection(from, to, cx.args.bool("dropTarget", false))?;
     for ns in [from, to] {
-        cx.engine().cursors.kill_namespace(ns);
+        cx.engine().cursors.invalidate(ns, "collection renamed");
         cx.server.metrics.top_forget(ns);
     }
     cx.note_write();

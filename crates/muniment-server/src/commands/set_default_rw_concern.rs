@@ -51,7 +51,7 @@ fn parse_write(d: Doc<'_>) -> Result<Option<WriteConcern>> {
 }
 
 fn parse_read(d: Doc<'_>) -> Result<Option<String>> {
-    check_read_concern(d)?;
+    check_read_concern(d, true, "setDefaultRWConcern")?;
     Ok(d.get_str("level").map(str::to_string))
 }
 

@@ -7,6 +7,7 @@ use muniment_value::{Value, doc};
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "startSession",
     doc: "Makes a logical session",
+    open_fields: true,
     kind: Kind::Admin,
     run: |cx| {
         let id = super::random_uuid();

@@ -6,6 +6,7 @@ use crate::registry::{Access, CommandSpec};
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "whatsmyuri",
     doc: "The client's address as the server sees it",
+    open_fields: true,
     access: Access::Anyone,
     run: |cx| {
         cx.reply.field("you", &*cx.conn.peer);

@@ -1,0 +1,26 @@
+//! `planCacheClearFilters`.
+
+use super::plan_cache_clear::shape;
+use crate::context::CommandContext;
+use crate::registry::{CommandSpec, Kind, Target};
+use muniment_value::Result;
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "planCacheClearFilters",
+    doc: "Removes index filters of a collection",
+    kind: Kind::Admin,
+    target: Target::Collection,
+    open_fields: true,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    cx.reject_view()?;
+    if cx.engine().store.collection(cx.ns()).is_none() {
+        return Ok(());
+    }
+    let spec = shape(cx)?;
+    cx.engine().clear_index_filters(cx.ns(), spec.as_ref())
+}

@@ -1,0 +1,23 @@
+//! `planCacheListFilters`.
+
+use crate::context::CommandContext;
+use crate::registry::{CommandSpec, Kind, Target};
+use muniment_value::{ArrayBuf, Result};
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "planCacheListFilters",
+    doc: "The index filters of a collection",
+    kind: Kind::Admin,
+    target: Target::Collection,
+    open_fields: true,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    cx.reject_view()?;
+    let all = cx.engine().list_index_filters(cx.ns());
+    cx.reply.field("filters", all.iter().collect::<ArrayBuf>());
+    Ok(())
+}
