@@ -4,6 +4,7 @@ use crate::count::CountRequest;
 use crate::cursor::{CurrentOp, Cursor, CursorFlags};
 use crate::engine::Engine;
 use crate::find::Hint;
+use crate::geo_near::NearRows;
 use crate::operation::OpContext;
 use crate::plan::candidate::{Query, candidates};
 use crate::plan::choose::{Choice, choose};
@@ -249,6 +250,9 @@ impl Engine {
                 &namespace, collection, stream, None, current,
             ));
         }
+        if let Some(("$geoNear", operand)) = first {
+            return self.aggregate_near(op, request, operand, &ctx, collection);
+        }
         let split = Split::of(request.pipeline);
         let Some(collection) = collection else {
             // The stages are parsed all the same, for their errors.
@@ -292,6 +296,38 @@ impl Engine {
         Ok(Cursor::of_stream(
             &namespace,
             Some(collection),
+            stream,
+            Some(exec),
+            current,
+        ))
+    }
+
+    /// An aggregation that begins with `$geoNear`.
+    fn aggregate_near(
+        &self,
+        op: &Arc<OpContext>,
+        request: &AggregateRequest<'_>,
+        operand: Value<'_>,
+        ctx: &QueryContext,
+        collection: Option<Arc<Collection>>,
+    ) -> Result<Cursor> {
+        let current = CurrentOp::new(op);
+        let planned = self.plan_geo_near(op, collection.as_ref(), request, operand, false);
+        let (stage, key, choice) = planned?;
+        op.set_plan_summary(choice.exec.candidate());
+        let exec = Arc::new(Mutex::new(choice.exec));
+        let rows = Box::new(NearRows {
+            exec: exec.clone(),
+            op: current.clone(),
+            stage,
+            key,
+        });
+        let namespace = format!("{}.{}", request.db, request.collection.unwrap_or_default());
+        let rest: ArrayBuf = request.pipeline.iter().skip(1).collect();
+        let stream = self.pipeline(request, &rest, ctx, rows, &current)?;
+        Ok(Cursor::of_stream(
+            &namespace,
+            collection,
             stream,
             Some(exec),
             current,

@@ -14,6 +14,7 @@ mod distinct;
 mod engine;
 mod explain;
 mod find;
+mod geo_near;
 mod operation;
 mod plan;
 mod run;

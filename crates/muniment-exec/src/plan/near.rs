@@ -89,6 +89,9 @@ pub fn near_candidate(
             ),
         ));
     };
+    if let Some(index) = bound.info.index.kind().and_then(|k| k.near()) {
+        index.check(near)?;
+    }
     let (key_filter, filter) = residual(&leaves, &bound);
     let signature = format!("NEAR {}", bound.info.name());
     Ok(Candidate {

@@ -165,6 +165,16 @@ impl Filter {
         near::find(&self.root)
     }
 
+    /// The filter with a `$near` on a path beside it.
+    #[must_use]
+    pub fn with_near(&self, path: Path, near: Arc<NearQuery>) -> Filter {
+        let near = Node::Field {
+            path,
+            pred: ops::near_pred(near),
+        };
+        Filter::from_root(parse::and(vec![(*self.root).clone(), near]))
+    }
+
     /// The filter without its `$near`.
     #[must_use]
     pub fn without_near(&self) -> Filter {

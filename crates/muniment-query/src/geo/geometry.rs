@@ -166,16 +166,20 @@ pub fn query_point(v: Value<'_>) -> Result<GeoPoint, Wrong> {
     let (Value::Document(d) | Value::Array(d)) = v else {
         return Err("Point must be an array or object".to_string());
     };
-    if let Value::Document(d) = v
-        && d.get("type").is_some()
-    {
-        if d.get_str("type") != Some("Point") {
-            return Err(format!("Point expected: {}", v.to_display()));
-        }
-        let g = geojson(d, 0)?;
-        return g.as_point().copied().ok_or_else(|| "Point expected".into());
+    let geojson = matches!(v, Value::Document(_))
+        && (d.get("type").is_some() || d.get("coordinates").is_some());
+    if !geojson {
+        return legacy_pair(d, false);
     }
-    legacy_pair(d, true)
+    // The type may be left out.
+    if d.get("type").is_some_and(|t| t.as_str() != Some("Point")) {
+        return Err(format!("Point expected: {}", v.to_display()));
+    }
+    crs(d, false)?;
+    match d.get("coordinates") {
+        Some(c) => position(c),
+        None => Err(format!("Point must have coordinates: {}", v.to_display())),
+    }
 }
 
 /// A finite number.

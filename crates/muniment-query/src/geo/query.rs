@@ -386,18 +386,26 @@ impl NearQuery {
                     if d.first().is_some_and(|f| f.name().starts_with('$')) {
                         continue;
                     }
+                    // [x, y, greatest distance]
+                    if let Value::Array(list) = operand
+                        && list.count() == 3
+                        && let Some(max) = list.values().nth(2).and_then(coordinate)
+                        && let Ok(p) = legacy_pair(list, true)
+                    {
+                        if max < 0.0 || max.is_nan() {
+                            return Err(Error::bad_value("max distance must be non-negative"));
+                        }
+                        self.max = max;
+                        self.center = p;
+                        found = true;
+                        continue;
+                    }
                     let Ok(p) = query_point(operand) else {
                         continue;
                     };
                     self.center = p;
                     self.spherical |= p.geojson;
                     found = true;
-                    // [x, y, greatest distance]
-                    if let (Value::Array(_), Some(max)) = (operand, d.values().nth(2)) {
-                        self.max = coordinate(max)
-                            .filter(|m| *m >= 0.0)
-                            .ok_or_else(|| Error::bad_value("max distance must be non-negative"))?;
-                    }
                 }
                 "$near" | "$nearSphere" | "$geoNear" => {
                     return Ok(false);

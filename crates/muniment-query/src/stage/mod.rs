@@ -12,6 +12,7 @@ mod count;
 mod documents;
 pub(crate) mod external;
 mod facet;
+mod geo_near;
 mod granularity;
 mod group;
 mod limit;
@@ -33,6 +34,7 @@ mod top_k;
 mod unset;
 mod unwind;
 
+pub use geo_near::GeoNear;
 pub use pipeline::{CountOnly, Pipeline};
 pub use registry::{Place, Position, Spec, Within, registry};
 

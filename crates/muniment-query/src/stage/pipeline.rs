@@ -2,7 +2,7 @@
 
 use super::registry::{Position, Within, find, place};
 use super::sort::SortStream;
-use super::{DocStream, MapStream, Stage, Ticker, Transform, count, limit, match_, skip};
+use super::{DocStream, MapStream, Stage, Ticker, Transform, count, geo_near, limit, match_, skip};
 use crate::context::{QueryContext, Runtime};
 use crate::filter::{Filter, Node};
 use crate::needs::Needs;
@@ -76,6 +76,9 @@ fn check_places(stages: Doc<'_>, within: Within) -> Result<()> {
         let Some(place) = place(name) else { continue };
         within.check(name, place)?;
         match place.position {
+            Position::First if i > 0 && name == geo_near::SPEC.name => {
+                return Err(geo_near::not_first());
+            }
             Position::First if i > 0 => {
                 return Err(Error::location(
                     40602,

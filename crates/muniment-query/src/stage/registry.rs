@@ -1,8 +1,8 @@
 //! The sorted list of stages, and the names of those that MongoDB has and Muniment has not yet.
 
 use super::{
-    Stage, add_fields, bucket, bucket_auto, count, documents, facet, group, limit, match_, project,
-    redact, replace_root, sample, skip, sort, sort_by_count, unset, unwind,
+    Stage, add_fields, bucket, bucket_auto, count, documents, facet, geo_near, group, limit,
+    match_, project, redact, replace_root, sample, skip, sort, sort_by_count, unset, unwind,
 };
 use crate::context::QueryContext;
 use muniment_value::{Code, Elem, Error, Result};
@@ -129,6 +129,7 @@ pub fn registry() -> &'static [Spec] {
         count::SPEC,
         documents::SPEC,
         facet::SPEC,
+        geo_near::SPEC,
         group::SPEC,
         limit::SPEC,
         match_::SPEC,
@@ -154,7 +155,6 @@ const NOT_YET: &[(&str, Place)] = &[
     ("$currentOp", Place::REPORT),
     ("$densify", Place::ANYWHERE),
     ("$fill", Place::ANYWHERE),
-    ("$geoNear", Place::SOURCE),
     ("$graphLookup", Place::ANYWHERE),
     ("$indexStats", Place::REPORT),
     ("$listCatalog", Place::REPORT),

@@ -61,6 +61,15 @@ pub trait NearIndex {
     /// Whether it can on field `field`.
     fn serves(&self, field: usize, near: &NearQuery) -> bool;
 
+    /// Whether distances can be measured from the query's point.
+    ///
+    /// # Errors
+    /// What is wrong with the point.
+    fn check(&self, near: &NearQuery) -> Result<()> {
+        let _ = near;
+        Ok(())
+    }
+
     /// The greatest distance that a document in it can have, in the query's unit.
     fn farthest(&self, near: &NearQuery) -> f64;
 

@@ -221,6 +221,20 @@ impl NearIndex for Plane {
         field == 0 && !near.center.geojson
     }
 
+    fn check(&self, near: &NearQuery) -> Result<()> {
+        let (x, y) = (near.center.x, near.center.y);
+        match self.grid.hash(x, y) {
+            Some(_) => Ok(()),
+            None => Err(Error::location(
+                16433,
+                format!(
+                    "point ({x}, {y}) of a geo near query is not in the interval of [ {}, {} ]",
+                    self.grid.min, self.grid.max
+                ),
+            )),
+        }
+    }
+
     fn farthest(&self, near: &NearQuery) -> f64 {
         near.farthest(Some(&self.grid))
     }

@@ -108,7 +108,7 @@ impl FieldOp for Geo {
 }
 
 #[derive(Debug)]
-struct Near(Arc<NearQuery>);
+pub(super) struct Near(pub Arc<NearQuery>);
 
 fn near(name: &'static str, p: &mut Parser<'_>, o: &FieldOperand<'_>) -> Result<Option<Pred>> {
     if p.inside > 0 {

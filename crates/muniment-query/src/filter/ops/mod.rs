@@ -25,6 +25,11 @@ use super::parse::{FieldOperand, Parser};
 use super::{Node, Pred};
 use muniment_value::{Result, Value};
 
+/// The predicate of a `$near`.
+pub(super) fn near_pred(near: std::sync::Arc<crate::geo::NearQuery>) -> Pred {
+    Pred::Other(std::sync::Arc::new(geo::Near(near)))
+}
+
 /// Parses an operator below a path; `None` if it says nothing ($comment, $options).
 pub type FieldParse = fn(&mut Parser<'_>, &FieldOperand<'_>) -> Result<Option<Pred>>;
 

@@ -1,0 +1,123 @@
+//! `$geoNear`: the stage at the front of a pipeline that reads a geospatial index.
+
+use crate::aggregate::AggregateRequest;
+use crate::cursor::CurrentOp;
+use crate::engine::Engine;
+use crate::operation::OpContext;
+use crate::plan::candidate::{Query, candidates};
+use crate::plan::choose::{Choice, choose};
+use crate::plan::shape::shape;
+use crate::run::exec::{Exec, Recipe, into_bytes};
+use bytes::Bytes;
+use muniment_query::DocStream;
+use muniment_query::stage::GeoNear;
+use muniment_storage::Collection;
+use muniment_value::path::Path;
+use muniment_value::{Code, Doc, Error, Result, Value};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// The plan's documents with their distances.
+pub(crate) struct NearRows {
+    pub exec: Arc<Mutex<Exec>>,
+    pub op: Arc<CurrentOp>,
+    pub stage: GeoNear,
+    pub key: Path,
+}
+
+impl DocStream for NearRows {
+    fn next(&mut self) -> Result<Option<Bytes>> {
+        let mut exec = self.exec.lock();
+        let Some(row) = exec.next_row(&self.op.get())? else {
+            return Ok(None);
+        };
+        let doc = into_bytes(&exec, row)?;
+        let mut out = Vec::with_capacity(doc.len() + 64);
+        self.stage.append(Doc::new(&doc), &self.key, &mut out);
+        Ok(Some(out.into()))
+    }
+}
+
+/// The field that a `$geoNear` without `key` measures: that of the only 2d index, or else of the
+/// only 2dsphere index.
+fn only_key(collection: &Collection) -> Result<String> {
+    for kind in ["2d", "2dsphere"] {
+        let indexes = collection.indexes();
+        let mut found = indexes
+            .iter()
+            .filter(|i| !i.spec().hidden && i.kind().is_some_and(|k| k.name() == kind));
+        let Some(index) = found.next() else {
+            continue;
+        };
+        if found.next().is_some() {
+            return Err(Error::new(
+                Code::IndexNotFound,
+                format!(
+                    "There is more than one {kind} index on {}; unsure which to use for $geoNear",
+                    collection.namespace()
+                ),
+            ));
+        }
+        let spec = index.spec();
+        let mut fields = spec.key.as_doc().iter();
+        if let Some(e) = fields.find(|e| e.value().as_str() == Some(kind)) {
+            return Ok(e.name().to_string());
+        }
+    }
+    Err(Error::new(
+        Code::IndexNotFound,
+        "$geoNear requires a 2d or 2dsphere index, but none were found",
+    ))
+}
+
+impl Engine {
+    /// Plans a `$geoNear`; returns its stage, the field that it measures, and the plan.
+    ///
+    /// # Errors
+    /// What parsing the stage says; 26 NamespaceNotFound, 27 IndexNotFound, 291
+    /// NoQueryExecutionPlans.
+    pub(crate) fn plan_geo_near(
+        &self,
+        op: &Arc<OpContext>,
+        collection: Option<&Arc<Collection>>,
+        request: &AggregateRequest<'_>,
+        operand: Value<'_>,
+        explain: bool,
+    ) -> Result<(GeoNear, Path, Choice)> {
+        let ctx = self.query_context(request.let_)?;
+        let stage = GeoNear::parse(operand, &ctx)?;
+        let Some(collection) = collection else {
+            return Err(Error::new(
+                Code::NamespaceNotFound,
+                format!(
+                    "$geoNear requires a geo index to run, but {}.{} does not exist",
+                    request.db,
+                    request.collection.unwrap_or_default()
+                ),
+            ));
+        };
+        let key = match &stage.key {
+            Some(k) => k.clone(),
+            None => only_key(collection)?,
+        };
+        let filter = Arc::new(stage.filter(&key));
+        let query = Query {
+            hint: request.hint,
+            ..Query::of(&filter)
+        };
+        let candidates = candidates(collection, &query)?;
+        let recipe = Recipe {
+            sort_limits: self.sort_limits(request.allow_disk_use),
+            ..self.recipe(collection, &filter)
+        };
+        let choice = choose(
+            &self.plans,
+            op,
+            &recipe,
+            candidates,
+            || shape(filter.root(), Doc::EMPTY, Doc::EMPTY),
+            explain,
+        )?;
+        Ok((stage, Path::new(&key), choice))
+    }
+}
