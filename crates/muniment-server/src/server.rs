@@ -97,6 +97,23 @@ impl Server {
                 max_conns,
             },
         ));
+        let weak = Arc::downgrade(&state);
+        state
+            .engine
+            .on_validation_failure(Box::new(move |ns, info| {
+                if let Some(state) = weak.upgrade() {
+                    let mut attr = doc! { "namespace": ns };
+                    attr.append_all(info);
+                    state.log.log(
+                        Severity::Warning,
+                        "STORAGE",
+                        20294,
+                        "validation",
+                        "Document would fail validation",
+                        Some(&attr),
+                    );
+                }
+            }));
         let parameters = &state.parameters;
         if parameters.cursor_timeout_ms.load(Ordering::Relaxed) != crate::parameters::CURSOR_TIMEOUT
         {

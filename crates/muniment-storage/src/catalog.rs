@@ -38,6 +38,8 @@ pub struct IndexSpec {
     pub sparse: bool,
     /// Hidden from the planner.
     pub hidden: bool,
+    /// Not unique yet, but no write may add another duplicate: the way to `unique`.
+    pub prepare_unique: bool,
     /// Only documents that match are indexed.
     pub partial_filter: Option<DocBuf>,
     /// TTL: seconds after the indexed date.
@@ -71,6 +73,7 @@ impl IndexSpec {
         let mut name = None;
         let mut key = None;
         let (mut unique, mut sparse, mut hidden) = (false, false, false);
+        let mut prepare_unique = false;
         let mut partial_filter = None;
         let mut expire_after_seconds = None;
         let mut options = DocBuf::new();
@@ -107,6 +110,7 @@ impl IndexSpec {
                 "unique" => unique = boolean(v, "unique")?,
                 "sparse" => sparse = boolean(v, "sparse")?,
                 "hidden" => hidden = boolean(v, "hidden")?,
+                "prepareUnique" => prepare_unique = boolean(v, "prepareUnique")?,
                 "partialFilterExpression" => match v {
                     Value::Document(d) => partial_filter = Some(d.to_buf()),
                     _ => {
@@ -186,6 +190,7 @@ impl IndexSpec {
             unique,
             sparse,
             hidden,
+            prepare_unique,
             partial_filter,
             expire_after_seconds,
             options,
@@ -203,6 +208,7 @@ impl IndexSpec {
             unique: false,
             sparse: false,
             hidden: false,
+            prepare_unique: false,
             partial_filter: None,
             expire_after_seconds: None,
             options: DocBuf::new(),
@@ -223,6 +229,9 @@ impl IndexSpec {
         }
         if self.hidden {
             d.append("hidden", true);
+        }
+        if self.prepare_unique {
+            d.append("prepareUnique", true);
         }
         d.append_some("partialFilterExpression", self.partial_filter.as_ref());
         if let Some(s) = self.expire_after_seconds {

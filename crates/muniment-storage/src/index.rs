@@ -18,6 +18,8 @@ pub struct Index {
     kind: Option<Arc<dyn IndexKind>>,
     partial: Option<Filter>,
     unique: bool,
+    /// See `IndexSpec::prepare_unique`.
+    prepares: AtomicBool,
     sparse: bool,
     is_id: bool,
     ready: AtomicBool,
@@ -87,6 +89,7 @@ impl Index {
             id,
             is_id: is_id_pattern(&spec.key),
             unique: spec.unique || is_id_pattern(&spec.key),
+            prepares: AtomicBool::new(spec.prepare_unique),
             sparse: spec.sparse,
             partial,
             multikey: masks(),
@@ -107,6 +110,7 @@ impl Index {
     }
 
     pub(crate) fn set_spec(&self, spec: IndexSpec) {
+        self.prepares.store(spec.prepare_unique, Relaxed);
         *self.spec.write() = Arc::new(spec);
     }
 
@@ -139,6 +143,12 @@ impl Index {
     /// True if no two documents may have the same key (`_id_` is unique).
     pub fn unique(&self) -> bool {
         self.unique
+    }
+
+    /// True if no write may add a second document with the same key: the index is unique or
+    /// about to become so.
+    pub fn guards(&self) -> bool {
+        self.unique || self.prepares.load(Relaxed)
     }
 
     pub(crate) fn is_ready(&self) -> bool {

@@ -8,7 +8,7 @@
 //! again, so no decision is ever made on data that is not committed.
 
 use crate::collection::Collection;
-use crate::engine::{Batch, Engine, Space};
+use crate::engine::{Batch, Engine, EngineSnapshot, Space};
 use crate::index::{Index, KeySet};
 use crate::keys;
 use crate::latch::{self, Tried};
@@ -447,7 +447,7 @@ impl<'s> WriteSet<'s> {
                     ));
                 }
             }
-            if index.unique() {
+            if index.guards() {
                 for (key, _) in set.iter() {
                     unique.push(latch::unique_hash(&keys::join(index.id, key)));
                 }
@@ -470,10 +470,18 @@ impl<'s> WriteSet<'s> {
             }
             let mut conflicts = Vec::new();
             for (index, set) in indexes.iter().zip(new_sets.iter()) {
-                if !index.unique() {
+                if !index.guards() {
                     continue;
                 }
+                // A duplicate that was there before may stay.
+                old_set.clear();
+                if let Some(old) = old.filter(|_| !index.unique()) {
+                    index.key_set(old, old_set)?;
+                }
                 for (key, bits) in set.iter() {
+                    if old_set.iter().any(|(k, _)| k == key) {
+                        continue;
+                    }
                     if taken_by_other(&self.engine, index, key, record_key)? {
                         conflicts.push((index.clone(), key.to_vec(), bits.to_vec()));
                     }
@@ -530,9 +538,8 @@ impl<'s> WriteSet<'s> {
 
     fn remove_entry(&mut self, index: &Index, key: &[u8], record_key: &[u8]) {
         let mut full = keys::join(index.id, key);
-        if index.unique() {
-            self.removed_unique = true;
-        } else {
+        self.removed_unique |= index.guards();
+        if !index.unique() {
             full.extend_from_slice(record_key);
         }
         self.staged_bytes += full.len();
@@ -741,19 +748,47 @@ fn lock_soon<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }
 
-/// True if the key of a unique index belongs to another record. The caller holds its latch.
+/// True if the key of a unique index (or of one that is to become unique) belongs to another
+/// record. The caller holds its latch.
 pub(crate) fn taken_by_other(
-    engine: &Engine,
+    engine: &Arc<Engine>,
     index: &Index,
     key: &[u8],
     record_key: &[u8],
 ) -> Result<bool> {
+    if !index.unique() {
+        return another_entry(engine, index, key, record_key);
+    }
     let Some(value) = engine.newest(Space::Index, &keys::join(index.id, key))? else {
         return Ok(false);
     };
     Ok(keys::get_varint(&value)
         .and_then(|(len, at)| value.get(at..at + len))
         .is_none_or(|holder| holder != record_key))
+}
+
+/// The same for entries that carry their record's key.
+fn another_entry(
+    engine: &Arc<Engine>,
+    index: &Index,
+    key: &[u8],
+    record_key: &[u8],
+) -> Result<bool> {
+    let low = keys::join(index.id, key);
+    let Some(high) = muniment_value::keyenc::prefix_end(&low) else {
+        return Ok(false);
+    };
+    let snapshot = EngineSnapshot::new(engine.clone());
+    let mut entries = snapshot.range(Space::Index, low, high);
+    while let Some((full, value)) = entries.next()? {
+        if let Some(e) = crate::snapshot::split_entry(&full, &value, false)
+            && e.key == key
+            && e.record_key != record_key
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// 11000 for an encoded key.

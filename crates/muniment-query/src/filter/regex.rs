@@ -10,7 +10,7 @@ use std::sync::Arc;
 const MATCH_LIMIT: u32 = 1_000_000;
 
 /// The longest pattern, in bytes: MongoDB's limit.
-const MAX_PATTERN: usize = 32_764;
+const MAX_PATTERN: usize = 16_384;
 
 /// A compiled regular expression with its source.
 #[derive(Clone, Debug)]

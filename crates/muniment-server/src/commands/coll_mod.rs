@@ -1,40 +1,35 @@
-//! `collMod`.
+//! `collMod`: changes a collection's options, one of its indexes, or a view.
 
-use super::drop_indexes::same_pattern;
-use crate::args::{Args, Field, Types, opt, refused};
+use super::coll_mod_index::{self, IndexChange};
+use super::collection_options::{
+    ACTIONS, LEVELS, MAX_CAPPED, capped_size, check_validator, images, images_doc, word,
+};
+use crate::args::{Field, Types, opt, refused};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
-use muniment_storage::IndexSpec;
-use muniment_value::{Code, Error, Result, Value, number};
+use muniment_exec::{View, check_view_pipeline};
+use muniment_storage::{Collection, CollectionOptions};
+use muniment_value::{ArrayBuf, Code, DocBuf, Error, Result, ValueBuf, number};
 
 const FIELDS: &[Field] = &[
     opt("index", Types::OBJECT),
-    refused("validator", Types::OBJECT),
-    refused("validationLevel", Types::STRING),
-    refused("validationAction", Types::STRING),
-    refused("viewOn", Types::STRING),
-    refused("pipeline", Types::ARRAY),
-    refused("cappedSize", Types::NUMBER),
-    refused("cappedMax", Types::NUMBER),
+    opt("validator", Types::OBJECT),
+    opt("validationLevel", Types::STRING),
+    opt("validationAction", Types::STRING),
+    opt("viewOn", Types::STRING),
+    opt("pipeline", Types::ARRAY),
+    opt("cappedSize", Types::NUMBER),
+    opt("cappedMax", Types::NUMBER),
     refused("expireAfterSeconds", Types::NUMBER.or(Types::STRING)),
     refused("timeseries", Types::OBJECT),
-    refused("changeStreamPreAndPostImages", Types::OBJECT),
-    refused("dryRun", Types::SAFE_BOOL),
-];
-
-const INDEX: &[Field] = &[
-    opt("name", Types::STRING),
-    opt("keyPattern", Types::OBJECT),
-    opt("expireAfterSeconds", Types::NUMBER),
-    opt("hidden", Types::SAFE_BOOL),
-    refused("unique", Types::SAFE_BOOL),
-    refused("prepareUnique", Types::SAFE_BOOL),
+    opt("changeStreamPreAndPostImages", Types::OBJECT),
+    opt("dryRun", Types::SAFE_BOOL),
 ];
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "collMod",
-    doc: "Changes an index's expiry or hides it",
+    doc: "Changes a collection's options, an index or a view",
     kind: Kind::Ddl,
     target: Target::Collection,
     write_concern: true,
@@ -44,92 +39,217 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
+fn invalid(message: impl Into<String>) -> Error {
+    Error::new(Code::InvalidOptions, message)
+}
+
+/// The changes of a collection's options, checked: a field and its new value (`None`: gone).
+type Changes = Vec<(&'static str, Option<ValueBuf>)>;
+
+/// Field names of the options in the order in which they are shown.
+const ORDER: &[&str] = &[
+    "capped",
+    "size",
+    "max",
+    "changeStreamPreAndPostImages",
+    "storageEngine",
+    "indexOptionDefaults",
+    "validator",
+    "validationLevel",
+    "validationAction",
+    "collation",
+];
+
+fn changed(old: &CollectionOptions, changes: &Changes) -> CollectionOptions {
+    let mut new = old.clone();
+    let mut d = DocBuf::new();
+    let was = old.document.as_doc();
+    let mut put = |name: &str| match changes.iter().find(|(n, _)| *n == name) {
+        Some((_, v)) => {
+            d.append_some(name, v.as_ref());
+        }
+        None => {
+            d.append_some(name, was.get(name));
+        }
+    };
+    ORDER.iter().for_each(|n| put(n));
+    was.iter()
+        .map(|e| e.name())
+        .filter(|n| !ORDER.contains(n))
+        .for_each(&mut put);
+    new.document = d;
+    new
+}
+
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let a = &cx.args;
+    let size = a.int("cappedSize", 1, MAX_CAPPED)?;
+    let max = a.int("cappedMax", i64::MIN, i64::from(i32::MAX))?;
+    let level = word(a, "collMod", "validationLevel", LEVELS)?;
+    let action = word(a, "collMod", "validationAction", ACTIONS)?;
+    let images = a
+        .doc("changeStreamPreAndPostImages")
+        .map(images)
+        .transpose()?;
+    let dry_run = a.bool("dryRun", false);
+    let index = a.doc("index").map(IndexChange::parse).transpose()?;
+    if let Some(view) = cx.engine().view(cx.ns())? {
+        return change_view(cx, &view);
+    }
     let collection = cx.engine().store.collection(cx.ns()).ok_or_else(|| {
         Error::new(
             Code::NamespaceNotFound,
             format!("ns does not exist: {}", cx.ns()),
         )
     })?;
-    let Some(index) = cx.args.doc("index") else {
-        return Ok(());
+    for option in ["viewOn", "pipeline"] {
+        if cx.args.get(option).is_some() {
+            return Err(invalid(format!(
+                "'{option}' option only supported on a view"
+            )));
+        }
+    }
+    if dry_run && !index.as_ref().is_some_and(|i| i.unique.is_some()) {
+        return Err(invalid(
+            "collMod can only be run in dryRun mode with an index conversion to unique",
+        ));
+    }
+    let mut changes: Changes = Vec::new();
+    let mut options = (*collection.options()).clone();
+    if size.is_some() || max.is_some() {
+        if !collection.is_capped() {
+            return Err(invalid("isn't a capped collection"));
+        }
+        if let Some(n) = size {
+            let n = capped_size(n);
+            options.capped_size = Some(n);
+            changes.push(("size", Some(ValueBuf::new(number::narrow(n as i64)))));
+        }
+        if let Some(n) = max {
+            options.capped_max = (n > 0).then_some(n as u64);
+            let shown = (n > 0).then(|| ValueBuf::new(number::narrow(n)));
+            changes.push(("max", shown));
+        }
+    }
+    if let Some(v) = cx.args.doc("validator") {
+        check_validator(cx.db(), cx.collection_name(), v)?;
+        let new = (!v.is_empty()).then(|| ValueBuf::new(v));
+        changes.push(("validator", new));
+    }
+    if let Some(w) = level {
+        changes.push(("validationLevel", Some(ValueBuf::new(w))));
+    }
+    if let Some(w) = action {
+        changes.push(("validationAction", Some(ValueBuf::new(w))));
+    }
+    if let Some(on) = images {
+        let shown = on.then(|| ValueBuf::new(images_doc(true)));
+        changes.push(("changeStreamPreAndPostImages", shown));
+    }
+    // The index is looked up before anything is changed.
+    let plan = match index {
+        Some(change) => Some(coll_mod_index::plan(cx, &collection, change)?),
+        None => None,
     };
-    let a = Args::parse("collMod.index", INDEX, index)?;
-    let options = |m: &str| Error::new(Code::InvalidOptions, m.to_string());
-    let (name, pattern) = (a.str("name"), a.doc("keyPattern"));
-    if name.is_some() == pattern.is_some() {
-        return Err(options(if name.is_some() {
-            "Cannot specify both key pattern and name."
-        } else {
-            "Must specify either index name or key pattern."
-        }));
+    if !changes.is_empty() {
+        apply(cx, &collection, &options, &changes)?;
     }
-    let (ttl, hidden) = (a.get("expireAfterSeconds"), a.get("hidden"));
-    if ttl.is_none() && hidden.is_none() {
-        return Err(options(
-            "no expireAfterSeconds, hidden, unique, or prepareUnique field",
-        ));
-    }
-    let indexes = collection.indexes();
-    let old = indexes
-        .iter()
-        .map(|i| i.spec())
-        .find(|s| match (name, pattern) {
-            (Some(n), _) => s.name == n,
-            (_, Some(p)) => same_pattern(s.key.as_doc(), p),
-            _ => false,
-        })
-        .ok_or_else(|| {
-            Error::new(
-                Code::IndexNotFound,
-                format!(
-                    "cannot find index {} for ns {}",
-                    Value::Document(index).to_display(),
-                    cx.ns()
-                ),
-            )
-        })?;
-    let mut new: IndexSpec = (*old).clone();
-    if old.name == "_id_" {
-        return Err(Error::new(
-            Code::BadValue,
-            "can't hide _id index or make it expire",
-        ));
-    }
-    if let Some(v) = ttl {
-        if old.key.as_doc().count() != 1 {
-            return Err(options(
-                "TTL indexes are single-field indexes, compound indexes do not support TTL",
-            ));
-        }
-        let n = number::to_i64_clamped(v).unwrap_or(-1);
-        if !(0..=i64::from(i32::MAX)).contains(&n) {
-            return Err(options(
-                "TTL index 'expireAfterSeconds' option must be within an acceptable range",
-            ));
-        }
-        new.expire_after_seconds = Some(n);
-    }
-    if let Some(v) = hidden {
-        new.hidden = v.truthy();
-    }
-    let new = new.with_document();
-    if new != *old {
-        cx.engine().store.modify_index(&collection, new.clone())?;
-        cx.note_write();
-    }
-    let w = &mut cx.reply;
-    if old.expire_after_seconds != new.expire_after_seconds {
-        if let Some(n) = old.expire_after_seconds {
-            w.field("expireAfterSeconds_old", n);
-        }
-        if let Some(n) = new.expire_after_seconds {
-            w.field("expireAfterSeconds_new", n);
-        }
-    }
-    if old.hidden != new.hidden {
-        w.field("hidden_old", old.hidden);
-        w.field("hidden_new", new.hidden);
+    if let Some(plan) = plan {
+        plan.run(cx, &collection, dry_run)?;
     }
     Ok(())
+}
+
+fn apply(
+    cx: &mut CommandContext<'_>,
+    collection: &std::sync::Arc<Collection>,
+    options: &CollectionOptions,
+    changes: &Changes,
+) -> Result<()> {
+    let new = changed(options, changes);
+    if new != *collection.options() {
+        cx.engine().store.modify_options(collection, new)?;
+        cx.note_write();
+    }
+    Ok(())
+}
+
+/// What a name below a view may not be. Its length does not matter.
+///
+/// # Errors
+/// 2 BadValue when empty, 73 InvalidNamespace.
+fn check_view_on(db: &str, on: &str) -> Result<()> {
+    if on.is_empty() {
+        return Err(Error::bad_value("'viewOn' option cannot be empty"));
+    }
+    if on.starts_with(['$', '.']) || on.contains('\0') {
+        return Err(Error::new(
+            Code::InvalidNamespace,
+            format!("Invalid namespace specified '{db}.{on}'"),
+        ));
+    }
+    Ok(())
+}
+
+fn change_view(cx: &mut CommandContext<'_>, old: &View) -> Result<()> {
+    for f in FIELDS {
+        let fits = matches!(f.name, "viewOn" | "pipeline" | "dryRun");
+        if !fits && cx.args.get(f.name).is_some() {
+            return Err(invalid(format!("option not supported on a view: {}", f.name)));
+        }
+    }
+    let on = cx.args.str("viewOn");
+    if let Some(on) = on {
+        check_view_on(cx.db(), on)?;
+    }
+    let pipeline = match cx.args.array("pipeline") {
+        Some(p) => Some(check_view_pipeline(p)?),
+        None => None,
+    };
+    let same_pipeline =
+        |p: &ArrayBuf| p.as_doc().as_bytes() == old.pipeline.as_doc().as_bytes();
+    let unchanged = on.is_none_or(|on| on == old.on) && pipeline.as_ref().is_none_or(same_pipeline);
+    if !unchanged {
+        cx.engine().modify_view(cx.ns(), on, pipeline)?;
+        cx.note_write();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use muniment_value::doc;
+
+    #[test]
+    fn options_keep_their_order() {
+        let old = CollectionOptions {
+            document: doc! { "capped": true, "size": 256, "collation": doc! { "locale": "de" } },
+            ..CollectionOptions::default()
+        };
+        let new = changed(
+            &old,
+            &vec![
+                ("validator", Some(ValueBuf::new(doc! { "a": 1 }))),
+                ("size", Some(ValueBuf::new(512))),
+                ("max", None),
+            ],
+        );
+        assert_eq!(
+            new.document,
+            doc! {
+                "capped": true, "size": 512, "validator": doc! { "a": 1 },
+                "collation": doc! { "locale": "de" },
+            }
+        );
+    }
+
+    #[test]
+    fn names_below_a_view() {
+        for (name, code) in [("a.b", 0), (" ", 0), ("", 2), ("$x", 73), (".x", 73), ("a\0", 73)] {
+            let got = check_view_on("d", name).map_or_else(|e| e.code().0, |()| 0);
+            assert_eq!(got, code, "{name:?}");
+        }
+    }
 }

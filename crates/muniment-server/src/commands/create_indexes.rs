@@ -16,7 +16,7 @@ const FIELDS: &[Field] = &[
 ];
 
 /// Options of an index that are known; others go with ignoreUnknownIndexOptions.
-const KNOWN: [&str; 20] = [
+const KNOWN: [&str; 21] = [
     "v",
     "key",
     "name",
@@ -24,6 +24,7 @@ const KNOWN: [&str; 20] = [
     "unique",
     "sparse",
     "hidden",
+    "prepareUnique",
     "background",
     "expireAfterSeconds",
     "partialFilterExpression",
@@ -61,7 +62,11 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         Some(c) => c,
         None => {
             created_collection = true;
-            match store.create_collection(cx.ns(), CollectionOptions::default()) {
+            cx.engine().refuse_view(cx.ns())?;
+            match cx
+                .engine()
+                .create_collection(cx.ns(), CollectionOptions::default())
+            {
                 Ok(c) => c,
                 Err(e) if e.code() == Code::NamespaceExists => {
                     created_collection = false;

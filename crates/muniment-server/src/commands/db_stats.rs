@@ -37,10 +37,11 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         index_bytes += all.iter().map(|i| store.index_bytes(i)).sum::<u64>();
     }
     let (used, total) = disk(&cx.server.options.dbpath);
+    let views = cx.engine().views(cx.db())?.len() as i64;
     let w = &mut cx.reply;
     w.field("db", cx.request.db);
     w.field("collections", collections.len() as i64);
-    w.field("views", 0_i64);
+    w.field("views", views);
     w.field("objects", objects as i64);
     w.field(
         "avgObjSize",

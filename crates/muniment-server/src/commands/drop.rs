@@ -28,6 +28,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         cx.note_write();
         cx.reply.field("nIndexesWas", indexes.unwrap_or(1) as i32);
         cx.reply.field("ns", cx.ns());
+    } else if cx.engine().drop_view(cx.ns())? {
+        cx.note_write();
+        cx.reply.field("ns", cx.ns());
     }
     Ok(())
 }

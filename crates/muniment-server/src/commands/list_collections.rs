@@ -4,6 +4,7 @@ use super::cursor_reply::{answer, filter};
 use crate::args::{Field, Types, idle, opt};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
+use muniment_exec::View;
 use muniment_storage::{Collection, IndexSpec};
 use muniment_value::{DocBuf, Result, Value, doc};
 
@@ -43,6 +44,17 @@ fn entry(c: &Collection, name: &str, name_only: bool) -> DocBuf {
     d
 }
 
+fn view_entry(view: &View, name: &str, name_only: bool) -> DocBuf {
+    let mut d = doc! { "name": name, "type": "view" };
+    if !name_only {
+        let mut options = doc! { "viewOn": view.on.as_str(), "pipeline": &view.pipeline };
+        options.append_some("collation", view.collation.as_ref());
+        d.append("options", options);
+        d.append("info", doc! { "readOnly": true });
+    }
+    d
+}
+
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let wanted = filter(cx.args.doc("filter"))?;
     let name_only = cx.args.bool("nameOnly", false);
@@ -59,6 +71,17 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             continue;
         }
         all.push(entry(&c, name, name_only));
+    }
+    for (ns, view) in cx.engine().views(cx.db())? {
+        let Some((_, name)) = ns.split_once('.') else {
+            continue;
+        };
+        if let Some(f) = &wanted
+            && !f.matches(view_entry(&view, name, false).as_doc())?
+        {
+            continue;
+        }
+        all.push(view_entry(&view, name, name_only));
     }
     let ns = format!("{}.$cmd.listCollections", cx.db());
     answer(cx, &ns, all)

@@ -33,6 +33,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    cx.engine().refuse_view(cx.ns())?;
     let collection = cx.engine().store.collection(cx.ns()).ok_or_else(|| {
         Error::new(
             Code::NamespaceNotFound,

@@ -6,6 +6,8 @@ use crate::registry::CommandSpec;
 use crate::state::ServerState;
 use muniment_value::{Error, Result, Value};
 
+mod coll_mod_index;
+mod collection_options;
 mod cursor_reply;
 mod write_reply;
 

@@ -42,6 +42,13 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             "Can't rename a collection to itself",
         ));
     }
+    cx.engine().refuse_view(from)?;
+    if cx.engine().view(to)?.is_some() {
+        return Err(Error::new(
+            Code::NamespaceExists,
+            format!("a view already exists with that name: {to}"),
+        ));
+    }
     let store = &cx.engine().store;
     store.rename_collection(from, to, cx.args.bool("dropTarget", false))?;
     for ns in [from, to] {

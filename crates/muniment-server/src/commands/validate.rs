@@ -36,6 +36,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let store = &cx.engine().store;
+    cx.engine().refuse_view(cx.ns())?;
     let collection = store.collection(cx.ns()).ok_or_else(|| {
         Error::new(
             Code::NamespaceNotFound,

@@ -1,0 +1,250 @@
+//! The `collation` document of commands, collections, indexes and views.
+//!
+//! Checks it and fills in what it leaves out, so that equal collations are equal documents. Says
+//! nothing about how texts compare.
+//!
+//! Source: the MongoDB manual, "Collation" and "Collation Locales and Default Parameters".
+
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
+
+/// Languages (with a script or region where the manual names only that) that have a collation,
+/// sorted.
+const LOCALES: &[&str] = &[
+    "af", "am", "ar", "as", "az", "be", "bg", "bn", "bs", "bs_Cyrl", "ca", "chr", "cs", "cy", "da",
+    "de", "dsb", "dz", "ee", "el", "en", "eo", "es", "et", "fa", "fi", "fil", "fo", "fr", "ga",
+    "gl", "gu", "ha", "haw", "he", "hi", "hr", "hsb", "hu", "hy", "id", "ig", "is", "it", "ja",
+    "ka", "kk", "kl", "km", "kn", "ko", "kok", "ky", "lb", "lkt", "ln", "lo", "lt", "lv", "mk",
+    "ml", "mn", "mr", "ms", "mt", "my", "nb", "ne", "nl", "nn", "om", "or", "pa", "pl", "ps", "pt",
+    "ro", "ru", "se", "si", "sk", "sl", "smn", "sq", "sr", "sv", "sw", "ta", "te", "th", "to",
+    "tr", "ug", "uk", "ur", "vi", "wae", "yi", "yo", "zh", "zu",
+];
+
+/// The version of the rules, as MongoDB names it.
+pub const VERSION: &str = "57.1";
+
+/// Checks a collation and completes it. `None` is the comparison of bytes (`{locale:
+/// "simple"}`).
+///
+/// # Errors
+/// 14 TypeMismatch, 2 BadValue, 40414 without a locale, 40415 for an unknown field, 161
+/// IncompatibleCollationVersion.
+pub fn parse(d: Doc<'_>) -> Result<Option<DocBuf>> {
+    const KNOWN: &[&str] = &[
+        "locale",
+        "caseLevel",
+        "caseFirst",
+        "strength",
+        "numericOrdering",
+        "alternate",
+        "maxVariable",
+        "normalization",
+        "backwards",
+        "version",
+    ];
+    for e in d {
+        if !KNOWN.contains(&e.name()) {
+            return Err(Error::location(
+                40415,
+                format!("BSON field 'collation.{}' is an unknown field.", e.name()),
+            ));
+        }
+    }
+    let locale = match d.get("locale") {
+        None => {
+            return Err(Error::location(
+                40414,
+                "BSON field 'collation.locale' is missing but a required field",
+            ));
+        }
+        Some(Value::Null | Value::Undefined) => {
+            return Err(Error::location(
+                40414,
+                "BSON field 'collation.locale' is missing but a required field",
+            ));
+        }
+        Some(Value::String(s)) => s,
+        Some(v) => return Err(mismatch("locale", v, "string")),
+    };
+    let flag = |name: &str| match d.get(name) {
+        None => Ok(None),
+        Some(Value::Bool(b)) => Ok(Some(b)),
+        // MongoDB takes null for every flag but this one.
+        Some(Value::Null | Value::Undefined) if name != "backwards" => Ok(None),
+        Some(v) => Err(mismatch(name, v, "bool")),
+    };
+    let case_level = flag("caseLevel")?;
+    let numeric_ordering = flag("numericOrdering")?;
+    let normalization = flag("normalization")?;
+    let backwards = flag("backwards")?;
+    let strength = match d.get("strength") {
+        None | Some(Value::Null | Value::Undefined) => 3,
+        Some(v) if v.is_number() => match number::to_i64_clamped(v) {
+            Some(n @ 1..=5) => n as i32,
+            n => {
+                return Err(Error::bad_value(format!(
+                    "Enumeration value '{}' for field 'collation.strength' is not a valid value.",
+                    n.unwrap_or(0)
+                )));
+            }
+        },
+        Some(v) => {
+            return Err(mismatch_of(
+                "strength",
+                v,
+                "types '[long, int, decimal, double]'",
+            ));
+        }
+    };
+    let case_first = choice(d, "caseFirst", &["off", "upper", "lower"])?;
+    let alternate = choice(d, "alternate", &["non-ignorable", "shifted"])?;
+    let max_variable = choice(d, "maxVariable", &["punct", "space"])?;
+    match d.get("version") {
+        None | Some(Value::Null | Value::Undefined | Value::String(VERSION)) => {}
+        Some(Value::String(other)) => {
+            return Err(Error::new(
+                Code::IncompatibleCollationVersion,
+                format!("Requested collation version {other} is not available; only {VERSION} is"),
+            ));
+        }
+        Some(v) => return Err(mismatch("version", v, "string")),
+    }
+    if locale == "simple" {
+        if let Some(e) = d.iter().find(|e| e.name() != "locale") {
+            return Err(Error::bad_value(format!(
+                "If {{locale: \"simple\"}}, no other fields should be present in: {} ({})",
+                Value::Document(d).to_display(),
+                e.name()
+            )));
+        }
+        return Ok(None);
+    }
+    if !known_locale(locale) {
+        return Err(Error::bad_value(format!(
+            "Field 'locale' is invalid in: {}",
+            Value::Document(d).to_display()
+        )));
+    }
+    if case_first != "off" && case_level != Some(true) && strength < 3 {
+        return Err(Error::bad_value(format!(
+            "'caseFirst' is invalid unless 'caseLevel' is on or 'strength' is greater than 2 in: \
+             {}",
+            Value::Document(d).to_display()
+        )));
+    }
+    if backwards == Some(true) && strength == 1 {
+        return Err(Error::bad_value(format!(
+            "'backwards' is invalid with 'strength' of 1 in: {}",
+            Value::Document(d).to_display()
+        )));
+    }
+    Ok(Some(doc! {
+        "locale": locale,
+        "caseLevel": case_level.unwrap_or(false),
+        "caseFirst": case_first,
+        "strength": strength,
+        "numericOrdering": numeric_ordering.unwrap_or(false),
+        "alternate": alternate,
+        "maxVariable": max_variable,
+        "normalization": normalization.unwrap_or(false),
+        // French of Canada compares accents from the end.
+        "backwards": backwards.unwrap_or(locale == "fr_CA"),
+        "version": VERSION,
+    }))
+}
+
+fn mismatch(name: &str, v: Value<'_>, wanted: &str) -> Error {
+    mismatch_of(name, v, &format!("type '{wanted}'"))
+}
+
+fn mismatch_of(name: &str, v: Value<'_>, wanted: &str) -> Error {
+    Error::type_mismatch(format!(
+        "BSON field 'collation.{name}' is the wrong type '{}', expected {wanted}",
+        v.type_name()
+    ))
+}
+
+fn choice<'c>(d: Doc<'_>, name: &str, among: &[&'c str]) -> Result<&'c str> {
+    let first = among.first().copied().unwrap_or_default();
+    match d.get(name) {
+        None | Some(Value::Null | Value::Undefined) => Ok(first),
+        Some(Value::String(s)) => among.iter().find(|c| **c == s).copied().ok_or_else(|| {
+            Error::bad_value(format!(
+                "Enumeration value '{s}' for field 'collation.{name}' is not a valid value."
+            ))
+        }),
+        Some(v) => Err(mismatch(name, v, "string")),
+    }
+}
+
+/// `language[_Script][_REGION][_VARIANT][@collation=variant]`.
+fn known_locale(locale: &str) -> bool {
+    let base = match locale.split_once('@') {
+        Some((base, "collation=search")) if !base.is_empty() => base,
+        Some((base, variant)) if variant.starts_with("collation=") => base,
+        Some(_) => return false,
+        None => locale,
+    };
+    let mut parts = base.split('_');
+    let language = parts.next().unwrap_or_default();
+    let plausible = |p: &str| {
+        let letters = p.chars().all(|c| c.is_ascii_alphanumeric());
+        letters && (2..=8).contains(&p.len()) && p.starts_with(|c: char| c.is_ascii_uppercase())
+    };
+    LOCALES.binary_search(&language).is_ok() && parts.clone().count() <= 3 && parts.all(plausible)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::expr::testing::json;
+
+    #[test]
+    fn what_is_left_out_is_filled_in() {
+        let full = parse(json("{'locale': 'en', 'strength': 2.9}").as_doc())
+            .unwrap()
+            .unwrap();
+        let want = json(
+            "{'locale': 'en', 'caseLevel': false, 'caseFirst': 'off', 'strength': 2, \
+             'numericOrdering': false, 'alternate': 'non-ignorable', 'maxVariable': 'punct', \
+             'normalization': false, 'backwards': false, 'version': '57.1'}",
+        );
+        assert_eq!(full, want);
+        assert!(
+            parse(json("{'locale': 'simple'}").as_doc())
+                .unwrap()
+                .is_none()
+        );
+        for l in [
+            "zh_Hant",
+            "sr_Latn",
+            "en_US",
+            "de@collation=phonebook",
+            "en_US_POSIX",
+        ] {
+            assert!(parse(doc! { "locale": l }.as_doc()).is_ok(), "{l}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be() {
+        assert!(LOCALES.is_sorted());
+        for (text, code) in [
+            ("{}", 40414),
+            ("{'locale': 1}", 14),
+            ("{'locale': 'invalid_locale_xyz'}", 2),
+            ("{'locale': 'en', 'strength': 6}", 2),
+            ("{'locale': 'en', 'strength': '3'}", 14),
+            ("{'locale': 'en', 'backwards': null}", 14),
+            ("{'locale': 'en', 'caseLevel': 1}", 14),
+            ("{'locale': 'en', 'strength': 2, 'caseFirst': 'upper'}", 2),
+            ("{'locale': 'en', 'caseFirst': 'x'}", 2),
+            ("{'locale': 'en', 'version': 'x'}", 161),
+            ("{'locale': 'en', 'Strength': 3}", 40415),
+            ("{'locale': 'simple', 'strength': 3}", 2),
+        ] {
+            let e = parse(json(text).as_doc()).unwrap_err();
+            assert_eq!(e.code().0, code, "{text}: {e:?}");
+        }
+    }
+}
