@@ -68,6 +68,8 @@ pub struct CommandContext<'a> {
     pub exhaust: bool,
     /// Statements that this command counts as in `opcounters`, when not one.
     pub op_count: Option<u64>,
+    /// The command has appended `ok` itself.
+    pub said_ok: bool,
 }
 
 /// The documents of a field that may come as an array or as a document sequence.

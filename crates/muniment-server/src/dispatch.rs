@@ -147,6 +147,7 @@ fn try_execute(
         commit: None,
         exhaust: false,
         op_count: None,
+        said_ok: false,
     };
     let result = guarded(|| (spec.run)(&mut cx)).unwrap_or_else(|caught| {
         server.log.log(
@@ -172,7 +173,9 @@ fn try_execute(
     let ended = match result {
         Ok(()) => {
             // An unacknowledged write says no more than that it was taken.
-            let bare = spec.write_concern && cx.write_concern.unacknowledged();
+            let statements = matches!(spec.op, OpKind::Insert | OpKind::Update | OpKind::Delete)
+                || spec.name == "bulkWrite";
+            let bare = statements && cx.write_concern.unacknowledged();
             finish_reply(cx, failure.as_ref());
             if bare {
                 out.truncate(at);
@@ -209,7 +212,9 @@ fn finish_reply(mut cx: CommandContext<'_>, failure: Option<&Failure>) {
             cx.reply.field("errorLabels", labels);
         }
     }
-    cx.reply.field("ok", 1.0);
+    if !cx.said_ok {
+        cx.reply.field("ok", 1.0);
+    }
     cx.reply.finish();
 }
 

@@ -39,7 +39,12 @@ pub fn check_collection(db: &str, collection: &str) -> Result<()> {
             format!("Invalid namespace specified '{}'{why}", ns()),
         ))
     };
-    if collection.is_empty() || collection.starts_with('.') || collection.contains('\0') {
+    let internal = collection.starts_with("$cmd");
+    if collection.is_empty()
+        || collection.starts_with('.')
+        || (collection.starts_with('$') && !internal)
+        || collection.contains('\0')
+    {
         return bad("");
     }
     if db.len() + 1 + collection.len() > MAX_NAMESPACE {

@@ -14,7 +14,7 @@ pub const MAX_DEPTH: usize = 180;
 
 /// Deepest nesting of a message's documents: a command wraps documents that are to be stored.
 /// Source: MongoDB's default of the `maxBSONDepth` parameter.
-pub const MAX_MESSAGE_DEPTH: usize = 200;
+pub const MAX_MESSAGE_DEPTH: usize = 201;
 
 /// Checks that `bytes` are exactly one well-formed document: lengths, terminators, types,
 /// UTF-8 of names and strings, booleans 0 or 1, nesting ≤ [`MAX_DEPTH`] (without recursion on

@@ -171,32 +171,86 @@ fn pipeline_bytes(pipeline: Doc<'_>) -> usize {
 /// All views of a database by their full names.
 type Graph = HashMap<String, View>;
 
-/// Follows the chain below `from`.
+/// The collections that a pipeline reads beside its own, without the database.
+fn involved(pipeline: Doc<'_>, depth: usize, out: &mut Vec<String>) {
+    if depth > MAX_DEPTH {
+        return;
+    }
+    for stage in pipeline.values().filter_map(|v| v.as_doc()) {
+        let Some(e) = stage.first() else { continue };
+        match (e.name(), e.value()) {
+            ("$unionWith", Value::String(name)) => out.push(name.to_string()),
+            ("$lookup" | "$graphLookup" | "$unionWith", Value::Document(d)) => {
+                let from = d.get_str("from").or_else(|| d.get_str("coll"));
+                out.extend(from.map(str::to_string));
+                if let Some(p) = d.get_array("pipeline") {
+                    involved(p, depth + 1, out);
+                }
+            }
+            ("$facet", Value::Document(d)) => {
+                for p in d.values().filter_map(|v| v.as_array()) {
+                    involved(p, depth + 1, out);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What is known of a view while the graph is walked.
+enum Mark {
+    /// It is on the way that is being walked.
+    Open,
+    /// Views on the longest way down, itself with them, and the bytes of the pipelines of the
+    /// views that it stands on.
+    Done(usize, usize),
+}
+
+/// Walks down from a view, over everything that it reads.
 ///
 /// # Errors
 /// 5 GraphContainsCycle, 165 ViewDepthLimitExceeded, 195 ViewPipelineMaxSizeExceeded.
-fn check_chain(graph: &Graph, db: &str, from: &str) -> Result<()> {
-    let mut at = from.to_string();
-    let mut depth = 0;
-    let mut bytes = 0;
-    while let Some(view) = graph.get(&at) {
-        depth += 1;
-        bytes += pipeline_bytes(view.pipeline.as_doc());
-        at = format!("{db}.{}", view.on);
-        if at == from {
+fn walk(
+    graph: &Graph,
+    db: &str,
+    name: &str,
+    way: usize,
+    marks: &mut HashMap<String, Mark>,
+) -> Result<(usize, usize)> {
+    let Some(view) = graph.get(name) else {
+        return Ok((0, 0));
+    };
+    match marks.get(name) {
+        Some(Mark::Done(depth, bytes)) => return Ok((*depth, *bytes)),
+        Some(Mark::Open) => {
             return Err(Error::new(
                 Code::GraphContainsCycle,
-                format!("View cycle detected: {from} => {} => {from}", view.on),
+                format!("View cycle detected: {name} reads itself"),
             ));
         }
-        if depth > MAX_DEPTH {
-            return Err(too_deep(from));
-        }
+        None => {}
     }
-    if bytes > MAX_PIPELINE {
+    // Nothing that is stored is deeper, so this bounds the recursion.
+    if way > 2 * MAX_DEPTH + 2 {
+        return Err(too_deep(name));
+    }
+    marks.insert(name.to_string(), Mark::Open);
+    let (mut depth, bytes) = walk(graph, db, &format!("{db}.{}", view.on), way + 1, marks)?;
+    let mut beside = Vec::new();
+    involved(view.pipeline.as_doc(), 0, &mut beside);
+    for other in beside {
+        let (d, _) = walk(graph, db, &format!("{db}.{other}"), way + 1, marks)?;
+        depth = depth.max(d);
+    }
+    let found = (depth + 1, bytes + pipeline_bytes(view.pipeline.as_doc()));
+    if found.0 > MAX_DEPTH {
+        return Err(too_deep(name));
+    }
+    if found.1 > MAX_PIPELINE {
         return Err(too_large());
     }
-    Ok(())
+    marks.insert(name.to_string(), Mark::Done(found.0, found.1));
+    Ok(found)
 }
 
 impl Engine {
@@ -350,8 +404,10 @@ impl Engine {
             ));
         }
         graph.insert(namespace.to_string(), view.clone());
+        let mut marks = HashMap::new();
+        walk(&graph, db, namespace, 0, &mut marks)?;
         for name in graph.keys() {
-            check_chain(&graph, db, name)?;
+            walk(&graph, db, name, 0, &mut marks)?;
         }
         let collection = match self.store.collection(&catalog) {
             Some(c) => c,

@@ -11,7 +11,7 @@ use crate::find::{FindRequest, Hint};
 use crate::operation::OpContext;
 use muniment_query::Interrupt;
 use muniment_value::path::Path;
-use muniment_value::{ArrayBuf, Code, Doc, Error, Result, doc, number};
+use muniment_value::{ArrayBuf, Code, Doc, Error, Result, Value, doc, number};
 use std::sync::Arc;
 
 fn unsupported(option: &str) -> Error {
@@ -42,6 +42,16 @@ pub(crate) fn find_stages(r: &FindRequest<'_>) -> Result<ArrayBuf> {
         return Err(Error::new(
             Code::InvalidPipelineOperator,
             "Sort option {$natural: 1} not supported in aggregation.",
+        ));
+    }
+    let finds_only = |v: Value<'_>| {
+        v.as_doc()
+            .is_some_and(|d| d.get_elem("$elemMatch").is_some())
+    };
+    if r.projection.values().any(finds_only) {
+        return Err(Error::new(
+            Code::InvalidPipelineOperator,
+            "Unrecognized expression '$elemMatch'",
         ));
     }
     let mut stages = ArrayBuf::new();

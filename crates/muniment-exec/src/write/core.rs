@@ -127,8 +127,9 @@ impl<'w> Write<'w> {
 
 /// The `let` variables with a pipeline update's constants.
 pub(crate) fn with_constants(let_: Doc<'_>, constants: Doc<'_>) -> DocBuf {
-    let mut all = let_.to_buf();
-    all.append_all(constants);
+    // The first of a name counts: a constant hides a variable.
+    let mut all = constants.to_buf();
+    all.append_all(let_);
     all
 }
 

@@ -10,15 +10,15 @@ use bytes::Bytes;
 use muniment_exec::{
     BatchLimits, Cursor, DeleteStatement, Hint, InsertOptions, StatementOutcome, UpdateStatement,
 };
-use muniment_value::{Doc, DocBuf, Error, Result, Value, doc, number};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
 
 const FIELDS: &[Field] = &[
     opt("ops", Types::ARRAY),
     opt("nsInfo", Types::ARRAY),
-    opt("ordered", Types::SAFE_BOOL),
+    opt("ordered", Types::BOOL),
     opt("bypassDocumentValidation", Types::SAFE_BOOL),
     opt("bypassEmptyTsReplacement", Types::SAFE_BOOL),
-    opt("errorsOnly", Types::SAFE_BOOL),
+    opt("errorsOnly", Types::BOOL),
     opt("let", Types::OBJECT),
     opt("cursor", Types::OBJECT),
     // The numbers of a retryable write's statements, which needs a replica set.
@@ -28,7 +28,7 @@ const FIELDS: &[Field] = &[
 
 const NS_INFO: &[Field] = &[
     req("ns", Types::STRING),
-    refused("collectionUUID", Types::BINARY),
+    opt("collectionUUID", Types::BINARY),
     refused("encryptionInformation", Types::OBJECT),
 ];
 
@@ -37,9 +37,10 @@ const INSERT: &[Field] = &[req("insert", Types::NUMBER), req("document", Types::
 const UPDATE: &[Field] = &[
     req("update", Types::NUMBER),
     req("filter", Types::OBJECT),
-    req("updateMods", Types::OBJECT.or(Types::ARRAY)),
-    opt("multi", Types::SAFE_BOOL),
-    opt("upsert", Types::SAFE_BOOL),
+    // The update itself names what it cannot be (9 FailedToParse).
+    req("updateMods", Types::ANY),
+    opt("multi", Types::BOOL),
+    opt("upsert", Types::BOOL),
     opt("arrayFilters", Types::ARRAY),
     opt("hint", Types::ANY),
     opt("sort", Types::OBJECT),
@@ -51,7 +52,7 @@ const UPDATE: &[Field] = &[
 const DELETE: &[Field] = &[
     req("delete", Types::NUMBER),
     req("filter", Types::OBJECT),
-    opt("multi", Types::SAFE_BOOL),
+    opt("multi", Types::BOOL),
     opt("hint", Types::ANY),
     refused("collation", Types::OBJECT),
 ];
@@ -90,14 +91,18 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let ops = cx.documents("ops")?;
     let infos = cx.documents("nsInfo")?;
     check_batch(ops.len())?;
-    check_batch(infos.len())?;
+    if infos.is_empty() {
+        return Err(Error::bad_value(
+            "bulkWrite requires at least one entry in nsInfo",
+        ));
+    }
     let mut namespaces = Vec::with_capacity(infos.len());
     for d in infos.iter() {
         let a = Args::parse("bulkWrite.nsInfo", NS_INFO, d)?;
         let ns = a.str("ns").unwrap_or_default();
         let (db, c) = namespace::split(ns)?;
         namespace::check_create(db, c)?;
-        namespaces.push(ns);
+        namespaces.push((ns, a.get("collectionUUID")));
     }
     let let_ = cx.args.doc("let").unwrap_or(Doc::EMPTY);
     let bypass = cx.args.bool("bypassDocumentValidation", false);
@@ -117,8 +122,8 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let mut results = Vec::new();
     for (idx, d) in ops.iter().enumerate() {
         let (at, op) = parse(d, namespaces.len(), let_, bypass)?;
-        let ns = namespaces.get(at).copied().unwrap_or_default();
-        let done = run_one(cx, ns, &op, options);
+        let (ns, uuid) = namespaces.get(at).copied().unwrap_or_default();
+        let done = check_uuid(cx, ns, uuid).and_then(|()| run_one(cx, ns, &op, options));
         match done {
             Ok(outcome) => {
                 cx.note_commit(outcome.commit);
@@ -166,6 +171,38 @@ impl Totals {
         }
         d
     }
+}
+
+/// 361 unless the collection with this name has this UUID.
+fn check_uuid(cx: &CommandContext<'_>, ns: &str, uuid: Option<Value<'_>>) -> Result<()> {
+    let Some(wanted) = uuid else { return Ok(()) };
+    let Value::Binary { subtype: 4, bytes } = wanted else {
+        return Err(Error::type_mismatch(
+            "BSON field 'bulkWrite.nsInfo.collectionUUID' is the wrong binData type, expected \
+             type 'UUID'",
+        ));
+    };
+    let has = |c: &muniment_storage::Collection| c.uuid().as_slice() == bytes;
+    let store = &cx.engine().store;
+    if store.collection(ns).is_some_and(|c| has(&c)) {
+        return Ok(());
+    }
+    let (db, expected) = ns.split_once('.').unwrap_or_default();
+    let actual = store.collections(db).into_iter().find(|c| has(c));
+    let actual = actual.map(|c| {
+        let ns = c.namespace();
+        ns.split_once('.').map_or_else(String::new, |(_, c)| c.to_string())
+    });
+    Err(Error::new(
+        Code::CollectionUUIDMismatch,
+        "Collection UUID does not match that specified",
+    )
+    .with_extra(doc! {
+        "db": db,
+        "collectionUUID": wanted,
+        "expectedCollection": expected,
+        "actualCollection": actual.as_deref(),
+    }))
 }
 
 fn run_one(
@@ -237,9 +274,7 @@ fn parse<'a>(
             })
         }
         other => {
-            return Err(Error::failed_to_parse(format!(
-                "Unrecognized bulkWrite operation type '{other}'"
-            )));
+            return Err(crate::args::unknown_field("bulkWrite.ops", other));
         }
     };
     let at = d.get(kind).and_then(number::to_i64_exact);

@@ -10,7 +10,7 @@ use muniment_value::{Doc, Error, Result, number};
 
 const FIELDS: &[Field] = &[
     opt("deletes", Types::ARRAY),
-    opt("ordered", Types::SAFE_BOOL),
+    opt("ordered", Types::BOOL),
     opt("let", Types::OBJECT),
     refused("encryptionInformation", Types::OBJECT),
     refused("collectionUUID", Types::BINARY),

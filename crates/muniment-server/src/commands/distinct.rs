@@ -45,5 +45,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let request = request(&cx.args, cx.ns())?;
     let values = cx.engine().distinct(cx.op, &request)?;
     cx.reply.field("values", values);
+    if cx.engine().view(cx.ns())?.is_some() {
+        // MongoDB makes this reply out of an aggregation's, with an int.
+        cx.reply.field("ok", 1);
+        cx.said_ok = true;
+    }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! `find`.
 
-use crate::args::{Args, Field, Types, idle, opt, refused};
+use crate::args::{Args, Field, Types, check_type, idle, opt, refused};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
 use crate::registry::{CommandSpec, Kind, Target};
@@ -8,7 +8,8 @@ use muniment_exec::{BatchLimits, FindRequest, Hint};
 use muniment_value::{Doc, Error, Result};
 
 pub(super) const FIELDS: &[Field] = &[
-    opt("filter", Types::OBJECT),
+    // Null is no filter either.
+    opt("filter", Types::ANY),
     opt("projection", Types::OBJECT),
     opt("sort", Types::OBJECT),
     opt("hint", Types::ANY),
@@ -55,6 +56,9 @@ pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<FindRequest<'a>> 
         return Err(Error::bad_value(format!(
             "BSON field 'limit' value must be >= 0, actual value '{limit}'"
         )));
+    }
+    if let Some(v) = a.get("filter") {
+        check_type("find", "filter", Types::OBJECT, v.ty())?;
     }
     let doc = |name: &str| a.doc(name).unwrap_or(Doc::EMPTY);
     let request = FindRequest {

@@ -11,7 +11,7 @@ use muniment_value::Result;
 
 const FIELDS: &[Field] = &[
     opt("documents", Types::ARRAY),
-    opt("ordered", Types::SAFE_BOOL),
+    opt("ordered", Types::BOOL),
     opt("bypassDocumentValidation", Types::SAFE_BOOL),
     opt("bypassEmptyTsReplacement", Types::SAFE_BOOL),
     refused("encryptionInformation", Types::OBJECT),

@@ -10,7 +10,7 @@ use muniment_value::{Doc, Error, Result, Value};
 
 const FIELDS: &[Field] = &[
     opt("updates", Types::ARRAY),
-    opt("ordered", Types::SAFE_BOOL),
+    opt("ordered", Types::BOOL),
     opt("bypassDocumentValidation", Types::SAFE_BOOL),
     opt("bypassEmptyTsReplacement", Types::SAFE_BOOL),
     opt("let", Types::OBJECT),
