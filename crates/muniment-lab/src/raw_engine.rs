@@ -9,7 +9,7 @@ use crate::batches::Documents;
 use crate::fail::{Context, Failure, Result};
 use crate::process::{self, Process};
 use fjall::{Database, Keyspace, PersistMode};
-use muniment_storage::engine::{Space, database_options, options};
+use muniment_storage::engine::{Budget, Space, database_options, options, seal_if_full};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -26,8 +26,8 @@ pub fn serve(args: &[OsString]) -> Result<()> {
         .and_then(|g| g.to_str())
         .and_then(|g| g.parse().ok())
         .unwrap_or(0.25);
-    let cache = (gb * 1024.0 * 1024.0 * 1024.0) as u64;
-    let db = database_options(Path::new(dir), cache)
+    let budget = Budget::of((gb * 1024.0 * 1024.0 * 1024.0) as u64);
+    let db = database_options(Path::new(dir), budget)
         .open()
         .context("opening the raw engine")?;
     let docs = db
@@ -48,7 +48,7 @@ pub fn serve(args: &[OsString]) -> Result<()> {
         if made.len() < n {
             made = Documents::make(n);
         }
-        let seconds = insert(&db, &docs, collection, &made, n, batch.max(1))?;
+        let seconds = insert(&db, &docs, budget, collection, &made, n, batch.max(1))?;
         let mut out = std::io::stdout().lock();
         writeln!(out, "{seconds}")?;
         out.flush()?;
@@ -60,6 +60,7 @@ pub fn serve(args: &[OsString]) -> Result<()> {
 fn insert(
     db: &Database,
     docs: &Keyspace,
+    budget: Budget,
     collection: u64,
     made: &Documents,
     n: u64,
@@ -78,7 +79,9 @@ fn insert(
             key[9..].copy_from_slice(d.get(9..21).unwrap_or(&[0; 12]));
             b.insert(docs, key, d);
         }
-        b.commit().context("the raw engine")?;
+        b.commit()
+            .and_then(|()| seal_if_full(docs, Space::Docs, budget))
+            .context("the raw engine")?;
         at = to;
     }
     Ok(begin.elapsed().as_secs_f64())

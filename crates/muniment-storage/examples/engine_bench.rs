@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use fjall::{Keyspace, OwnedWriteBatch, PersistMode};
 use muniment_query::NeverInterrupted;
-use muniment_storage::engine::{Space, database_options, options};
+use muniment_storage::engine::{Budget, Space, database_options, options, seal_if_full};
 use muniment_storage::{
     Collection, CollectionOptions, Direction, IndexSpec, KeyRange, Store, StoreOptions,
 };
@@ -47,13 +47,15 @@ fn large(n: u64, random: i64) -> Bytes {
 struct Raw {
     db: fjall::Database,
     docs: Keyspace,
+    budget: Budget,
 }
 
 impl Raw {
     fn open(dir: &std::path::Path, cache: u64) -> Raw {
-        let db = database_options(dir, cache).open().unwrap();
+        let budget = Budget::of(cache);
+        let db = database_options(dir, budget).open().unwrap();
         let docs = db.keyspace("docs", || options(Space::Docs)).unwrap();
-        Raw { db, docs }
+        Raw { db, docs, budget }
     }
 
     fn put(&self, docs: &[Bytes]) {
@@ -65,6 +67,7 @@ impl Raw {
             b.insert(&self.docs, key, d.clone());
         }
         b.commit().unwrap();
+        seal_if_full(&self.docs, Space::Docs, self.budget).unwrap();
     }
 }
 

@@ -112,6 +112,7 @@ impl Inner {
         }
         if a.since_look.fetch_add(bytes, Relaxed) + bytes > LOOK_EVERY {
             a.since_look.store(0, Relaxed);
+            engine.seal_full()?;
             a.rate.store(rate(engine.pressure()), Relaxed);
         }
         match a.rate.load(Relaxed) {

@@ -46,24 +46,81 @@ impl Space {
     }
 }
 
-/// Memtable sizes in bytes. At most four of each are in memory (one active, up to two sealed
-/// before our own back-pressure holds writers, one being freed): (12 + 8 + 2) × 4 = 88 MB of
-/// payload, about 120 MB with the skip list's nodes.
-const DOCS_MEMTABLE: u64 = 12 << 20;
-const INDEX_MEMTABLE: u64 = 8 << 20;
-const META_MEMTABLE: u64 = 2 << 20;
+/// How the configured cache is shared between the block cache and the memtables.
+///
+/// Large memtables are what makes writes cheap: fewer tables are written and merged, and of a
+/// document that is rewritten often only the newest version reaches a table. A quarter of the
+/// cache, at most [`Budget::MOST_SHARED`], is therefore theirs, beside what they always have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Block cache in bytes.
+    pub block_cache: u64,
+    docs: u64,
+    index: u64,
+}
+
+impl Budget {
+    /// Memtables of each keyspace in memory at most: one active, up to two sealed before our own
+    /// back-pressure holds writers, one being freed.
+    const ALIVE: u64 = 4;
+    /// What the memtables have without any cache: (12 + 8 + 2) × 4 = 88 MB of payload, about
+    /// 120 MB with the skip list's nodes.
+    const DOCS: u64 = 12 << 20;
+    const INDEX: u64 = 8 << 20;
+    const META: u64 = 2 << 20;
+    /// The most that is taken from the cache: after a crash the journal of all memtables is
+    /// replayed.
+    const MOST_SHARED: u64 = 512 << 20;
+
+    /// The shares of a cache of `cache_bytes`.
+    pub fn of(cache_bytes: u64) -> Budget {
+        let shared = (cache_bytes / 4).min(Budget::MOST_SHARED);
+        let each = shared / Budget::ALIVE;
+        Budget {
+            block_cache: cache_bytes - shared,
+            docs: Budget::DOCS + each / 5 * 3,
+            index: Budget::INDEX + each / 5 * 2,
+        }
+    }
+
+    /// The size in bytes at which a memtable is sealed.
+    pub fn memtable(&self, space: Space) -> u64 {
+        match space {
+            Space::Docs => self.docs,
+            Space::Index => self.index,
+            Space::Meta => Budget::META,
+        }
+    }
+
+    /// Bytes of journal files at which the oldest memtables are written to tables.
+    fn journal(&self) -> u64 {
+        (256 << 20) + Budget::ALIVE * (self.docs + self.index - Budget::DOCS - Budget::INDEX)
+    }
+}
 
 /// How the database is opened: the raw-engine yardstick uses the same.
-pub fn database_options(path: &Path, cache_bytes: u64) -> fjall::DatabaseBuilder<Database> {
+pub fn database_options(path: &Path, budget: Budget) -> fjall::DatabaseBuilder<Database> {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     Database::builder(path)
-        .cache_size(cache_bytes)
+        .cache_size(budget.block_cache)
         // One worker of the pool only flushes, so that a long compaction never keeps a sealed
         // memtable waiting.
         .worker_threads(cores.clamp(3, 6))
         .journal_compression(CompressionType::None)
-        .max_journaling_size(256 << 20)
+        .max_journaling_size(budget.journal())
         .max_cached_files(Some(512))
+}
+
+/// Seals the keyspace's memtable if it has reached its size. fjall keeps the size that a keyspace
+/// was created with, ours follows the cache; so this is called where writes are admitted.
+///
+/// # Errors
+/// As a commit's.
+pub fn seal_if_full(keyspace: &Keyspace, space: Space, budget: Budget) -> fjall::Result<()> {
+    if keyspace.tree.active_memtable().size() >= budget.memtable(space) {
+        keyspace.rotate_memtable()?;
+    }
+    Ok(())
 }
 
 /// How a keyspace is created: the raw-engine yardstick uses the same. fjall keeps the options it
@@ -84,6 +141,8 @@ pub fn options(space: Space) -> KeyspaceCreateOptions {
         .with_table_target_size(16 << 20)
         .with_level_ratio_policy(vec![16.0, 10.0]);
     let base = KeyspaceCreateOptions::default()
+        // Never reached: see [`seal_if_full`].
+        .max_memtable_size(1 << 30)
         .compaction_strategy(Arc::new(compaction))
         .data_block_compression_policy(lz4)
         .filter_policy(filters)
@@ -94,13 +153,11 @@ pub fn options(space: Space) -> KeyspaceCreateOptions {
         // block, and the index that a compaction builds would keep every block of the table in
         // memory (yardstick 8 over all others: 324 MB above the cache instead of 82).
         Space::Docs => base
-            .max_memtable_size(DOCS_MEMTABLE)
             .data_block_size_policy(BlockSizePolicy::all(8 << 10)),
         Space::Index => base
-            .max_memtable_size(INDEX_MEMTABLE)
             .data_block_size_policy(BlockSizePolicy::all(8 << 10))
             .data_block_restart_interval_policy(RestartIntervalPolicy::all(16)),
-        Space::Meta => base.max_memtable_size(META_MEMTABLE),
+        Space::Meta => base,
     }
 }
 
@@ -111,6 +168,7 @@ pub(crate) struct Engine {
     index: Keyspace,
     meta: Keyspace,
     path: PathBuf,
+    budget: Budget,
 }
 
 /// What the writers' back-pressure looks at.
@@ -126,14 +184,16 @@ impl Engine {
     /// Opens or creates the database in `path`.
     pub fn open(path: &Path, cache_bytes: u64) -> Result<Engine> {
         crate::precheck::prepare(path)?;
+        let budget = Budget::of(cache_bytes);
         let opened = catch_unwind(AssertUnwindSafe(|| -> fjall::Result<Engine> {
-            let db = database_options(path, cache_bytes).open()?;
+            let db = database_options(path, budget).open()?;
             let open = |space: Space| db.keyspace(space.name(), || options(space));
             Ok(Engine {
                 docs: open(Space::Docs)?,
                 index: open(Space::Index)?,
                 meta: open(Space::Meta)?,
                 path: path.to_path_buf(),
+                budget,
                 db,
             })
         }));
@@ -210,6 +270,18 @@ impl Engine {
         self.db
             .persist(PersistMode::Buffer)
             .map_err(|e| map_error(&e, &self.path))
+    }
+
+    /// Seals the memtables that have reached their size.
+    pub fn seal_full(&self) -> Result<()> {
+        for (k, space) in [
+            (&self.docs, Space::Docs),
+            (&self.index, Space::Index),
+            (&self.meta, Space::Meta),
+        ] {
+            guarded(&self.path, || seal_if_full(k, space, self.budget))?;
+        }
+        Ok(())
     }
 
     /// How far flushes and compactions are behind.

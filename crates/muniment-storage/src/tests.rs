@@ -212,3 +212,25 @@ fn fsync_lock_blocks_and_nests() {
     });
     assert_eq!(c.count(), 1);
 }
+
+#[test]
+fn memtables_are_sealed_at_the_size_their_budget_gives_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(dir.path());
+    let budget = crate::engine::Budget::of(options.cache_bytes);
+    let store = Store::open(options).unwrap();
+    let c = store
+        .create_collection("db.c", CollectionOptions::default())
+        .unwrap();
+    let filler = "x".repeat(64 << 10);
+    let mut most = 0;
+    for i in 0..600 {
+        let mut w = store.write_set(&c).unwrap();
+        w.insert(Bytes::from(doc! { "_id": i, "f": filler.as_str() }.into_bytes()))
+            .unwrap();
+        w.commit().unwrap();
+        most = most.max(store.stats().memtable_bytes);
+    }
+    let docs = budget.memtable(crate::engine::Space::Docs);
+    assert!(most >= docs && most < 4 * docs, "{most}, one {docs}");
+}

@@ -20,9 +20,8 @@ use crate::report::table::{Table, rate};
 use crate::stats::{Ratio, Side, abba, median};
 use crate::stop;
 
-/// The cache that every embedded server of the yardsticks gets, GB: large enough for the 2 KB
-/// documents of the point yardsticks, small enough to be filled by the memory yardstick.
-pub const CACHE_GB: f64 = 0.125;
+/// The cache that the embedded servers of the yardsticks get, GB.
+pub const CACHE_GB: f64 = 1.0;
 
 /// One yardstick.
 pub struct Spec {
