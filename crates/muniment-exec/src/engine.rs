@@ -13,10 +13,11 @@ use muniment_value::{Doc, DocBuf, Error, Result};
 use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Bytes a blocking sort or group holds in memory, as MongoDB's
+/// Bytes a blocking sort or group holds in memory at first, as MongoDB's
 /// internalQueryMaxBlockingSortMemoryUsageBytes.
-pub(crate) const MEMORY_LIMIT: usize = 100 << 20;
+const MEMORY_LIMIT: usize = 100 << 20;
 
 /// One store with everything that runs on it. Shared by all connections.
 pub struct Engine {
@@ -27,6 +28,7 @@ pub struct Engine {
     /// Running operations, for currentOp and killOp.
     pub operations: Operations,
     pub(crate) plans: PlanCache,
+    memory_limit: AtomicUsize,
     /// Held while a collection or a view is created: they share their names.
     pub(crate) names: Mutex<()>,
     pub(crate) validators: Validators,
@@ -44,6 +46,7 @@ impl Engine {
             cursors: CursorManager::new(),
             operations: Operations::new(),
             plans: PlanCache::default(),
+            memory_limit: AtomicUsize::new(MEMORY_LIMIT),
             names: Mutex::new(()),
             validators: Validators::default(),
             index_filters: IndexFilters::default(),
@@ -63,10 +66,16 @@ impl Engine {
         }
     }
 
+    /// Sets the bytes that a sort, a group or any other stage that holds much may have in memory
+    /// before it spills; 100 MiB at first.
+    pub fn set_memory_limit(&self, bytes: usize) {
+        self.memory_limit.store(bytes, Relaxed);
+    }
+
     /// The limits of a sort: `allowDiskUse` is on unless the command says no.
     pub(crate) fn sort_limits(&self, allow_disk_use: Option<bool>) -> SortLimits {
         SortLimits {
-            memory: MEMORY_LIMIT,
+            memory: self.memory_limit.load(Relaxed),
             spill_dir: (allow_disk_use != Some(false)).then(|| self.spill_dir.clone()),
         }
     }

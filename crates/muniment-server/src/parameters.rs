@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 /// cursorTimeoutMillis when nobody sets it.
 pub const CURSOR_TIMEOUT: i64 = 600_000;
 
+/// internalQueryMaxBlockingSortMemoryUsageBytes when nobody sets it.
+pub const MEMORY_LIMIT: i64 = 100 << 20;
+
 /// The values of the parameters that are not kept elsewhere.
 pub struct Parameters {
     /// enableTestCommands.
@@ -25,6 +28,8 @@ pub struct Parameters {
     pub journal_interval_ms: AtomicI64,
     /// logLevel at start.
     pub log_level: AtomicI64,
+    /// internalQueryMaxBlockingSortMemoryUsageBytes.
+    pub memory_limit: AtomicI64,
     /// requireApiVersion.
     pub require_api_version: AtomicBool,
 }
@@ -39,6 +44,7 @@ impl Default for Parameters {
             slow_ms: AtomicI64::new(100),
             journal_interval_ms: AtomicI64::new(100),
             log_level: AtomicI64::new(0),
+            memory_limit: AtomicI64::new(MEMORY_LIMIT),
             require_api_version: AtomicBool::new(false),
         }
     }
@@ -95,6 +101,12 @@ pub const ALL: &[Parameter] = &[
         doc: "Always 8.0",
         get: |_| v(doc! { "version": "8.0" }),
         set: Set::Fixed,
+    },
+    Parameter {
+        name: "internalQueryMaxBlockingSortMemoryUsageBytes",
+        doc: "Bytes that a stage which sorts, groups or remembers holds before it spills",
+        get: |p| v(p.memory_limit.load(Relaxed)),
+        set: Set::Int(|p| &p.memory_limit, 1 << 10, 1 << 40),
     },
     Parameter {
         name: "journalCommitInterval",
@@ -264,6 +276,9 @@ pub fn apply(server: &ServerState, name: &str) {
                     p.journal_interval_ms.load(Relaxed) as u64,
                 ))
         }
+        "internalQueryMaxBlockingSortMemoryUsageBytes" => server
+            .engine
+            .set_memory_limit(usize::try_from(p.memory_limit.load(Relaxed)).unwrap_or(usize::MAX)),
         "cursorTimeoutMillis" => {
             server
                 .engine

@@ -119,6 +119,9 @@ impl Server {
         {
             crate::parameters::apply(&state, "cursorTimeoutMillis");
         }
+        if parameters.memory_limit.load(Ordering::Relaxed) != crate::parameters::MEMORY_LIMIT {
+            crate::parameters::apply(&state, "internalQueryMaxBlockingSortMemoryUsageBytes");
+        }
         crate::commands::restore_settings(&state);
         if state.options.handle_signals {
             handle_signals(&waker);

@@ -6,7 +6,7 @@ use muniment_value::doc;
 
 /// Sorted by text, with the fields of every document sorted by name (a covered query takes them
 /// from the index, in its order).
-fn as_set(docs: &[DocBuf]) -> Vec<String> {
+pub fn as_set(docs: &[DocBuf]) -> Vec<String> {
     let mut all: Vec<String> = docs
         .iter()
         .map(|d| {
@@ -40,6 +40,9 @@ fn check(b: &Bench, rng: &mut Rng, seed: u64) {
         r#"{"c": 1}"#,
         r#"{"_id": 1}"#,
         r#"{"a.x": 1}"#,
+        r#"{"a.x": 1, "_id": 0}"#,
+        r#"{"b": 1, "a.x": 1, "_id": 0}"#,
+        r#"{"n": {"$ifNull": ["$a", "$b"]}, "_id": 0}"#,
         r#"{"a": 0}"#,
     ]));
     let window = sorted && rng.below(3) == 0;
@@ -94,6 +97,7 @@ fn check(b: &Bench, rng: &mut Rng, seed: u64) {
             }
         }
     }
+    distinct(b, rng, &filter, &hints, seed);
     if !window && let Ok(w) = &want {
         let n = b
             .engine
@@ -106,6 +110,39 @@ fn check(b: &Bench, rng: &mut Rng, seed: u64) {
             )
             .unwrap();
         assert_eq!(n as usize, w.len(), "seed {seed} count of {filter_text}");
+    }
+}
+
+/// The distinct values of a path are the same by every index.
+fn distinct(b: &Bench, rng: &mut Rng, filter: &DocBuf, hints: &[Option<String>], seed: u64) {
+    let natural = doc! { "$natural": 1 };
+    let key = rng.pick(&["a", "b", "c", "a.x", "b.x", "_id"]);
+    let values = |hint: Option<Hint<'_>>| {
+        let request = DistinctRequest {
+            namespace: NS,
+            key,
+            filter: filter.as_doc(),
+            hint,
+            let_: Doc::EMPTY,
+        };
+        b.engine.distinct(&b.op, &request).map(|list| {
+            let mut keys: Vec<Vec<u8>> = list
+                .as_doc()
+                .values()
+                .map(muniment_value::keyenc::encoded)
+                .collect();
+            keys.sort();
+            keys
+        })
+    };
+    let want = values(Some(Hint::Pattern(natural.as_doc())));
+    for hint in hints {
+        let got = values(hint.as_deref().map(Hint::Name));
+        match (&want, &got) {
+            (Ok(w), Ok(g)) if w == g => {}
+            (Err(w), Err(g)) if w.code() == g.code() => {}
+            _ => panic!("seed {seed}: distinct {key} of {filter:?} by {hint:?}: {want:?}, {got:?}"),
+        }
     }
 }
 
@@ -153,7 +190,7 @@ fn plans_agree() {
 }
 
 /// `MUNIMENT_SEEDS=from..to` looks further.
-fn seeds() -> (u64, u64) {
+pub fn seeds() -> (u64, u64) {
     std::env::var("MUNIMENT_SEEDS")
         .ok()
         .and_then(|s| {

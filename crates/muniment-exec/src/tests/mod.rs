@@ -4,8 +4,10 @@
 mod basics;
 mod concurrency;
 mod explains;
+mod interrupts;
 mod metamorphic;
 mod model;
+mod pipelines;
 mod random;
 mod speed;
 
@@ -24,6 +26,18 @@ pub struct Bench {
 }
 
 pub const NS: &str = "test.c";
+
+/// An aggregation of [`NS`] without options.
+pub fn aggregation(pipeline: Doc<'_>) -> AggregateRequest<'_> {
+    AggregateRequest {
+        db: "test",
+        collection: Some("c"),
+        pipeline,
+        hint: None,
+        allow_disk_use: None,
+        let_: Doc::EMPTY,
+    }
+}
 
 /// A document in Extended JSON.
 pub fn j(text: &str) -> DocBuf {
