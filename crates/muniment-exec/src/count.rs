@@ -7,8 +7,8 @@ use crate::plan::candidate::{Query, candidates};
 use crate::plan::choose::{Choice, choose};
 use crate::plan::shape::shape;
 use crate::run::exec::Recipe;
-use muniment_query::Filter;
 use muniment_query::filter::Node;
+use muniment_query::{Clocks, Filter};
 use muniment_storage::Collection;
 use muniment_value::{Doc, Result};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::find`].
     pub fn count(&self, op: &Arc<OpContext>, request: &CountRequest<'_>) -> Result<u64> {
-        let ctx = self.query_context(request.let_)?;
+        let ctx = self.query_context(request.let_)?.with_clocks(Clocks::None);
         let filter = Arc::new(Filter::parse_query(request.filter, &ctx)?);
         let Some(collection) = self.store.collection(request.namespace) else {
             return match self.resolve_view(request.namespace)? {

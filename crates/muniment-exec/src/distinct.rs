@@ -9,7 +9,7 @@ use crate::plan::ranges::Checked;
 use crate::plan::shape::shape;
 use crate::run::exec::Recipe;
 use muniment_query::filter::Node;
-use muniment_query::{Filter, Interrupt};
+use muniment_query::{Clocks, Filter, Interrupt};
 use muniment_storage::{Collection, Direction, IndexEntry};
 use muniment_value::path::{Path, visit};
 use muniment_value::{ArrayBuf, Doc, Error, Result, Value, ValueBuf, keyenc};
@@ -41,7 +41,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::find`]; 17217 "distinct too big, 16mb cap".
     pub fn distinct(&self, op: &Arc<OpContext>, request: &DistinctRequest<'_>) -> Result<ArrayBuf> {
-        let ctx = self.query_context(request.let_)?;
+        let ctx = self.query_context(request.let_)?.with_clocks(Clocks::None);
         let filter = Arc::new(Filter::parse_query(request.filter, &ctx)?);
         let Some(collection) = self.store.collection(request.namespace) else {
             return match self.resolve_view(request.namespace)? {

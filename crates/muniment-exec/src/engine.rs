@@ -7,6 +7,7 @@ use crate::plan::filters::IndexFilters;
 use crate::run::exec::{Output, Recipe};
 use crate::run::sort::SortLimits;
 use crate::write::Validators;
+use muniment_query::expr::check_user_variable;
 use muniment_query::{Expr, Filter, QueryContext};
 use muniment_storage::{Collection, Store};
 use muniment_value::{Doc, DocBuf, Error, Result};
@@ -114,6 +115,7 @@ fn variables(let_: Doc<'_>, ctx: &QueryContext) -> Result<DocBuf> {
     let mut out = DocBuf::new();
     let arena = bumpalo::Bump::new();
     for e in let_.iter() {
+        check_user_variable(e.name())?;
         let expr = Expr::parse(e.value(), ctx)?;
         let eval = muniment_query::expr::EvalContext::new(Doc::EMPTY, &arena);
         let value = expr.eval(&eval).map_err(|e| {

@@ -13,6 +13,21 @@ pub struct QueryContext {
     pub variables: DocBuf,
     /// How many sub-pipelines are around what is parsed.
     pub sub_pipelines: usize,
+    /// The variables about time that there are.
+    pub clocks: Clocks,
+}
+
+/// Which variables about time a command knows. MongoDB's commands differ: only updates by pipeline
+/// know the cluster time of a server that is no cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clocks {
+    /// `$$NOW`.
+    #[default]
+    Now,
+    /// `$$NOW` and `$$CLUSTER_TIME`.
+    NowAndCluster,
+    /// None: count, distinct, and the filters of listings.
+    None,
 }
 
 /// MongoDB's limit on sub-pipelines in sub-pipelines.
@@ -28,7 +43,15 @@ impl QueryContext {
             now_ms,
             variables: DocBuf::new(),
             sub_pipelines: 0,
+            clocks: Clocks::default(),
         }
+    }
+
+    /// This context with other variables about time.
+    #[must_use]
+    pub fn with_clocks(mut self, clocks: Clocks) -> QueryContext {
+        self.clocks = clocks;
+        self
     }
 
     /// The context of a pipeline inside a stage.

@@ -16,7 +16,7 @@ pub mod sort;
 pub mod stage;
 pub mod update;
 
-pub use context::{Interrupt, MatchInfo, NeverInterrupted, QueryContext, Runtime};
+pub use context::{Clocks, Interrupt, MatchInfo, NeverInterrupted, QueryContext, Runtime};
 pub use expr::Expr;
 pub use filter::Filter;
 pub use needs::Needs;

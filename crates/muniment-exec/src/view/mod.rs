@@ -9,7 +9,7 @@
 pub(crate) mod read;
 
 use crate::engine::Engine;
-use muniment_query::{Pipeline, QueryContext};
+use muniment_query::{Clocks, Pipeline, QueryContext};
 use muniment_storage::{Collection, CollectionOptions, Direction, KeyRange};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, array, doc};
 use std::collections::HashMap;
@@ -114,7 +114,8 @@ pub(crate) fn not_a_collection(namespace: &str) -> Error {
 /// 14 for an element that is no document, 40323, 40324 and the stages' own; 167
 /// OptionNotSupportedOnView for a stage that writes; 73 for a stage that reads no collection.
 pub fn check_pipeline(pipeline: Doc<'_>) -> Result<ArrayBuf> {
-    let ctx = QueryContext::new();
+    // What the pipeline may not know is an error of the queries on the view.
+    let ctx = QueryContext::new().with_clocks(Clocks::NowAndCluster);
     let mut out = ArrayBuf::new();
     for v in pipeline.values().filter(|v| !v.is_nullish()) {
         out.push(v);

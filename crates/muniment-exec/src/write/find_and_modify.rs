@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use crate::find::Hint;
 use crate::operation::OpContext;
 use bytes::Bytes;
-use muniment_query::{Projection, QueryContext, Update};
+use muniment_query::{Clocks, Projection, QueryContext, Update};
 use muniment_storage::CommitId;
 use muniment_value::{Doc, DocBuf, Error, Result, Value, ValueBuf, doc};
 use std::sync::Arc;
@@ -119,7 +119,9 @@ impl Engine {
         request: &FindAndModifyRequest<'_>,
     ) -> Result<FindAndModifyOutcome> {
         request.check()?;
-        let ctx = self.query_context(request.let_)?;
+        let ctx = self
+            .query_context(request.let_)?
+            .with_clocks(Clocks::NowAndCluster);
         let update = match request.update {
             Some(u) => Some(Update::parse(u, request.array_filters, &ctx)?),
             None => None,

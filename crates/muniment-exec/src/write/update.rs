@@ -5,7 +5,7 @@ use super::core::{Change, Write, with_constants};
 use crate::engine::Engine;
 use crate::find::Hint;
 use crate::operation::OpContext;
-use muniment_query::{QueryContext, Update};
+use muniment_query::{Clocks, QueryContext, Update};
 use muniment_value::{Doc, Error, Result, Value};
 use std::sync::Arc;
 
@@ -102,7 +102,9 @@ impl Statement for UpdateStatement<'_> {
         run: impl FnOnce(&Write<'_>) -> Result<R>,
     ) -> Result<R> {
         let variables = with_constants(self.let_, self.constants);
-        let ctx = engine.query_context(variables.as_doc())?;
+        let ctx = engine
+            .query_context(variables.as_doc())?
+            .with_clocks(Clocks::NowAndCluster);
         let update = self.parse(&ctx)?;
         run(&self.write(&ctx, &update)?)
     }

@@ -93,7 +93,8 @@ pub(super) fn check_name(name: &str) -> Result<()> {
             "FieldPath field names may not be empty strings.",
         ));
     }
-    if name.starts_with('$') {
+    // A DBRef's fields are the only ones with a dollar that a path may name.
+    if name.starts_with('$') && !matches!(name, "$id" | "$ref" | "$db") {
         return Err(Error::location(
             16410,
             format!(

@@ -15,7 +15,7 @@ pub mod spec;
 pub(crate) mod testing;
 
 pub use field_path::FieldPath;
-pub use parse::Parser;
+pub use parse::{Parser, check_user_variable};
 pub use spec::{Arity, OpSpec, registry};
 
 use crate::context::QueryContext;

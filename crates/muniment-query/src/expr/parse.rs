@@ -3,7 +3,7 @@
 use super::field_path::{self, FieldPath};
 use super::spec::{self, Arity, OpSpec};
 use super::{EvalContext, Expr, Node, arena};
-use crate::context::QueryContext;
+use crate::context::{Clocks, QueryContext};
 use muniment_value::{Code, Doc, Error, Result, Value, ValueBuf};
 use std::collections::HashSet;
 
@@ -227,7 +227,7 @@ impl<'c> Parser<'c> {
             });
         };
         let (name, path) = match rest.split_once('.') {
-            Some((_, "")) => {
+            Some((name, "")) if !name.is_empty() => {
                 return Err(Error::location(40353, "FieldPath must not end with a '.'."));
             }
             Some((name, path)) => (name, Some(FieldPath::parse(path)?)),
@@ -254,10 +254,18 @@ impl<'c> Parser<'c> {
                 Some(p) => Node::Field(p).into(),
             }),
             "REMOVE" => Ok(Node::Const(None).into()),
-            "NOW" => constant(Value::DateTime(self.ctx.now_ms)),
-            "CLUSTER_TIME" => Err(Error::location(
+            "NOW" | "CLUSTER_TIME" if self.ctx.clocks == Clocks::None => Err(Error::location(
                 51144,
-                "Builtin variable '$$CLUSTER_TIME' is not available",
+                format!("Builtin variable '$${name}' is not available"),
+            )),
+            "NOW" => constant(Value::DateTime(self.ctx.now_ms)),
+            "CLUSTER_TIME" if self.ctx.clocks == Clocks::NowAndCluster => {
+                let t = u32::try_from(self.ctx.now_ms / 1000).unwrap_or(u32::MAX);
+                constant(Value::Timestamp { t, i: 1 })
+            }
+            "CLUSTER_TIME" => Err(Error::location(
+                10071200,
+                "$$CLUSTER_TIME is not available: this server is no part of a replica set or a sharded cluster",
             )),
             "USER_ROLES" => constant(Value::Array(Doc::EMPTY)),
             _ => match self.ctx.variables.as_doc().get(name) {

@@ -4,7 +4,7 @@ use crate::args::{Args, Field, Types, opt};
 use crate::context::CommandContext;
 use bytes::Bytes;
 use muniment_exec::{BatchLimits, Cursor};
-use muniment_query::{Filter, QueryContext};
+use muniment_query::{Clocks, Filter, QueryContext};
 use muniment_value::{Doc, DocBuf, Result};
 
 const CURSOR: &[Field] = &[opt("batchSize", Types::NUMBER)];
@@ -22,7 +22,7 @@ pub(super) fn limits(cursor: Option<Doc<'_>>, default: BatchLimits) -> Result<Ba
 /// A filter argument, parsed.
 pub(super) fn filter(d: Option<Doc<'_>>) -> Result<Option<Filter>> {
     d.filter(|d| !d.is_empty())
-        .map(|d| Filter::parse(d, &QueryContext::new()))
+        .map(|d| Filter::parse(d, &QueryContext::new().with_clocks(Clocks::None)))
         .transpose()
 }
 

@@ -115,10 +115,7 @@ fn eval_convert<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Va
         .is_some_and(|v| v.truthy());
     match convert(input, to, how, ctx) {
         Ok(v) => Ok(Some(v)),
-        // A date whose year has no four digits fails with its own code.
-        Err(e) if on_error && (e.code() == Code::ConversionFailure || e.code().0 == 18537) => {
-            arg(args, 5, ctx)
-        }
+        Err(e) if on_error && e.code() == Code::ConversionFailure => arg(args, 5, ctx),
         Err(e) => Err(e),
     }
 }
@@ -556,7 +553,7 @@ mod tests {
                 ),
                 (
                     "{'$convert': {'input': {'$toDate': 253402300800000}, 'to': 'string', 'onError': 1}}",
-                    Gives("1"),
+                    Fails(18537),
                 ),
                 ("{'$convert': {'to': 'int'}}", Fails(9)),
                 ("{'$convert': {'input': 1}}", Fails(9)),

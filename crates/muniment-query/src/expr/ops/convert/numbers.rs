@@ -106,9 +106,10 @@ fn hexadecimal(s: &str) -> Option<(f64, bool)> {
     let mut exponent = if negative { -exponent } else { exponent };
     // 60 bits, the rest in one sticky bit, so that the conversion rounds once.
     let mut bits = 0_u64;
+    let whole = head.chars().count();
     for (i, c) in head.chars().chain(tail.chars()).enumerate() {
         let digit = u64::from(c.to_digit(16)?);
-        let behind = i >= head.chars().count();
+        let behind = i >= whole;
         if bits >> 56 == 0 {
             bits = bits << 4 | digit;
             exponent -= if behind { 4 } else { 0 };

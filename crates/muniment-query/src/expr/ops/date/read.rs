@@ -37,7 +37,9 @@ pub(super) fn invalid(text: &str, why: &str) -> Error {
 /// # Errors
 /// 241 ConversionFailure.
 pub(in crate::expr::ops) fn read(text: &str, zone: &Zone) -> Result<i64> {
-    let trimmed = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
+    let blank =
+        |c: char| c.is_ascii_whitespace() || matches!(c, '\0' | '\u{b}' | '\u{a0}' | '\u{202f}');
+    let trimmed = text.trim_matches(blank);
     if trimmed.is_empty() {
         return Err(invalid(text, "Empty string"));
     }
@@ -268,8 +270,8 @@ impl<'t> Reader<'t> {
         let next = self.byte(n);
         match (n, next) {
             (1 | 2, Some(b':')) => self.time(found),
-            (4, Some(b'-')) if found.year.is_none() => self.after_year(found, 1),
-            (4, Some(b'/')) if found.year.is_none() => {
+            (4, Some(b'-')) if found.month.is_none() => self.after_year(found, 1),
+            (4, Some(b'/')) if found.month.is_none() => {
                 let year = self.number(4, 4)?;
                 self.at += 1;
                 let month = self.number(1, 2)?;
@@ -285,6 +287,18 @@ impl<'t> Reader<'t> {
                 let year = self.year()?;
                 self.date(found, year, month, day)
             }
+            (1..=3, Some(b'-')) if self.is_year_first(n) => {
+                let year = match i64::from(self.number(1, 3)?) {
+                    n @ 0..70 => n + 2000,
+                    n @ 70..100 => n + 1900,
+                    n => n,
+                };
+                self.at += 1;
+                let month = self.number(1, 2)?;
+                self.literal('-')?;
+                let day = self.number(1, 2)?;
+                self.date(found, year, month, day)
+            }
             (1 | 2, Some(b'.' | b'-')) if self.byte(n + 1).is_some_and(|b| b.is_ascii_digit()) => {
                 let day = self.number(1, 2)?;
                 self.at += 1;
@@ -296,11 +310,6 @@ impl<'t> Reader<'t> {
                 self.date(found, year, month, day)
             }
             (1 | 2, _) => self.day_first(found),
-            (4, _) if found.time.is_some() && found.year.is_none() => {
-                found.year = Some(self.number(4, 4)?.into());
-                Ok(())
-            }
-            (4, _) if found.time.is_none() && found.year.is_some() => self.compact_time(found),
             (7, _) => {
                 let year = self.number(4, 4)?;
                 let day = self.number(3, 3)?;
@@ -316,12 +325,36 @@ impl<'t> Reader<'t> {
                     Ok(())
                 }
             }
+            // Four digits are a time if they can be and there is none yet, else a year; what
+            // follows is read by itself. So MongoDB takes "20609-01-01" for 2060, then 9-01-01.
+            (4.., _) => {
+                let (hour, minute) = (self.number(2, 2)?, self.number(2, 2)?);
+                if hour <= 24 && minute < 60 && found.time.is_none() {
+                    return self.set_time(found, (hour, minute, 0, 0), None);
+                }
+                if found.month.is_none() || found.year.is_none() {
+                    found.year = Some(i64::from(hour * 100 + minute));
+                    return Ok(());
+                }
+                Err(self.fail("Double time specification"))
+            }
             _ => Err(self.fail("Unexpected character")),
         }
     }
 
+    /// Whether `n` digits, "-", and what follows are year, month and day: the last has one or two
+    /// digits.
+    fn is_year_first(&self, n: usize) -> bool {
+        let digits = |at| self.run(at, |b| b.is_ascii_digit());
+        let month = digits(n + 1);
+        let day = n + 2 + month;
+        matches!(month, 1 | 2)
+            && self.byte(n + 1 + month) == Some(b'-')
+            && matches!(digits(day), 1 | 2)
+    }
+
     fn date(&mut self, found: &mut Found, year: i64, month: u32, day: u32) -> Result<()> {
-        if found.year.is_some() || found.month.is_some() {
+        if found.month.is_some() {
             return Err(self.fail("Double date specification"));
         }
         (found.year, found.month, found.day) = (Some(year), Some(month), Some(day));
@@ -703,6 +736,9 @@ mod tests {
             ("@1234567890", "2009-02-13T23:31:30.000Z"),
             ("@-1", "1969-12-31T23:59:59.000Z"),
             ("0000-01-01T00:00:00Z", "0000-01-01T00:00:00.000Z"),
+            ("24-06-15", "2024-06-15T00:00:00.000Z"),
+            ("oct 20 2020 1530", "2020-10-20T15:30:00.000Z"),
+            ("20609-01-01T00:00:00Z", "2009-01-01T00:00:00.000Z"),
         ] {
             let got = read(text, &Zone::UTC).map(|ms| Civil::from_millis(ms).iso());
             assert_eq!(got.as_deref().ok(), Some(want), "{text}: {got:?}");
@@ -726,7 +762,8 @@ mod tests {
             "1970-02-30",
             "1970-13-01",
             "10000-01-01T00:00:00Z",
-            "99999999999999999999-01-01",
+            "20599-01-01T00:00:00Z",
+            "\u{2000}2024-06-15",
             "1970-01-01T25:00:00Z",
             "1970-01-01T00:60:00Z",
             "1970-01-01 13pm",
