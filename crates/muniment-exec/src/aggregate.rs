@@ -503,7 +503,7 @@ impl Engine {
     }
 }
 
-fn first_stage(pipeline: Doc<'_>) -> Option<(&str, Value<'_>)> {
+pub(crate) fn first_stage(pipeline: Doc<'_>) -> Option<(&str, Value<'_>)> {
     let stage = pipeline.first()?.value().as_doc()?;
     let op = stage.first()?;
     Some((op.name(), op.value()))

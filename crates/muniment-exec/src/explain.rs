@@ -1,6 +1,6 @@
 //! `explain`.
 
-use crate::aggregate::{AggregateRequest, Split};
+use crate::aggregate::{AggregateRequest, Split, first_stage};
 use crate::count::{CountRequest, window};
 use crate::distinct::{DistinctRequest, distinct_scan};
 use crate::engine::Engine;
@@ -15,7 +15,7 @@ use crate::write::{DeleteStatement, FindAndModifyRequest, UpdateStatement};
 use muniment_query::{Filter, Update};
 use muniment_storage::Collection;
 use muniment_value::number::narrow;
-use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, doc};
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -298,6 +298,9 @@ impl Engine {
         };
         let namespace = format!("{}.{name}", r.db);
         let ctx = self.query_context(r.let_)?;
+        if let Some(("$geoNear", operand)) = first_stage(r.pipeline) {
+            return self.explain_near(op, r, &namespace, operand, verbosity, d);
+        }
         let split = Split::of(r.pipeline);
         let filter = Filter::parse(split.filter.as_doc(), &ctx)?;
         let mut planned = Planned {
@@ -341,6 +344,46 @@ impl Engine {
         let mut stages = ArrayBuf::new();
         stages.push(doc! { "$cursor": cursor });
         for s in split.rest.as_doc().values() {
+            stages.push(s);
+        }
+        d.append("stages", stages);
+        Ok(())
+    }
+
+    /// A pipeline that begins with `$geoNear`.
+    fn explain_near(
+        &self,
+        op: &Arc<OpContext>,
+        r: &AggregateRequest<'_>,
+        namespace: &str,
+        operand: Value<'_>,
+        verbosity: Verbosity,
+        d: &mut DocBuf,
+    ) -> Result<()> {
+        let began = Instant::now();
+        let collection = self.store.collection(namespace);
+        let (stage, key, choice) = self.plan_geo_near(op, collection.as_ref(), r, operand, true)?;
+        let filter = stage.filter(key.as_str());
+        let planned = Planned {
+            namespace,
+            parsed_query: filter.to_doc(),
+            shape: shape(filter.root(), Doc::EMPTY, Doc::EMPTY),
+            began,
+            choice: Some(choice),
+            filtered: false,
+        };
+        let mut cursor = DocBuf::new();
+        report(
+            op,
+            &mut cursor,
+            planned,
+            verbosity,
+            Around::Nothing,
+            &mut drain,
+        )?;
+        let mut stages = ArrayBuf::new();
+        stages.push(doc! { "$geoNearCursor": cursor });
+        for s in r.pipeline.values().skip(1) {
             stages.push(s);
         }
         d.append("stages", stages);

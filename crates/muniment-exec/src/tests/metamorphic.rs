@@ -146,7 +146,7 @@ fn distinct(b: &Bench, rng: &mut Rng, filter: &DocBuf, hints: &[Option<String>],
     }
 }
 
-fn run_with_releases(b: &Bench, request: &FindRequest<'_>) -> Result<Vec<DocBuf>> {
+pub(super) fn run_with_releases(b: &Bench, request: &FindRequest<'_>) -> Result<Vec<DocBuf>> {
     let mut cursor = b.engine.find(&b.op, request)?;
     let mut out = Vec::new();
     while let Some(d) = cursor.next_doc(&b.op)? {

@@ -4,6 +4,7 @@
 mod basics;
 mod concurrency;
 mod explains;
+mod geo;
 mod interrupts;
 mod metamorphic;
 mod model;

@@ -444,11 +444,12 @@ impl NearQuery {
         if g.off_sphere || g.strict {
             return None;
         }
-        let angle = g.distance(self.center.vector());
+        // Radians by way of metres: rounded as MongoDB rounds them.
+        let metres = g.distance(self.center.vector()) * EARTH_RADIUS;
         Some(if self.metres() {
-            angle * EARTH_RADIUS
+            metres
         } else {
-            angle
+            metres / EARTH_RADIUS
         })
     }
 

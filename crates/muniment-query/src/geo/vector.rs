@@ -335,14 +335,11 @@ pub fn distance_to_edge(p: V3, a: V3, b: V3) -> f64 {
         return ends;
     }
     let n = a.robust_cross(b);
-    let length = n.norm2().sqrt();
     // The nearest point of the great circle lies on the edge if p is between the planes through
     // the axis and each end.
     if n.cross(a).dot(p) > 0.0 && b.cross(n).dot(p) > 0.0 {
-        let s = (p.dot(n).abs() / length).min(1.0);
-        let off = n.times(p.dot(n) / n.norm2());
-        let c = p.minus(off).norm2().sqrt();
-        return s.atan2(c).min(ends);
+        let on_circle = p.minus(n.times(p.dot(n) / n.norm2()));
+        return p.angle(on_circle.normalize()).min(ends);
     }
     ends
 }
