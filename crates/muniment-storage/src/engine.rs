@@ -152,8 +152,7 @@ pub fn options(space: Space) -> KeyspaceCreateOptions {
         // Keys stay truncated, although whole ones scan faster: a whole key is a slice of its
         // block, and the index that a compaction builds would keep every block of the table in
         // memory (yardstick 8 over all others: 324 MB above the cache instead of 82).
-        Space::Docs => base
-            .data_block_size_policy(BlockSizePolicy::all(8 << 10)),
+        Space::Docs => base.data_block_size_policy(BlockSizePolicy::all(8 << 10)),
         Space::Index => base
             .data_block_size_policy(BlockSizePolicy::all(8 << 10))
             .data_block_restart_interval_policy(RestartIntervalPolicy::all(16)),

@@ -226,8 +226,10 @@ fn memtables_are_sealed_at_the_size_their_budget_gives_them() {
     let mut most = 0;
     for i in 0..600 {
         let mut w = store.write_set(&c).unwrap();
-        w.insert(Bytes::from(doc! { "_id": i, "f": filler.as_str() }.into_bytes()))
-            .unwrap();
+        w.insert(Bytes::from(
+            doc! { "_id": i, "f": filler.as_str() }.into_bytes(),
+        ))
+        .unwrap();
         w.commit().unwrap();
         most = most.max(store.stats().memtable_bytes);
     }

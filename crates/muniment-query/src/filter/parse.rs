@@ -116,7 +116,7 @@ impl<'c> Parser<'c> {
     }
 
     fn deeper<T>(&mut self, doc: Doc<'_>, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        if self.depth >= MAX_DEPTH {
+        if self.depth > MAX_DEPTH {
             let mut shown = Value::Document(doc).to_display();
             let cut = (0..=200.min(shown.len()))
                 .rev()

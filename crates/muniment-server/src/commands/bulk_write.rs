@@ -252,6 +252,11 @@ fn parse<'a>(
         "update" => {
             let a = Args::parse("bulkWrite.ops", UPDATE, d)?;
             let update = a.get("updateMods").unwrap_or(Value::Null);
+            if update.as_doc().is_none() && update.as_array().is_none() {
+                return Err(Error::failed_to_parse(
+                    "Update argument must be either an object or an array",
+                ));
+            }
             Op::Update(UpdateStatement {
                 multi: a.bool("multi", false),
                 upsert: a.bool("upsert", false),

@@ -282,7 +282,10 @@ mod tests {
     fn index(key: &str) -> Arc<dyn IndexKind> {
         let d = DocBuf::from_json(&format!("{{\"name\": \"x\", \"key\": {key}}}")).unwrap();
         let spec = IndexSpec::parse(d.as_doc()).unwrap();
-        assert!(matches!(spec.document.as_doc().get(VERSION), Some(Value::Int32(3))));
+        assert!(matches!(
+            spec.document.as_doc().get(VERSION),
+            Some(Value::Int32(3))
+        ));
         open(&spec).unwrap()
     }
 
