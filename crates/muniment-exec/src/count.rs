@@ -59,11 +59,22 @@ impl Engine {
                 None => Ok(0),
             };
         };
+        self.count_filter(op, &collection, request, &filter)
+    }
+
+    /// Counts what matches `filter`; the request's own is not looked at.
+    pub(crate) fn count_filter(
+        &self,
+        op: &Arc<OpContext>,
+        collection: &Arc<Collection>,
+        request: &CountRequest<'_>,
+        filter: &Arc<Filter>,
+    ) -> Result<u64> {
         if matches!(filter.root(), Node::True) && request.hint.is_none() {
             return Ok(window(collection.count(), request));
         }
         let mut exec = self
-            .plan_count(op, &collection, request, &filter, false)?
+            .plan_count(op, collection, request, filter, false)?
             .exec;
         op.set_plan_summary(exec.candidate());
         let mut n = 0;

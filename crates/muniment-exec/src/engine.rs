@@ -1,7 +1,7 @@
 //! What a server holds: the store with cursors, running operations and cached plans.
 
 use crate::cursor::CursorManager;
-use crate::operation::Operations;
+use crate::operation::{OpContext, Operations};
 use crate::plan::choose::PlanCache;
 use crate::plan::filters::IndexFilters;
 use crate::run::exec::{Output, Recipe};
@@ -13,8 +13,8 @@ use muniment_storage::{Collection, Store};
 use muniment_value::{Doc, DocBuf, Error, Result};
 use parking_lot::Mutex;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Bytes a blocking sort or group holds in memory at first, as MongoDB's
 /// internalQueryMaxBlockingSortMemoryUsageBytes.
@@ -35,14 +35,38 @@ pub struct Engine {
     pub(crate) validators: Validators,
     pub(crate) index_filters: IndexFilters,
     pub(crate) spill_dir: PathBuf,
+    /// The engine itself, for pipelines that outlive the call that opened them.
+    pub(crate) me: Weak<Engine>,
+    /// What the server around it knows.
+    pub(crate) figures: OnceLock<Arc<dyn Figures>>,
+}
+
+/// What stages tell about the server, which only the server knows: `$currentOp`'s connections,
+/// `$listLocalSessions`, the latencies and sizes of `$collStats`.
+pub trait Figures: Send + Sync {
+    /// The documents of a stage, whose operand is checked; `None` for a stage it knows nothing
+    /// about.
+    ///
+    /// # Errors
+    /// The stage's own.
+    fn documents(
+        &self,
+        op: &OpContext,
+        stage: &str,
+        operand: Doc<'_>,
+        db: &str,
+        collection: &str,
+    ) -> Option<Result<Vec<DocBuf>>>;
 }
 
 impl Engine {
     /// An engine over `store`; blocking sorts and groups spill into `spill_dir` (`DBPATH/_tmp`),
     /// which is emptied now and created when needed.
-    pub fn new(store: Arc<Store>, spill_dir: PathBuf) -> Engine {
+    pub fn new(store: Arc<Store>, spill_dir: PathBuf) -> Arc<Engine> {
         let _ = std::fs::remove_dir_all(&spill_dir);
-        Engine {
+        let engine = Arc::new_cyclic(|me| Engine {
+            me: me.clone(),
+            figures: OnceLock::new(),
             store,
             cursors: CursorManager::new(),
             operations: Operations::new(),
@@ -52,7 +76,14 @@ impl Engine {
             validators: Validators::default(),
             index_filters: IndexFilters::default(),
             spill_dir,
-        }
+        });
+        engine.drop_temporary();
+        engine
+    }
+
+    /// Sets who answers the stages that ask about the server; once.
+    pub fn set_figures(&self, figures: Arc<dyn Figures>) {
+        let _ = self.figures.set(figures);
     }
 
     /// Drops every cached plan of a namespace (`planCacheClear`); `None`: of all.

@@ -1,10 +1,11 @@
 //! `explain`.
 
-use crate::aggregate::{AggregateRequest, Split, first_stage};
+use crate::aggregate::{AggregateRequest, Split};
 use crate::count::{CountRequest, window};
 use crate::distinct::{DistinctRequest, distinct_scan};
 use crate::engine::Engine;
 use crate::find::{FindRequest, Parsed};
+use crate::host::near_operand;
 use crate::operation::OpContext;
 use crate::plan::choose::Choice;
 use crate::plan::shape::{hash, shape};
@@ -12,10 +13,10 @@ use crate::run::Stats;
 use crate::run::exec::{Exec, Recipe, wrap};
 use crate::write::core::{Change, Write, is_everything, with_constants};
 use crate::write::{DeleteStatement, FindAndModifyRequest, UpdateStatement};
-use muniment_query::{Filter, Update};
+use muniment_query::{Filter, Pipeline, QueryContext, Update};
 use muniment_storage::Collection;
 use muniment_value::number::narrow;
-use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, doc};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -290,31 +291,34 @@ impl Engine {
         verbosity: Verbosity,
         d: &mut DocBuf,
     ) -> Result<()> {
-        let Some(name) = r.collection else {
-            return Err(Error::new(
-                Code::InvalidNamespace,
-                "explain of {aggregate: 1} is not supported",
-            ));
-        };
-        let namespace = format!("{}.{name}", r.db);
-        let ctx = self.query_context(r.let_)?;
-        if let Some(("$geoNear", operand)) = first_stage(r.pipeline) {
-            return self.explain_near(op, r, &namespace, operand, verbosity, d);
+        let ctx = self.aggregate_context(r)?;
+        let namespace = r.namespace();
+        if let Some(operand) = near_operand(r.pipeline) {
+            return self.explain_near(op, r, operand, &ctx, verbosity, d);
         }
-        let split = Split::of(r.pipeline);
-        let filter = Filter::parse(split.filter.as_doc(), &ctx)?;
+        let pipeline = Pipeline::parse(r.pipeline, &ctx)?;
+        let mut stages = ArrayBuf::new();
+        if r.collection.is_none() || pipeline.has_source() {
+            for s in pipeline.sources() {
+                stages.push(s);
+            }
+            d.append("stages", stages);
+            return Ok(());
+        }
+        let split = Split::of(pipeline);
         let mut planned = Planned {
             namespace: &namespace,
-            parsed_query: filter.to_doc(),
-            shape: shape(filter.root(), split.sort.as_doc(), Doc::EMPTY),
+            parsed_query: split.filter.to_doc(),
+            shape: split.shape(),
             began: Instant::now(),
             choice: None,
             filtered: false,
         };
+        let collection = self.store.collection(&namespace);
         let mut cursor = DocBuf::new();
-        if split.counts.is_some() && split.limit != Some(0) {
+        if let (Some(_), true) = (&split.counts, split.limit != Some(0)) {
             let count = CountRequest {
-                filter: split.filter.as_doc(),
+                filter: planned.parsed_query.as_doc(),
                 skip: split.skip,
                 limit: split.limit.unwrap_or(0),
                 hint: r.hint,
@@ -323,27 +327,20 @@ impl Engine {
             };
             self.explain_count(op, &count, verbosity, &mut cursor)?;
         } else {
-            if let Some(c) = self.store.collection(&namespace) {
-                planned.filtered = self.is_filtered(&c, &filter, split.sort.as_doc());
-                planned.choice = Some(self.plan_split(op, &c, r, &split, &ctx, true)?);
+            if let Some(c) = &collection {
+                planned.filtered = self.is_filtered(c, &split.filter, split.sort_source());
+                planned.choice =
+                    Some(self.plan_split(op, c, &split, r.hint, r.allow_disk_use, true)?);
             }
-            if split.rest.is_empty() {
-                return report(op, d, planned, verbosity, Around::Nothing, &mut drain);
+            let top = split.rest.is_empty();
+            let out = if top { &mut *d } else { &mut cursor };
+            report(op, out, planned, verbosity, Around::Nothing, &mut drain)?;
+            if top {
+                return Ok(());
             }
-            // For its errors.
-            muniment_query::Pipeline::parse(split.rest.as_doc(), &ctx)?;
-            report(
-                op,
-                &mut cursor,
-                planned,
-                verbosity,
-                Around::Nothing,
-                &mut drain,
-            )?;
         }
-        let mut stages = ArrayBuf::new();
         stages.push(doc! { "$cursor": cursor });
-        for s in split.rest.as_doc().values() {
+        for s in split.rest.sources() {
             stages.push(s);
         }
         d.append("stages", stages);
@@ -355,20 +352,28 @@ impl Engine {
         &self,
         op: &Arc<OpContext>,
         r: &AggregateRequest<'_>,
-        namespace: &str,
         operand: Value<'_>,
+        ctx: &QueryContext,
         verbosity: Verbosity,
         d: &mut DocBuf,
     ) -> Result<()> {
-        let began = Instant::now();
-        let collection = self.store.collection(namespace);
-        let (stage, key, choice) = self.plan_geo_near(op, collection.as_ref(), r, operand, true)?;
+        let namespace = r.namespace();
+        let collection = self.store.collection(&namespace);
+        let (stage, key, choice) = self.plan_geo_near(
+            op,
+            collection.as_ref(),
+            ctx,
+            r.hint,
+            r.allow_disk_use,
+            operand,
+            true,
+        )?;
         let filter = stage.filter(key.as_str());
         let planned = Planned {
-            namespace,
+            namespace: &namespace,
             parsed_query: filter.to_doc(),
             shape: shape(filter.root(), Doc::EMPTY, Doc::EMPTY),
-            began,
+            began: Instant::now(),
             choice: Some(choice),
             filtered: false,
         };
@@ -383,7 +388,8 @@ impl Engine {
         )?;
         let mut stages = ArrayBuf::new();
         stages.push(doc! { "$geoNearCursor": cursor });
-        for s in r.pipeline.values().skip(1) {
+        let rest: ArrayBuf = r.pipeline.values().skip(1).collect();
+        for s in Pipeline::parse(rest.as_doc(), ctx)?.sources() {
             stages.push(s);
         }
         d.append("stages", stages);

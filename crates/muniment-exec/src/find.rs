@@ -161,7 +161,7 @@ pub(crate) fn natural_hint(backward: bool) -> DocBuf {
 }
 
 /// A projection of numbers and booleans on top-level names.
-fn projection_kind(source: Doc<'_>) -> ProjectionKind {
+pub(crate) fn projection_kind(source: Doc<'_>) -> ProjectionKind {
     let simple = source.iter().all(|e| {
         !e.name().contains(['.', '$'])
             && (e.value().is_number() || matches!(e.value(), Value::Bool(_)))

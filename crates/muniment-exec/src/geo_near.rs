@@ -1,16 +1,16 @@
 //! `$geoNear`: the stage at the front of a pipeline that reads a geospatial index.
 
-use crate::aggregate::AggregateRequest;
 use crate::cursor::CurrentOp;
 use crate::engine::Engine;
+use crate::find::Hint;
 use crate::operation::OpContext;
 use crate::plan::candidate::{Query, candidates};
 use crate::plan::choose::{Choice, choose};
 use crate::plan::shape::shape;
 use crate::run::exec::{Exec, Recipe, into_bytes};
 use bytes::Bytes;
-use muniment_query::DocStream;
 use muniment_query::stage::GeoNear;
+use muniment_query::{DocStream, QueryContext};
 use muniment_storage::Collection;
 use muniment_value::path::Path;
 use muniment_value::{Code, Doc, Error, Result, Value};
@@ -19,10 +19,24 @@ use std::sync::Arc;
 
 /// The plan's documents with their distances.
 pub(crate) struct NearRows {
-    pub exec: Arc<Mutex<Exec>>,
-    pub op: Arc<CurrentOp>,
-    pub stage: GeoNear,
-    pub key: Path,
+    exec: Arc<Mutex<Exec>>,
+    op: Arc<CurrentOp>,
+    stage: GeoNear,
+    key: Path,
+}
+
+impl NearRows {
+    /// The rows of `exec`, which lets go of its snapshot with the cursor of `op`.
+    pub(crate) fn new(exec: Exec, stage: GeoNear, key: Path, op: &Arc<CurrentOp>) -> NearRows {
+        let exec = Arc::new(Mutex::new(exec));
+        op.register(&exec);
+        NearRows {
+            exec,
+            op: op.clone(),
+            stage,
+            key,
+        }
+    }
 }
 
 impl DocStream for NearRows {
@@ -76,23 +90,24 @@ impl Engine {
     /// # Errors
     /// What parsing the stage says; 26 NamespaceNotFound, 27 IndexNotFound, 291
     /// NoQueryExecutionPlans.
+    #[allow(clippy::too_many_arguments)] // what a planned stage depends on
     pub(crate) fn plan_geo_near(
         &self,
         op: &Arc<OpContext>,
         collection: Option<&Arc<Collection>>,
-        request: &AggregateRequest<'_>,
+        ctx: &QueryContext,
+        hint: Option<Hint<'_>>,
+        allow_disk_use: Option<bool>,
         operand: Value<'_>,
         explain: bool,
     ) -> Result<(GeoNear, Path, Choice)> {
-        let ctx = self.query_context(request.let_)?;
-        let stage = GeoNear::parse(operand, &ctx)?;
+        let stage = GeoNear::parse(operand, ctx)?;
         let Some(collection) = collection else {
             return Err(Error::new(
                 Code::NamespaceNotFound,
                 format!(
                     "$geoNear requires a geo index to run, but {}.{} does not exist",
-                    request.db,
-                    request.collection.unwrap_or_default()
+                    ctx.db, ctx.collection
                 ),
             ));
         };
@@ -102,12 +117,12 @@ impl Engine {
         };
         let filter = Arc::new(stage.filter(&key));
         let query = Query {
-            hint: request.hint,
+            hint,
             ..Query::of(&filter)
         };
         let candidates = candidates(collection, &query)?;
         let recipe = Recipe {
-            sort_limits: self.sort_limits(request.allow_disk_use),
+            sort_limits: self.sort_limits(allow_disk_use),
             ..self.recipe(collection, &filter)
         };
         let choice = choose(

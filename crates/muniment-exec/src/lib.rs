@@ -15,6 +15,8 @@ mod engine;
 mod explain;
 mod find;
 mod geo_near;
+mod host;
+mod join;
 mod operation;
 mod plan;
 mod run;
@@ -31,7 +33,7 @@ pub use cursor::{
     GetMoreRequest, KillResult,
 };
 pub use distinct::DistinctRequest;
-pub use engine::Engine;
+pub use engine::{Engine, Figures};
 pub use explain::{Explainable, Verbosity};
 pub use find::{FindRequest, Hint};
 pub use operation::{Counters, OpContext, OpGuard, OpStart, Operations};

@@ -1,5 +1,6 @@
 //! What surrounds a query while it is parsed and while it runs.
 
+use crate::stage::host::{Host, NoHost};
 use muniment_value::{Code, DocBuf, Error, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,6 +12,15 @@ pub struct QueryContext {
     pub now_ms: i64,
     /// The command's `let` document, already evaluated to constants: name → value.
     pub variables: DocBuf,
+    /// Variables that are defined and missing (`let: {v: "$absent"}` of a `$lookup`).
+    pub missing: Vec<String>,
+    /// Variables that are defined and get their values later: a pipeline that runs once per
+    /// document is parsed with these first, for its errors.
+    pub unbound: Vec<String>,
+    /// The database of the pipeline.
+    pub db: String,
+    /// The collection of the pipeline; empty for `aggregate: 1`.
+    pub collection: String,
     /// How many sub-pipelines are around what is parsed.
     pub sub_pipelines: usize,
     /// The variables about time that there are.
@@ -42,6 +52,10 @@ impl QueryContext {
         QueryContext {
             now_ms,
             variables: DocBuf::new(),
+            missing: Vec::new(),
+            unbound: Vec::new(),
+            db: String::new(),
+            collection: String::new(),
             sub_pipelines: 0,
             clocks: Clocks::default(),
         }
@@ -117,6 +131,8 @@ pub struct Runtime {
     /// Where to spill; `None` means that spilling is not allowed (`allowDiskUse: false`), and
     /// the limit is an error: 292 QueryExceededMemoryLimitNoDiskUseAllowed.
     pub spill_dir: Option<PathBuf>,
+    /// The database around the pipeline, for the stages that read or write other collections.
+    pub host: Arc<dyn Host>,
 }
 
 impl Runtime {
@@ -126,6 +142,7 @@ impl Runtime {
             interrupt: Arc::new(NeverInterrupted),
             memory_limit: 100 << 20,
             spill_dir: None,
+            host: Arc::new(NoHost),
         }
     }
 }

@@ -16,6 +16,7 @@ mod connection;
 mod context;
 mod dispatch;
 mod failpoint;
+mod figures;
 mod generic;
 mod guard;
 mod housekeeping;

@@ -114,6 +114,8 @@ impl Server {
                     );
                 }
             }));
+        let figures = crate::figures::ServerFigures(Arc::downgrade(&state));
+        state.engine.set_figures(Arc::new(figures));
         let parameters = &state.parameters;
         if parameters.cursor_timeout_ms.load(Ordering::Relaxed) != crate::parameters::CURSOR_TIMEOUT
         {

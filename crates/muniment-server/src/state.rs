@@ -70,7 +70,7 @@ pub struct ServerState {
     /// The options.
     pub options: ServerOptions,
     /// Storage, cursors, operations.
-    pub engine: Engine,
+    pub engine: Arc<Engine>,
     /// The log.
     pub log: Arc<Logger>,
     /// Counters.
@@ -127,7 +127,7 @@ pub struct StopRequest {
 /// What [`ServerState::new`] needs beside the options.
 pub struct Parts {
     /// Storage, cursors, operations.
-    pub engine: Engine,
+    pub engine: Arc<Engine>,
     /// The log.
     pub log: Arc<Logger>,
     /// Parsed parameters.

@@ -35,6 +35,8 @@ pub struct Collection {
     /// the order of visibility.
     pub(crate) capped_order: Arc<Mutex<()>>,
     pub(crate) inserts: AtomicU64,
+    /// Plans that read all of it, and those of them that wait at its end.
+    scans: [AtomicU64; 2],
     waiters: AtomicUsize,
     wait_lock: Mutex<()>,
     inserted: Condvar,
@@ -137,6 +139,7 @@ impl Collection {
             append: Mutex::default(),
             append_done: Condvar::new(),
             capped_order: Arc::default(),
+            scans: Default::default(),
             inserts: AtomicU64::new(0),
             waiters: AtomicUsize::new(0),
             wait_lock: Mutex::new(()),
@@ -289,6 +292,20 @@ impl Collection {
                 format!("index build was aborted: {} was dropped", self.namespace()),
             ));
         }
+    }
+
+    /// Counts a plan that reads all of the collection, for `$collStats`.
+    pub fn note_scan(&self, tailable: bool) {
+        let [total, tail] = &self.scans;
+        total.fetch_add(1, SeqCst);
+        tail.fetch_add(u64::from(tailable), SeqCst);
+    }
+
+    /// How often all of the collection was read since the start, and how often by a tailable
+    /// cursor.
+    pub fn scans(&self) -> (u64, u64) {
+        let [total, tail] = &self.scans;
+        (total.load(SeqCst), tail.load(SeqCst))
     }
 
     /// True for a capped collection.

@@ -7,8 +7,8 @@ use muniment_query::{DocStream, Interrupt};
 use muniment_storage::Collection;
 use muniment_value::Result;
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 
 mod manager;
 mod reply;
@@ -74,27 +74,59 @@ pub(crate) struct CursorFlags {
     pub single_batch: bool,
 }
 
-/// The operation that uses a cursor now: what the stages of a pipeline ask, which outlive the
-/// command that opened them.
-pub(crate) struct CurrentOp(Mutex<Arc<OpContext>>);
+/// The operation that uses a cursor now, which the stages of a pipeline ask (they outlive the
+/// command that opened them), and the plans that run below those stages.
+pub(crate) struct CurrentOp {
+    op: Mutex<Arc<OpContext>>,
+    plans: Mutex<Plans>,
+}
+
+/// Plans that have to let go of their snapshots when the cursor idles.
+#[derive(Default)]
+struct Plans {
+    list: Vec<Weak<Mutex<Exec>>>,
+    /// The list is cleared of what is gone when it gets this long.
+    clear_at: usize,
+}
 
 impl CurrentOp {
     pub(crate) fn new(op: &Arc<OpContext>) -> Arc<CurrentOp> {
-        Arc::new(CurrentOp(Mutex::new(op.clone())))
+        Arc::new(CurrentOp {
+            op: Mutex::new(op.clone()),
+            plans: Mutex::default(),
+        })
     }
 
     pub(crate) fn get(&self) -> Arc<OpContext> {
-        self.0.lock().clone()
+        self.op.lock().clone()
     }
 
     fn set(&self, op: &Arc<OpContext>) {
-        *self.0.lock() = op.clone();
+        *self.op.lock() = op.clone();
+    }
+
+    /// Adds a plan.
+    pub(crate) fn register(&self, plan: &Arc<Mutex<Exec>>) {
+        let mut plans = self.plans.lock();
+        if plans.list.len() >= plans.clear_at {
+            plans.list.retain(|p| p.strong_count() > 0);
+            plans.clear_at = (plans.list.len() * 2).max(16);
+        }
+        plans.list.push(Arc::downgrade(plan));
+    }
+
+    /// Calls `f` with every plan that is still there.
+    fn each_plan(&self, mut f: impl FnMut(&mut Exec)) {
+        let list: Vec<_> = self.plans.lock().list.clone();
+        for plan in list.iter().filter_map(Weak::upgrade) {
+            f(&mut plan.lock());
+        }
     }
 }
 
 impl Interrupt for CurrentOp {
     fn check(&self) -> Result<()> {
-        self.0.lock().check()
+        self.op.lock().check()
     }
 }
 
@@ -105,10 +137,9 @@ enum Source {
     One(Bytes),
     /// A plan.
     Plan(Box<Exec>),
-    /// A pipeline, above a plan that may have to let go of its snapshot.
+    /// A pipeline, above plans that may have to let go of their snapshots.
     Stream {
         stream: Box<dyn DocStream>,
-        plan: Option<Arc<Mutex<Exec>>>,
         op: Arc<CurrentOp>,
     },
 }
@@ -174,13 +205,12 @@ impl Cursor {
         namespace: &str,
         collection: Option<Arc<Collection>>,
         stream: Box<dyn DocStream>,
-        plan: Option<Arc<Mutex<Exec>>>,
         op: Arc<CurrentOp>,
     ) -> Cursor {
         Cursor {
             namespace: namespace.to_string(),
             collection,
-            source: Source::Stream { stream, plan, op },
+            source: Source::Stream { stream, op },
             held: None,
             time_left: None,
             flags: CursorFlags::default(),
@@ -190,7 +220,7 @@ impl Cursor {
     /// A cursor over documents that a command made itself: listCollections and its like.
     pub fn of_documents(op: &Arc<OpContext>, namespace: &str, documents: Vec<Bytes>) -> Cursor {
         let stream = Box::new(Documents(documents.into_iter()));
-        Cursor::of_stream(namespace, None, stream, None, CurrentOp::new(op))
+        Cursor::of_stream(namespace, None, stream, CurrentOp::new(op))
     }
 
     /// The namespace that replies carry, `db.collection` (`db.$cmd.aggregate` without a
@@ -210,11 +240,7 @@ impl Cursor {
         match &mut self.source {
             Source::Empty | Source::One(_) => {}
             Source::Plan(e) => e.save(),
-            Source::Stream { plan, .. } => {
-                if let Some(p) = plan {
-                    p.lock().save();
-                }
-            }
+            Source::Stream { op, .. } => op.each_plan(Exec::save),
         }
     }
 
@@ -233,7 +259,7 @@ impl Cursor {
         let result = self.fill(op, out, limits);
         match &mut self.source {
             Source::Plan(e) => e.flush(op),
-            Source::Stream { plan: Some(e), .. } => e.lock().flush(op),
+            Source::Stream { op: current, .. } => current.each_plan(|e| e.flush(op)),
             _ => {}
         }
         match &result {

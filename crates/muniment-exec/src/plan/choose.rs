@@ -110,6 +110,9 @@ pub fn choose(
     let choice = select(cache, op, recipe, candidates, shape, explain)?;
     if !explain {
         choice.exec.candidate().note_use();
+        if matches!(choice.exec.candidate().access, Access::CollScan { .. }) {
+            recipe.collection.note_scan(recipe.tailable);
+        }
     }
     Ok(choice)
 }

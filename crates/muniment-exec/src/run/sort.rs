@@ -2,10 +2,12 @@
 
 use super::{Cx, Row, Stage, Stats, Step};
 use bytes::Bytes;
+use muniment_query::stage::host::NoHost;
 use muniment_query::stage::sorter::Sorter;
 use muniment_query::{MatchInfo, Runtime, SortSpec};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, doc};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// How stages that hold much may use the machine.
 #[derive(Clone, Debug)]
@@ -23,6 +25,7 @@ impl SortLimits {
             interrupt: cx.interrupt(),
             memory_limit: self.memory,
             spill_dir: self.spill_dir.clone(),
+            host: Arc::new(NoHost),
         }
     }
 }

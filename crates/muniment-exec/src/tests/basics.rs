@@ -337,6 +337,7 @@ fn aggregations() {
                     hint: None,
                     allow_disk_use: None,
                     let_: Doc::EMPTY,
+                    bypass_document_validation: false,
                 },
             )
             .unwrap();

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// An engine on a temporary directory.
 pub struct Bench {
-    pub engine: Engine,
+    pub engine: Arc<Engine>,
     pub op: Arc<OpContext>,
     _dir: tempfile::TempDir,
 }

@@ -430,7 +430,7 @@ pub(super) fn change(
 }
 
 /// The rules for the name of a collection that a write creates.
-fn check_new_namespace(namespace: &str) -> Result<()> {
+pub(crate) fn check_new_namespace(namespace: &str) -> Result<()> {
     let invalid = || {
         Error::new(
             Code::InvalidNamespace,

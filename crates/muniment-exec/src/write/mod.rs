@@ -9,6 +9,8 @@ pub(crate) mod core;
 mod delete;
 mod find_and_modify;
 mod insert;
+pub(crate) mod merge;
+pub(crate) mod out;
 mod update;
 mod validator;
 

@@ -24,7 +24,7 @@ impl<'c> Parser<'c> {
     pub fn new(ctx: &'c QueryContext) -> Parser<'c> {
         Parser {
             ctx,
-            scope: Vec::new(),
+            scope: ctx.unbound.clone(),
             depth: 0,
             dead: false,
         }
@@ -270,6 +270,7 @@ impl<'c> Parser<'c> {
             "USER_ROLES" => constant(Value::Array(Doc::EMPTY)),
             _ => match self.ctx.variables.as_doc().get(name) {
                 Some(v) => constant(v),
+                None if self.ctx.missing.iter().any(|n| n == name) => Ok(Node::Const(None).into()),
                 None => {
                     check_variable(name)?;
                     Err(Error::location(

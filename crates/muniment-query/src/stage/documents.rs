@@ -1,74 +1,70 @@
-//! `$documents`: the documents of an array expression, instead of a collection's.
+//! `$documents`: literal documents.
 
-use super::registry::{Place, Spec};
-use super::{DocStream, Stage, StageOp, Ticker};
+use super::registry::{Input, Place, Spec};
+use super::report::Documents;
+use super::{DocStream, Stage, StageOp};
 use crate::context::{QueryContext, Runtime};
-use crate::expr::arena::with_arena;
-use crate::expr::{EvalContext, Expr};
+use crate::expr::{EvalContext, Expr, arena};
 use bytes::Bytes;
 use muniment_value::{Doc, Elem, Error, Result, Value};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub(crate) const SPEC: Spec = Spec {
     name: "$documents",
-    doc: "The documents of an array expression, instead of a collection's.",
-    place: Place::SOURCE,
+    doc: "Gives the documents that an expression makes.",
+    place: Place::SOURCE.needs(Input::Nothing),
     parse,
 };
 
 #[derive(Debug)]
-struct Documents {
-    docs: Vec<Bytes>,
-}
+struct Literal(Expr);
 
 fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
     let expr = Expr::parse(e.value(), ctx)?;
-    let docs = with_arena(|arena| {
-        let Some(Value::Array(a)) = expr.eval(&EvalContext::new(Doc::EMPTY, arena))? else {
-            return Err(Error::location(
-                5_858_203,
-                "an array is expected for the $documents stage",
-            ));
-        };
-        a.values()
-            .map(|v| match v {
-                Value::Document(d) => Ok(Bytes::copy_from_slice(d.as_bytes())),
-                other => Err(Error::location(
-                    40228,
-                    format!(
-                        "all elements of $documents must be objects, but found {}",
-                        other.to_display()
-                    ),
-                )),
-            })
-            .collect::<Result<Vec<Bytes>>>()
-    })?;
-    stages.push(Stage::Other(Arc::new(Documents { docs })));
+    // A literal of the wrong kind is said at once.
+    if let Some(v) = expr.as_constant() {
+        documents(Some(v))?;
+    }
+    stages.push(Stage::Other(Arc::new(Literal(expr))));
     Ok(())
 }
 
-impl StageOp for Documents {
-    fn open(self: Arc<Self>, _: Box<dyn DocStream>, rt: &Runtime) -> Result<Box<dyn DocStream>> {
-        Ok(Box::new(DocumentsStream {
-            spec: self,
-            at: 0,
-            ticker: Ticker::new(rt),
-        }))
+fn documents(v: Option<Value<'_>>) -> Result<VecDeque<Bytes>> {
+    let Some(Value::Array(items)) = v else {
+        return Err(Error::location(
+            5_858_203,
+            "an array is expected for the $documents stage",
+        ));
+    };
+    items
+        .values()
+        .map(|v| match v {
+            Value::Document(d) => Ok(Bytes::copy_from_slice(d.as_bytes())),
+            v => Err(Error::location(
+                40228,
+                format!(
+                    "'newRoot' expression  must evaluate to an object, but resulting value was: \
+                     {}. Type of resulting value: '{}'.",
+                    v.to_display(),
+                    v.type_name()
+                ),
+            )),
+        })
+        .collect()
+}
+
+impl StageOp for Literal {
+    fn open(self: Arc<Self>, _: Box<dyn DocStream>, _: &Runtime) -> Result<Box<dyn DocStream>> {
+        let docs = arena::with_arena(|a| {
+            let eval = EvalContext::new(Doc::EMPTY, a);
+            documents(self.0.eval(&eval)?)
+        })?;
+        Ok(Box::new(Documents(docs)))
     }
-}
 
-struct DocumentsStream {
-    spec: Arc<Documents>,
-    at: usize,
-    ticker: Ticker,
-}
-
-impl DocStream for DocumentsStream {
-    fn next(&mut self) -> Result<Option<Bytes>> {
-        self.ticker.tick()?;
-        let next = self.spec.docs.get(self.at).cloned();
-        self.at += usize::from(next.is_some());
-        Ok(next)
+    fn is_source(&self) -> bool {
+        true
     }
 }
 

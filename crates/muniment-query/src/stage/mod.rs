@@ -8,21 +8,35 @@ pub mod accumulators;
 mod add_fields;
 mod bucket;
 mod bucket_auto;
+mod change_stream;
+mod coll_stats;
 mod count;
+mod current_op;
 mod documents;
 pub(crate) mod external;
 mod facet;
 mod geo_near;
 mod granularity;
 mod group;
+pub mod host;
+pub(crate) mod idl;
+mod index_stats;
 mod limit;
+mod list_cluster_catalog;
+mod list_sessions;
 mod match_;
+pub mod merge;
+pub mod out;
 mod pipeline;
+mod plan_cache_stats;
 mod project;
+mod query_settings;
 mod redact;
 mod registry;
 mod replace_root;
+pub(crate) mod report;
 mod sample;
+mod search;
 mod skip;
 mod sort;
 mod sort_by_count;
@@ -31,12 +45,15 @@ mod spool;
 #[cfg(test)]
 pub(crate) mod testing;
 mod top_k;
+mod union_with;
 mod unset;
 mod unwind;
+mod write_stream;
 
+pub use coll_stats::scale as coll_stats_scale;
 pub use geo_near::GeoNear;
-pub use pipeline::{CountOnly, Pipeline};
-pub use registry::{Place, Position, Spec, Within, registry};
+pub use pipeline::{CountOnly, Pipeline, check_target};
+pub use registry::{Input, Place, Position, Spec, Within, registry};
 
 pub(crate) use pipeline::parse_update_pipeline;
 
@@ -111,6 +128,17 @@ pub trait StageOp: Debug + Send + Sync {
     /// `$group` of that shape: it can be answered from a count.
     fn counts(&self) -> Option<CountOnly> {
         None
+    }
+
+    /// True for a stage that begins a pipeline and reads no collection: it is opened on an empty
+    /// stream.
+    fn is_source(&self) -> bool {
+        false
+    }
+
+    /// True for a stage that writes.
+    fn writes(&self) -> bool {
+        false
     }
 }
 

@@ -1,6 +1,6 @@
 //! Pipelines: parsing, what the planner may take from the front, and opening.
 
-use super::registry::{Position, Within, find, place};
+use super::registry::{Input, Position, Within, find, place};
 use super::sort::SortStream;
 use super::{DocStream, MapStream, Stage, Ticker, Transform, count, geo_near, limit, match_, skip};
 use crate::context::{QueryContext, Runtime};
@@ -22,6 +22,8 @@ const MAX_STAGES: usize = 1000;
 #[derive(Clone, Debug)]
 pub struct Pipeline {
     stages: VecDeque<Stage>,
+    /// Each stage as it was written, for explain; empty for what another stage became too.
+    sources: VecDeque<DocBuf>,
 }
 
 /// What a pipeline makes of a mere count: see [`Pipeline::count_only`].
@@ -122,11 +124,17 @@ impl Pipeline {
     /// 40324 "Unrecognized pipeline stage name: '$x'" and the stages' own.
     pub fn parse(stages: Doc<'_>, ctx: &QueryContext) -> Result<Pipeline> {
         let mut parsed = Vec::new();
+        let mut sources = VecDeque::new();
         for v in stages.values() {
             parse_stage(v, ctx, &mut parsed)?;
+            if let (Value::Document(source), true) = (v, sources.len() < parsed.len()) {
+                sources.push_back(source.to_buf());
+            }
+            sources.resize_with(parsed.len(), DocBuf::new);
         }
         let mut p = Pipeline {
             stages: parsed.into(),
+            sources,
         };
         p.hoist_matches();
         if ctx.sub_pipelines == 0 {
@@ -195,6 +203,7 @@ impl Pipeline {
                 && matches!(self.stages.get(at - 1), Some(Stage::Sort(_)))
             {
                 self.stages.swap(at, at - 1);
+                self.sources.swap(at, at - 1);
                 at -= 1;
             }
         }
@@ -210,11 +219,34 @@ impl Pipeline {
         self.stages.iter()
     }
 
+    /// The stages that are left as they were written.
+    pub fn sources(&self) -> impl Iterator<Item = Doc<'_>> {
+        self.sources
+            .iter()
+            .map(DocBuf::as_doc)
+            .filter(|d| !d.is_empty())
+    }
+
+    /// True when the first stage reads no collection.
+    pub fn has_source(&self) -> bool {
+        matches!(self.stages.front(), Some(Stage::Other(op)) if op.is_source())
+    }
+
+    /// True when the last stage writes.
+    pub fn writes(&self) -> bool {
+        matches!(self.stages.back(), Some(Stage::Other(op)) if op.writes())
+    }
+
+    fn pop(&mut self) -> Option<(Stage, DocBuf)> {
+        let source = self.sources.pop_front().unwrap_or_default();
+        self.stages.pop_front().map(|s| (s, source))
+    }
+
     /// Takes the `$match` stages at the front, as one filter.
     pub fn take_leading_match(&mut self) -> Option<Filter> {
         let mut taken: Option<Filter> = None;
         while let Some(Stage::Match(_)) = self.stages.front() {
-            let Some(Stage::Match(f)) = self.stages.pop_front() else {
+            let Some((Stage::Match(f), _)) = self.pop() else {
                 break;
             };
             taken = Some(match taken {
@@ -236,10 +268,13 @@ impl Pipeline {
 
     /// Takes the `$sort` at the front. Ask [`Pipeline::wanted`] afterwards for how many documents
     /// the rest can use.
-    pub fn take_leading_sort(&mut self) -> Option<SortSpec> {
+    pub fn take_leading_sort(&mut self) -> Option<(SortSpec, DocBuf)> {
         self.leading_sort()?;
-        match self.stages.pop_front() {
-            Some(Stage::Sort(s)) => Some(s),
+        match self.pop() {
+            Some((Stage::Sort(s), source)) => {
+                let source = source.as_doc().get_doc("$sort").map(|d| d.to_buf());
+                Some((s, source.unwrap_or_default()))
+            }
             _ => None,
         }
     }
@@ -250,7 +285,7 @@ impl Pipeline {
             return None;
         };
         let n = *n;
-        self.stages.pop_front();
+        self.pop();
         Some(n)
     }
 
@@ -260,7 +295,7 @@ impl Pipeline {
             return None;
         };
         let n = *n;
-        self.stages.pop_front();
+        self.pop();
         Some(n)
     }
 
@@ -273,10 +308,13 @@ impl Pipeline {
     }
 
     /// Takes the `$project` at the front.
-    pub fn take_leading_project(&mut self) -> Option<Arc<Projection>> {
+    pub fn take_leading_project(&mut self) -> Option<(Arc<Projection>, DocBuf)> {
         self.leading_project()?;
-        match self.stages.pop_front() {
-            Some(Stage::Project(p)) => Some(p),
+        match self.pop() {
+            Some((Stage::Project(p), source)) => {
+                let source = source.as_doc().get_doc("$project").map(|d| d.to_buf());
+                Some((p, source.unwrap_or_default()))
+            }
             _ => None,
         }
     }
@@ -370,6 +408,36 @@ impl Pipeline {
             };
         }
         Ok(top)
+    }
+}
+
+/// Checks that the first stage fits what the command names: a collection, or `1`.
+///
+/// # Errors
+/// 73 InvalidNamespace.
+pub fn check_target(stages: Doc<'_>, db: &str, collection: bool) -> Result<()> {
+    let invalid = |message: String| Err(Error::new(Code::InvalidNamespace, message));
+    let Some(first) = stages.values().next() else {
+        return match collection {
+            true => Ok(()),
+            false => invalid("{aggregate: 1} is not valid for an empty pipeline.".into()),
+        };
+    };
+    let name = single(first)?.name();
+    let Some(place) = place(name) else {
+        return Ok(());
+    };
+    match place.input {
+        Input::Documents | Input::Collection if !collection => invalid(format!(
+            "{{aggregate: 1}} is not valid for '{name}'; a collection is required."
+        )),
+        Input::AdminDatabase if collection || db != "admin" => invalid(format!(
+            "{name} must be run against the 'admin' database with {{aggregate: 1}}"
+        )),
+        Input::Nothing if collection => {
+            invalid(format!("'{name}' can only be run with {{aggregate: 1}}"))
+        }
+        _ => Ok(()),
     }
 }
 

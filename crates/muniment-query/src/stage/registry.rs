@@ -1,8 +1,10 @@
 //! The sorted list of stages, and the names of those that MongoDB has and Muniment has not yet.
 
 use super::{
-    Stage, add_fields, bucket, bucket_auto, count, documents, facet, geo_near, group, limit,
-    match_, project, redact, replace_root, sample, skip, sort, sort_by_count, unset, unwind,
+    Stage, add_fields, bucket, bucket_auto, change_stream, coll_stats, count, current_op,
+    documents, facet, geo_near, group, index_stats, limit, list_cluster_catalog, list_sessions,
+    match_, merge, out, plan_cache_stats, project, query_settings, redact, replace_root, sample,
+    search, skip, sort, sort_by_count, union_with, unset, unwind,
 };
 use crate::context::QueryContext;
 use muniment_value::{Code, Elem, Error, Result};
@@ -12,6 +14,8 @@ use muniment_value::{Code, Elem, Error, Result};
 pub struct Place {
     /// Its position in its pipeline.
     pub position: Position,
+    /// What it needs below it.
+    pub input: Input,
     /// Whether a pipeline update may have it.
     pub in_updates: bool,
     /// Whether a pipeline of `$facet` may have it.
@@ -33,10 +37,29 @@ pub enum Position {
     Last,
 }
 
+/// What a stage needs below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Documents: of a collection or of other stages.
+    Documents,
+    /// A collection, whose documents it does not read: `$collStats` and its like.
+    Collection,
+    /// Nothing; it stands in `{aggregate: 1}`.
+    Nothing,
+    /// Nothing; it stands in `{aggregate: 1}` on the database admin.
+    AdminDatabase,
+}
+
 impl Place {
+    /// The same place with other needs.
+    pub const fn needs(self, input: Input) -> Place {
+        Place { input, ..self }
+    }
+
     /// In every pipeline but an update's.
     pub const ANYWHERE: Place = Place {
         position: Position::Any,
+        input: Input::Documents,
         in_updates: false,
         in_facet: true,
         in_lookup: true,
@@ -59,6 +82,7 @@ impl Place {
     };
     /// A source of documents about the server: in no nested pipeline.
     pub const REPORT: Place = Place {
+        input: Input::Collection,
         in_lookup: false,
         in_union: false,
         ..Place::SOURCE
@@ -66,6 +90,7 @@ impl Place {
     /// The end of a pipeline; in no nested one.
     pub const END: Place = Place {
         position: Position::Last,
+        input: Input::Documents,
         ..Place::REPORT
     };
 }
@@ -126,58 +151,64 @@ pub fn registry() -> &'static [Spec] {
         add_fields::SPEC,
         bucket::SPEC,
         bucket_auto::SPEC,
+        change_stream::SPEC,
+        coll_stats::SPEC,
         count::SPEC,
+        current_op::SPEC,
         documents::SPEC,
         facet::SPEC,
         geo_near::SPEC,
         group::SPEC,
+        index_stats::SPEC,
         limit::SPEC,
+        list_cluster_catalog::SPEC,
+        list_sessions::LOCAL,
+        search::LIST_INDEXES,
+        list_sessions::ALL,
         match_::SPEC,
+        merge::SPEC,
+        out::SPEC,
+        plan_cache_stats::SPEC,
         project::SPEC,
+        query_settings::SPEC,
+        query_settings::STATS,
         redact::SPEC,
         replace_root::SPEC,
         replace_root::WITH,
         sample::SPEC,
+        search::SEARCH,
+        search::SEARCH_BETA,
+        search::SEARCH_META,
         add_fields::SET,
         skip::SPEC,
         sort::SPEC,
         sort_by_count::SPEC,
+        union_with::SPEC,
         unset::SPEC,
         unwind::SPEC,
+        search::VECTOR_SEARCH,
     ]
 }
 
 /// MongoDB's other stages, sorted, and where they may stand.
 const NOT_YET: &[(&str, Place)] = &[
-    ("$changeStream", Place::REPORT),
     ("$changeStreamSplitLargeEvent", Place::END),
-    ("$collStats", Place::REPORT),
-    ("$currentOp", Place::REPORT),
     ("$densify", Place::ANYWHERE),
     ("$fill", Place::ANYWHERE),
     ("$graphLookup", Place::ANYWHERE),
-    ("$indexStats", Place::REPORT),
-    ("$listCatalog", Place::REPORT),
-    ("$listClusterCatalog", Place::REPORT),
-    ("$listLocalSessions", Place::REPORT),
-    ("$listSampledQueries", Place::REPORT),
-    ("$listSearchIndexes", Place::REPORT),
-    ("$listSessions", Place::REPORT),
+    ("$listCatalog", Place::REPORT.needs(Input::Nothing)),
+    (
+        "$listSampledQueries",
+        Place::REPORT.needs(Input::AdminDatabase),
+    ),
     ("$lookup", Place::ANYWHERE),
-    ("$merge", Place::END),
-    ("$out", Place::END),
-    ("$planCacheStats", Place::REPORT),
-    ("$querySettings", Place::REPORT),
-    ("$queryStats", Place::REPORT),
     ("$rankFusion", Place::SOURCE),
     ("$scoreFusion", Place::SOURCE),
-    ("$search", Place::SOURCE),
-    ("$searchBeta", Place::SOURCE),
-    ("$searchMeta", Place::SOURCE),
     ("$setWindowFields", Place::ANYWHERE),
-    ("$shardedDataDistribution", Place::REPORT),
-    ("$unionWith", Place::ANYWHERE),
-    ("$vectorSearch", Place::SOURCE),
+    (
+        "$shardedDataDistribution",
+        Place::REPORT.needs(Input::AdminDatabase),
+    ),
 ];
 
 /// Where the stage with this name may stand, if MongoDB has it.

@@ -1,10 +1,11 @@
 //! `collStats`.
 
-use crate::args::{Args, Field, Types, opt, refused};
+use crate::args::{Field, Types, opt};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Target};
 use muniment_storage::Store;
-use muniment_value::{ArrayBuf, DocBuf, Error, Result, Value, doc, number};
+use crate::state::ServerState;
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc, number};
 use std::sync::atomic::Ordering::Relaxed;
 
 const FIELDS: &[Field] = &[opt("scale", Types::NUMBER)];
@@ -99,34 +100,28 @@ fn figures(store: &Store, ns: &str, scale: u64) -> DocBuf {
     w
 }
 
-const STAGE: &[Field] = &[
-    opt("count", Types::OBJECT),
-    opt("storageStats", Types::OBJECT),
-    opt("latencyStats", Types::OBJECT),
-    refused("queryExecStats", Types::OBJECT),
-    refused("operationStats", Types::OBJECT),
-];
-
-/// What the aggregation stage `$collStats` gives: one document.
+/// What the aggregation stage `$collStats` gives: one document. The operand is checked.
 ///
 /// # Errors
-/// 26 for a collection that does not exist; 14, 40415 for bad fields.
-pub(super) fn stage(cx: &CommandContext<'_>, spec: Value<'_>) -> Result<DocBuf> {
-    let Value::Document(spec) = spec else {
-        return Err(Error::type_mismatch(format!(
-            "BSON field '$collStats' is the wrong type '{}', expected type 'object'",
-            spec.type_name()
-        )));
-    };
-    let a = Args::parse("$collStats", STAGE, spec)?;
-    let collection = cx.collection()?;
+/// 26 for a collection that does not exist, where its documents are asked about.
+pub(crate) fn stage(server: &ServerState, ns: &str, operand: Doc<'_>) -> Result<DocBuf> {
+    let store = &server.engine.store;
+    let collection = store.collection(ns);
+    let needed = ["storageStats", "count", "queryExecStats"];
+    if collection.is_none() && needed.iter().any(|n| operand.get(n).is_some()) {
+        server.engine.refuse_view(ns)?;
+        return Err(Error::new(
+            Code::NamespaceNotFound,
+            format!("Collection [{ns}] not found."),
+        ));
+    }
     let mut d = doc! {
-        "ns": cx.ns(),
-        "host": cx.server.host.as_str(),
+        "ns": ns,
+        "host": server.host.as_str(),
         "localTime": Value::DateTime(crate::log::now_ms()),
     };
-    if a.get("latencyStats").is_some() {
-        let entry = cx.server.metrics.top_entry(cx.ns());
+    if operand.get("latencyStats").is_some() {
+        let entry = server.metrics.top_entry(ns);
         let figure = |i: usize| {
             let (time, count) = entry.figures.get(i).map_or((0, 0), |(t, n)| {
                 (t.load(Relaxed) as i64, n.load(Relaxed) as i64)
@@ -135,17 +130,36 @@ pub(super) fn stage(cx: &CommandContext<'_>, spec: Value<'_>) -> Result<DocBuf> 
         };
         d.append(
             "latencyStats",
-            doc! { "reads": figure(1), "writes": figure(2), "commands": figure(8) },
+            doc! {
+                "reads": figure(1),
+                "writes": figure(2),
+                "commands": figure(8),
+                // There are none on a standalone server.
+                "transactions": doc! { "latency": 0_i64, "ops": 0_i64 },
+            },
         );
     }
-    if let Some(options) = a.doc("storageStats") {
-        let scale = options.get("scale").and_then(number::to_i64_clamped);
-        let scale = scale.unwrap_or(1).max(1) as u64;
-        let figures = figures(&cx.engine().store, cx.ns(), scale);
-        d.append("storageStats", figures);
+    if let Some(options) = operand.get_doc("storageStats") {
+        let scale = muniment_query::stage::coll_stats_scale(options)?;
+        d.append("storageStats", figures(store, ns, scale.max(1) as u64));
     }
-    if a.get("count").is_some() {
+    let Some(collection) = collection else {
+        return Ok(d);
+    };
+    if operand.get("count").is_some() {
         d.append("count", number::narrow(collection.count() as i64));
+    }
+    if operand.get("queryExecStats").is_some() {
+        let (total, tailable) = collection.scans();
+        d.append(
+            "queryExecStats",
+            doc! {
+                "collectionScans": doc! {
+                    "total": total as i64,
+                    "nonTailable": total.saturating_sub(tailable) as i64,
+                },
+            },
+        );
     }
     Ok(d)
 }

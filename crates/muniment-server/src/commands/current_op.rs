@@ -5,7 +5,7 @@ use crate::context::CommandContext;
 use crate::generic::Generic;
 use crate::registry::CommandSpec;
 use crate::state::{ConnShared, ServerState};
-use muniment_value::{ArrayBuf, Doc, DocBuf, Result, doc};
+use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, doc};
 use std::sync::atomic::Ordering;
 
 /// The command.
@@ -74,6 +74,23 @@ pub(super) fn operations(server: &ServerState, idle: bool) -> Vec<DocBuf> {
             client(c, &mut d);
             all.push(d);
         }
+    }
+    all
+}
+
+/// The documents of the stage `$currentOp`, whose operand is checked.
+pub(crate) fn stage(server: &ServerState, operand: Doc<'_>) -> Vec<DocBuf> {
+    let asked = |name: &str| matches!(operand.get(name), Some(Value::Bool(true)));
+    let mut all = operations(server, asked("idleConnections"));
+    if asked("idleCursors") {
+        all.extend(server.engine.cursors.list().into_iter().map(|c| {
+            doc! {
+                "type": "idleCursor",
+                "host": server.host.as_str(),
+                "ns": c.namespace.as_str(),
+                "cursor": c.description,
+            }
+        }));
     }
     all
 }

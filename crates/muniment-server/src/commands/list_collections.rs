@@ -30,7 +30,8 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
-fn entry(c: &Collection, name: &str, name_only: bool) -> DocBuf {
+/// A collection's entry.
+pub(crate) fn entry(c: &Collection, name: &str, name_only: bool) -> DocBuf {
     let mut d = doc! { "name": name, "type": "collection" };
     if !name_only {
         d.append("options", &c.options().document);

@@ -13,7 +13,7 @@ mod write_reply;
 
 macro_rules! registry {
     ($($command:ident,)*) => {
-        $(mod $command;)*
+        $(pub(crate) mod $command;)*
         /// All commands, sorted by name.
         pub(crate) const ALL: &[&CommandSpec] = &[$(&$command::COMMAND,)*];
     };

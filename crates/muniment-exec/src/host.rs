@@ -1,0 +1,219 @@
+//! The database as a pipeline's stages see it: [`muniment_query::stage::host::Host`] over the
+//! engine.
+//!
+//! Invariant: everything that a stage opens asks the operation that uses the cursor *now*, and
+//! lets go of its snapshot when the cursor idles.
+
+use crate::aggregate::{AggregateRequest, Given, Opened, Rows, Split};
+use crate::cursor::CurrentOp;
+use crate::engine::Engine;
+use crate::find::Hint;
+use crate::geo_near::NearRows;
+use crate::join;
+use crate::write::merge::MergeWriter;
+use crate::write::out::OutWriter;
+use bytes::Bytes;
+use muniment_query::stage::host::{Host, Join, Writer};
+use muniment_query::stage::merge::MergeSpec;
+use muniment_query::stage::out::OutSpec;
+use muniment_query::{DocStream, Pipeline, QueryContext, Runtime};
+use muniment_storage::Collection;
+use muniment_value::path::Path;
+use muniment_value::{ArrayBuf, Doc, Error, Result, Value, doc};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What all stages of one command share.
+#[derive(Clone)]
+pub(crate) struct Link {
+    pub engine: Arc<Engine>,
+    pub op: Arc<CurrentOp>,
+    pub allow_disk_use: Option<bool>,
+    pub bypass_validation: bool,
+}
+
+impl Link {
+    pub fn new(
+        engine: &Engine,
+        op: &Arc<CurrentOp>,
+        request: &AggregateRequest<'_>,
+    ) -> Result<Link> {
+        let engine = engine
+            .me
+            .upgrade()
+            .ok_or_else(|| Error::internal("the engine is going away"))?;
+        Ok(Link {
+            engine,
+            op: op.clone(),
+            allow_disk_use: request.allow_disk_use,
+            bypass_validation: request.bypass_document_validation,
+        })
+    }
+
+    /// What running stages need.
+    pub fn runtime(&self) -> Result<Runtime> {
+        let limits = self.engine.sort_limits(self.allow_disk_use);
+        if let Some(dir) = &limits.spill_dir {
+            std::fs::create_dir_all(dir)?;
+        }
+        Ok(Runtime {
+            interrupt: self.op.clone(),
+            memory_limit: limits.memory,
+            spill_dir: limits.spill_dir,
+            host: Arc::new(self.clone()),
+        })
+    }
+
+    /// The collection of a pipeline.
+    fn collection(&self, ctx: &QueryContext) -> Option<Arc<Collection>> {
+        let namespace = format!("{}.{}", ctx.db, ctx.collection);
+        self.engine.store.collection(&namespace)
+    }
+
+    /// Opens a pipeline over the context's collection.
+    pub fn open(
+        &self,
+        stages: Doc<'_>,
+        ctx: &QueryContext,
+        hint: Option<Hint<'_>>,
+    ) -> Result<Opened> {
+        if let Some(operand) = near_operand(stages) {
+            return self.open_near(stages, operand, ctx, hint);
+        }
+        let pipeline = Pipeline::parse(stages, ctx)?;
+        let given = |docs: VecDeque<Bytes>| Box::new(Given(docs));
+        if ctx.collection.is_empty() || pipeline.has_source() {
+            let stream = pipeline.open(given(VecDeque::new()), &self.runtime()?)?;
+            return Ok(Opened::Stream(stream, self.collection(ctx)));
+        }
+        let Some(collection) = self.collection(ctx) else {
+            let namespace = format!("{}.{}", ctx.db, ctx.collection);
+            if let Some(view) = self.engine.resolve_view(&namespace)? {
+                let below = QueryContext {
+                    collection: view.parts().1.to_string(),
+                    ..ctx.clone()
+                };
+                return self.open(view.with(stages).as_doc(), &below, hint);
+            }
+            let stream = pipeline.open(given(VecDeque::new()), &self.runtime()?)?;
+            return Ok(Opened::Stream(stream, None));
+        };
+        let split = Split::of(pipeline);
+        let op = self.op.get();
+        if let Some(counts) = &split.counts {
+            let n = self.engine.count_split(&op, &collection, hint, &split)?;
+            let doc = counts.result(n).map(|d| Bytes::from(d.into_bytes()));
+            let stream = given(doc.into_iter().collect());
+            return Ok(Opened::Stream(stream, Some(collection)));
+        }
+        let exec = self
+            .engine
+            .plan_split(&op, &collection, &split, hint, self.allow_disk_use, false)?
+            .exec;
+        op.set_plan_summary(exec.candidate());
+        if split.rest.is_empty() {
+            return Ok(Opened::Plan(Box::new(exec), collection));
+        }
+        let rows = Box::new(Rows::new(exec, &self.op));
+        let stream = split.rest.open(rows, &self.runtime()?)?;
+        Ok(Opened::Stream(stream, Some(collection)))
+    }
+}
+
+impl Link {
+    /// Opens a pipeline that begins with `$geoNear`.
+    fn open_near(
+        &self,
+        stages: Doc<'_>,
+        operand: Value<'_>,
+        ctx: &QueryContext,
+        hint: Option<Hint<'_>>,
+    ) -> Result<Opened> {
+        let collection = self.collection(ctx);
+        let op = self.op.get();
+        let (stage, key, choice) = self.engine.plan_geo_near(
+            &op,
+            collection.as_ref(),
+            ctx,
+            hint,
+            self.allow_disk_use,
+            operand,
+            false,
+        )?;
+        op.set_plan_summary(choice.exec.candidate());
+        let rows = Box::new(NearRows::new(choice.exec, stage, key, &self.op));
+        let rest: ArrayBuf = stages.values().skip(1).collect();
+        let stream = Pipeline::parse(rest.as_doc(), ctx)?.open(rows, &self.runtime()?)?;
+        Ok(Opened::Stream(stream, collection))
+    }
+}
+
+/// The operand of the `$geoNear` at the front, which the planner runs.
+pub(crate) fn near_operand(stages: Doc<'_>) -> Option<Value<'_>> {
+    let first = stages.values().next()?.as_doc()?.first()?;
+    (first.name() == "$geoNear").then(|| first.value())
+}
+
+impl Host for Link {
+    fn pipeline(&self, pipeline: Doc<'_>, ctx: &QueryContext) -> Result<Box<dyn DocStream>> {
+        Ok(match self.open(pipeline, ctx, None)? {
+            Opened::Plan(exec, _) => Box::new(Rows::new(*exec, &self.op)),
+            Opened::Stream(stream, _) => stream,
+        })
+    }
+
+    fn join(&self, db: &str, collection: &str, field: &Path) -> Result<Option<Box<dyn Join>>> {
+        let namespace = format!("{db}.{collection}");
+        if self.engine.view(&namespace)?.is_some() {
+            return Ok(None);
+        }
+        Ok(Some(join::open(self, &namespace, field)))
+    }
+
+    fn figures(&self, stage: &str, operand: Doc<'_>, ctx: &QueryContext) -> Result<Vec<Bytes>> {
+        let own = match self.engine.figures.get() {
+            Some(f) => f.documents(&self.op.get(), stage, operand, &ctx.db, &ctx.collection),
+            None => None,
+        };
+        let documents = match own {
+            Some(documents) => documents?,
+            None if stage == "$indexStats" => {
+                let namespace = format!("{}.{}", ctx.db, ctx.collection);
+                let below = self.engine.resolve_view(&namespace)?;
+                let namespace = below.map_or(namespace, |v| v.namespace);
+                index_stats(self.engine.store.collection(&namespace))
+            }
+            None => Vec::new(),
+        };
+        Ok(documents
+            .into_iter()
+            .map(|d| Bytes::from(d.into_bytes()))
+            .collect())
+    }
+
+    fn merge(&self, spec: &MergeSpec, ctx: &QueryContext) -> Result<Box<dyn Writer>> {
+        Ok(Box::new(MergeWriter::new(self.clone(), spec, ctx)?))
+    }
+
+    fn out(&self, spec: &OutSpec, _: &QueryContext) -> Result<Box<dyn Writer>> {
+        Ok(Box::new(OutWriter::new(self.clone(), spec)?))
+    }
+}
+
+/// `$indexStats`: the uses of every index.
+fn index_stats(collection: Option<Arc<Collection>>) -> Vec<muniment_value::DocBuf> {
+    collection
+        .iter()
+        .flat_map(|c| c.indexes().to_vec())
+        .map(|index| {
+            let spec = index.spec();
+            let (ops, since) = index.usage();
+            doc! {
+                "name": spec.name.as_str(),
+                "key": &spec.key,
+                "accesses": doc! { "ops": ops as i64, "since": Value::DateTime(since) },
+                "spec": &spec.document,
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,97 @@
+//! `$collStats`: sizes, latencies and counts of a collection.
+
+use super::registry::{Place, Spec};
+use super::{Stage, idl, report};
+use crate::context::QueryContext;
+use muniment_value::{Doc, DocBuf, Elem, Error, Result, Value, number};
+
+pub(crate) const SPEC: Spec = Spec {
+    name: "$collStats",
+    doc: "Sizes, latencies and counts of the collection, in one document.",
+    place: Place::REPORT,
+    parse,
+};
+
+fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
+    let Value::Document(d) = e.value() else {
+        return Err(Error::location(
+            5_447_000,
+            format!(
+                "$collStats must take a nested object but found: {}",
+                crate::bytes::show(e)
+            ),
+        ));
+    };
+    // A field that stands twice counts where it is not null.
+    let mut operand = DocBuf::new();
+    for o in d {
+        let name = o.name();
+        if !["latencyStats", "storageStats", "count", "queryExecStats"].contains(&name) {
+            return Err(Error::location(
+                40415,
+                format!("BSON field '$collStats.{name}' is an unknown field."),
+            ));
+        }
+        match o.value() {
+            Value::Null => {}
+            Value::Document(options) => {
+                check(name, options)?;
+                if operand.as_doc().get(name).is_none() {
+                    operand.append(name, options);
+                }
+            }
+            v => return Err(idl::wrong_type("$collStats", name, v, "object")),
+        }
+    }
+    stages.push(report::stage("$collStats", operand.as_doc(), ctx));
+    Ok(())
+}
+
+fn check(name: &str, options: Doc<'_>) -> Result<()> {
+    match name {
+        "latencyStats" => {
+            idl::only("$collStats.latencyStats", options, &["histograms"])?;
+            idl::boolean("$collStats.latencyStats", options, "histograms")?;
+        }
+        "storageStats" => {
+            scale(options)?;
+        }
+        _ if !options.is_empty() => {
+            return Err(Error::location(
+                31170,
+                format!(
+                    "{name} argument must be an empty object, but got {}",
+                    Value::Document(options).to_display()
+                ),
+            ));
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The `scale` of `storageStats`: 1 when it is not there, at most 2³¹ − 1.
+///
+/// # Errors
+/// 14 for what is no number, 2 below 1.
+pub fn scale(options: Doc<'_>) -> Result<i32> {
+    let v = match options.get("scale") {
+        None | Some(Value::Null | Value::Undefined) => return Ok(1),
+        Some(v) if v.is_number() => v,
+        Some(v) => {
+            return Err(idl::wrong_type(
+                "$collStats.storageStats",
+                "scale",
+                v,
+                "[long, int, decimal, double']",
+            ));
+        }
+    };
+    let n = number::to_i64_clamped(v).unwrap_or(0);
+    if n < 1 {
+        return Err(Error::bad_value(format!(
+            "BSON field '$collStats.storageStats.scale' value must be >= 1, actual value '{n}'"
+        )));
+    }
+    Ok(i32::try_from(n).unwrap_or(i32::MAX))
+}

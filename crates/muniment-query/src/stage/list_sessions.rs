@@ -1,0 +1,84 @@
+//! `$listLocalSessions` and `$listSessions`.
+
+use super::registry::{Input, Place, Spec};
+use super::{Stage, idl, report};
+use crate::context::QueryContext;
+use muniment_value::{Code, Doc, Elem, Error, Result, Value};
+
+pub(crate) const LOCAL: Spec = Spec {
+    name: "$listLocalSessions",
+    doc: "One document per session that this server holds in memory.",
+    place: Place::REPORT.needs(Input::Nothing),
+    parse: |e, ctx, stages| parse("$listLocalSessions", e, ctx, stages),
+};
+
+pub(crate) const ALL: Spec = Spec {
+    name: "$listSessions",
+    doc: "One document per session; on config.system.sessions.",
+    place: Place::REPORT,
+    parse: parse_all,
+};
+
+fn parse_all(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
+    if ctx.db != "config" || ctx.collection != "system.sessions" {
+        return Err(Error::new(
+            Code::InvalidNamespace,
+            "$listSessions may only be run against config.system.sessions",
+        ));
+    }
+    parse("$listSessions", e, ctx, stages)
+}
+
+fn parse(
+    stage: &'static str,
+    e: Elem<'_>,
+    ctx: &QueryContext,
+    stages: &mut Vec<Stage>,
+) -> Result<()> {
+    let Value::Document(d) = e.value() else {
+        return Err(Error::type_mismatch(format!(
+            "{stage} options must be specified in an object, but found: {}",
+            e.value().type_name()
+        )));
+    };
+    idl::only(stage, d, &["users", "allUsers"])?;
+    let all = match d.get("allUsers") {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(b)) => b,
+        Some(v) => return Err(idl::wrong_type(stage, "allUsers", v, "bool")),
+    };
+    let named = match d.get("users") {
+        None | Some(Value::Null) => 0,
+        Some(Value::Array(users)) => count_users(stage, users)?,
+        Some(v) => return Err(idl::wrong_type(stage, "users", v, "array")),
+    };
+    if all && named > 0 {
+        return Err(Error::new(
+            Code::UnsupportedFormat,
+            format!(
+                "{stage} may not specify {{allUsers:true}} and {{users:[...]}} at the same time"
+            ),
+        ));
+    }
+    stages.push(report::stage(stage, d, ctx));
+    Ok(())
+}
+
+/// Checks `users`; how many are named (null is nobody).
+fn count_users(stage: &str, users: Doc<'_>) -> Result<usize> {
+    let mut n = 0;
+    for v in users.values() {
+        let user = match v {
+            Value::Null => continue,
+            Value::Document(user) => user,
+            v => return Err(idl::wrong_type(stage, "users", v, "object")),
+        };
+        let within = format!("{stage}.users");
+        idl::only(&within, user, &["user", "db"])?;
+        for field in ["user", "db"] {
+            idl::string(&within, user, field)?.ok_or_else(|| idl::missing(&within, field))?;
+        }
+        n += 1;
+    }
+    Ok(n)
+}

@@ -1,0 +1,48 @@
+//! `$planCacheStats`: the cached plans of a collection.
+
+use super::registry::{Place, Spec};
+use super::{Stage, report};
+use crate::context::QueryContext;
+use muniment_value::{Doc, Elem, Error, Result, Value};
+
+pub(crate) const SPEC: Spec = Spec {
+    name: "$planCacheStats",
+    doc: "One document per plan that is cached for the collection.",
+    place: Place::REPORT,
+    parse,
+};
+
+fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
+    let Value::Document(d) = e.value() else {
+        return Err(Error::failed_to_parse(
+            "$planCacheStats value must be an object.",
+        ));
+    };
+    let mut seen = false;
+    for o in d {
+        if o.name() != "allHosts" || seen {
+            return Err(Error::failed_to_parse(format!(
+                "$planCacheStats parameters object may contain only 'allHosts' once: found {}",
+                o.name()
+            )));
+        }
+        seen = true;
+        match o.value() {
+            Value::Bool(false) => {}
+            Value::Bool(true) => {
+                return Err(Error::location(
+                    4_503_200,
+                    "$planCacheStats stage supports allHosts parameter only for sharded clusters",
+                ));
+            }
+            v => {
+                return Err(Error::failed_to_parse(format!(
+                    "$planCacheStats allHosts parameter must be a boolean, but found: {}",
+                    v.type_name()
+                )));
+            }
+        }
+    }
+    stages.push(report::stage("$planCacheStats", Doc::EMPTY, ctx));
+    Ok(())
+}

@@ -1,0 +1,33 @@
+//! The stages of Atlas Search, which a community server without a search process knows and
+//! refuses.
+
+use super::Stage;
+use super::registry::{Place, Spec};
+use crate::context::QueryContext;
+use muniment_value::{Elem, Error, Result};
+
+pub(crate) const SEARCH: Spec = refused("$search");
+pub(crate) const SEARCH_BETA: Spec = refused("$searchBeta");
+pub(crate) const SEARCH_META: Spec = refused("$searchMeta");
+pub(crate) const VECTOR_SEARCH: Spec = refused("$vectorSearch");
+pub(crate) const LIST_INDEXES: Spec = Spec {
+    place: Place::REPORT,
+    ..refused("$listSearchIndexes")
+};
+
+const fn refused(name: &'static str) -> Spec {
+    Spec {
+        name,
+        doc: "Refused as by a server without a search process.",
+        place: Place::SOURCE,
+        parse,
+    }
+}
+
+fn parse(_: Elem<'_>, _: &QueryContext, _: &mut Vec<Stage>) -> Result<()> {
+    Err(Error::location(
+        31082,
+        "Using $search and $vectorSearch aggregation stages requires additional configuration. \
+         Please connect to Atlas or an AtlasCLI local deployment to enable.",
+    ))
+}

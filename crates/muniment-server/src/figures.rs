@@ -1,0 +1,91 @@
+//! The documents of the aggregation stages that tell about the server: `$collStats`,
+//! `$currentOp`, `$listLocalSessions`, `$listClusterCatalog` and their like.
+
+use crate::commands::{coll_stats, current_op, list_collections};
+use crate::state::ServerState;
+use muniment_exec::{Figures, OpContext};
+use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, doc};
+use std::sync::Weak;
+
+/// The server as the engine asks it.
+pub struct ServerFigures(pub Weak<ServerState>);
+
+impl Figures for ServerFigures {
+    fn documents(
+        &self,
+        _: &OpContext,
+        stage: &str,
+        operand: Doc<'_>,
+        db: &str,
+        collection: &str,
+    ) -> Option<Result<Vec<DocBuf>>> {
+        let server = self.0.upgrade()?;
+        Some(match stage {
+            "$collStats" => {
+                let ns = format!("{db}.{collection}");
+                coll_stats::stage(&server, &ns, operand).map(|d| vec![d])
+            }
+            "$currentOp" => Ok(current_op::stage(&server, operand)),
+            "$listLocalSessions" | "$listSessions" => Ok(sessions(&server, operand)),
+            "$listClusterCatalog" => Ok(catalog(&server, operand, db)),
+            // Nothing is ever set or counted by query shape.
+            "$querySettings" | "$queryStats" => Ok(Vec::new()),
+            _ => return None,
+        })
+    }
+}
+
+/// SHA-256 of nothing: the digest of the user that is nobody.
+const NOBODY: [u8; 32] = [
+    0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24,
+    0x27, 0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
+];
+
+fn sessions(server: &ServerState, operand: Doc<'_>) -> Vec<DocBuf> {
+    // Nobody is logged in, so that every session is nobody's.
+    let named = operand.get_array("users");
+    if named.is_some_and(|users| users.values().any(|u| u.as_doc().is_some())) {
+        return Vec::new();
+    }
+    let now = crate::log::now_ms();
+    let describe = |(id, idle): ([u8; 16], std::time::Duration)| {
+        doc! {
+            "_id": doc! {
+                "id": Value::Binary { subtype: 4, bytes: &id },
+                "uid": Value::Binary { subtype: 0, bytes: &NOBODY },
+            },
+            "lastUse": Value::DateTime(now - idle.as_millis() as i64),
+        }
+    };
+    server.sessions.list().into_iter().map(describe).collect()
+}
+
+/// The collections of `db`; of all databases on admin.
+fn catalog(server: &ServerState, operand: Doc<'_>, db: &str) -> Vec<DocBuf> {
+    let store = &server.engine.store;
+    let shards = matches!(operand.get("shards"), Some(Value::Bool(true)));
+    let databases = match db {
+        "admin" => store.databases(),
+        _ => vec![db.to_string()],
+    };
+    let mut all = Vec::new();
+    for db in databases {
+        for c in store.collections(&db) {
+            let ns = c.namespace();
+            let Some((_, name)) = ns.split_once('.') else {
+                continue;
+            };
+            let entry = list_collections::entry(&c, name, false);
+            let mut d = doc! { "db": db.as_str(), "ns": ns.as_str() };
+            for e in entry.as_doc().iter().filter(|e| e.name() != "name") {
+                d.append_elem(e);
+            }
+            d.append("sharded", false);
+            if shards {
+                d.append("shards", ArrayBuf::new());
+            }
+            all.push(d);
+        }
+    }
+    all
+}
