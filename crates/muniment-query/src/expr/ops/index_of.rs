@@ -32,20 +32,19 @@ pub(super) const CP: OpSpec = OpSpec::new(
         let Some(s) = Search::read("$indexOfCP", [40093, 40094], args, ctx)? else {
             return NULL;
         };
-        // The byte that the n-th code point starts at; the one behind the last is the end.
-        let byte = |n: usize| {
-            let ends = [s.text.len()];
-            s.text.char_indices().map(|(i, _)| i).chain(ends).nth(n)
-        };
-        let Some(from) = byte(s.from).filter(|_| s.from <= s.to) else {
-            return Ok(Some(index(None)));
-        };
-        let range = s.text.get(from..byte(s.to).unwrap_or(s.text.len()));
-        let found = range.and_then(|t| {
-            let at = t.find(s.wanted)?;
-            Some(s.from + t.get(..at)?.chars().count())
-        });
-        Ok(Some(index(found)))
+        // A match must start in front of the end; it may reach beyond.
+        let starts = s.text.char_indices().enumerate();
+        let found = starts
+            .take(s.to)
+            .skip(s.from)
+            .find(|(_, (at, _))| {
+                s.text
+                    .get(*at..)
+                    .is_some_and(|rest| rest.starts_with(s.wanted))
+            })
+            .map(|(i, _)| i);
+        let both_empty = s.text.is_empty() && s.wanted.is_empty() && s.from == 0;
+        Ok(Some(index(found.or(both_empty.then_some(0)))))
     },
 );
 
@@ -159,9 +158,11 @@ mod tests {
                 ("{'$indexOfCP': ['$s', 'é']}", Gives("3")),
                 ("{'$indexOfCP': ['$s', 'é', 4]}", Gives("4")),
                 ("{'$indexOfCP': ['$s', 'é', 4, 4]}", Gives("-1")),
-                ("{'$indexOfCP': ['$s', 'éé', 0, 4]}", Gives("-1")),
-                ("{'$indexOfCP': ['$s', '', 5]}", Gives("5")),
-                ("{'$indexOfCP': ['$s', '', 6]}", Gives("-1")),
+                ("{'$indexOfCP': ['$s', 'éé', 0, 4]}", Gives("3")),
+                ("{'$indexOfCP': ['$s', 'éé', 0, 3]}", Gives("-1")),
+                ("{'$indexOfCP': ['$s', '', 4]}", Gives("4")),
+                ("{'$indexOfCP': ['$s', '', 5]}", Gives("-1")),
+                ("{'$indexOfCP': ['', '']}", Gives("0")),
                 ("{'$indexOfCP': ['$s', '', 3, 2]}", Gives("-1")),
                 ("{'$indexOfCP': ['$i', 'a']}", Fails(40093)),
                 ("{'$indexOfCP': ['$s', '$i']}", Fails(40094)),

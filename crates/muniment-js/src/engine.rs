@@ -1,0 +1,585 @@
+//! The engine: a thread that owns a runtime and calls functions for one operation.
+//!
+//! A thread of its own, because QuickJS recurses on the native stack: here it is large enough for
+//! the limit the runtime is given, however deep the caller stands. Calls wait for their answer.
+
+use crate::from_js::FromJs;
+use crate::to_js::{self, Helpers};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, ValueBuf};
+use rquickjs::context::EvalOptions;
+use rquickjs::{Array, CatchResultExt, CaughtError, Context, Ctx, Function, Object, Persistent};
+use rquickjs::{Runtime, Value as Js};
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Asked again and again while a script runs; an error stops it.
+pub type Stop = Arc<dyn Fn() -> Result<()> + Send + Sync>;
+
+/// The heap of a runtime, in bytes.
+const MEMORY: usize = 128 << 20;
+
+/// The stack that a script may use, in bytes.
+const STACK: usize = 1 << 20;
+
+/// The stack of an engine's thread: what conversions need comes on top.
+const THREAD_STACK: usize = 4 << 20;
+
+/// How many engines may run at a time; more wait.
+const MAX_ENGINES: usize = 16;
+
+/// How many compiled functions an engine keeps.
+const MAX_FUNCTIONS: usize = 256;
+
+static RUNNING: Mutex<usize> = Mutex::new(0);
+static ENDED: Condvar = Condvar::new();
+
+/// A place among the engines that may run.
+struct Place;
+
+impl Place {
+    fn wait(stop: &Stop) -> Result<Place> {
+        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        while *running >= MAX_ENGINES {
+            running = ENDED
+                .wait_timeout(running, Duration::from_millis(10))
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+            stop()?;
+        }
+        *running += 1;
+        Ok(Place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        *running = running.saturating_sub(1);
+        drop(running);
+        ENDED.notify_one();
+    }
+}
+
+/// What an engine is asked to do.
+enum Job {
+    /// Call a function.
+    Call {
+        code: Arc<str>,
+        this: Option<DocBuf>,
+        args: DocBuf,
+        where_: bool,
+    },
+    /// Hand over what `emit` gathered.
+    Emitted,
+    /// Set a global variable.
+    Global(String, ValueBuf),
+}
+
+/// A running engine. Dropping it ends it.
+pub struct Engine {
+    jobs: Sender<Job>,
+    answers: Receiver<Result<ValueBuf>>,
+}
+
+fn gone() -> Error {
+    Error::new(
+        Code::JSInterpreterFailure,
+        "the JavaScript engine has ended unexpectedly",
+    )
+}
+
+impl Engine {
+    /// Starts an engine for one operation, which `stop` ends.
+    ///
+    /// # Errors
+    /// What `stop` says while waiting for a place; 139 when no thread can be had.
+    pub fn start(stop: Stop) -> Result<Engine> {
+        let place = Place::wait(&stop)?;
+        let (jobs, todo) = channel();
+        let (done, answers) = channel();
+        std::thread::Builder::new()
+            .name("javascript".into())
+            .stack_size(THREAD_STACK)
+            .spawn(move || {
+                let _place = place;
+                work(&stop, &todo, &done);
+            })
+            .map_err(|e| {
+                Error::new(
+                    Code::JSInterpreterFailure,
+                    format!("cannot start the JavaScript engine: {e}"),
+                )
+            })?;
+        Ok(Engine { jobs, answers })
+    }
+
+    fn ask(&mut self, job: Job) -> Result<ValueBuf> {
+        self.jobs.send(job).map_err(|_| gone())?;
+        self.answers.recv().map_err(|_| gone())?
+    }
+
+    /// Calls the function that `code` is (or is the body of) with the elements of `args`.
+    ///
+    /// # Errors
+    /// 139 JSInterpreterFailure with the exception's name, message and stack; why it was stopped.
+    pub fn call(
+        &mut self,
+        code: &Arc<str>,
+        this: Option<Doc<'_>>,
+        args: Doc<'_>,
+    ) -> Result<ValueBuf> {
+        self.ask(Job::Call {
+            code: Arc::clone(code),
+            this: this.map(DocBuf::from_doc),
+            args: DocBuf::from_doc(args),
+            where_: false,
+        })
+    }
+
+    /// Calls the function of a `$where`: `this` and the global `obj` are the document.
+    ///
+    /// # Errors
+    /// As [`Engine::call`].
+    pub fn call_where(&mut self, code: &Arc<str>, doc: Doc<'_>) -> Result<bool> {
+        let v = self.ask(Job::Call {
+            code: Arc::clone(code),
+            this: Some(DocBuf::from_doc(doc)),
+            args: DocBuf::new(),
+            where_: true,
+        })?;
+        Ok(v.as_value().truthy())
+    }
+
+    /// What was emitted since the last time: an array of arrays of key and value.
+    ///
+    /// # Errors
+    /// 139 JSInterpreterFailure.
+    pub fn emitted(&mut self) -> Result<ValueBuf> {
+        self.ask(Job::Emitted)
+    }
+
+    /// Sets a global variable.
+    ///
+    /// # Errors
+    /// 139 JSInterpreterFailure.
+    pub fn set_global(&mut self, name: &str, value: Value<'_>) -> Result<()> {
+        self.ask(Job::Global(name.to_owned(), ValueBuf::new(value)))
+            .map(|_| ())
+    }
+}
+
+/// Why scripts were stopped.
+type Reason = Arc<Mutex<Option<Error>>>;
+
+fn work(stop: &Stop, jobs: &Receiver<Job>, answers: &Sender<Result<ValueBuf>>) {
+    let reason: Reason = Arc::default();
+    let mut machine = Machine::new(stop, &reason);
+    while let Ok(job) = jobs.recv() {
+        let answer = match &mut machine {
+            Ok(m) => m.run(job),
+            Err(e) => Err(e.clone()),
+        };
+        if answers.send(answer).is_err() {
+            break;
+        }
+    }
+}
+
+/// The runtime with its context; lives on the engine's thread.
+struct Machine {
+    // Values are dropped before the context, the context before the runtime.
+    functions: HashMap<Arc<str>, Persistent<Function<'static>>>,
+    prelude: Persistent<Object<'static>>,
+    context: Context,
+    _runtime: Runtime,
+    reason: Reason,
+}
+
+fn failed(message: impl Into<String>) -> Error {
+    Error::new(Code::JSInterpreterFailure, message)
+}
+
+fn loose() -> EvalOptions {
+    let mut options = EvalOptions::default();
+    options.strict = false;
+    options
+}
+
+impl Machine {
+    fn new(stop: &Stop, reason: &Reason) -> Result<Machine> {
+        let failed = |e: rquickjs::Error| failed(e.to_string());
+        let runtime = Runtime::new().map_err(failed)?;
+        runtime.set_memory_limit(MEMORY);
+        runtime.set_max_stack_size(STACK);
+        let (stop, why) = (Arc::clone(stop), Arc::clone(reason));
+        runtime.set_interrupt_handler(Some(Box::new(move || match stop() {
+            Ok(()) => false,
+            Err(e) => {
+                *why.lock().unwrap_or_else(PoisonError::into_inner) = Some(e);
+                true
+            }
+        })));
+        let context = Context::full(&runtime).map_err(failed)?;
+        let prelude = context.with(|ctx| {
+            let prelude: Object<'_> = ctx.eval(include_str!("prelude.js")).map_err(failed)?;
+            Ok::<_, Error>(Persistent::save(&ctx, prelude))
+        })?;
+        Ok(Machine {
+            functions: HashMap::new(),
+            prelude,
+            context,
+            _runtime: runtime,
+            reason: Arc::clone(reason),
+        })
+    }
+
+    fn run(&mut self, job: Job) -> Result<ValueBuf> {
+        let context = self.context.clone();
+        context.with(|ctx| {
+            let prelude = self
+                .prelude
+                .clone()
+                .restore(&ctx)
+                .map_err(|e| failed(e.to_string()))?;
+            let helpers = Helpers::of(&prelude);
+            let helpers = helpers.catch(&ctx).map_err(|e| self.error(e))?;
+            let value: Js<'_> = match job {
+                Job::Call {
+                    code,
+                    this,
+                    args,
+                    where_,
+                } => {
+                    let f = self.function(&ctx, &code)?;
+                    self.call(&ctx, &prelude, &helpers, f, this, args.as_doc(), where_)
+                }
+                Job::Emitted => prelude
+                    .get::<_, Function<'_>>("emitted")
+                    .and_then(|f| f.call(())),
+                Job::Global(name, value) => to_js::value(&ctx, &helpers, value.as_value())
+                    .and_then(|v| ctx.globals().set(name, v))
+                    .map(|()| Js::new_null(ctx.clone())),
+            }
+            .catch(&ctx)
+            .map_err(|e| self.error(e))?;
+            FromJs::new(&helpers).value(&value, 0).map_err(|e| {
+                // The conversion calls into the engine, too.
+                self.stopped().unwrap_or(e)
+            })
+        })
+    }
+
+    #[allow(clippy::too_many_arguments)] // the parts of one call
+    fn call<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        prelude: &Object<'js>,
+        helpers: &Helpers<'js>,
+        f: Function<'js>,
+        this: Option<DocBuf>,
+        args: Doc<'_>,
+        where_: bool,
+    ) -> rquickjs::Result<Js<'js>> {
+        let this = match this {
+            Some(d) => to_js::document(ctx, helpers, d.as_doc())?,
+            None => Object::new(ctx.clone())?,
+        };
+        let args: Array<'js> = to_js::array(ctx, helpers, args)?;
+        let call: Function<'js> = prelude.get("call")?;
+        call.call((f, this, args, where_))
+    }
+
+    /// The compiled function.
+    fn function<'js>(&mut self, ctx: &Ctx<'js>, code: &Arc<str>) -> Result<Function<'js>> {
+        let invalid = |e: rquickjs::Error| failed(e.to_string());
+        if let Some(f) = self.functions.get(code) {
+            return f.clone().restore(ctx).map_err(invalid);
+        }
+        let source = format!("__function = {}", as_function(code));
+        let v: Js<'js> = ctx
+            .eval_with_options(source, loose())
+            .catch(ctx)
+            .map_err(|e| self.error(e))?;
+        let f = v
+            .as_function()
+            .cloned()
+            .ok_or_else(|| failed("the code is no function"))?;
+        if self.functions.len() >= MAX_FUNCTIONS {
+            self.functions.clear();
+        }
+        self.functions
+            .insert(Arc::clone(code), Persistent::save(ctx, f.clone()));
+        Ok(f)
+    }
+
+    fn stopped(&self) -> Option<Error> {
+        self.reason
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+
+    /// An exception as MongoDB words it, or why the script was stopped.
+    fn error(&self, e: CaughtError<'_>) -> Error {
+        if let Some(reason) = self.stopped() {
+            return reason;
+        }
+        failed(match e {
+            CaughtError::Exception(e) => {
+                let name: String = e.as_object().get("name").unwrap_or_else(|_| "Error".into());
+                let message = e.message().unwrap_or_default();
+                let stack = e.stack().unwrap_or_default();
+                format!("{name}: {message} :\n{stack}")
+            }
+            CaughtError::Value(v) => match v.as_string().and_then(|s| s.to_string().ok()) {
+                Some(s) => format!("uncaught exception: {s}"),
+                None => "uncaught exception".to_owned(),
+            },
+            CaughtError::Error(e) => e.to_string(),
+        })
+    }
+}
+
+/// The source of a function: code that is none is the body of one, and a single expression what it
+/// returns. MongoDB's rule.
+fn as_function(code: &str) -> String {
+    let code = code.trim_start();
+    let named = code
+        .strip_prefix("function")
+        .is_some_and(|rest| rest.starts_with(|c: char| c == '(' || c.is_whitespace() || c == '*'));
+    if named {
+        return code.to_owned();
+    }
+    let one_statement = match code.find(';') {
+        None => true,
+        Some(at) => code
+            .get(at + 1..)
+            .is_some_and(|rest| rest.trim().is_empty()),
+    };
+    let plain = !code.contains('\n') && !has_return(code) && one_statement;
+    format!(
+        "function(){{ {}{code}\n}}",
+        if plain { "return " } else { "" }
+    )
+}
+
+/// Whether there is the word `return`.
+fn has_return(code: &str) -> bool {
+    code.match_indices("return").any(|(at, word)| {
+        let before = code.get(..at).and_then(|s| s.chars().next_back());
+        let after = code.get(at + word.len()..).and_then(|s| s.chars().next());
+        let letter = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+        !letter(before) && !letter(after)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use muniment_value::{array, doc};
+    use std::time::Instant;
+
+    fn engine() -> Engine {
+        Engine::start(Arc::new(|| Ok(()))).unwrap()
+    }
+
+    fn call(code: &str, args: Doc<'_>) -> Result<ValueBuf> {
+        engine().call(&code.into(), None, args)
+    }
+
+    #[test]
+    fn functions_and_bodies() {
+        for (code, want) in [
+            ("function(a, b) { return a + b; }", 3.0),
+            ("function (a, b) { return a * 10 + b; };", 12.0),
+            ("  function named(a) { return a; }", 1.0),
+            ("7 * 6", 42.0),
+            ("7 * 6;", 42.0),
+            ("var x = 5; return x;", 5.0),
+            ("return 8", 8.0),
+        ] {
+            let got = call(code, array![1, 2].as_doc()).unwrap();
+            assert_eq!(got, ValueBuf::new(want), "{code}");
+        }
+    }
+
+    #[test]
+    fn values_come_back_as_they_went() {
+        let values = array![
+            Value::Double(1.5),
+            Value::String("aé\0b"),
+            doc! { "a": 1, "b": doc! { "c": array![2.0, Value::Null] } },
+            Value::Binary {
+                subtype: 4,
+                bytes: &[1, 2, 255]
+            },
+            Value::Undefined,
+            Value::ObjectId([0xAB; 12]),
+            true,
+            Value::DateTime(-5),
+            Value::Regex {
+                pattern: "a/b",
+                options: "im"
+            },
+            Value::Timestamp { t: u32::MAX, i: 7 },
+            i64::MAX,
+            Value::MinKey,
+            Value::MaxKey
+        ];
+        let got = call(
+            "function() { return [].slice.call(arguments); }",
+            values.as_doc(),
+        )
+        .unwrap();
+        let Value::Array(got) = got.as_value() else {
+            panic!("no array")
+        };
+        for (want, got) in values.as_doc().values().zip(got.values()) {
+            if let Value::Regex { options, .. } = got {
+                // The slash is escaped in JavaScript's source.
+                assert_eq!(options, "im");
+                continue;
+            }
+            assert_eq!(ValueBuf::new(want), ValueBuf::new(got));
+        }
+        let d = muniment_value::decimal::Decimal::parse("1.50")
+            .unwrap()
+            .to_bid();
+        let got = call(
+            "function(d) { return d; }",
+            array![Value::Decimal128(d)].as_doc(),
+        );
+        assert_eq!(got.unwrap(), ValueBuf::new(Value::Decimal128(d)));
+    }
+
+    #[test]
+    fn types_by_name() {
+        for (code, want) in [
+            (
+                "NumberLong('9007199254740993')",
+                ValueBuf::new(9_007_199_254_740_993_i64),
+            ),
+            ("new NumberInt(3)", ValueBuf::new(3)),
+            ("NumberLong(2) + 1", ValueBuf::new(3.0)),
+            (
+                "ISODate('1970-01-01T00:00:01Z')",
+                ValueBuf::new(Value::DateTime(1000)),
+            ),
+            ("Array.sum([1, 2, 3])", ValueBuf::new(6.0)),
+            (
+                "tojson({a: [1, 'x'], b: NumberLong(5)})",
+                ValueBuf::new("{ \"a\" : [ 1, \"x\" ], \"b\" : NumberLong(5) }"),
+            ),
+            (
+                "UUID('00112233445566778899aabbccddeeff').hex()",
+                ValueBuf::new("00112233445566778899aabbccddeeff"),
+            ),
+            ("({a: 1}).a", ValueBuf::new(1.0)),
+        ] {
+            assert_eq!(call(code, Doc::EMPTY).unwrap(), want, "{code}");
+        }
+    }
+
+    #[test]
+    fn where_sees_the_document() {
+        let mut e = engine();
+        let d = doc! { "a": 5, "b": i64::from(7) };
+        for (code, want) in [
+            ("this.a == 5", true),
+            ("obj.a + obj.b == 12", true),
+            ("function() { return this.a > this.b; }", false),
+            ("this.missing", false),
+        ] {
+            assert_eq!(
+                e.call_where(&code.into(), d.as_doc()).unwrap(),
+                want,
+                "{code}"
+            );
+        }
+    }
+
+    #[test]
+    fn emitted_pairs_are_handed_over_once() {
+        let mut e = engine();
+        let f: Arc<str> = "function() { emit(this.k, 1); emit('x', this.k); }".into();
+        e.call(&f, Some(doc! { "k": 2 }.as_doc()), Doc::EMPTY)
+            .unwrap();
+        let want = array![array![2.0, 1.0], array!["x", 2.0]];
+        assert_eq!(
+            e.emitted().unwrap(),
+            ValueBuf::new(Value::Array(want.as_doc()))
+        );
+        assert_eq!(
+            e.emitted().unwrap(),
+            ValueBuf::new(Value::Array(Doc::EMPTY))
+        );
+    }
+
+    #[test]
+    fn errors_name_what_happened() {
+        for (code, want) in [
+            ("nothing.here", "ReferenceError: nothing is not defined :\n"),
+            ("function( { return 1; }", "SyntaxError: "),
+            ("throw 'plain'; return 1", "uncaught exception: plain"),
+            ("throw new TypeError('x'); return 1", "TypeError: x :\n"),
+        ] {
+            let e = call(code, Doc::EMPTY).unwrap_err();
+            assert_eq!(e.code().0, 139, "{code}: {e:?}");
+            assert!(e.message().starts_with(want), "{code}: {}", e.message());
+        }
+        let cycle = "var a = {}; a.a = a; return a;";
+        assert_eq!(call(cycle, Doc::EMPTY).unwrap_err().code().0, 17279);
+    }
+
+    #[test]
+    fn loops_memory_and_stack_are_bounded() {
+        let started = Instant::now();
+        let stop: Stop = Arc::new(move || {
+            if started.elapsed() > Duration::from_millis(200) {
+                return Err(Error::new(Code::MaxTimeMSExpired, "time"));
+            }
+            Ok(())
+        });
+        let mut e = Engine::start(stop).unwrap();
+        let err = e.call(&"while (true) {}; return 1".into(), None, Doc::EMPTY);
+        assert_eq!(err.unwrap_err().code(), Code::MaxTimeMSExpired);
+        assert!(started.elapsed() < Duration::from_secs(5));
+
+        for code in [
+            "var a = []; while (true) { a.push('x'.repeat(100000) + a.length); }; return 1",
+            "function f() { return f() + 1; }",
+            "var s = 'x'; while (true) { s += s; }; return s",
+        ] {
+            let code = code.replace(
+                "function f() { return f() + 1; }",
+                "var f = () => f() + 1; return f();",
+            );
+            assert_eq!(call(&code, Doc::EMPTY).unwrap_err().code().0, 139, "{code}");
+        }
+    }
+
+    #[test]
+    fn nothing_of_the_host_can_be_reached() {
+        for name in [
+            "require", "process", "std", "os", "load", "quit", "db", "fetch",
+        ] {
+            let got = call(&format!("typeof {name}"), Doc::EMPTY).unwrap();
+            assert_eq!(got, ValueBuf::new("undefined"), "{name}");
+        }
+        assert!(call("import('os')", Doc::EMPTY).is_ok_and(|v| v == ValueBuf::new(doc! {})));
+    }
+
+    #[test]
+    fn int32_fields_stay_int32_when_they_stay_whole() {
+        let args = array![doc! { "a": 1, "b": 2, "c": 3.0 }];
+        let got = call(
+            "function(d) { d.a++; d.b += 0.5; return d; }",
+            args.as_doc(),
+        )
+        .unwrap();
+        assert_eq!(got, ValueBuf::new(doc! { "a": 2, "b": 2.5, "c": 3.0 }));
+    }
+}

@@ -1,0 +1,29 @@
+//! JavaScript functions of queries (`$where`, `$function`, `$accumulator`, mapReduce), run by
+//! QuickJS.
+//!
+//! An [`Engine`] is a thread with a runtime of its own: nothing of the server can be reached from
+//! it, its heap and its stack are limited, and the owner's stop function is asked again and again
+//! while a script runs. How many engines run at a time is limited too.
+//!
+//! Must not: keep anything from one operation to the next.
+
+mod base64;
+mod engine;
+mod from_js;
+mod to_js;
+
+pub use engine::{Engine, Stop};
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+static ENABLED: AtomicBool = AtomicBool::new(true);
+
+/// Whether functions may run (`security.javascriptEnabled`, `--noscripting`).
+pub fn enabled() -> bool {
+    ENABLED.load(Relaxed)
+}
+
+/// Switches functions on or off for the whole process.
+pub fn set_enabled(on: bool) {
+    ENABLED.store(on, Relaxed);
+}
