@@ -2,8 +2,9 @@
 //!
 //! Numbers become doubles, as in MongoDB, but for fields that came as int32 and are still whole.
 
-use crate::base64;
 use crate::to_js::Helpers;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use muniment_value::decimal::Decimal;
 use muniment_value::{ArrayBuf, Code, DocBuf, Error, Value, ValueBuf};
 use rquickjs::object::Filter;
@@ -171,7 +172,7 @@ fn special(kind: &[String]) -> Result<ValueBuf, Error> {
         }),
         "bin" => ValueBuf::new(Value::Binary {
             subtype: part(1).parse().map_err(|_| bad())?,
-            bytes: &base64::decode(part(2)).ok_or_else(bad)?,
+            bytes: &STANDARD.decode(part(2)).map_err(|_| bad())?,
         }),
         "re" => ValueBuf::new(Value::Regex {
             pattern: part(1),

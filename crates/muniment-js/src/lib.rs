@@ -7,7 +7,6 @@
 //!
 //! Must not: keep anything from one operation to the next.
 
-mod base64;
 mod engine;
 mod from_js;
 mod to_js;

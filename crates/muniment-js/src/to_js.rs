@@ -1,6 +1,7 @@
 //! BSON to JavaScript.
 
-use crate::base64;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use muniment_value::decimal::Decimal;
 use muniment_value::{Doc, Value};
 use rquickjs::{Array, Ctx, Function, Object, Result, Value as Js};
@@ -76,7 +77,7 @@ pub(crate) fn value<'js>(ctx: &Ctx<'js>, h: &Helpers<'js>, v: Value<'_>) -> Resu
         Value::DateTime(ms) => make("date", &ms.to_string(), "")?,
         Value::Timestamp { t, i } => make("ts", &t.to_string(), &i.to_string())?,
         Value::Binary { subtype, bytes } => {
-            make("bin", &subtype.to_string(), &base64::encode(bytes))?
+            make("bin", &subtype.to_string(), &STANDARD.encode(bytes))?
         }
         Value::Regex { pattern, options } => make("re", pattern, options)?,
         Value::DbPointer { namespace, id } => make("ptr", namespace, &hex(&id))?,

@@ -12,6 +12,7 @@ pub mod filter;
 pub mod geo;
 mod needs;
 pub mod projection;
+pub mod running;
 pub mod sort;
 pub mod stage;
 pub mod update;

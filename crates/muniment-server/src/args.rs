@@ -26,6 +26,8 @@ impl Types {
     pub const BINARY: Types = Types(1 << 5);
     /// bool
     pub const BOOL: Types = Types(1 << 8);
+    /// javascript
+    pub const CODE: Types = Types(1 << 13);
     /// int
     pub const INT: Types = Types(1 << 16);
     /// timestamp
@@ -56,8 +58,9 @@ impl Types {
 
     /// The aliases, in the order in which MongoDB lists them.
     pub fn names(self) -> Vec<&'static str> {
-        const ORDER: [Type; 11] = [
+        const ORDER: [Type; 12] = [
             Type::String,
+            Type::Code,
             Type::Document,
             Type::Array,
             Type::Binary,

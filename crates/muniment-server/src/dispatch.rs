@@ -149,6 +149,7 @@ fn try_execute(
         op_count: None,
         said_ok: false,
     };
+    let running = muniment_query::running::enter(op.clone());
     let result = guarded(|| (spec.run)(&mut cx)).unwrap_or_else(|caught| {
         server.log.log(
             Severity::Error,
@@ -167,6 +168,7 @@ fn try_execute(
             spec.name, caught.message
         )))
     });
+    drop(running);
     let result = result.and_then(|()| wait_for_journal(&cx));
     let (op_count, exhaust) = (cx.op_count, cx.exhaust);
     let failed = result.as_ref().err().cloned();

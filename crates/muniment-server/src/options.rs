@@ -31,6 +31,8 @@ pub struct ServerOptions {
     pub verbosity: i32,
     /// Leave connection events out of the log.
     pub quiet: bool,
+    /// Whether functions in JavaScript may run (the whole process has one setting).
+    pub javascript: bool,
     /// Operations slower than this are logged.
     pub slow_ms: i64,
     /// `--setParameter name=value`.
@@ -78,6 +80,7 @@ impl Default for ServerOptions {
             log: LogTarget::Stdout,
             verbosity: 0,
             quiet: false,
+            javascript: true,
             slow_ms: 100,
             parameters: Vec::new(),
             argv: Vec::new(),

@@ -63,6 +63,7 @@ impl Server {
 
     fn start_with(options: ServerOptions, log: Arc<Logger>, began: Instant) -> Result<Server> {
         let parameters = parameters_of(&options)?;
+        muniment_query::running::set_javascript(options.javascript);
         log.set_level(parameters.log_level.load(Ordering::Relaxed) as i32);
         log_start(&log, &options);
         let max_conns = raise_file_limit(options.max_conns, &log);
@@ -410,7 +411,7 @@ pub fn build_info() -> DocBuf {
         "gitVersion": "0000000000000000000000000000000000000000",
         "modules": array![],
         "allocator": "system",
-        "javascriptEngine": "none",
+        "javascriptEngine": "quickjs",
         "sysInfo": "deprecated",
         "versionArray": array![a, b, c, d],
         "openssl": doc! { "running": "disabled", "compiled": "disabled" },

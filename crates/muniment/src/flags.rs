@@ -248,6 +248,26 @@ pub const ALL: &[Opt] = &[
         },
     ),
     opt(
+        "noscripting",
+        "",
+        Arg::Flag,
+        "no functions in JavaScript ($where, $function, $accumulator, mapReduce)",
+        |g, v| {
+            g.server.javascript = !yes(v);
+            Ok(())
+        },
+    ),
+    opt(
+        "",
+        "security.javascriptEnabled",
+        Arg::Flag,
+        "whether functions in JavaScript may run",
+        |g, v| {
+            g.server.javascript = yes(v);
+            Ok(())
+        },
+    ),
+    opt(
         "slowms",
         "operationProfiling.slowOpThresholdMs",
         Arg::Number,

@@ -16,6 +16,9 @@ pub const MAX_ARENA: usize = 256 << 20;
 /// How many steps the loops of the expressions on one document may take.
 pub const MAX_STEPS: u64 = if cfg!(test) { 100_000 } else { 50_000_000 };
 
+/// After so many steps the operation is asked whether it may go on.
+const CHECK_EVERY: u64 = 1024;
+
 /// How deep a value in a variable may nest.
 const MAX_VALUE_DEPTH: usize = 400;
 
@@ -31,6 +34,9 @@ pub(super) fn start_steps() {
 pub(super) fn step() -> Result<()> {
     let n = STEPS.get() + 1;
     STEPS.set(n);
+    if n.is_multiple_of(CHECK_EVERY) {
+        crate::running::check()?;
+    }
     if n > MAX_STEPS {
         return Err(Error::new(
             Code::ResourceExhausted,

@@ -138,7 +138,7 @@ pub trait DocOp: std::fmt::Debug + Send + Sync {
 }
 
 impl Filter {
-    /// Parses a filter document that is matched, not planned: `$near` is refused.
+    /// Parses a filter document that is matched, not planned: `$near` and `$where` are refused.
     ///
     /// # Errors
     /// 2 BadValue and 9 FailedToParse with MongoDB's messages; 5626500 for `$near`.
@@ -146,6 +146,11 @@ impl Filter {
         let mut parser = parse::Parser::new(ctx);
         let root = parser.filter(doc)?;
         near::refuse(&parser)?;
+        if parser.saw_where {
+            return Err(muniment_value::Error::bad_value(
+                "$where is not allowed in this context",
+            ));
+        }
         Ok(Filter::from_root(root))
     }
 

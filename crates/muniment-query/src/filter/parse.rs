@@ -18,6 +18,8 @@ pub struct Parser<'c> {
     pub(super) inside: usize,
     /// Whether there was a `$near`.
     pub(super) saw_near: bool,
+    /// Whether there was a `$where`.
+    pub(super) saw_where: bool,
 }
 
 /// Where an operator below a path stands: its operand and the document that it is part of.
@@ -44,6 +46,7 @@ impl<'c> Parser<'c> {
             depth: 0,
             inside: 0,
             saw_near: false,
+            saw_where: false,
         }
     }
 

@@ -7,7 +7,7 @@ use crate::expr::testing::json;
 use muniment_value::{DocBuf, Type};
 
 pub(crate) fn parse(filter: &str) -> Filter {
-    Filter::parse(json(filter).as_doc(), &QueryContext::new())
+    Filter::parse_query(json(filter).as_doc(), &QueryContext::new())
         .unwrap_or_else(|e| panic!("{filter}: {e:?}"))
 }
 

@@ -4,7 +4,7 @@
 //! limit); a bucket takes its share of them and all that equal its greatest value. With a
 //! granularity the ends are numbers of a series of preferred numbers.
 
-use super::accumulators::Accumulator;
+use super::accumulators::{Accumulator, write_result};
 use super::bucket::is_group_by;
 use super::granularity::Granularity;
 use super::group::{Field, parse_field};
@@ -327,7 +327,7 @@ impl DocStream for BucketAutoStream {
         put(&mut out, b"max", &end);
         close(&mut out, id);
         for (f, s) in spec.fields.iter().zip(&bucket.states) {
-            s.finish(f.name.as_bytes(), &mut out);
+            write_result(s.as_ref(), f.name.as_bytes(), &mut out)?;
         }
         close(&mut out, start);
         check_size(out.len())?;

@@ -291,7 +291,7 @@ impl Group {
         }
         for (f, s) in self.fields.iter().zip(&entry.states) {
             let at = out.len();
-            s.finish(f.name.as_bytes(), &mut out);
+            accumulators::write_result(s.as_ref(), f.name.as_bytes(), &mut out)?;
             if self.handed_on {
                 hand_on(&mut out, at);
             }

@@ -62,6 +62,7 @@ registry! {
     list_commands,
     list_databases,
     list_indexes,
+    map_reduce,
     ping,
     plan_cache_clear,
     plan_cache_clear_filters,

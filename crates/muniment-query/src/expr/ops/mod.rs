@@ -10,6 +10,7 @@ mod cond;
 mod convert;
 pub(crate) mod date;
 mod exponential;
+mod function;
 mod hashed_key;
 mod higher;
 mod index_of;
@@ -88,6 +89,7 @@ pub(super) const REGISTRY: &[&OpSpec] = &[
     &array::FIRST,
     &several::FIRST_N,
     &rounding::FLOOR,
+    &function::SPEC,
     &object::GET_FIELD,
     &compare::GT,
     &compare::GTE,

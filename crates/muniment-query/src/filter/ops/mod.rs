@@ -20,6 +20,7 @@ mod sample_rate;
 mod size;
 mod type_;
 mod unsupported;
+mod where_;
 
 use super::parse::{FieldOperand, Parser};
 use super::{Node, Pred};
@@ -124,7 +125,7 @@ const REGISTRY: &[&OpSpec] = &[
     &unsupported::TEXT,
     &type_::SPEC,
     &geo::UNIQUE_DOCS,
-    &unsupported::WHERE,
+    &where_::SPEC,
     &geo::OLD_WITHIN,
 ];
 

@@ -24,7 +24,6 @@ macro_rules! unsupported {
 
 unsupported! {
     TEXT Top "$text";
-    WHERE Top "$where";
 }
 
 #[cfg(test)]
@@ -34,9 +33,9 @@ mod tests {
     #[test]
     fn table_test() {
         fails(
-            "{'$where': 'true'}",
+            "{'$text': {'$search': 'x'}}",
             238,
-            "the query operator $where is not supported",
+            "the query operator $text is not supported",
         );
     }
 }

@@ -6,6 +6,7 @@ mod avg;
 mod count;
 mod extreme;
 mod first_last;
+mod javascript;
 mod merge_objects;
 mod percentile;
 mod push;
@@ -16,7 +17,7 @@ mod top;
 
 use crate::context::QueryContext;
 use crate::expr::Expr;
-use muniment_value::{Code, Doc, Error, Result, Value};
+use muniment_value::{Code, Doc, Error, Result, Value, ValueBuf};
 use std::fmt::Debug;
 
 /// One accumulator: its name, a line for the generated page, and how it is parsed.
@@ -169,6 +170,14 @@ pub trait Accumulator: Debug + Send {
     /// Appends the result as an element.
     fn finish(&self, name: &[u8], out: &mut Vec<u8>);
 
+    /// The result of an accumulator whose last step can fail; the others write theirs.
+    ///
+    /// # Errors
+    /// As [`Accumulator::add`].
+    fn result(&self) -> Result<Option<ValueBuf>> {
+        Ok(None)
+    }
+
     /// Appends the state as an element that [`Accumulator::merge`] understands.
     fn save(&self, name: &[u8], out: &mut Vec<u8>);
 
@@ -184,9 +193,22 @@ pub trait Accumulator: Debug + Send {
     }
 }
 
+/// Appends an accumulator's result as an element.
+///
+/// # Errors
+/// See [`Accumulator::result`].
+pub(crate) fn write_result(a: &dyn Accumulator, name: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    match a.result()? {
+        Some(v) => crate::bytes::put(out, name, &v),
+        None => a.finish(name, out),
+    }
+    Ok(())
+}
+
 /// Every accumulator, sorted by name.
 pub fn registry() -> &'static [Spec] {
     static ALL: &[Spec] = &[
+        javascript::SPEC,
         add_to_set::SPEC,
         avg::SPEC,
         top::BOTTOM,
@@ -218,7 +240,7 @@ pub fn registry() -> &'static [Spec] {
 /// The accumulator with this name.
 ///
 /// # Errors
-/// 115 for one that is not there yet; 15952 for one that never was.
+/// 15952.
 pub(crate) fn find(name: &str) -> Result<&'static Spec> {
     let all = registry();
     if let Some(spec) = all
@@ -227,12 +249,6 @@ pub(crate) fn find(name: &str) -> Result<&'static Spec> {
         .and_then(|i| all.get(i))
     {
         return Ok(spec);
-    }
-    if name == "$accumulator" {
-        return Err(Error::new(
-            Code::CommandNotSupported,
-            format!("The accumulator {name} is not supported yet"),
-        ));
     }
     Err(Error::location(
         15952,

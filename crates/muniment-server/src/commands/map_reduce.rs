@@ -1,0 +1,205 @@
+//! `mapReduce`: JavaScript functions that map documents to keys and values and reduce the values
+//! of each key.
+//!
+//! Old; kept for clients that still send it. All emitted values are held in memory, up to a limit.
+
+use crate::args::{Field, Types, idle, opt, refused, req};
+use crate::context::CommandContext;
+use crate::registry::{CommandSpec, Kind, Target};
+use muniment_exec::{AggregateRequest, FindRequest};
+use muniment_query::running;
+use muniment_value::{
+    ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, ValueBuf, array, cmp_values, doc, number,
+};
+use std::sync::Arc;
+
+/// A function: a string or code.
+const FUNCTION: Types = Types::STRING.or(Types::CODE);
+
+pub(super) const FIELDS: &[Field] = &[
+    req("map", FUNCTION),
+    req("reduce", FUNCTION),
+    req("out", Types::STRING.or(Types::OBJECT)),
+    opt("finalize", FUNCTION),
+    opt("query", Types::OBJECT),
+    opt("sort", Types::OBJECT),
+    opt("limit", Types::NUMBER),
+    opt("scope", Types::OBJECT),
+    idle("jsMode", Types::SAFE_BOOL, "values are always converted"),
+    idle("verbose", Types::SAFE_BOOL, "MongoDB ignores it since 4.4"),
+    idle(
+        "bypassDocumentValidation",
+        Types::SAFE_BOOL,
+        "there are no validators on the output",
+    ),
+    refused("collation", Types::OBJECT),
+];
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "mapReduce",
+    doc: "Maps documents to keys and values and reduces the values of each key, in JavaScript",
+    kind: Kind::Read,
+    target: Target::Collection,
+    write_concern: true,
+    read_concern: true,
+    fields: FIELDS,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+/// What the emitted pairs may take, in bytes.
+const MAX_EMITTED: usize = 100 << 20;
+
+/// How many documents are mapped between two looks at what was emitted.
+const MAPPED_AT_ONCE: usize = 100;
+
+/// Where the results go.
+enum Out<'a> {
+    Inline,
+    /// A stage that writes them.
+    Stage(DocBuf, &'a str),
+}
+
+fn out<'a>(v: Option<Value<'a>>, own: &'a str) -> Result<Out<'a>> {
+    let replace = |db: &'a str, coll: &'a str| {
+        let to = doc! { "db": db, "coll": coll };
+        Out::Stage(doc! { "$out": to }, coll)
+    };
+    let d = match v {
+        Some(Value::String(name)) => return Ok(replace(own, name)),
+        Some(Value::Document(d)) => d,
+        _ => return Ok(Out::Inline),
+    };
+    let db = d.get("db").and_then(|v| v.as_str()).unwrap_or(own);
+    for e in d {
+        match (e.name(), e.value()) {
+            ("inline", _) => return Ok(Out::Inline),
+            ("replace", Value::String(name)) => return Ok(replace(db, name)),
+            ("merge", Value::String(name)) => {
+                let into = doc! { "db": db, "coll": name };
+                let stage = doc! { "$merge": doc! { "into": into, "whenMatched": "replace" } };
+                return Ok(Out::Stage(stage, name));
+            }
+            ("reduce", _) => {
+                return Err(Error::new(
+                    Code::NotImplemented,
+                    "mapReduce: the output mode 'reduce' is not supported",
+                ));
+            }
+            _ => {}
+        }
+    }
+    Err(Error::bad_value(
+        "'out' must have one of the fields inline, replace, merge",
+    ))
+}
+
+fn function(cx: &CommandContext<'_>, name: &str) -> Option<Arc<str>> {
+    match cx.args.get(name) {
+        Some(Value::String(s) | Value::Code(s)) => Some(s.into()),
+        _ => None,
+    }
+}
+
+fn call(f: &Arc<str>, args: &ArrayBuf) -> Result<ValueBuf> {
+    running::with_engine(|e| e.call(f, None, args.as_doc()))
+}
+
+/// Maps every document: the emitted pairs.
+fn map(cx: &CommandContext<'_>, f: &Arc<str>) -> Result<Vec<(ValueBuf, ValueBuf)>> {
+    let request = FindRequest {
+        filter: cx.args.doc("query").unwrap_or(Doc::EMPTY),
+        sort: cx.args.doc("sort").unwrap_or(Doc::EMPTY),
+        limit: cx
+            .args
+            .get("limit")
+            .and_then(number::to_i64_clamped)
+            .and_then(|n| u64::try_from(n).ok())
+            .unwrap_or(0),
+        ..FindRequest::new(cx.ns())
+    };
+    let mut cursor = cx.engine().find(cx.op, &request)?;
+    let (mut pairs, mut bytes) = (Vec::new(), 0);
+    loop {
+        let mut mapped = 0;
+        while mapped < MAPPED_AT_ONCE
+            && let Some(d) = cursor.next_doc(cx.op)?
+        {
+            running::with_engine(|e| e.call(f, Some(Doc::new(&d)), Doc::EMPTY))?;
+            mapped += 1;
+        }
+        let emitted = running::with_engine(running::Engine::emitted)?;
+        let Value::Array(emitted) = emitted.as_value() else {
+            break;
+        };
+        bytes += emitted.byte_len();
+        if bytes > MAX_EMITTED {
+            return Err(Error::new(
+                Code::ExceededMemoryLimit,
+                format!("mapReduce: the emitted values need more than {MAX_EMITTED} bytes"),
+            ));
+        }
+        for pair in emitted.values().filter_map(|v| v.as_array()) {
+            let mut pair = pair.values();
+            let key = pair.next().filter(|v| !v.is_nullish());
+            let value = pair.next().unwrap_or(Value::Null);
+            pairs.push((
+                ValueBuf::new(key.unwrap_or(Value::Null)),
+                ValueBuf::new(value),
+            ));
+        }
+        if mapped < MAPPED_AT_ONCE {
+            break;
+        }
+    }
+    Ok(pairs)
+}
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let out = out(cx.args.get("out"), cx.db())?;
+    let (Some(f), Some(reduce)) = (function(cx, "map"), function(cx, "reduce")) else {
+        return Err(Error::bad_value("map and reduce must be functions"));
+    };
+    let finalize = function(cx, "finalize");
+    for e in cx.args.doc("scope").unwrap_or(Doc::EMPTY) {
+        running::with_engine(|engine| engine.set_global(e.name(), e.value()))?;
+    }
+    let mut pairs = map(cx, &f)?;
+    pairs.sort_by(|a, b| cmp_values(a.0.as_value(), b.0.as_value()));
+    let mut results = Vec::new();
+    let groups = pairs.chunk_by(|a, b| cmp_values(a.0.as_value(), b.0.as_value()).is_eq());
+    for group in groups {
+        let Some((key, first)) = group.first() else {
+            continue;
+        };
+        let mut value = first.clone();
+        if group.len() > 1 {
+            let values: ArrayBuf = group.iter().map(|(_, v)| v).collect();
+            value = call(&reduce, &array![key, Value::Array(values.as_doc())])?;
+        }
+        if let Some(f) = &finalize {
+            value = call(f, &array![key, value])?;
+        }
+        results.push(doc! { "_id": key, "value": value });
+    }
+    match out {
+        Out::Inline => {
+            let results: ArrayBuf = results.into_iter().collect();
+            cx.reply.field("results", Value::Array(results.as_doc()));
+        }
+        Out::Stage(stage, name) => {
+            // The first stage is what the given documents stand for.
+            let pipeline = array![doc! { "$documents": ArrayBuf::new() }, stage];
+            let request = AggregateRequest {
+                collection: Some(cx.collection_name()),
+                ..AggregateRequest::new(cx.db(), pipeline.as_doc(), Doc::EMPTY)
+            };
+            let documents = results.into_iter().map(|d| d.into_bytes().into()).collect();
+            let mut cursor = cx.engine().aggregate_over(cx.op, &request, documents)?;
+            while cursor.next_doc(cx.op)?.is_some() {}
+            cx.reply.field("result", name);
+        }
+    }
+    Ok(())
+}
