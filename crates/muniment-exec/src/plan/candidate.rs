@@ -7,13 +7,14 @@ use super::key_filter::{cover, residual};
 use super::leaf::Leaves;
 use super::min_max::{min_max, min_max_error};
 use super::near::{NearAccess, near_candidate};
+use super::or_plan::or_candidates;
 use super::order::{explode, gives_sort};
 use crate::find::Hint;
 use crate::run::key_doc::KeyDoc;
 use crate::run::scan::KeyFilter;
 use muniment_query::filter::Node;
 use muniment_query::{Filter, SortSpec};
-use muniment_storage::{Collection, KeyRange};
+use muniment_storage::{Collection, Index, KeyRange};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, ValueBuf, cmp_values};
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -70,10 +71,23 @@ pub struct IndexAccess {
 /// One branch of an OR.
 #[derive(Clone)]
 pub struct Branch {
+    /// Its scan: an index, or an OR of its own.
+    pub access: Access,
+    /// What must be matched after it.
+    pub filter: Option<Arc<Filter>>,
+}
+
+/// One input of a SORT_MERGE.
+#[derive(Clone)]
+pub struct MergeInput {
     /// Its scan.
     pub access: Arc<IndexAccess>,
     /// What must be matched after it.
     pub filter: Option<Arc<Filter>>,
+    /// How many fields of the index stand before the sort's; each has one value.
+    pub leading: usize,
+    /// True when no other input has one of its keys: a document comes twice through arrays only.
+    pub disjoint: bool,
 }
 
 /// How documents are found.
@@ -92,8 +106,9 @@ pub enum Access {
     Index(Arc<IndexAccess>),
     /// A geospatial index, by distance.
     Near(Arc<NearAccess>),
-    /// One index scan per combination of points, merged in the sort's order.
-    SortMerge(Vec<Arc<IndexAccess>>),
+    /// Index scans that each come in the sort's order, merged: one per combination of points, or
+    /// one per branch of an `$or`.
+    SortMerge(Vec<MergeInput>),
     /// An index per branch of an `$or`.
     Or {
         /// The branches.
@@ -101,6 +116,18 @@ pub enum Access {
         /// True when the `$or` is the whole filter (explain's SUBPLAN).
         rooted: bool,
     },
+}
+
+impl Access {
+    /// Calls `f` with every index scan in it.
+    fn each_index<'a>(&'a self, f: &mut dyn FnMut(&'a IndexAccess)) {
+        match self {
+            Access::Eof | Access::CollScan { .. } | Access::IdHack(_) | Access::Near(_) => {}
+            Access::Index(a) => f(a),
+            Access::SortMerge(list) => list.iter().for_each(|i| f(&i.access)),
+            Access::Or { branches, .. } => branches.iter().for_each(|b| b.access.each_index(f)),
+        }
+    }
 }
 
 /// A plan that could answer the query.
@@ -263,9 +290,7 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
             out.push(c);
         }
     }
-    if let Some(or) = or_candidate(query, &leaves, &infos) {
-        out.push(or);
-    }
+    out.extend(or_candidates(query, &leaves, &infos));
     if out.is_empty() {
         out.push(collscan(query, false));
     }
@@ -278,7 +303,7 @@ pub fn unbounded(collection: &Collection, query: &Query<'_>) -> Vec<Candidate> {
     collection
         .indexes()
         .iter()
-        .filter(|i| !i.spec().hidden)
+        .filter(|i| !i.spec().hidden && query.allowed.as_ref().is_none_or(|a| a.allows(&i.spec())))
         .filter_map(|i| bind(&IndexInfo::of(i, collection.is_capped()), &leaves, false))
         .filter(|b| b.bounded == 0)
         .map(|b| finish(query, &leaves, b, None))
@@ -358,79 +383,21 @@ pub(super) fn finish(
     }
 }
 
-fn or_candidate(
-    query: &Query<'_>,
-    leaves: &Leaves<'_>,
-    infos: &[Arc<IndexInfo>],
-) -> Option<Candidate> {
-    let (child, list) = leaves.ors.first()?;
-    let outer: Vec<Node> = leaves
-        .children
-        .iter()
-        .enumerate()
-        .filter(|(i, _)| i != child)
-        .map(|(_, n)| (*n).clone())
-        .collect();
-    let mut branches = Vec::new();
-    let mut signature = String::from("OR");
-    for branch in *list {
-        let mut nodes = match branch {
-            Node::And(l) => l.clone(),
-            Node::False => continue,
-            other => vec![other.clone()],
-        };
-        nodes.extend(outer.iter().cloned());
-        let node = Node::And(nodes);
-        let branch_leaves = Leaves::of_node(&node);
-        let best = infos
-            .iter()
-            .filter_map(|i| bind(i, &branch_leaves, false))
-            .filter(|b| b.bounded > 0 && b.rank() < 10_000)
-            .min_by_key(|b| (b.rank(), usize::MAX - b.points, b.residual.len()))?;
-        signature.push(' ');
-        signature.push_str(&best.info.name());
-        let (key_filter, filter) = residual(&branch_leaves, &best);
-        branches.push(Branch {
-            access: Arc::new(IndexAccess {
-                bound: best,
-                backward: false,
-                range: None,
-                key_filter,
-            }),
-            filter,
-        });
-    }
-    let rank = branches
-        .iter()
-        .map(|b| b.access.bound.rank())
-        .sum::<usize>()
-        .max(2);
-    Some(Candidate {
-        access: Access::Or {
-            branches,
-            rooted: outer.is_empty(),
-        },
-        filter: None,
-        needs_sort: query.sort.is_some(),
-        covered: None,
-        needed_exactly: false,
-        signature,
-        rank,
-    })
-}
-
 impl Candidate {
     /// Counts a use of every index in it, for `$indexStats`.
     pub fn note_use(&self) {
-        let one = |a: &IndexAccess| a.bound.info.index.note_use();
-        match &self.access {
-            Access::Eof | Access::CollScan { .. } | Access::IdHack(_) => {}
-            Access::Index(a) => one(a),
-            Access::Near(a) => a.bound.info.index.note_use(),
-            // All scans of a merge are of one index.
-            Access::SortMerge(list) => list.iter().take(1).for_each(|a| one(a)),
-            Access::Or { branches, .. } => branches.iter().for_each(|b| one(&b.access)),
+        if let Access::Near(a) = &self.access {
+            a.bound.info.index.note_use();
         }
+        let mut used: Vec<&Arc<Index>> = Vec::new();
+        self.access.each_index(&mut |a| {
+            // Several scans of one index are one use.
+            let index = &a.bound.info.index;
+            if !used.iter().any(|u| Arc::ptr_eq(u, index)) {
+                used.push(index);
+            }
+        });
+        used.iter().for_each(|i| i.note_use());
     }
 
     /// True for a scan of the index whose entries are the documents.
@@ -450,18 +417,13 @@ impl Candidate {
             Access::Eof => "EOF".into(),
             Access::CollScan { .. } => "COLLSCAN".into(),
             Access::IdHack(_) => "IDHACK".into(),
-            Access::Index(a) => pattern(&a.bound.info),
             Access::Near(a) => stage(a.stage(), &a.bound.info),
-            Access::SortMerge(list) => list
-                .iter()
-                .map(|a| pattern(&a.bound.info))
-                .collect::<Vec<_>>()
-                .join(", "),
-            Access::Or { branches, .. } => branches
-                .iter()
-                .map(|b| pattern(&b.access.bound.info))
-                .collect::<Vec<_>>()
-                .join(", "),
+            Access::Index(_) | Access::SortMerge(_) | Access::Or { .. } => {
+                let mut list = Vec::new();
+                self.access
+                    .each_index(&mut |a| list.push(pattern(&a.bound.info)));
+                list.join(", ")
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ pub mod key_filter;
 pub mod leaf;
 pub mod min_max;
 pub mod near;
+pub mod or_plan;
 pub mod order;
 pub mod ranges;
 pub mod shape;

@@ -1,6 +1,6 @@
 //! Sorts that an index serves.
 
-use super::candidate::IndexAccess;
+use super::candidate::{IndexAccess, MergeInput};
 use super::index_plan::BoundIndex;
 use crate::run::scan::KeyFilter;
 use muniment_query::SortSpec;
@@ -16,7 +16,7 @@ pub fn explode(
     bound: &BoundIndex,
     sort: &SortSpec,
     key_filter: Option<&Arc<KeyFilter>>,
-) -> Option<Vec<Arc<IndexAccess>>> {
+) -> Option<Vec<MergeInput>> {
     let info = &bound.info;
     if info.clustered || (0..bound.points).any(|i| info.field_multikey(i)) {
         return None;
@@ -51,19 +51,60 @@ pub fn explode(
         return None;
     }
     let backward = gives_sort(bounds.first()?, sort)?;
-    Some(
-        bounds
-            .into_iter()
-            .map(|bound| {
-                Arc::new(IndexAccess {
-                    bound,
-                    backward,
-                    range: None,
-                    key_filter: key_filter.cloned(),
-                })
-            })
-            .collect(),
-    )
+    let inputs = bounds.into_iter().map(|bound| MergeInput {
+        leading: bound.points,
+        disjoint: true,
+        access: Arc::new(IndexAccess {
+            bound,
+            backward,
+            range: None,
+            key_filter: key_filter.cloned(),
+        }),
+        filter: None,
+    });
+    Some(inputs.collect())
+}
+
+/// How the keys of scans of different indexes compare.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyOrder {
+    /// True when the scan goes from high to low.
+    pub backward: bool,
+    /// The directions of the sort's fields in the index.
+    pub descending: Vec<bool>,
+}
+
+/// Where the sort's fields stand in an index whose scan comes in the sort's order.
+pub struct SortBegins {
+    /// How many fields of one value each stand before them.
+    pub leading: usize,
+    /// The order of what begins there.
+    pub order: KeyOrder,
+}
+
+/// The place of the sort in the keys of a scan: only where the index has exactly the sort's fields
+/// side by side.
+pub fn sort_begins(bound: &BoundIndex, sort: &SortSpec) -> Option<SortBegins> {
+    if bound.info.clustered {
+        return None;
+    }
+    let backward = gives_sort(bound, sort)?;
+    let fields = bound.info.fields();
+    let first = sort.keys().first()?.path.as_str();
+    let leading = fields.iter().position(|(p, _)| p.as_str() == first)?;
+    let there = fields.get(leading..leading + sort.keys().len())?;
+    let same = there
+        .iter()
+        .zip(sort.keys())
+        .all(|((p, _), k)| p.as_str() == k.path.as_str());
+    let alone = (0..leading).all(|i| bound.single_point(i) && !bound.info.field_multikey(i));
+    (same && alone).then(|| SortBegins {
+        leading,
+        order: KeyOrder {
+            backward,
+            descending: there.iter().map(|(_, d)| *d).collect(),
+        },
+    })
 }
 
 /// Whether an index scan comes in the sort's order: `Some(true)` when scanned backward.

@@ -7,7 +7,7 @@ use super::scan::{CollScan, IdHack, IxScan};
 use super::sort::{Sort, SortLimits};
 use super::{Cx, Row, Stage, Step};
 use crate::operation::OpContext;
-use crate::plan::candidate::{Access, Candidate, IndexAccess};
+use crate::plan::candidate::{Access, Branch, Candidate, IndexAccess, MergeInput};
 use bytes::Bytes;
 use muniment_query::{Filter, Interrupt, Projection, SortSpec};
 use muniment_storage::{Collection, Snapshot, Store};
@@ -141,21 +141,7 @@ impl Exec {
             }
             Access::Or { branches, .. } => {
                 fetched = false;
-                let inputs = branches
-                    .iter()
-                    .map(|b| {
-                        let limits = recipe.sort_limits.clone();
-                        let scan = IxScan::new(b.access.clone(), limits);
-                        let scan = Stage::IxScan(Box::new(scan));
-                        match &b.filter {
-                            Some(f) => {
-                                Stage::Fetch(Box::new(Fetch::new(scan, Some(f.clone()), false)))
-                            }
-                            None => scan,
-                        }
-                    })
-                    .collect();
-                Stage::Or(Box::new(Or::new(inputs, recipe.sort_limits.clone())))
+                or(recipe, branches)
             }
         };
         let keys_suffice = (recipe.keys_only && filter.is_none() && !candidate.needs_sort)
@@ -443,26 +429,56 @@ impl Exec {
     }
 }
 
-/// The stage of a SORT_MERGE.
-fn merge(recipe: &Recipe, scans: &[Arc<IndexAccess>]) -> Stage {
-    let (mut leading, mut backward, mut seen) = (Vec::new(), false, None);
-    if let Some(first) = scans.first() {
-        let fields = first.bound.info.fields().iter();
-        leading.extend(fields.take(first.bound.points).map(|(_, d)| *d));
-        backward = first.backward;
-        seen = (first.bound.info.is_multikey).then(|| recipe.sort_limits.clone());
+/// An index scan, with the documents where something is left to be matched on them.
+fn scan(recipe: &Recipe, access: &Arc<IndexAccess>, filter: Option<&Arc<Filter>>) -> Stage {
+    let scan = IxScan::new(access.clone(), recipe.sort_limits.clone());
+    filtered(Stage::IxScan(Box::new(scan)), filter)
+}
+
+fn filtered(stage: Stage, filter: Option<&Arc<Filter>>) -> Stage {
+    match filter {
+        Some(f) => Stage::Fetch(Box::new(Fetch::new(stage, Some(f.clone()), false))),
+        None => stage,
     }
-    let inputs = scans
+}
+
+/// The stage of an OR; the planner bounds how deep they nest.
+fn or(recipe: &Recipe, branches: &[Branch]) -> Stage {
+    let inputs = branches.iter().map(|b| match &b.access {
+        Access::Index(a) => scan(recipe, a, b.filter.as_ref()),
+        Access::Or { branches, .. } => filtered(or(recipe, branches), b.filter.as_ref()),
+        _ => Stage::Eof(super::Stats::default()),
+    });
+    Stage::Or(Box::new(Or::new(
+        inputs.collect(),
+        recipe.sort_limits.clone(),
+    )))
+}
+
+/// The stage of a SORT_MERGE.
+fn merge(recipe: &Recipe, list: &[MergeInput]) -> Stage {
+    let leading = list.iter().map(|i| {
+        let fields = i.access.bound.info.fields().iter();
+        fields.take(i.leading).map(|(_, d)| *d).collect()
+    });
+    let backward = list.first().is_some_and(|i| i.access.backward);
+    let once = list
         .iter()
-        .map(|a| IxScan::new(a.clone(), recipe.sort_limits.clone()))
-        .map(|s| Stage::IxScan(Box::new(s)))
+        .all(|i| i.disjoint && !i.access.bound.info.is_multikey);
+    let inputs = list
+        .iter()
+        .map(|i| scan(recipe, &i.access, i.filter.as_ref()))
         .collect();
     let pattern = recipe
         .sort
         .as_ref()
         .map_or_else(DocBuf::new, |(_, source)| source.clone());
     Stage::SortMerge(Box::new(SortMerge::new(
-        inputs, leading, backward, seen, pattern,
+        inputs,
+        leading.collect(),
+        backward,
+        (!once).then(|| recipe.sort_limits.clone()),
+        pattern,
     )))
 }
 

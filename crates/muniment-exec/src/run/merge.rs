@@ -1,7 +1,7 @@
 //! SORT_MERGE: several scans of one index, each in order, merged.
 //!
-//! All scans are of one index and differ in the points of its leading fields only, so the bytes
-//! of a key behind those fields are the sort key.
+//! Each scan has one value in the fields before the sort's, and the sort's fields follow in the
+//! same directions in all of them, so the bytes of a key behind those fields compare as the sort.
 
 use super::seen::Seen;
 use super::sort::SortLimits;
@@ -18,8 +18,8 @@ enum Head {
 pub struct SortMerge {
     pub(super) inputs: Vec<Stage>,
     heads: Vec<Head>,
-    /// Directions of the leading fields that the scans differ in.
-    leading: Vec<bool>,
+    /// Per input, the directions of the fields before the sort's.
+    leading: Vec<Vec<bool>>,
     backward: bool,
     pattern: DocBuf,
     /// Set where a document may come twice.
@@ -29,10 +29,10 @@ pub struct SortMerge {
 
 impl SortMerge {
     /// A merge of `inputs`; `leading` has the directions of the fields that each input has one
-    /// value of; with `seen`, what comes twice is dropped.
+    /// value of, before the sort's; with `seen`, what comes twice is dropped.
     pub fn new(
         inputs: Vec<Stage>,
-        leading: Vec<bool>,
+        leading: Vec<Vec<bool>>,
         backward: bool,
         seen: Option<SortLimits>,
         pattern: DocBuf,
@@ -49,9 +49,9 @@ impl SortMerge {
     }
 
     /// Where the sort key begins in a key.
-    fn suffix<'k>(&self, key: &'k [u8]) -> Result<&'k [u8]> {
+    fn suffix<'k>(&self, input: usize, key: &'k [u8]) -> Result<&'k [u8]> {
         let mut at = 0;
-        for descending in &self.leading {
+        for descending in self.leading.get(input).into_iter().flatten() {
             at += keyenc::skip(key.get(at..).unwrap_or_default(), *descending)?;
         }
         Ok(key.get(at..).unwrap_or_default())
@@ -73,7 +73,7 @@ impl SortMerge {
                 let Head::Row(row) = head else {
                     continue;
                 };
-                let key = self.suffix(&row.key)?;
+                let key = self.suffix(i, &row.key)?;
                 let better = match best {
                     None => true,
                     Some((_, b)) if self.backward => key > b,

@@ -73,6 +73,7 @@ fn bench() -> Bench {
         r#"{"key": {"a": 1, "b": -1}, "name": "ab"}"#,
         r#"{"key": {"s": 1}, "name": "s"}"#,
         r#"{"key": {"d.x": 1, "d.y": 1}, "name": "d"}"#,
+        r#"{"key": {"d.x": -1, "d.y": 1, "b": -1}, "name": "xyb"}"#,
         r#"{"key": {"u": 1}, "name": "u", "unique": true}"#,
         r#"{"key": {"t": 1}, "name": "t"}"#,
         r#"{"key": {"p": 1}, "name": "p", "sparse": true}"#,
@@ -199,6 +200,36 @@ fn plans() {
             "{}",
             "{}",
             r#"FETCH < IXSCAN s {s: ["k1", "k2") [/^k1/, /^k1/]}"#,
+        ),
+        // An `$or` under `$and`, an `$or` in a branch, and branches that give the sort.
+        (
+            r#"{"z": 1, "$or": [{"s": "k1"}, {"u": 4}]}"#,
+            "{}",
+            "{}",
+            concat!(
+                r#"FETCH < OR [FETCH +filter < IXSCAN s {s: ["k1", "k1"]}] "#,
+                "[FETCH +filter < IXSCAN u {u: [4, 4]}]"
+            ),
+        ),
+        (
+            r#"{"$or": [{"s": "k1"}, {"z": 1, "$or": [{"u": 4}, {"u": 6, "b": 2}]}]}"#,
+            "{}",
+            "{}",
+            concat!(
+                r#"SUBPLAN < FETCH < OR [IXSCAN s {s: ["k1", "k1"]}] "#,
+                "[OR [FETCH +filter < IXSCAN u {u: [4, 4]}] ",
+                "[FETCH +filter < IXSCAN u {u: [6, 6]}]]"
+            ),
+        ),
+        (
+            r#"{"$or": [{"a": 3, "z": {"$exists": false}}, {"d.x": 2, "d.y": 1}]}"#,
+            r#"{"b": 1}"#,
+            "{}",
+            concat!(
+                "FETCH < SORT_MERGE [FETCH +filter < ",
+                "IXSCAN ab backward {a: [3, 3]; b: [MinKey, MaxKey]}] ",
+                "[IXSCAN xyb backward {d.x: [2, 2]; d.y: [1, 1]; b: [MinKey, MaxKey]}]"
+            ),
         ),
         // What keys can tell is tested on them; null and a missing field they cannot.
         (
