@@ -506,3 +506,38 @@ fn validate_finds_what_is_wrong() {
     assert_eq!(r.get_array("missingIndexEntries").unwrap().count(), 1);
     assert_eq!(r.get_array("extraIndexEntries").unwrap().count(), 1);
 }
+
+#[test]
+fn an_index_that_prepares_to_be_unique_lets_no_duplicate_more_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = store
+        .create_collection("t.c", CollectionOptions::default())
+        .unwrap();
+    let i = index(&store, &c, doc! { "key": doc! { "a": 1 }, "name": "a_1" });
+    for (id, a) in [(1, 1), (2, 1), (3, 2)] {
+        insert(&store, &c, doc! { "_id": id, "a": a }).unwrap();
+    }
+    let prepared = IndexSpec {
+        prepare_unique: true,
+        ..(*i.spec()).clone()
+    };
+    store.modify_index(&c, prepared).unwrap();
+    let taken = |r: Result<()>| r.unwrap_err().code() == Code::DuplicateKey;
+    assert!(taken(
+        insert(&store, &c, doc! { "_id": 4, "a": 2 }).map(|_| ())
+    ));
+    assert!(taken(update(&store, &c, 3, doc! { "_id": 3, "a": 1 })));
+    // What was a duplicate before may change in other fields, and may go.
+    update(&store, &c, 1, doc! { "_id": 1, "a": 1, "b": 1 }).unwrap();
+    update(&store, &c, 2, doc! { "_id": 2, "a": 3 }).unwrap();
+    assert!(taken(update(&store, &c, 2, doc! { "_id": 2, "a": 1 })));
+    insert(&store, &c, doc! { "_id": 4, "a": 4 }).unwrap();
+    valid(&store, &c);
+    // One write set sees what it holds itself.
+    let mut w = store.write_set(&c).unwrap();
+    w.insert(bytes(doc! { "_id": 5, "a": 5 })).unwrap();
+    assert!(taken(w.insert(bytes(doc! { "_id": 6, "a": 5 }))));
+    w.commit().unwrap();
+    valid(&store, &c);
+}
