@@ -140,8 +140,25 @@ pub(crate) fn compile(
     pattern: &str,
     options: &str,
 ) -> std::result::Result<pcre2::bytes::Regex, CompileError> {
+    compile_for(pattern, options, true)
+}
+
+/// As [`compile`], for texts that are ASCII: PCRE2 does not look through all of the text before
+/// each match then. `None` for patterns that need UTF-8 all the same.
+pub(crate) fn compile_ascii(pattern: &str, options: &str) -> Option<pcre2::bytes::Regex> {
+    if !pattern.is_ascii() || pattern.contains("(*") {
+        return None;
+    }
+    compile_for(pattern, options, false).ok()
+}
+
+fn compile_for(
+    pattern: &str,
+    options: &str,
+    utf: bool,
+) -> std::result::Result<pcre2::bytes::Regex, CompileError> {
     let mut builder = pcre2::bytes::RegexBuilder::new();
-    builder.utf(true).jit_if_available(true);
+    builder.utf(utf).jit_if_available(true);
     for c in options.chars() {
         match c {
             'i' => builder.caseless(true),

@@ -7,6 +7,7 @@
 use super::{NULL, arg_some};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser, arena};
 use crate::filter::regex::{self, CompileError};
+use crate::running;
 use muniment_value::{Doc, Error, Result, Value};
 use pcre2::bytes::{CaptureLocations, Regex};
 use std::cell::RefCell;
@@ -101,10 +102,25 @@ fn parse(op: &str, operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> 
     ])
 }
 
+/// A pattern, compiled for all texts and, where that is possible, for ASCII ones.
+struct Compiled {
+    utf: Regex,
+    ascii: Option<Regex>,
+}
+
+/// A text shorter than this is not looked through for what is not ASCII.
+const SHORT: usize = 256;
+
+/// After matches over so many bytes of text the operation is asked whether it may go on.
+const CHECK_EVERY: usize = 4 << 20;
+
 /// A text being searched.
 struct Search<'a> {
     op: &'static str,
-    regex: Rc<Regex>,
+    compiled: Rc<Compiled>,
+    ascii: bool,
+    /// Bytes that were searched since the operation was asked.
+    searched: usize,
     places: CaptureLocations,
     text: &'a str,
     /// The byte from which the next match is looked for, and its code point index.
@@ -165,10 +181,14 @@ impl<'a> Search<'a> {
         let (Some(regex), Some(text)) = (regex, text) else {
             return Ok(None);
         };
+        let ascii = text.len() >= SHORT && regex.ascii.is_some() && text.is_ascii();
+        let engine = regex.ascii.as_ref().filter(|_| ascii);
         Ok(Some(Search {
             op,
-            places: regex.capture_locations(),
-            regex,
+            places: engine.unwrap_or(&regex.utf).capture_locations(),
+            compiled: regex,
+            ascii,
+            searched: 0,
             text,
             from: 0,
             index: 0,
@@ -182,8 +202,14 @@ impl<'a> Search<'a> {
     /// The bytes of the next match.
     fn locate(&mut self) -> Result<Option<(usize, usize)>> {
         let bytes = self.text.as_bytes();
-        let found = self
-            .regex
+        self.searched += bytes.len() - self.from.min(bytes.len());
+        if self.searched >= CHECK_EVERY {
+            self.searched = 0;
+            running::check()?;
+        }
+        let ascii = self.compiled.ascii.as_ref().filter(|_| self.ascii);
+        let found = ascii
+            .unwrap_or(&self.compiled.utf)
             .captures_read_at(&mut self.places, bytes, self.from)
             .map_err(|e| {
                 Error::location(
@@ -243,7 +269,7 @@ const KEPT: usize = 16;
 struct Kept {
     pattern: String,
     options: String,
-    regex: Rc<Regex>,
+    regex: Rc<Compiled>,
 }
 
 thread_local! {
@@ -251,7 +277,7 @@ thread_local! {
 }
 
 /// The compiled pattern, from the thread's cache if it is there: the last used stands first.
-fn cached(op: &str, pattern: &str, options: &str) -> Result<Rc<Regex>> {
+fn cached(op: &str, pattern: &str, options: &str) -> Result<Rc<Compiled>> {
     CACHE.with_borrow_mut(|all| {
         let at = all
             .iter()
@@ -281,7 +307,7 @@ fn cached(op: &str, pattern: &str, options: &str) -> Result<Rc<Regex>> {
 /// The longest pattern of an expression, in bytes.
 const MAX_PATTERN: usize = 16 << 10;
 
-fn compile(op: &str, pattern: &str, options: &str) -> Result<Regex> {
+fn compile(op: &str, pattern: &str, options: &str) -> Result<Compiled> {
     let bad = |m: &str| Error::location(51111, format!("Invalid Regex in {op}: {m}"));
     if pattern.contains('\0') {
         return Err(Error::location(
@@ -298,16 +324,19 @@ fn compile(op: &str, pattern: &str, options: &str) -> Result<Regex> {
     if pattern.len() > MAX_PATTERN {
         return Err(bad("regular expression is too large"));
     }
-    regex::compile(pattern, options).map_err(|e| match e {
+    let utf = regex::compile(pattern, options).map_err(|e| match e {
         CompileError::Flag(c) => {
             Error::location(51108, format!("{op}: invalid flag in regex options: {c}"))
         }
         CompileError::Pattern(m) => bad(&m),
-    })
+    })?;
+    let ascii = regex::compile_ascii(pattern, options);
+    Ok(Compiled { utf, ascii })
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::expect_used)]
     use crate::expr::testing::*;
 
     #[test]
@@ -376,6 +405,33 @@ mod tests {
                 ),
             ],
         );
+    }
+
+    #[test]
+    fn long_texts_are_searched_alike() {
+        for (text, regex) in [
+            ("ab", "a(b)"),
+            ("aé", "(?i)É|a"),
+            ("aB", "(?i)\\\\x{62}|A"),
+            ("a b", "\\\\w|\\\\s"),
+            ("xyz", "[^é]"),
+        ] {
+            let count = |n: usize| {
+                let input = text.repeat(n);
+                format!(
+                    "{{'$size': {{'$regexFindAll': {{'input': '{input}', 'regex': '{regex}'}}}}}}"
+                )
+            };
+            let number = |expr: &str| {
+                let ctx = crate::context::QueryContext::new();
+                let e = value(expr);
+                let e = crate::expr::Expr::parse(e.as_value(), &ctx).expect("valid");
+                e.as_constant().and_then(|v| v.as_i64_exact())
+            };
+            let (one, many) = (number(&count(1)), number(&count(500)));
+            assert_eq!(one.map(|n| n * 500), many, "{text} {regex}");
+            assert!(one > Some(0), "{text} {regex}");
+        }
     }
 
     #[test]
