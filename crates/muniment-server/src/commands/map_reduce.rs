@@ -189,14 +189,11 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             cx.reply.field("results", Value::Array(results.as_doc()));
         }
         Out::Stage(stage, name) => {
-            // The first stage is what the given documents stand for.
-            let pipeline = array![doc! { "$documents": ArrayBuf::new() }, stage];
-            let request = AggregateRequest {
-                collection: Some(cx.collection_name()),
-                ..AggregateRequest::new(cx.db(), pipeline.as_doc(), Doc::EMPTY)
-            };
-            let documents = results.into_iter().map(|d| d.into_bytes().into()).collect();
-            let mut cursor = cx.engine().aggregate_over(cx.op, &request, documents)?;
+            let results: ArrayBuf = results.into_iter().collect();
+            let results = doc! { "$literal": Value::Array(results.as_doc()) };
+            let pipeline = array![doc! { "$documents": results }, stage];
+            let request = AggregateRequest::new(cx.db(), pipeline.as_doc(), Doc::EMPTY);
+            let mut cursor = cx.engine().aggregate(cx.op, &request)?;
             while cursor.next_doc(cx.op)?.is_some() {}
             cx.reply.field("result", name);
         }
