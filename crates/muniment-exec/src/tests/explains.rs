@@ -382,6 +382,7 @@ fn other_commands_explain() {
         hint: None,
         allow_disk_use: None,
         let_: Doc::EMPTY,
+        bypass_document_validation: false,
     }));
     let cursor = d.as_doc().get_array("stages").unwrap();
     let cursor = cursor.first().unwrap().value().as_doc().unwrap();

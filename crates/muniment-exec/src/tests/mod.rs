@@ -37,6 +37,7 @@ pub fn aggregation(pipeline: Doc<'_>) -> AggregateRequest<'_> {
         hint: None,
         allow_disk_use: None,
         let_: Doc::EMPTY,
+        bypass_document_validation: false,
     }
 }
 
