@@ -5,7 +5,6 @@ use crate::count::{CountRequest, window};
 use crate::distinct::{DistinctRequest, distinct_scan};
 use crate::engine::Engine;
 use crate::find::{FindRequest, Parsed};
-use crate::host::near_operand;
 use crate::operation::OpContext;
 use crate::plan::choose::Choice;
 use crate::plan::shape::{hash, shape};
@@ -13,6 +12,7 @@ use crate::run::Stats;
 use crate::run::exec::{Exec, Recipe, wrap};
 use crate::write::core::{Change, Write, is_everything, with_constants};
 use crate::write::{DeleteStatement, FindAndModifyRequest, UpdateStatement};
+use muniment_query::stage::geo_near::at_front;
 use muniment_query::{Filter, Pipeline, QueryContext, Update};
 use muniment_storage::Collection;
 use muniment_value::number::narrow;
@@ -293,7 +293,7 @@ impl Engine {
     ) -> Result<()> {
         let ctx = self.aggregate_context(r)?;
         let namespace = r.namespace();
-        if let Some(operand) = near_operand(r.pipeline) {
+        if let Some(operand) = at_front(r.pipeline) {
             return self.explain_near(op, r, operand, &ctx, verbosity, d);
         }
         let pipeline = Pipeline::parse(r.pipeline, &ctx)?;
@@ -352,7 +352,7 @@ impl Engine {
         &self,
         op: &Arc<OpContext>,
         r: &AggregateRequest<'_>,
-        operand: Value<'_>,
+        (at, operand): (usize, Value<'_>),
         ctx: &QueryContext,
         verbosity: Verbosity,
         d: &mut DocBuf,
@@ -388,7 +388,7 @@ impl Engine {
         )?;
         let mut stages = ArrayBuf::new();
         stages.push(doc! { "$geoNearCursor": cursor });
-        let rest: ArrayBuf = r.pipeline.values().skip(1).collect();
+        let rest: ArrayBuf = r.pipeline.values().skip(at + 1).collect();
         for s in Pipeline::parse(rest.as_doc(), ctx)?.sources() {
             stages.push(s);
         }

@@ -13,6 +13,7 @@ use crate::join;
 use crate::write::merge::MergeWriter;
 use crate::write::out::OutWriter;
 use bytes::Bytes;
+use muniment_query::stage::geo_near::at_front;
 use muniment_query::stage::host::{Host, Join, Writer};
 use muniment_query::stage::merge::MergeSpec;
 use muniment_query::stage::out::OutSpec;
@@ -77,7 +78,7 @@ impl Link {
         ctx: &QueryContext,
         hint: Option<Hint<'_>>,
     ) -> Result<Opened> {
-        if let Some(operand) = near_operand(stages) {
+        if let Some(operand) = at_front(stages) {
             return self.open_near(stages, operand, ctx, hint);
         }
         let pipeline = Pipeline::parse(stages, ctx)?;
@@ -125,7 +126,7 @@ impl Link {
     fn open_near(
         &self,
         stages: Doc<'_>,
-        operand: Value<'_>,
+        (at, operand): (usize, Value<'_>),
         ctx: &QueryContext,
         hint: Option<Hint<'_>>,
     ) -> Result<Opened> {
@@ -142,16 +143,10 @@ impl Link {
         )?;
         op.set_plan_summary(choice.exec.candidate());
         let rows = Box::new(NearRows::new(choice.exec, stage, key, &self.op));
-        let rest: ArrayBuf = stages.values().skip(1).collect();
+        let rest: ArrayBuf = stages.values().skip(at + 1).collect();
         let stream = Pipeline::parse(rest.as_doc(), ctx)?.open(rows, &self.runtime()?)?;
         Ok(Opened::Stream(stream, collection))
     }
-}
-
-/// The operand of the `$geoNear` at the front, which the planner runs.
-pub(crate) fn near_operand(stages: Doc<'_>) -> Option<Value<'_>> {
-    let first = stages.values().next()?.as_doc()?.first()?;
-    (first.name() == "$geoNear").then(|| first.value())
 }
 
 impl Host for Link {

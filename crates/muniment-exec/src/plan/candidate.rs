@@ -224,9 +224,11 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
         if bounded_by_hand {
             return Err(min_max_error());
         }
-        if let Some((path, near)) = query.filter.near() {
-            let candidate = near_candidate(&namespace, query, &[], path, near)?;
-            return Ok(vec![candidate]);
+        if query.filter.near().is_some() {
+            return Err(Error::bad_value(format!(
+                "error processing query: ns={namespace} planner returned error: hint $natural is \
+                 not allowed with $near"
+            )));
         }
         return Ok(vec![collscan(query, backward)]);
     }

@@ -145,7 +145,6 @@ impl Filter {
     pub fn parse(doc: Doc<'_>, ctx: &QueryContext) -> Result<Filter> {
         let mut parser = parse::Parser::new(ctx);
         let root = parser.filter(doc)?;
-        near::refuse(&parser)?;
         if parser.saw_where {
             return Err(muniment_value::Error::bad_value(
                 "$where is not allowed in this context",
@@ -160,6 +159,7 @@ impl Filter {
     /// As [`Filter::parse`]; 2 BadValue for a `$near` that does not stand at the top.
     pub fn parse_query(doc: Doc<'_>, ctx: &QueryContext) -> Result<Filter> {
         let mut parser = parse::Parser::new(ctx);
+        parser.planned = true;
         let root = parser.filter(doc)?;
         near::check(&parser, &root)?;
         Ok(Filter::from_root(root))

@@ -7,17 +7,14 @@ use muniment_value::path::Path;
 use muniment_value::{Error, Result};
 use std::sync::Arc;
 
-/// Refuses a `$near` where nothing plans.
-pub(super) fn refuse(parser: &Parser<'_>) -> Result<()> {
-    if parser.saw_near {
-        return Err(Error::location(
-            5_626_500,
-            "$geoNear, $near, and $nearSphere are not allowed in this context, as these operators \
-             require sorting geospatial data. If you do not need sort, consider using $geoWithin \
-             instead.",
-        ));
-    }
-    Ok(())
+/// The error of a `$near` where nothing plans.
+pub(super) fn not_here() -> Error {
+    Error::location(
+        5_626_500,
+        "$geoNear, $near, and $nearSphere are not allowed in this context, as these operators \
+         require sorting geospatial data. If you do not need sort, consider using $geoWithin \
+         instead.",
+    )
 }
 
 /// Refuses more than one `$near`, and one that is not a condition of the whole filter.

@@ -20,6 +20,8 @@ pub struct Parser<'c> {
     pub(super) saw_near: bool,
     /// Whether there was a `$where`.
     pub(super) saw_where: bool,
+    /// Whether a `$near` may stand here: the filter goes through the planner.
+    pub(super) planned: bool,
 }
 
 /// Where an operator below a path stands: its operand and the document that it is part of.
@@ -47,6 +49,7 @@ impl<'c> Parser<'c> {
             inside: 0,
             saw_near: false,
             saw_where: false,
+            planned: false,
         }
     }
 

@@ -12,31 +12,27 @@ use std::f64::consts::FRAC_PI_2;
 /// What is no farther from a boundary than this angle lies on it: about half a centimetre.
 const TOUCH: f64 = 1e-9;
 
-/// A point with its leaf cell at hand.
+/// A point.
 #[derive(Clone, Copy, Debug)]
 pub struct Spot {
-    /// The point.
+    /// Where it is.
     pub p: V3,
-    leaf: CellId,
 }
 
 impl Spot {
     /// A point.
     pub fn new(p: V3) -> Spot {
-        Spot {
-            p,
-            leaf: CellId::of_point(p),
-        }
+        Spot { p }
     }
 
-    /// The cell.
+    /// The leaf cell that it lies in.
     pub fn leaf(&self) -> CellId {
-        self.leaf
+        CellId::of_point(self.p)
     }
 
     /// Whether two points are the same: in one leaf cell.
     pub fn meets(&self, other: &Spot) -> bool {
-        self.leaf == other.leaf
+        self.p.minus(other.p).norm2() < 1e-15 && self.leaf() == other.leaf()
     }
 
     /// Whether the point lies on an edge.

@@ -40,6 +40,20 @@ pub(super) fn not_first() -> Error {
     )
 }
 
+/// The position and the operand of the `$geoNear` that a pipeline begins with: only `$match`es of
+/// everything may stand before it.
+pub fn at_front(stages: Doc<'_>) -> Option<(usize, Value<'_>)> {
+    for (i, v) in stages.values().enumerate() {
+        let e = v.as_doc()?.first()?;
+        match (e.name(), e.value()) {
+            ("$geoNear", operand) => return Some((i, operand)),
+            ("$match", Value::Document(d)) if d.is_empty() => {}
+            _ => return None,
+        }
+    }
+    None
+}
+
 /// A parsed `$geoNear`.
 #[derive(Clone, Debug)]
 pub struct GeoNear {

@@ -15,7 +15,7 @@ mod current_op;
 mod documents;
 pub(crate) mod external;
 mod facet;
-mod geo_near;
+pub mod geo_near;
 mod granularity;
 mod group;
 pub mod host;

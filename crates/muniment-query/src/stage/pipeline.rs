@@ -69,8 +69,8 @@ fn parse_stage(v: Value<'_>, ctx: &QueryContext, parsed: &mut Vec<Stage>) -> Res
 /// # Errors
 /// 40602 for a source of documents that is not first, 40601 for an end that is not last; those
 /// of nested pipelines: 40600, 51047, 31441.
-fn check_places(stages: Doc<'_>, within: Within) -> Result<()> {
-    let mut stages = stages.values().enumerate().peekable();
+fn check_places(all: Doc<'_>, within: Within) -> Result<()> {
+    let mut stages = all.values().enumerate().peekable();
     while let Some((i, v)) = stages.next() {
         let Some(name) = v.as_doc().and_then(|d| d.first()).map(|e| e.name()) else {
             continue;
@@ -79,7 +79,9 @@ fn check_places(stages: Doc<'_>, within: Within) -> Result<()> {
         within.check(name, place)?;
         match place.position {
             Position::First if i > 0 && name == geo_near::SPEC.name => {
-                return Err(geo_near::not_first());
+                if geo_near::at_front(all).is_none() {
+                    return Err(geo_near::not_first());
+                }
             }
             Position::First if i > 0 => {
                 return Err(Error::location(

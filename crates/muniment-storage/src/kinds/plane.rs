@@ -52,7 +52,6 @@ fn prepare(spec: &mut IndexSpec) -> Result<()> {
             "region for hash must be valid and have positive area, but [{min}, {max}] was specified"
         )));
     }
-    // Kept as it was given, for listIndexes shows only what was.
     let special = |e: &muniment_value::Elem<'_>| e.value().as_str().is_some();
     let key = spec.key.as_doc();
     if key.iter().filter(special).count() > 1 {
@@ -61,8 +60,15 @@ fn prepare(spec: &mut IndexSpec) -> Result<()> {
     if !key.first().is_some_and(|e| special(&e)) {
         return Err(Error::location(16801, "2d has to be first in index"));
     }
-    if spec.options.as_doc().get("bits").is_some() {
+    let given = spec.options.clone();
+    let given = |name: &str| given.as_doc().get(name).is_some();
+    if given("bits") {
         set_option(spec, "bits", bits as i32);
+    }
+    for (name, value) in [("min", min), ("max", max)] {
+        if given(name) {
+            set_option(spec, name, value);
+        }
     }
     Ok(())
 }

@@ -111,6 +111,9 @@ impl FieldOp for Geo {
 pub(super) struct Near(pub Arc<NearQuery>);
 
 fn near(name: &'static str, p: &mut Parser<'_>, o: &FieldOperand<'_>) -> Result<Option<Pred>> {
+    if !p.planned {
+        return Err(crate::filter::near::not_here());
+    }
     if p.inside > 0 {
         return Err(Error::bad_value(format!(
             "{name} can only be applied to the top-level document"
