@@ -44,10 +44,8 @@ fn documents(v: Option<Value<'_>>) -> Result<VecDeque<Bytes>> {
             v => Err(Error::location(
                 40228,
                 format!(
-                    "'newRoot' expression  must evaluate to an object, but resulting value was: \
-                     {}. Type of resulting value: '{}'.",
-                    v.to_display(),
-                    v.type_name()
+                    "all elements of $documents must be objects, but found {}",
+                    v.to_display()
                 ),
             )),
         })

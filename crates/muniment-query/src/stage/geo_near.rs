@@ -3,9 +3,9 @@
 //! The stage reads an index, so the executor runs it: here are its options, their errors, and
 //! what becomes of a document.
 
-use super::Stage;
 use super::registry::{Place, Spec};
-use crate::context::QueryContext;
+use super::{DocStream, Stage, StageOp};
+use crate::context::{QueryContext, Runtime};
 use crate::expr::{EvalContext, Expr, arena};
 use crate::filter::Filter;
 use crate::geo::NearQuery;
@@ -26,9 +26,20 @@ pub(crate) const SPEC: Spec = Spec {
 const MAX_OUTPUT_PARTS: usize = 199;
 const MAX_KEY_PARTS: usize = 180;
 
-/// The executor takes the stage off the front of a pipeline before the rest is parsed.
-fn parse(_: Elem<'_>, _: &QueryContext, _: &mut Vec<Stage>) -> Result<()> {
-    Err(not_first())
+/// The executor takes the stage off the front of a pipeline before it opens the rest.
+#[derive(Debug)]
+struct Elsewhere;
+
+impl StageOp for Elsewhere {
+    fn open(self: Arc<Self>, _: Box<dyn DocStream>, _: &Runtime) -> Result<Box<dyn DocStream>> {
+        Err(not_first())
+    }
+}
+
+fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
+    GeoNear::parse(e.value(), ctx)?;
+    stages.push(Stage::Other(Arc::new(Elsewhere)));
+    Ok(())
 }
 
 /// 40603: the stage does not stand first.

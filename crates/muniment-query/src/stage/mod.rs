@@ -17,6 +17,7 @@ pub(crate) mod external;
 mod facet;
 pub mod geo_near;
 mod granularity;
+mod graph_lookup;
 mod group;
 pub mod host;
 pub(crate) mod idl;
@@ -24,6 +25,7 @@ mod index_stats;
 mod limit;
 mod list_cluster_catalog;
 mod list_sessions;
+mod lookup;
 mod match_;
 pub mod merge;
 pub mod out;
@@ -63,6 +65,7 @@ use crate::needs::Needs;
 use crate::projection::Projection;
 use crate::sort::SortSpec;
 use bytes::Bytes;
+use muniment_value::path::Path;
 use muniment_value::{Doc, Result};
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -127,6 +130,24 @@ pub trait StageOp: Debug + Send + Sync {
     /// The constant `_id` and the names of the fields that only count, when the stage is a
     /// `$group` of that shape: it can be answered from a count.
     fn counts(&self) -> Option<CountOnly> {
+        None
+    }
+
+    /// Whether the stage can change a value at or below `path`, or documents' being there because
+    /// of it: a `$match` on other paths may run before it. A stage that says nothing can.
+    fn changes(&self, path: &str) -> bool {
+        let _ = path;
+        true
+    }
+
+    /// This stage with the next one in it, when that saves work.
+    fn absorb(&self, next: &Stage) -> Option<Arc<dyn StageOp>> {
+        let _ = next;
+        None
+    }
+
+    /// The path and the options of a `$unwind`.
+    fn as_unwind(&self) -> Option<(&Path, lookup::Unwound)> {
         None
     }
 

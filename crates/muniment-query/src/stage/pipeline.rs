@@ -8,7 +8,7 @@ use crate::filter::{Filter, Node};
 use crate::needs::Needs;
 use crate::projection::Projection;
 use crate::sort::SortSpec;
-use muniment_value::{Code, Doc, DocBuf, Elem, Error, Result, Value, ValueBuf};
+use muniment_value::{Code, Doc, DocBuf, Elem, Error, Result, Value, ValueBuf, doc};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -139,6 +139,7 @@ impl Pipeline {
             sources,
         };
         p.hoist_matches();
+        p.absorb();
         if ctx.sub_pipelines == 0 {
             p.mark_handed_on();
         }
@@ -196,17 +197,62 @@ impl Pipeline {
         }
     }
 
-    /// Moves every `$match` in front of the `$sort`s before it, which it commutes with.
+    /// Moves every `$match`, or what of it can be, in front of the stages that it commutes with.
     fn hoist_matches(&mut self) {
         for i in 1..self.stages.len() {
             let mut at = i;
-            while at > 0
-                && matches!(self.stages.get(at), Some(Stage::Match(_)))
-                && matches!(self.stages.get(at - 1), Some(Stage::Sort(_)))
-            {
-                self.stages.swap(at, at - 1);
-                self.sources.swap(at, at - 1);
+            while at > 0 && matches!(self.stages.get(at), Some(Stage::Match(_))) {
+                let Some(before) = self.stages.get(at - 1) else {
+                    break;
+                };
+                let Some(Stage::Match(f)) = self.stages.get(at) else {
+                    break;
+                };
+                let (first, second) = divide(f, before);
+                match (first, second) {
+                    (None, _) => break,
+                    (Some(_), None) => {
+                        self.stages.swap(at, at - 1);
+                        self.sources.swap(at, at - 1);
+                    }
+                    (Some(first), Some(second)) => {
+                        let source = |f: &Filter| doc! { "$match": f.to_doc() };
+                        let sources = (source(&first), source(&second));
+                        if let Some(s) = self.stages.get_mut(at) {
+                            *s = Stage::Match(second);
+                        }
+                        if let Some(s) = self.sources.get_mut(at) {
+                            *s = sources.1;
+                        }
+                        self.stages.insert(at - 1, Stage::Match(first));
+                        self.sources.insert(at - 1, sources.0);
+                    }
+                }
                 at -= 1;
+            }
+        }
+    }
+
+    /// Lets stages take in the ones behind them.
+    fn absorb(&mut self) {
+        let mut at = 0;
+        while at + 1 < self.stages.len() {
+            let merged = match (self.stages.get(at), self.stages.get(at + 1)) {
+                (Some(Stage::Other(op)), Some(next)) => op.absorb(next),
+                _ => None,
+            };
+            if let Some(op) = merged {
+                if let Some(s) = self.stages.get_mut(at) {
+                    *s = Stage::Other(op);
+                }
+                self.stages.remove(at + 1);
+                // Explain shows both.
+                let next = self.sources.remove(at + 1).unwrap_or_default();
+                if let Some(s) = self.sources.get_mut(at) {
+                    s.append_all(next.as_doc());
+                }
+            } else {
+                at += 1;
             }
         }
     }
@@ -441,6 +487,45 @@ pub fn check_target(stages: Doc<'_>, db: &str, collection: bool) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// What of a filter may run before a stage, and what may not.
+fn divide(f: &Filter, before: &Stage) -> (Option<Filter>, Option<Filter>) {
+    let changes = |path: &str| match before {
+        Stage::Sort(_) | Stage::Match(_) => false,
+        Stage::Map(m) => m.may_touch(path),
+        Stage::Project(p) => p.may_touch(path),
+        Stage::Other(op) => op.changes(path),
+        Stage::Limit(_) | Stage::Skip(_) | Stage::Count(_) => true,
+    };
+    if matches!(before, Stage::Sort(_)) {
+        return (Some(f.clone()), None);
+    }
+    // Behind another $match it is as well placed as before it.
+    if matches!(before, Stage::Match(_)) {
+        return (None, Some(f.clone()));
+    }
+    let movable = |node: &Node| {
+        if matches!(node, Node::Expr(_)) {
+            return false;
+        }
+        let mut needs = Needs::default();
+        needs.filter(node);
+        needs
+            .into_paths()
+            .is_some_and(|p| !p.is_empty() && p.iter().all(|p| !changes(p)))
+    };
+    let nodes = match f.root() {
+        Node::And(list) => list.clone(),
+        n => vec![n.clone()],
+    };
+    let (first, second): (Vec<Node>, Vec<Node>) = nodes.into_iter().partition(movable);
+    let filter = |mut list: Vec<Node>| match list.len() {
+        0 => None,
+        1 => Some(Filter::from_root(list.swap_remove(0))),
+        _ => Some(Filter::from_root(Node::And(list))),
+    };
+    (filter(first), filter(second))
 }
 
 /// A filter that asks for both.

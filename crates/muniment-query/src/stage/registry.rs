@@ -2,9 +2,9 @@
 
 use super::{
     Stage, add_fields, bucket, bucket_auto, change_stream, coll_stats, count, current_op,
-    documents, facet, geo_near, group, index_stats, limit, list_cluster_catalog, list_sessions,
-    match_, merge, out, plan_cache_stats, project, query_settings, redact, replace_root, sample,
-    search, skip, sort, sort_by_count, union_with, unset, unwind,
+    documents, facet, geo_near, graph_lookup, group, index_stats, limit, list_cluster_catalog,
+    list_sessions, lookup, match_, merge, out, plan_cache_stats, project, query_settings, redact,
+    replace_root, sample, search, skip, sort, sort_by_count, union_with, unset, unwind,
 };
 use crate::context::QueryContext;
 use muniment_value::{Code, Elem, Error, Result};
@@ -158,6 +158,7 @@ pub fn registry() -> &'static [Spec] {
         documents::SPEC,
         facet::SPEC,
         geo_near::SPEC,
+        graph_lookup::SPEC,
         group::SPEC,
         index_stats::SPEC,
         limit::SPEC,
@@ -165,6 +166,7 @@ pub fn registry() -> &'static [Spec] {
         list_sessions::LOCAL,
         search::LIST_INDEXES,
         list_sessions::ALL,
+        lookup::SPEC,
         match_::SPEC,
         merge::SPEC,
         out::SPEC,
@@ -195,13 +197,11 @@ const NOT_YET: &[(&str, Place)] = &[
     ("$changeStreamSplitLargeEvent", Place::END),
     ("$densify", Place::ANYWHERE),
     ("$fill", Place::ANYWHERE),
-    ("$graphLookup", Place::ANYWHERE),
     ("$listCatalog", Place::REPORT.needs(Input::Nothing)),
     (
         "$listSampledQueries",
         Place::REPORT.needs(Input::AdminDatabase),
     ),
-    ("$lookup", Place::ANYWHERE),
     ("$rankFusion", Place::SOURCE),
     ("$scoreFusion", Place::SOURCE),
     ("$setWindowFields", Place::ANYWHERE),
@@ -268,8 +268,8 @@ mod tests {
         let e = find("$foo").err().unwrap();
         assert_eq!(e.code().0, 40324);
         assert_eq!(e.message(), "Unrecognized pipeline stage name: '$foo'");
-        let e = find("$lookup").err().unwrap();
+        let e = find("$shardedDataDistribution").err().unwrap();
         assert_eq!(e.code(), Code::CommandNotSupported);
-        assert!(e.message().contains("$lookup"));
+        assert!(e.message().contains("$shardedDataDistribution"));
     }
 }

@@ -1,7 +1,7 @@
 //! `$unionWith`: the documents of another pipeline after one's own.
 
 use super::registry::{Place, Spec, Within};
-use super::{DocStream, Pipeline, Stage, StageOp, idl};
+use super::{DocStream, Pipeline, Stage, StageOp, check_target, idl};
 use crate::context::{QueryContext, Runtime};
 use bytes::Bytes;
 use muniment_value::{ArrayBuf, Doc, Elem, Error, Result, Value};
@@ -58,6 +58,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
             ));
         }
     }
+    check_target(stages_of, &ctx.db, !inner.collection.is_empty())?;
     // For its errors; the planner parses it again with the collection at hand.
     let outer = QueryContext {
         collection: inner.collection.clone(),

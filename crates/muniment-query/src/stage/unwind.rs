@@ -1,5 +1,6 @@
 //! `$unwind`: one document per element of an array.
 
+use super::lookup::{Unwound, overlap};
 use super::registry::{Place, Spec};
 use super::{DocStream, Stage, StageOp, Ticker, check_size};
 use crate::bytes::set_path;
@@ -126,6 +127,19 @@ impl StageOp for Unwind {
     fn needs(&self, needs: &mut Needs) -> bool {
         needs.path(self.path.as_str());
         false
+    }
+
+    fn changes(&self, path: &str) -> bool {
+        let index = self.index.as_ref();
+        overlap(self.path.as_str(), path) || index.is_some_and(|i| overlap(i.as_str(), path))
+    }
+
+    fn as_unwind(&self) -> Option<(&Path, Unwound)> {
+        let unwound = Unwound {
+            index: self.index.clone(),
+            preserve: self.preserve,
+        };
+        Some((&self.path, unwound))
     }
 
     fn open(

@@ -1,0 +1,608 @@
+//! `$lookup`: documents of another collection as an array in each document.
+//!
+//! By fields alone the host's equality look-up gives the documents. A pipeline runs once per
+//! document with its `let` variables as constants, so that it can use an index; one that uses no
+//! variable of this stage runs once, and its result is kept within a limit. A following `$unwind`
+//! of the array is done here, so that the array is never built.
+
+use super::host::{Host, Join};
+use super::registry::{Place, Spec, Within};
+use super::report::Documents;
+use super::union_with::starts_with_documents;
+use super::{DocStream, Pipeline, Stage, StageOp, Ticker, check_target, idl};
+use crate::bytes::{IndexName, close, head, open, set_path};
+use crate::context::{QueryContext, Runtime};
+use crate::expr::arena::with_arena;
+use crate::expr::{EvalContext, Expr, Parser, check_user_variable};
+use crate::needs::Needs;
+use crate::sort::check_field_path;
+use bytes::Bytes;
+use muniment_value::path::{Path, visit};
+use muniment_value::{
+    ArrayBuf, Code, Doc, DocBuf, Elem, Error, Put, Result, Type, Value, ValueBuf, doc,
+};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+pub(crate) const SPEC: Spec = Spec {
+    name: "$lookup",
+    doc: "Adds the matching documents of another collection as an array.",
+    place: Place::ANYWHERE,
+    parse,
+};
+
+/// Bytes that the documents of one array may have:
+/// internalLookupStageIntermediateDocumentMaxSizeBytes.
+const MAX_JOINED: usize = 100 << 20;
+
+/// Bytes of an uncorrelated pipeline's result that are kept.
+const MAX_CACHED: usize = 100 << 20;
+
+/// A parsed `$lookup`.
+#[derive(Clone, Debug)]
+pub(crate) struct Lookup {
+    /// Empty for a pipeline that begins with `$documents`.
+    from: String,
+    fields: Option<(Path, Path)>,
+    let_: Vec<(String, Expr)>,
+    pipeline: Option<ArrayBuf>,
+    /// The pipeline uses a variable of `let`.
+    correlated: bool,
+    as_: Path,
+    unwind: Option<Unwound>,
+    ctx: QueryContext,
+}
+
+/// A `$unwind` of the array that follows.
+#[derive(Clone, Debug)]
+pub struct Unwound {
+    /// `includeArrayIndex`.
+    pub index: Option<Path>,
+    /// `preserveNullAndEmptyArrays`.
+    pub preserve: bool,
+}
+
+const FIELDS: &[&str] = &[
+    "from",
+    "as",
+    "localField",
+    "foreignField",
+    "let",
+    "pipeline",
+    "_internalCollation",
+    "_internalUnwind",
+];
+
+fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
+    let Value::Document(d) = e.value() else {
+        return Err(Error::failed_to_parse(format!(
+            "the $lookup stage specification must be an object, but found {}",
+            e.value().type_name()
+        )));
+    };
+    let given = given(d, ctx)?;
+    idl::only("$lookup", d, FIELDS)?;
+    let text = |field: &str| match d.get(field) {
+        None | Some(Value::Null | Value::Undefined) => Ok(None),
+        Some(Value::String(s)) => Ok(Some(s)),
+        Some(v) => Err(idl::wrong_type("$lookup", field, v, "string")),
+    };
+    let as_ = text("as")?.ok_or_else(|| idl::missing("$lookup", "as"))?;
+    // An empty name is none.
+    let local = text("localField")?.filter(|s| !s.is_empty());
+    let foreign = text("foreignField")?.filter(|s| !s.is_empty());
+    let let_ = match d.get("let") {
+        None | Some(Value::Null | Value::Undefined) => None,
+        Some(Value::Document(l)) => Some(l),
+        Some(v) => return Err(idl::wrong_type("$lookup", "let", v, "object")),
+    };
+    let pipeline = match d.get("pipeline") {
+        None => None,
+        Some(Value::Array(p)) => Some(p),
+        Some(v) => return Err(idl::wrong_type("$lookup", "pipeline", v, "array")),
+    };
+    if let_.is_some() && pipeline.is_none() {
+        return Err(Error::failed_to_parse(
+            "$lookup with a 'let' argument must also specify 'pipeline'",
+        ));
+    }
+    check_field_path(as_)?;
+    let fields = match (local, foreign) {
+        (Some(l), Some(f)) => {
+            check_field_path(l)?;
+            check_field_path(f)?;
+            Some((Path::new(l), Path::new(f)))
+        }
+        (None, None) if pipeline.is_none() => {
+            return Err(Error::failed_to_parse(
+                "$lookup requires either 'pipeline' or both 'localField' and 'foreignField' to be \
+                 specified",
+            ));
+        }
+        (None, None) => None,
+        _ => {
+            return Err(Error::failed_to_parse(
+                "$lookup requires both or neither of 'localField' and 'foreignField' to be \
+                 specified",
+            ));
+        }
+    };
+    let mut vars: Vec<(String, Expr)> = Vec::new();
+    for v in let_.unwrap_or(Doc::EMPTY) {
+        check_user_variable(v.name())?;
+        let expr = Parser::new(ctx).parse(v.value())?;
+        vars.push((v.name().to_string(), expr));
+    }
+    let mut inner = ctx.nested()?;
+    inner.collection = given.to_string();
+    if let Some(p) = pipeline {
+        check_target(p, &ctx.db, !given.is_empty())?;
+        // For its errors: the variables have no values yet.
+        let mut names = inner.clone();
+        names.sub_pipelines = ctx.sub_pipelines;
+        for (name, _) in &vars {
+            names.unbound.push(name.clone());
+            names.missing.retain(|m| m != name);
+        }
+        Pipeline::parse_nested(p, &names, Within::Lookup)?;
+    }
+    stages.push(Stage::Other(Arc::new(Lookup {
+        from: given.to_string(),
+        fields,
+        correlated: pipeline.is_some_and(|p| uses(Value::Array(p), &vars)),
+        let_: vars,
+        pipeline: pipeline.map(|p| p.values().collect()),
+        as_: Path::new(as_),
+        unwind: None,
+        ctx: inner,
+    })));
+    Ok(())
+}
+
+/// The foreign collection; empty for a pipeline that needs none.
+fn given<'d>(d: Doc<'d>, ctx: &QueryContext) -> Result<&'d str> {
+    let pipeline = d.get_array("pipeline").unwrap_or(Doc::EMPTY);
+    let documents = starts_with_documents(pipeline);
+    match d.get("from") {
+        None if documents => Ok(""),
+        None => Err(Error::failed_to_parse(
+            "must specify 'pipeline' when 'from' is empty",
+        )),
+        Some(Value::String(s)) => {
+            let invalid = s.is_empty() || s.starts_with('.') || s.contains('\0');
+            if invalid || documents {
+                return Err(Error::new(
+                    Code::InvalidNamespace,
+                    format!("Invalid namespace specified '{}.{s}'", ctx.db),
+                ));
+            }
+            Ok(s)
+        }
+        Some(Value::Document(n)) => {
+            idl::only("$lookup.from", n, &["db", "coll"])?;
+            idl::string("$lookup.from", n, "db")?;
+            idl::string("$lookup.from", n, "coll")?;
+            Err(Error::failed_to_parse(format!(
+                "$lookup with syntax {{from: {{db:<>, coll:<>}},..}} is not supported for db: {} \
+                 and coll: {}",
+                n.get_str("db").unwrap_or_default(),
+                n.get_str("coll").unwrap_or_default()
+            )))
+        }
+        Some(v) => Err(Error::failed_to_parse(format!(
+            "$lookup 'from' field must be a string, but found {}",
+            v.type_name()
+        ))),
+    }
+}
+
+/// True if a value somewhere in `v` may refer to one of the variables, or differs from run to
+/// run.
+fn uses(v: Value<'_>, vars: &[(String, Expr)]) -> bool {
+    match v {
+        Value::String(s) => s.strip_prefix("$$").is_some_and(|rest| {
+            let name = rest.split('.').next().unwrap_or(rest);
+            vars.iter().any(|(n, _)| n == name)
+        }),
+        Value::Document(d) | Value::Array(d) => d.iter().any(|e| {
+            matches!(e.name(), "$rand" | "$sample" | "$sampleRate" | "$function")
+                || uses(e.value(), vars)
+        }),
+        _ => false,
+    }
+}
+
+impl Lookup {
+    /// The stage with the `$unwind` of its array in it.
+    pub(crate) fn with_unwind(&self, path: &Path, unwind: Unwound) -> Option<Lookup> {
+        (self.unwind.is_none() && *path == self.as_).then(|| Lookup {
+            unwind: Some(unwind),
+            ..self.clone()
+        })
+    }
+
+    /// The context of the pipeline for one document.
+    fn bound(&self, doc: Doc<'_>) -> Result<QueryContext> {
+        let mut ctx = self.ctx.clone();
+        if self.let_.is_empty() {
+            return Ok(ctx);
+        }
+        let mut vars = DocBuf::new();
+        for (name, _) in &self.let_ {
+            ctx.missing.retain(|m| m != name);
+            ctx.unbound.retain(|m| m != name);
+        }
+        with_arena(|arena| {
+            let eval = EvalContext::new(doc, arena);
+            for (name, expr) in &self.let_ {
+                match expr.eval(&eval)? {
+                    Some(v) => {
+                        vars.append(name, v);
+                    }
+                    None => ctx.missing.push(name.clone()),
+                }
+            }
+            Ok::<_, Error>(())
+        })?;
+        for e in self.ctx.variables.as_doc() {
+            if self.let_.iter().all(|(n, _)| n != e.name()) {
+                vars.append_elem(e);
+            }
+        }
+        ctx.variables = vars;
+        Ok(ctx)
+    }
+}
+
+/// What the local field holds, as equality look-ups take it: an array by its elements, nothing
+/// and an empty array as null.
+pub(crate) fn local_values<'d>(doc: Doc<'d>, path: &Path, out: &mut Vec<Value<'d>>) {
+    out.clear();
+    visit(doc, path.parts(), &mut |v, _| {
+        match v {
+            None => out.push(Value::Null),
+            Some(Value::Array(a)) if a.is_empty() => out.push(Value::Null),
+            Some(Value::Array(a)) => out.extend(a.values()),
+            Some(v) => out.push(v),
+        }
+        false
+    });
+    if out.is_empty() {
+        out.push(Value::Null);
+    }
+}
+
+impl StageOp for Lookup {
+    fn needs(&self, needs: &mut Needs) -> bool {
+        if let Some((local, _)) = &self.fields {
+            needs.path(local.as_str());
+        }
+        self.let_.iter().for_each(|(_, e)| needs.expr(e));
+        if self.as_.parts().len() > 1 || self.unwind.is_some() {
+            // What stands beside the new field is kept.
+            needs.whole();
+        }
+        false
+    }
+
+    fn changes(&self, path: &str) -> bool {
+        let index = self.unwind.as_ref().and_then(|u| u.index.as_ref());
+        overlap(self.as_.as_str(), path) || index.is_some_and(|i| overlap(i.as_str(), path))
+    }
+
+    fn absorb(&self, next: &Stage) -> Option<Arc<dyn StageOp>> {
+        let Stage::Other(op) = next else { return None };
+        let (path, unwound) = op.as_unwind()?;
+        let with = self.with_unwind(path, unwound)?;
+        Some(Arc::new(with))
+    }
+
+    fn open(
+        self: Arc<Self>,
+        source: Box<dyn DocStream>,
+        rt: &Runtime,
+    ) -> Result<Box<dyn DocStream>> {
+        let join = match &self.fields {
+            Some((_, foreign)) if !self.from.is_empty() => {
+                rt.host.join(&self.ctx.db, &self.from, foreign)?
+            }
+            _ => None,
+        };
+        Ok(Box::new(LookupStream {
+            source,
+            join,
+            spec: self,
+            cached: Cached::Not,
+            joined: Vec::new(),
+            pending: None,
+            ticker: Ticker::new(rt),
+            rt: rt.clone(),
+        }))
+    }
+}
+
+/// True if one of the paths is the other or a part of it.
+pub(crate) fn overlap(a: &str, b: &str) -> bool {
+    let within = |long: &str, short: &str| {
+        long.strip_prefix(short)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    within(a, b) || within(b, a)
+}
+
+/// The result of a pipeline that is the same for every document.
+enum Cached {
+    Not,
+    Kept(Arc<Vec<Bytes>>),
+    TooLarge,
+}
+
+struct LookupStream {
+    source: Box<dyn DocStream>,
+    join: Option<Box<dyn Join>>,
+    spec: Arc<Lookup>,
+    cached: Cached,
+    joined: Vec<Bytes>,
+    /// The document whose joined documents are being unwound, and which is next.
+    pending: Option<(Bytes, usize)>,
+    ticker: Ticker,
+    rt: Runtime,
+}
+
+impl DocStream for LookupStream {
+    fn next(&mut self) -> Result<Option<Bytes>> {
+        loop {
+            if let Some((doc, at)) = self.pending.take()
+                && let Some(out) = self.unwound(doc, at)
+            {
+                return Ok(Some(out));
+            }
+            self.ticker.tick()?;
+            let Some(doc) = self.source.next()? else {
+                return Ok(None);
+            };
+            self.lookup(Doc::new(&doc))?;
+            if self.spec.unwind.is_some() {
+                self.pending = Some((doc, 0));
+                continue;
+            }
+            return Ok(Some(self.with_array(&doc)));
+        }
+    }
+}
+
+impl LookupStream {
+    /// Fills `joined`.
+    fn lookup(&mut self, doc: Doc<'_>) -> Result<()> {
+        self.joined.clear();
+        let spec = self.spec.clone();
+        let mut bytes = 0_usize;
+        let unlimited = spec.unwind.is_some();
+        let joined = &mut self.joined;
+        let mut take = |d: Bytes| {
+            bytes += d.len();
+            if bytes > MAX_JOINED && !unlimited {
+                return Err(Error::location(
+                    4568,
+                    format!(
+                        "Total size of documents in {} matching pipeline's $lookup stage exceeds \
+                         {MAX_JOINED} bytes",
+                        spec.from
+                    ),
+                ));
+            }
+            joined.push(d);
+            Ok(())
+        };
+        let mut values = Vec::new();
+        if let Some((local, _)) = &spec.fields {
+            local_values(doc, local, &mut values);
+        }
+        if let Some(join) = &mut self.join {
+            let Some(pipeline) = &spec.pipeline else {
+                return join.find(&values, &mut take);
+            };
+            let mut found = VecDeque::new();
+            join.find(&values, &mut |d| {
+                found.push_back(d);
+                Ok(())
+            })?;
+            let ctx = spec.bound(doc)?;
+            let parsed = Pipeline::parse(pipeline.as_doc(), &ctx)?;
+            let mut stream = parsed.open(Box::new(Documents(found)), &self.rt)?;
+            while let Some(d) = stream.next()? {
+                take(d)?;
+            }
+            return Ok(());
+        }
+        let fixed = !spec.correlated && spec.fields.is_none();
+        if let (Cached::Kept(docs), true) = (&self.cached, fixed) {
+            return docs.iter().cloned().try_for_each(take);
+        }
+        let ctx = spec.bound(doc)?;
+        let stages = spec.stages(&values);
+        let mut stream = self.rt.host.pipeline(stages.as_doc(), &ctx)?;
+        while let Some(d) = stream.next()? {
+            take(d)?;
+        }
+        if fixed && matches!(self.cached, Cached::Not) {
+            self.cached = match bytes <= MAX_CACHED {
+                true => Cached::Kept(Arc::new(self.joined.clone())),
+                false => Cached::TooLarge,
+            };
+        }
+        Ok(())
+    }
+
+    /// The document with the array of the joined ones.
+    fn with_array(&self, doc: &Bytes) -> Bytes {
+        let total: usize = self.joined.iter().map(|d| d.len() + 8).sum();
+        let mut array = Vec::with_capacity(total + 8);
+        let start = open(&mut array);
+        for (i, d) in self.joined.iter().enumerate() {
+            head(&mut array, Type::Document, IndexName::new(i).as_bytes());
+            array.extend_from_slice(d);
+        }
+        close(&mut array, start);
+        let mut out = Vec::with_capacity(doc.len() + array.len() + 32);
+        let value = Value::Array(Doc::new(&array));
+        let parts = self.spec.as_.parts();
+        set_path(Doc::new(doc), parts, Some(&value as &dyn Put), &mut out);
+        out.into()
+    }
+
+    /// The next document of those that `doc` is unwound to.
+    fn unwound(&mut self, doc: Bytes, at: usize) -> Option<Bytes> {
+        let spec = self.spec.clone();
+        let unwind = spec.unwind.as_ref()?;
+        let joined = self.joined.get(at);
+        if joined.is_none() && !(at == 0 && unwind.preserve) {
+            return None;
+        }
+        let mut out = Vec::with_capacity(doc.len() + joined.map_or(0, Bytes::len) + 32);
+        let value = joined.map(|d| Value::Document(Doc::new(d)));
+        let put = value.as_ref().map(|v| v as &dyn Put);
+        set_path(Doc::new(&doc), spec.as_.parts(), put, &mut out);
+        if let Some(index) = &unwind.index {
+            let n = match joined {
+                Some(_) => Value::Int64(at as i64),
+                None => Value::Null,
+            };
+            let before = std::mem::take(&mut out);
+            set_path(
+                Doc::new(&before),
+                index.parts(),
+                Some(&n as &dyn Put),
+                &mut out,
+            );
+        }
+        if joined.is_some() {
+            self.pending = Some((doc, at + 1));
+        }
+        Some(out.into())
+    }
+}
+
+impl Lookup {
+    /// The pipeline with the equality in front, where no join can do it.
+    fn stages(&self, values: &[Value<'_>]) -> ArrayBuf {
+        let mut stages = ArrayBuf::new();
+        let mut rest = self.pipeline.iter().flat_map(|p| p.as_doc().values());
+        if self.from.is_empty() {
+            // $documents stays first.
+            rest.by_ref().take(1).for_each(|s| {
+                stages.push(s);
+            });
+        }
+        if let Some((_, foreign)) = &self.fields {
+            let any: ArrayBuf = values
+                .iter()
+                .map(|v| {
+                    let mut d = DocBuf::new();
+                    d.append(foreign.as_str(), doc! { "$eq": *v });
+                    ValueBuf::new(d)
+                })
+                .collect();
+            stages.push(doc! { "$match": doc! { "$or": any } });
+        }
+        rest.for_each(|s| {
+            stages.push(s);
+        });
+        stages
+    }
+}
+
+/// For `$graphLookup`: the host's join, or a pipeline for every look-up.
+pub(crate) fn find_by_pipeline(
+    host: &dyn Host,
+    ctx: &QueryContext,
+    field: &Path,
+    values: &[Value<'_>],
+    found: &mut dyn FnMut(Bytes) -> Result<()>,
+) -> Result<()> {
+    let lookup = Lookup {
+        from: ctx.collection.clone(),
+        fields: Some((field.clone(), field.clone())),
+        let_: Vec::new(),
+        pipeline: None,
+        correlated: false,
+        as_: field.clone(),
+        unwind: None,
+        ctx: ctx.clone(),
+    };
+    let mut stream = host.pipeline(lookup.stages(values).as_doc(), ctx)?;
+    while let Some(d) = stream.next()? {
+        found(d)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use super::*;
+    use crate::update::testing::json_array;
+
+    #[test]
+    fn operands_are_checked() {
+        let ctx = QueryContext {
+            db: "db".into(),
+            ..QueryContext::new()
+        };
+        let fields = "localField: 'a', foreignField: 'b'";
+        for (operand, want) in [
+            (format!("{{from: 'f', {fields}, as: 'j'}}"), 0),
+            ("{from: 'f', pipeline: [], as: 'j'}".into(), 0),
+            ("{pipeline: [{$documents: []}], as: 'j'}".into(), 0),
+            ("{from: 'f', let: {v: '$a'}, pipeline: [{$match: {$expr: {$eq: ['$b', '$$v']}}}], as: 'j'}".into(), 0),
+            ("1".into(), 9),
+            ("{}".into(), 9),
+            ("{from: 1, pipeline: [], as: 'j'}".into(), 9),
+            ("{from: '', pipeline: [], as: 'j'}".into(), 73),
+            (format!("{{from: 'f', {fields}}}"), 40414),
+            (format!("{{from: 'f', {fields}, as: 1}}"), 14),
+            (format!("{{from: 'f', {fields}, as: '$j'}}"), 16410),
+            (format!("{{from: 'f', {fields}, as: 'j', x: 1}}"), 40415),
+            (format!("{{from: 'f', {fields}, as: 'j', let: {{}}}}"), 9),
+            ("{from: 'f', localField: 'a', as: 'j'}".into(), 9),
+            ("{from: 'f', as: 'j'}".into(), 9),
+            ("{from: 'f', let: {V: 1}, pipeline: [], as: 'j'}".into(), 9),
+            ("{from: 'f', let: {v: '$$v'}, pipeline: [], as: 'j'}".into(), 17276),
+            ("{from: 'f', pipeline: [{$out: 'x'}], as: 'j'}".into(), 51047),
+        ] {
+            let stages = json_array(&format!("[{{$lookup: {operand}}}]"));
+            let got = Pipeline::parse(stages.as_doc(), &ctx).map_or_else(|e| e.code().0, |_| 0);
+            assert_eq!(got, want, "{operand}");
+        }
+    }
+
+    #[test]
+    fn local_fields_are_read_as_equality_reads_them() {
+        for (doc, path, want) in [
+            ("{a: 1}", "a", "[1]"),
+            ("{}", "a", "[null]"),
+            ("{a: []}", "a", "[null]"),
+            ("{a: [1, [2]]}", "a", "[1, [2]]"),
+            ("{a: [{b: 1}, {b: [2, 3]}]}", "a.b", "[1, 2, 3]"),
+            ("{a: [1, 2]}", "a.b", "[null]"),
+            ("{a: ['x', 'y']}", "a.1", "['y']"),
+        ] {
+            let d = json_array(&format!("[{doc}]"));
+            let d = d.as_doc().get_doc("0").unwrap();
+            let mut out = Vec::new();
+            local_values(d, &Path::new(path), &mut out);
+            let got: ArrayBuf = out.into_iter().collect();
+            assert_eq!(
+                got.as_doc().as_bytes(),
+                json_array(want).as_doc().as_bytes(),
+                "{doc}"
+            );
+        }
+    }
+
+    #[test]
+    fn paths_overlap() {
+        assert!(overlap("a", "a") && overlap("a.b", "a") && overlap("a", "a.b"));
+        assert!(!overlap("a", "ab") && !overlap("a.b", "a.c"));
+    }
+}
