@@ -335,6 +335,10 @@ impl Machine {
             }
             CaughtError::Value(v) => match v.as_string().and_then(|s| s.to_string().ok()) {
                 Some(s) => format!("uncaught exception: {s}"),
+                // The engine has no memory left for an error then.
+                None if v.is_null() => format!(
+                    "uncaught exception: null, or the script needs more than {MEMORY} bytes"
+                ),
                 None => "uncaught exception".to_owned(),
             },
             CaughtError::Error(e) => e.to_string(),
@@ -544,20 +548,21 @@ mod tests {
             Ok(())
         });
         let mut e = Engine::start(stop).unwrap();
-        let err = e.call(&"while (true) {}; return 1".into(), None, Doc::EMPTY);
-        assert_eq!(err.unwrap_err().code(), Code::MaxTimeMSExpired);
+        for code in [
+            "while (true) {}; return 1",
+            "/(a+)+$/.test('a'.repeat(50) + 'b')",
+        ] {
+            let err = e.call(&code.into(), None, Doc::EMPTY);
+            assert_eq!(err.unwrap_err().code(), Code::MaxTimeMSExpired, "{code}");
+        }
         assert!(started.elapsed() < Duration::from_secs(5));
 
         for code in [
             "var a = []; while (true) { a.push('x'.repeat(100000) + a.length); }; return 1",
-            "function f() { return f() + 1; }",
+            "var f = () => f() + 1; return f();",
             "var s = 'x'; while (true) { s += s; }; return s",
         ] {
-            let code = code.replace(
-                "function f() { return f() + 1; }",
-                "var f = () => f() + 1; return f();",
-            );
-            assert_eq!(call(&code, Doc::EMPTY).unwrap_err().code().0, 139, "{code}");
+            assert_eq!(call(code, Doc::EMPTY).unwrap_err().code().0, 139, "{code}");
         }
     }
 
