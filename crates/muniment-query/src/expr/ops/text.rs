@@ -77,7 +77,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 /// The text of a value that converts to a string; `None` for types that do not.
 pub(super) fn of(v: Value<'_>) -> Option<String> {
     Some(match v {
-        Value::String(s) | Value::Symbol(s) | Value::Code(s) => s.to_string(),
+        Value::String(s) | Value::Symbol(s) => s.to_string(),
         Value::Int32(n) => n.to_string(),
         Value::Int64(n) => n.to_string(),
         Value::Double(n) => double(n),

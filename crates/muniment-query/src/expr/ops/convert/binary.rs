@@ -132,7 +132,7 @@ pub(super) fn subtype(v: Value<'_>) -> Result<u8> {
 /// 241 when the format does not fit the data, or for too long a text.
 pub(super) fn to_text(bytes: &[u8], sub: u8, format: Format) -> Result<String> {
     let format = match format {
-        Format::Auto if sub == UUID => Format::Uuid,
+        Format::Auto if sub == UUID && bytes.len() == 16 => Format::Uuid,
         Format::Auto => Format::Base64,
         f => f,
     };
