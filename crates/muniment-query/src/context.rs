@@ -23,6 +23,8 @@ pub struct QueryContext {
     pub collection: String,
     /// How many sub-pipelines are around what is parsed.
     pub sub_pipelines: usize,
+    /// Whether one of them is `$facet`'s.
+    pub in_facet: bool,
     /// The variables about time that there are.
     pub clocks: Clocks,
 }
@@ -57,6 +59,7 @@ impl QueryContext {
             db: String::new(),
             collection: String::new(),
             sub_pipelines: 0,
+            in_facet: false,
             clocks: Clocks::default(),
         }
     }

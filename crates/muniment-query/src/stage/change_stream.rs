@@ -8,7 +8,7 @@ use muniment_value::{Elem, Error, Result, Value};
 pub(crate) const SPEC: Spec = Spec {
     name: "$changeStream",
     doc: "Refused: a standalone server has no change streams.",
-    place: Place::REPORT,
+    place: Place::CHANGES,
     parse,
 };
 

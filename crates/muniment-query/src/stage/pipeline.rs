@@ -166,7 +166,8 @@ impl Pipeline {
     /// As [`Pipeline::parse`]; 232 beyond 20 levels; those of stages that stand where they may
     /// not.
     pub fn parse_nested(stages: Doc<'_>, ctx: &QueryContext, within: Within) -> Result<Pipeline> {
-        let ctx = ctx.nested()?;
+        let mut ctx = ctx.nested()?;
+        ctx.in_facet |= within == Within::Facet;
         let parsed = Pipeline::parse(stages, &ctx);
         if let Err(e) = &parsed
             && e.code() != Code::CommandNotSupported
@@ -174,6 +175,10 @@ impl Pipeline {
             return parsed;
         }
         check_places(stages, within)?;
+        if ctx.in_facet {
+            // Nor may a pipeline inside one of $facet's have what those may not.
+            check_places(stages, Within::Facet)?;
+        }
         parsed
     }
 

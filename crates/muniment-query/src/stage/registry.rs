@@ -1,10 +1,11 @@
 //! The sorted list of stages, and the names of those that MongoDB has and Muniment has not yet.
 
 use super::{
-    Stage, add_fields, bucket, bucket_auto, change_stream, coll_stats, count, current_op,
-    documents, facet, geo_near, graph_lookup, group, index_stats, limit, list_cluster_catalog,
-    list_sessions, lookup, match_, merge, out, plan_cache_stats, project, query_settings, redact,
-    replace_root, sample, search, skip, sort, sort_by_count, union_with, unset, unwind,
+    Stage, add_fields, bucket, bucket_auto, change_stream, coll_stats, count, current_op, densify,
+    documents, facet, fill, geo_near, graph_lookup, group, index_stats, limit,
+    list_cluster_catalog, list_sessions, lookup, match_, merge, out, plan_cache_stats, project,
+    query_settings, redact, replace_root, sample, search, skip, sort, sort_by_count, union_with,
+    unset, unwind, window,
 };
 use crate::context::QueryContext;
 use muniment_value::{Code, Elem, Error, Result};
@@ -80,18 +81,22 @@ impl Place {
         position: Position::First,
         ..Place::NO_FACET
     };
-    /// A source of documents about the server: in no nested pipeline.
+    /// A source of documents about a collection or the server.
     pub const REPORT: Place = Place {
         input: Input::Collection,
+        ..Place::SOURCE
+    };
+    /// A source that never ends: in no nested pipeline.
+    pub const CHANGES: Place = Place {
         in_lookup: false,
         in_union: false,
-        ..Place::SOURCE
+        ..Place::REPORT
     };
     /// The end of a pipeline; in no nested one.
     pub const END: Place = Place {
         position: Position::Last,
         input: Input::Documents,
-        ..Place::REPORT
+        ..Place::CHANGES
     };
 }
 
@@ -155,8 +160,10 @@ pub fn registry() -> &'static [Spec] {
         coll_stats::SPEC,
         count::SPEC,
         current_op::SPEC,
+        densify::SPEC,
         documents::SPEC,
         facet::SPEC,
+        fill::SPEC,
         geo_near::SPEC,
         graph_lookup::SPEC,
         group::SPEC,
@@ -182,6 +189,7 @@ pub fn registry() -> &'static [Spec] {
         search::SEARCH_BETA,
         search::SEARCH_META,
         add_fields::SET,
+        window::SPEC,
         skip::SPEC,
         sort::SPEC,
         sort_by_count::SPEC,
@@ -195,8 +203,6 @@ pub fn registry() -> &'static [Spec] {
 /// MongoDB's other stages, sorted, and where they may stand.
 const NOT_YET: &[(&str, Place)] = &[
     ("$changeStreamSplitLargeEvent", Place::END),
-    ("$densify", Place::ANYWHERE),
-    ("$fill", Place::ANYWHERE),
     ("$listCatalog", Place::REPORT.needs(Input::Nothing)),
     (
         "$listSampledQueries",
@@ -204,7 +210,6 @@ const NOT_YET: &[(&str, Place)] = &[
     ),
     ("$rankFusion", Place::SOURCE),
     ("$scoreFusion", Place::SOURCE),
-    ("$setWindowFields", Place::ANYWHERE),
     (
         "$shardedDataDistribution",
         Place::REPORT.needs(Input::AdminDatabase),

@@ -10,6 +10,7 @@ use crate::context::{QueryContext, Runtime};
 use crate::expr::ops::rand::bits as random_bits;
 use crate::needs::Needs;
 use bytes::Bytes;
+use muniment_value::decimal::{Decimal, Round};
 use muniment_value::{Elem, Error, Result, Value, number};
 use std::sync::Arc;
 
@@ -46,19 +47,24 @@ fn parse(e: Elem<'_>, _: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
                 "size argument to $sample must be a number",
             ));
         }
-        // The fraction is cut off.
-        size = number::to_i64_clamped(o.value());
-        if !size.is_some_and(|n| n > 0) {
-            return Err(Error::location(
-                28747,
-                "size argument to $sample must be a positive integer",
-            ));
-        }
+        size = Some(o.value());
     }
     let size = size.ok_or_else(|| Error::location(28749, "$sample stage must specify a size"))?;
-    stages.push(Stage::Other(Arc::new(Sample {
-        size: u64::try_from(size).unwrap_or(0),
-    })));
+    let whole = match size {
+        Value::Decimal128(b) => {
+            let d = Decimal::from_bid(b).round_to(0, Round::HalfEven);
+            number::to_i64_clamped(Value::Decimal128(d.to_bid()))
+        }
+        // The fraction of a double is cut off.
+        v => number::to_i64_clamped(v),
+    };
+    let size = whole
+        .and_then(|n| u64::try_from(n).ok())
+        .filter(|n| *n > 0)
+        .ok_or_else(|| {
+            Error::location(28747, "size argument to $sample must be a positive integer")
+        })?;
+    stages.push(Stage::Other(Arc::new(Sample { size })));
     Ok(())
 }
 

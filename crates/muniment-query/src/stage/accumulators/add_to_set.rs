@@ -1,6 +1,7 @@
 //! `$addToSet`: the different values as an array.
 
 use super::push::Push;
+use super::sliding_sorted::SlidingSet;
 use super::{Accumulator, Spec, check_held};
 use muniment_value::{Result, Value, keyenc};
 use std::collections::HashSet;
@@ -9,7 +10,8 @@ pub(super) const SPEC: Spec = Spec::unary(
     "$addToSet",
     "The different values, in no particular order.",
     || Box::new(AddToSet::default()),
-);
+)
+.windows(|| Box::new(SlidingSet::new(None)));
 
 #[derive(Debug, Default)]
 pub(super) struct AddToSet {

@@ -2,6 +2,8 @@
 
 use super::add_to_set::AddToSet;
 use super::push::Push;
+use super::sliding::{Kind, Queue};
+use super::sliding_sorted::SlidingSet;
 use super::{Accumulator, Spec};
 use muniment_value::{Error, Result, Value};
 
@@ -14,7 +16,8 @@ pub(super) const CONCAT: Spec = Spec::unary(
             values: Box::new(Push::default()),
         })
     },
-);
+)
+.windows(|| Box::new(Queue::new(Kind::Elements)));
 
 pub(super) const UNION: Spec = Spec::unary(
     "$setUnion",
@@ -25,7 +28,17 @@ pub(super) const UNION: Spec = Spec::unary(
             values: Box::new(AddToSet::default()),
         })
     },
-);
+)
+.windows(|| Box::new(SlidingSet::new(Some("$setUnion"))));
+
+/// The error for a value that is no array.
+pub(super) fn no_array(name: &str, v: Value<'_>) -> Error {
+    Error::type_mismatch(format!(
+        "{name} requires array inputs, but input {} is of type {}",
+        v.to_display(),
+        v.type_name()
+    ))
+}
 
 /// Hands the elements of arrays to an accumulator of values.
 #[derive(Debug)]
@@ -39,12 +52,7 @@ impl Accumulator for Elements {
         match v {
             None => Ok(()),
             Some(Value::Array(a)) => a.values().try_for_each(|v| self.values.add(Some(v))),
-            Some(other) => Err(Error::type_mismatch(format!(
-                "{} requires array inputs, but input {} is of type {}",
-                self.name,
-                other.to_display(),
-                other.type_name()
-            ))),
+            Some(other) => Err(no_array(self.name, other)),
         }
     }
 

@@ -1,5 +1,6 @@
 //! `$avg`: the mean of the numbers.
 
+use super::sliding_numbers::SlidingSum;
 use super::sum::Total;
 use super::{Accumulator, Spec};
 use crate::bytes::put;
@@ -8,7 +9,8 @@ use muniment_value::{Result, Value};
 pub(super) const SPEC: Spec =
     Spec::unary("$avg", "The mean of the numbers among the values.", || {
         Box::new(Avg::default())
-    });
+    })
+    .windows(|| Box::new(SlidingSum::new(true)));
 
 #[derive(Debug, Default)]
 struct Avg(Total);

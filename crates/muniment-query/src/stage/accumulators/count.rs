@@ -1,15 +1,32 @@
 //! `$count`: how many documents.
 
-use super::{Accumulator, Spec};
+use super::{Accumulator, Sliding, Spec};
 use crate::bytes::put;
 use muniment_value::{Result, Value, number};
 
 pub(super) const SPEC: Spec = Spec::unary("$count", "How many documents there are.", || {
     Box::new(Count(0))
-});
+})
+.windows(|| Box::new(Count(0)));
 
 #[derive(Debug)]
 struct Count(i64);
+
+impl Sliding for Count {
+    fn add(&mut self, _: Option<Value<'_>>) -> Result<()> {
+        self.0 += 1;
+        Ok(())
+    }
+
+    fn remove(&mut self, _: Option<Value<'_>>) -> Result<()> {
+        self.0 -= 1;
+        Ok(())
+    }
+
+    fn finish(&self, name: &[u8], out: &mut Vec<u8>) {
+        put(out, name, &number::narrow(self.0));
+    }
+}
 
 impl Accumulator for Count {
     fn add(&mut self, _: Option<Value<'_>>) -> Result<()> {

@@ -1,5 +1,6 @@
 //! `$min` and `$max`: the least and the greatest value, without null and missing.
 
+use super::sliding_sorted::SlidingExtreme;
 use super::{Accumulator, Spec};
 use crate::bytes::put;
 use muniment_value::{Result, Value, ValueBuf, cmp_values};
@@ -7,11 +8,13 @@ use std::cmp::Ordering;
 
 pub(super) const MIN: Spec = Spec::unary("$min", "The least value.", || {
     Box::new(Extreme::new(Ordering::Less))
-});
+})
+.windows(|| Box::new(SlidingExtreme::new(Ordering::Less)));
 
 pub(super) const MAX: Spec = Spec::unary("$max", "The greatest value.", || {
     Box::new(Extreme::new(Ordering::Greater))
-});
+})
+.windows(|| Box::new(SlidingExtreme::new(Ordering::Greater)));
 
 #[derive(Debug)]
 struct Extreme {

@@ -1,5 +1,6 @@
 //! `$first` and `$last`: the value of the first and the last document.
 
+use super::sliding::{Kind, LastFew, Queue};
 use super::{Accumulator, Spec};
 use crate::bytes::put;
 use muniment_value::{Result, Value, ValueBuf};
@@ -9,14 +10,16 @@ pub(super) const FIRST: Spec = Spec::unary("$first", "The first document's value
         value: None,
         last: false,
     })
-});
+})
+.windows(|| Box::new(Queue::new(Kind::First)));
 
 pub(super) const LAST: Spec = Spec::unary("$last", "The last document's value.", || {
     Box::new(End {
         value: None,
         last: true,
     })
-});
+})
+.windows(|| Box::new(LastFew::new(None)));
 
 #[derive(Debug)]
 struct End {

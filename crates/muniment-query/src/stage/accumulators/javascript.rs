@@ -100,6 +100,7 @@ fn parse(o: Options<'_>) -> Result<Parsed> {
         finalize,
     });
     Ok(Parsed {
+        sliding: None,
         expr: Expr::parse(args, o.ctx)?,
         make: Box::new(move || {
             Box::new(State {

@@ -11,6 +11,9 @@ mod merge_objects;
 mod percentile;
 mod push;
 mod several;
+pub(super) mod sliding;
+pub(super) mod sliding_numbers;
+mod sliding_sorted;
 mod std_dev;
 pub(crate) mod sum;
 mod top;
@@ -28,6 +31,10 @@ pub struct Spec {
     /// One line that says what it does.
     pub doc: &'static str,
     operand: Operand,
+    /// How `$setWindowFields` makes a state that values leave again; options have their own.
+    sliding: Option<fn() -> Box<dyn Sliding>>,
+    /// Whether `$setWindowFields` may have it.
+    pub windows: bool,
 }
 
 /// What an accumulator's operand is.
@@ -39,10 +46,15 @@ enum Operand {
     Options(fn(Options<'_>) -> Result<Parsed>),
 }
 
+/// How a state is made.
+pub(crate) type Make<T> = Box<dyn Fn() -> Box<T> + Send + Sync>;
+
 /// A parsed accumulator: what is evaluated per document, and how a state is made.
 pub(crate) struct Parsed {
     pub expr: Expr,
-    pub make: Box<dyn Fn() -> Box<dyn Accumulator> + Send + Sync>,
+    pub make: Make<dyn Accumulator>,
+    /// The state for a window whose lower end moves.
+    pub sliding: Option<Make<dyn Sliding>>,
 }
 
 impl std::fmt::Debug for Parsed {
@@ -115,6 +127,17 @@ impl Spec {
             name,
             doc,
             operand: Operand::Expression(make),
+            sliding: None,
+            windows: false,
+        }
+    }
+
+    /// With the state for windows.
+    const fn windows(self, sliding: fn() -> Box<dyn Sliding>) -> Spec {
+        Spec {
+            sliding: Some(sliding),
+            windows: true,
+            ..self
         }
     }
 
@@ -127,6 +150,8 @@ impl Spec {
             name,
             doc,
             operand: Operand::Options(parse),
+            sliding: None,
+            windows: true,
         }
     }
 
@@ -139,6 +164,7 @@ impl Spec {
             Operand::Expression(make) => Ok(Parsed {
                 expr: Expr::parse(operand, ctx)?,
                 make: Box::new(make),
+                sliding: self.sliding.map(|make| Box::new(make) as Make<dyn Sliding>),
             }),
             Operand::Options(parse) => match operand {
                 Value::Document(doc) => parse(Options {
@@ -203,6 +229,25 @@ pub(crate) fn write_result(a: &dyn Accumulator, name: &[u8], out: &mut Vec<u8>) 
         None => a.finish(name, out),
     }
     Ok(())
+}
+
+/// The state of one accumulator in a window that moves: values come at its upper end and go at
+/// its lower one.
+pub trait Sliding: Debug + Send {
+    /// Takes a document's value; `None` is missing.
+    ///
+    /// # Errors
+    /// For values that the accumulator cannot take.
+    fn add(&mut self, v: Option<Value<'_>>) -> Result<()>;
+
+    /// Forgets the value that was added first of those that are left.
+    ///
+    /// # Errors
+    /// As [`Sliding::add`].
+    fn remove(&mut self, v: Option<Value<'_>>) -> Result<()>;
+
+    /// Appends the result as an element.
+    fn finish(&self, name: &[u8], out: &mut Vec<u8>);
 }
 
 /// Every accumulator, sorted by name.

@@ -3,6 +3,7 @@
 //! MongoDB's method "approximate" allows an error; here all numbers are kept and the answer is
 //! exact: the least value that at least the share p of the values does not exceed.
 
+use super::sliding_sorted::SlidingPercentile;
 use super::{Accumulator, Options, Parsed, Spec, check_held};
 use crate::bytes::{IndexName, close, head, open, put};
 use crate::expr::Expr;
@@ -78,8 +79,12 @@ fn parse(o: &Options<'_>, ps: Vec<f64>, single: bool) -> Result<Parsed> {
         }
     }
     let ps = Arc::new(ps);
+    let wanted = Arc::clone(&ps);
     Ok(Parsed {
         expr: Expr::parse(input, o.ctx)?,
+        sliding: Some(Box::new(move || {
+            Box::new(SlidingPercentile::new(Arc::clone(&wanted), single))
+        })),
         make: Box::new(move || {
             Box::new(Percentile {
                 ps: Arc::clone(&ps),

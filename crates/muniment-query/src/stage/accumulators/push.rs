@@ -1,12 +1,14 @@
 //! `$push`: all values as an array.
 
+use super::sliding::{Kind, Queue};
 use super::{Accumulator, Spec, check_held};
 use crate::bytes::{IndexName, close, head, open, put};
 use muniment_value::{Result, Type, Value};
 
 pub(super) const SPEC: Spec = Spec::unary("$push", "All values, in order.", || {
     Box::new(Push::default())
-});
+})
+.windows(|| Box::new(Queue::new(Kind::Values)));
 
 /// An array that grows: its elements as bytes.
 #[derive(Debug, Default)]

@@ -1,5 +1,7 @@
 //! `$firstN`, `$lastN`, `$minN` and `$maxN`: several values as an array.
 
+use super::sliding::{Kind, LastFew, Queue};
+use super::sliding_sorted::SlidingBest;
 use super::{Accumulator, Options, Parsed, Spec, check_held};
 use crate::bytes::{IndexName, close, head, open, put};
 use crate::expr::Expr;
@@ -39,6 +41,11 @@ fn parse(o: &Options<'_>, which: Which) -> Result<Parsed> {
     let input = o.need("input", 5_787_907)?;
     Ok(Parsed {
         expr: Expr::parse(input, o.ctx)?,
+        sliding: Some(match which {
+            Which::First => Box::new(move || Box::new(Queue::new(Kind::FirstN(n)))),
+            Which::Last => Box::new(move || Box::new(LastFew::new(Some(n)))),
+            Which::Best(wanted) => Box::new(move || Box::new(SlidingBest::new(n, wanted))),
+        }),
         make: Box::new(move || {
             Box::new(Several {
                 n,

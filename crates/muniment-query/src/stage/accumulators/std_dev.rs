@@ -3,6 +3,7 @@
 //! Welford's running mean and sum of squared differences; two states are merged with the formula
 //! of Chan, Golub and LeVeque.
 
+use super::sliding_numbers::SlidingDev;
 use super::{Accumulator, Spec};
 use crate::bytes::{close, head, open, put};
 use muniment_value::{Result, Type, Value, number};
@@ -11,13 +12,15 @@ pub(super) const POP: Spec = Spec::unary(
     "$stdDevPop",
     "The standard deviation of the numbers, which are the whole population.",
     || Box::new(StdDev::new(false)),
-);
+)
+.windows(|| Box::new(SlidingDev::new(false)));
 
 pub(super) const SAMP: Spec = Spec::unary(
     "$stdDevSamp",
     "The standard deviation of the numbers, which are a sample.",
     || Box::new(StdDev::new(true)),
-);
+)
+.windows(|| Box::new(SlidingDev::new(true)));
 
 #[derive(Debug)]
 struct StdDev {

@@ -1,5 +1,6 @@
 //! `$sum`, and the running total that `$avg` shares.
 
+use super::sliding_numbers::SlidingSum;
 use super::{Accumulator, Spec};
 use crate::bytes::{close, head, open, put};
 use muniment_value::decimal::Decimal;
@@ -8,7 +9,8 @@ use muniment_value::{Result, Type, Value, number};
 pub(super) const SPEC: Spec =
     Spec::unary("$sum", "The sum of the numbers among the values.", || {
         Box::new(Sum::default())
-    });
+    })
+    .windows(|| Box::new(SlidingSum::new(false)));
 
 /// A sum that keeps whole numbers exact and doubles compensated.
 #[derive(Clone, Copy, Debug, Default)]

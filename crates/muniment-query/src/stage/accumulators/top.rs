@@ -1,6 +1,7 @@
 //! `$top`, `$topN`, `$bottom` and `$bottomN`: the values of the documents that come first or last
 //! in an order of their own.
 
+use super::sliding_sorted::SlidingTop;
 use super::{Accumulator, Options, Parsed, Spec, check_held};
 use crate::bytes::{IndexName, close, head, open, put};
 use crate::expr::Expr;
@@ -51,8 +52,12 @@ fn parse(o: &Options<'_>, bottom: bool, single: bool) -> Result<Parsed> {
     let mut both = DocBuf::new();
     both.append("d", "$$ROOT");
     both.append("o", output);
+    let order = Arc::clone(&sort);
     Ok(Parsed {
         expr: Expr::parse(Value::Document(both.as_doc()), o.ctx)?,
+        sliding: Some(Box::new(move || {
+            Box::new(SlidingTop::new(n, bottom, single, Arc::clone(&order)))
+        })),
         make: Box::new(move || {
             Box::new(Top {
                 n,

@@ -7,8 +7,8 @@
 //! Source of the day count ↔ civil date formulas: Howard Hinnant, "chrono-Compatible Low-Level
 //! Date Algorithms".
 
-pub(super) mod add;
-pub(super) mod args;
+pub(crate) mod add;
+pub(crate) mod args;
 pub(super) mod diff;
 pub(super) mod format;
 pub(super) mod from_parts;
