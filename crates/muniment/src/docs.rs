@@ -32,6 +32,13 @@ const SURFACE: &[(&str, &str)] = &[
          $rand $regex $sampleRate $size $text $type $where",
     ),
     (
+        "JSON Schema keywords",
+        "additionalItems additionalProperties allOf anyOf bsonType dependencies description encrypt encryptMetadata \
+         enum exclusiveMaximum exclusiveMinimum items maxItems maxLength maxProperties maximum minItems minLength \
+         minProperties minimum multipleOf not oneOf pattern patternProperties properties required title type \
+         uniqueItems",
+    ),
+    (
         "Update operators",
         "$addToSet $bit $currentDate $inc $max $min $mul $pop $pull $pullAll $push $rename $set $setOnInsert $unset",
     ),
@@ -97,6 +104,10 @@ fn known(kind: &str) -> BTreeMap<String, Option<String>> {
         "Query operators" => filter::registry()
             .iter()
             .map(|o| (o.name.to_string(), o.supported.then(|| o.doc.to_string())))
+            .collect(),
+        "JSON Schema keywords" => filter::schema::registry()
+            .iter()
+            .map(|o| row(o.name, o.doc))
             .collect(),
         "Update operators" => update::registry()
             .iter()

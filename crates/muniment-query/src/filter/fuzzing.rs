@@ -42,6 +42,17 @@ pub fn filter(data: &[u8]) {
         }
         let _ = (f.to_doc(), f.id_equality());
     }
+    for d in &docs {
+        let _ = super::details::details(spec, d.as_doc());
+    }
+    if let Ok(schema) = super::schema::Schema::parse(spec) {
+        for d in &docs {
+            let v = Value::Document(d.as_doc());
+            if let (Ok(valid), Ok(failures)) = (schema.matches(v), schema.failures(v)) {
+                assert_eq!(valid, failures.is_empty(), "{spec:?} on {d:?}");
+            }
+        }
+    }
     if let Ok(e) = Expr::parse(Value::Document(spec), &ctx) {
         for d in &docs {
             arena::with_arena(|a| {

@@ -39,6 +39,12 @@ impl ArrayFilters {
                     "Error parsing array filter :: caused by :: $expr is not allowed in this context",
                 ));
             }
+            if let Some(e) = d.iter().find(|e| matches!(e.name(), "$text" | "$where")) {
+                return Err(Error::bad_value(format!(
+                    "Error parsing array filter :: caused by :: {} is not allowed in this context",
+                    e.name()
+                )));
+            }
             let filter = Filter::parse(d, ctx)
                 .map_err(|e| e.context("Error parsing array filter :: caused by :: "))?;
             let mut id = None;

@@ -17,7 +17,10 @@ macro_rules! unsupported {
             name: $name,
             doc: "Not supported.",
             supported: false,
-            place: Place::$place(|_, _| refuse($name)),
+            place: Place::$place(|p, _| {
+                p.top_only($name)?;
+                refuse($name)
+            }),
         };
     )*};
 }

@@ -91,13 +91,16 @@ impl Schema {
     }
 }
 
+/// Parses a keyword's operand; `None` if it demands nothing.
+type ParseKeyword = fn(&Keywords<'_>, Value<'_>) -> Result<Option<Box<dyn Rule>>>;
+
 /// One keyword.
 pub struct KeywordSpec {
     /// Its name.
     pub name: &'static str,
     /// One line for people.
     pub doc: &'static str,
-    parse: fn(&Keywords<'_>, Value<'_>) -> Result<Option<Box<dyn Rule>>>,
+    parse: ParseKeyword,
 }
 
 impl std::fmt::Debug for KeywordSpec {
