@@ -2,7 +2,7 @@
 //! again, change, stage, commit.
 
 use super::bulk::StatementOutcome;
-use super::validator::{Validator, Validators};
+use super::validator::{Log, Validator, Validators};
 use crate::engine::Engine;
 use crate::find::{Hint, natural_hint};
 use crate::operation::OpContext;
@@ -139,7 +139,7 @@ pub(super) struct Checks<'e>(pub &'e Validators, pub Arc<Validator>);
 impl Engine {
     /// Who is told of documents that are not valid where `validationAction` says so: the
     /// namespace and `{failingDocumentId, details}`.
-    pub fn on_validation_failure(&self, log: Box<dyn Fn(&str, Doc<'_>) + Send + Sync>) {
+    pub fn on_validation_failure(&self, log: Log) {
         self.validators.on_failure(log);
     }
 

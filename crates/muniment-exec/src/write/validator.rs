@@ -36,12 +36,16 @@ pub(crate) struct Validator {
     action: Action,
 }
 
-type Log = Box<dyn Fn(&str, Doc<'_>) + Send + Sync>;
+/// Is told the namespace and `{failingDocumentId, details}`.
+pub(super) type Log = Box<dyn Fn(&str, Doc<'_>) + Send + Sync>;
+
+/// A validator with the options that it was made from.
+type Parsed = (Arc<CollectionOptions>, Arc<Validator>);
 
 /// Parsed validators, and who is told of documents that are not valid.
 #[derive(Default)]
 pub(crate) struct Validators {
-    parsed: Mutex<HashMap<[u8; 16], (Arc<CollectionOptions>, Arc<Validator>)>>,
+    parsed: Mutex<HashMap<[u8; 16], Parsed>>,
     log: OnceLock<Log>,
 }
 
