@@ -167,7 +167,7 @@ impl Engine {
     /// As [`Engine::find`]; the stages' own; 73 InvalidNamespace when the first stage does not fit
     /// the target.
     pub fn aggregate(&self, op: &Arc<OpContext>, request: &AggregateRequest<'_>) -> Result<Cursor> {
-        let ctx = self.aggregate_context(request)?;
+        let ctx = self.aggregate_context(op, request)?;
         let current = CurrentOp::new(op);
         let link = Link::new(self, &current, request)?;
         let namespace = request.namespace();
@@ -182,8 +182,12 @@ impl Engine {
     }
 
     /// The context of a command's pipeline, after the checks that come before any parsing.
-    pub(crate) fn aggregate_context(&self, request: &AggregateRequest<'_>) -> Result<QueryContext> {
-        let mut ctx = self.query_context(request.let_)?;
+    pub(crate) fn aggregate_context(
+        &self,
+        op: &OpContext,
+        request: &AggregateRequest<'_>,
+    ) -> Result<QueryContext> {
+        let mut ctx = self.query_context(op, request.let_)?;
         ctx.db = request.db.to_string();
         ctx.collection = request.collection.unwrap_or_default().to_string();
         check_target(request.pipeline, request.db, request.collection.is_some())?;

@@ -51,7 +51,9 @@ impl Engine {
     /// # Errors
     /// As [`Engine::find`].
     pub fn count(&self, op: &Arc<OpContext>, request: &CountRequest<'_>) -> Result<u64> {
-        let ctx = self.query_context(request.let_)?.with_clocks(Clocks::None);
+        let ctx = self
+            .query_context(op, request.let_)?
+            .with_clocks(Clocks::None);
         let filter = Arc::new(Filter::parse_query(request.filter, &ctx)?);
         let Some(collection) = self.store.collection(request.namespace) else {
             return match self.resolve_view(request.namespace)? {

@@ -41,7 +41,9 @@ impl Engine {
     /// # Errors
     /// As [`Engine::find`]; 17217 "distinct too big, 16mb cap".
     pub fn distinct(&self, op: &Arc<OpContext>, request: &DistinctRequest<'_>) -> Result<ArrayBuf> {
-        let ctx = self.query_context(request.let_)?.with_clocks(Clocks::None);
+        let ctx = self
+            .query_context(op, request.let_)?
+            .with_clocks(Clocks::None);
         let filter = Arc::new(Filter::parse_query(request.filter, &ctx)?);
         let Some(collection) = self.store.collection(request.namespace) else {
             return match self.resolve_view(request.namespace)? {

@@ -132,8 +132,9 @@ impl Engine {
     }
 
     /// What parsing needs, with the command's `let` evaluated.
-    pub(crate) fn query_context(&self, let_: Doc<'_>) -> Result<QueryContext> {
+    pub(crate) fn query_context(&self, op: &OpContext, let_: Doc<'_>) -> Result<QueryContext> {
         let mut ctx = QueryContext::new();
+        ctx.now_ms = op.now_ms();
         if !let_.is_empty() {
             ctx.variables = variables(let_, &ctx)?;
         }

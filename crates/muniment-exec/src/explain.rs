@@ -105,7 +105,7 @@ impl Engine {
         }
         match what {
             Explainable::Find(r) => {
-                let ctx = self.query_context(r.let_)?;
+                let ctx = self.query_context(op, r.let_)?;
                 let parsed = Parsed::new(&ctx, r.filter, r.sort, r.projection)?;
                 let mut planned = Planned {
                     namespace: r.namespace,
@@ -132,7 +132,7 @@ impl Engine {
                 statement,
             } => {
                 let variables = with_constants(statement.let_, statement.constants);
-                let ctx = self.query_context(variables.as_doc())?;
+                let ctx = self.query_context(op, variables.as_doc())?;
                 let update = statement.parse(&ctx)?;
                 let write = statement.write(&ctx, &update)?;
                 self.explain_write(op, namespace, &write, verbosity, &mut d)?;
@@ -141,7 +141,7 @@ impl Engine {
                 namespace,
                 statement,
             } => {
-                let ctx = self.query_context(statement.let_)?;
+                let ctx = self.query_context(op, statement.let_)?;
                 let write = Write::new(
                     &ctx,
                     statement.filter,
@@ -154,7 +154,7 @@ impl Engine {
             }
             Explainable::FindAndModify(r) => {
                 r.check()?;
-                let ctx = self.query_context(r.let_)?;
+                let ctx = self.query_context(op, r.let_)?;
                 let update = match r.update {
                     Some(u) => Some(Update::parse(u, r.array_filters, &ctx)?),
                     None => None,
@@ -179,7 +179,7 @@ impl Engine {
         verbosity: Verbosity,
         d: &mut DocBuf,
     ) -> Result<()> {
-        let ctx = self.query_context(r.let_)?;
+        let ctx = self.query_context(op, r.let_)?;
         let filter = Arc::new(Filter::parse_query(r.filter, &ctx)?);
         let mut planned = Planned {
             namespace: r.namespace,
@@ -225,7 +225,7 @@ impl Engine {
         verbosity: Verbosity,
         d: &mut DocBuf,
     ) -> Result<()> {
-        let ctx = self.query_context(r.let_)?;
+        let ctx = self.query_context(op, r.let_)?;
         let filter = Arc::new(Filter::parse_query(r.filter, &ctx)?);
         let mut planned = Planned {
             namespace: r.namespace,
@@ -291,7 +291,7 @@ impl Engine {
         verbosity: Verbosity,
         d: &mut DocBuf,
     ) -> Result<()> {
-        let ctx = self.aggregate_context(r)?;
+        let ctx = self.aggregate_context(op, r)?;
         let namespace = r.namespace();
         if let Some(operand) = at_front(r.pipeline) {
             return self.explain_near(op, r, operand, &ctx, verbosity, d);

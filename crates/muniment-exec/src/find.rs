@@ -183,7 +183,7 @@ impl Engine {
     /// fitting hint (51173 and its like), for a tailable cursor on a collection that is not
     /// capped.
     pub fn find(&self, op: &Arc<OpContext>, request: &FindRequest<'_>) -> Result<Cursor> {
-        let ctx = self.query_context(request.let_)?;
+        let ctx = self.query_context(op, request.let_)?;
         let parsed = Parsed::new(&ctx, request.filter, request.sort, request.projection)?;
         let flags = CursorFlags {
             tailable: request.tailable,

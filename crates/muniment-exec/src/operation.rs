@@ -55,6 +55,8 @@ pub struct OpContext {
     id: u32,
     start: OpStart,
     started: Instant,
+    /// The wall clock at `started`, in milliseconds since 1970.
+    now_ms: i64,
     /// Microseconds after `started` when `maxTimeMS` runs out; `u64::MAX`: never.
     deadline: AtomicU64,
     killed: AtomicI32,
@@ -71,6 +73,7 @@ impl OpContext {
         OpContext {
             id,
             started,
+            now_ms: muniment_query::QueryContext::new().now_ms,
             deadline: AtomicU64::new(start.max_time.map_or(u64::MAX, |t| t.as_micros() as u64)),
             start,
             killed: AtomicI32::new(0),
@@ -78,6 +81,11 @@ impl OpContext {
             plan_summary: Mutex::new(None),
             counters: Counters::default(),
         }
+    }
+
+    /// `$$NOW`: when it began, in milliseconds since 1970.
+    pub fn now_ms(&self) -> i64 {
+        self.now_ms
     }
 
     /// An operation that is in no registry: monitor threads and tests.

@@ -97,7 +97,7 @@ fn key(filter: &Filter, sort: Doc<'_>, projection: Doc<'_>, collation: Doc<'_>) 
 
 impl Engine {
     fn shape_key(&self, spec: &ShapeSpec<'_>) -> Result<String> {
-        let ctx = self.query_context(Doc::EMPTY)?;
+        let ctx = muniment_query::QueryContext::new();
         let filter = Filter::parse(spec.query, &ctx)?;
         Ok(key(&filter, spec.sort, spec.projection, spec.collation))
     }

@@ -97,6 +97,7 @@ pub(crate) trait Statement {
     fn with_write<R>(
         &self,
         engine: &Engine,
+        op: &OpContext,
         run: impl FnOnce(&Write<'_>) -> Result<R>,
     ) -> Result<R>;
 }
@@ -112,7 +113,7 @@ impl Engine {
         namespace: &str,
         statement: &impl Statement,
     ) -> Result<StatementOutcome> {
-        statement.with_write(self, |w| self.write(op, namespace, w).map(Into::into))
+        statement.with_write(self, op, |w| self.write(op, namespace, w).map(Into::into))
     }
 
     /// Runs the statements of a command.
@@ -125,7 +126,7 @@ impl Engine {
     ) -> BulkOutcome {
         let mut batch = Batch::new(self, op, namespace);
         for (i, s) in statements.enumerate() {
-            let r = s.and_then(|s| s.with_write(self, |w| batch.run(i, w)));
+            let r = s.and_then(|s| s.with_write(self, op, |w| batch.run(i, w)));
             if !batch.note(i, r, ordered) {
                 break;
             }

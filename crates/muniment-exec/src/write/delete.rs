@@ -25,9 +25,10 @@ impl Statement for DeleteStatement<'_> {
     fn with_write<R>(
         &self,
         engine: &Engine,
+        op: &OpContext,
         run: impl FnOnce(&Write<'_>) -> Result<R>,
     ) -> Result<R> {
-        let ctx = engine.query_context(self.let_)?;
+        let ctx = engine.query_context(op, self.let_)?;
         run(&Write::new(
             &ctx,
             self.filter,

@@ -120,7 +120,7 @@ impl Engine {
     ) -> Result<FindAndModifyOutcome> {
         request.check()?;
         let ctx = self
-            .query_context(request.let_)?
+            .query_context(op, request.let_)?
             .with_clocks(Clocks::NowAndCluster);
         let update = match request.update {
             Some(u) => Some(Update::parse(u, request.array_filters, &ctx)?),

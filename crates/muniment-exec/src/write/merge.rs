@@ -8,6 +8,7 @@ use super::core::{Change, Write};
 use super::insert::InsertOptions;
 use crate::engine::Engine;
 use crate::host::Link;
+use crate::operation::OpContext;
 use bytes::Bytes;
 use muniment_query::expr::{EvalContext, Expr};
 use muniment_query::filter::{Node, Pred};
@@ -316,7 +317,12 @@ struct Merging<'m> {
 }
 
 impl Statement for Merging<'_> {
-    fn with_write<R>(&self, _: &Engine, run: impl FnOnce(&Write<'_>) -> Result<R>) -> Result<R> {
+    fn with_write<R>(
+        &self,
+        _: &Engine,
+        _: &OpContext,
+        run: impl FnOnce(&Write<'_>) -> Result<R>,
+    ) -> Result<R> {
         let doc = self.doc;
         let change = match self.writer.spec.when_matched {
             WhenMatched::Replace => doc.to_buf(),

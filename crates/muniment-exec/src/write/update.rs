@@ -99,11 +99,12 @@ impl Statement for UpdateStatement<'_> {
     fn with_write<R>(
         &self,
         engine: &Engine,
+        op: &OpContext,
         run: impl FnOnce(&Write<'_>) -> Result<R>,
     ) -> Result<R> {
         let variables = with_constants(self.let_, self.constants);
         let ctx = engine
-            .query_context(variables.as_doc())?
+            .query_context(op, variables.as_doc())?
             .with_clocks(Clocks::NowAndCluster);
         let update = self.parse(&ctx)?;
         run(&self.write(&ctx, &update)?)

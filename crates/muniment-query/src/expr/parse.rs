@@ -5,6 +5,7 @@ use super::spec::{self, Arity, OpSpec};
 use super::{EvalContext, Expr, Node, arena};
 use crate::context::{Clocks, QueryContext};
 use muniment_value::{Code, Doc, Error, Result, Value, ValueBuf};
+use std::cell::Cell;
 use std::collections::HashSet;
 
 /// How deep expressions may nest.
@@ -17,6 +18,9 @@ pub struct Parser<'c> {
     depth: usize,
     /// Inside a branch that is never taken: a constant that fails stays an expression.
     dead: bool,
+    /// The first failure of a constant. It comes after all errors of parsing, as MongoDB's
+    /// optimizer comes after its parser.
+    late: Cell<Option<Error>>,
 }
 
 impl<'c> Parser<'c> {
@@ -27,6 +31,7 @@ impl<'c> Parser<'c> {
             scope: ctx.unbound.clone(),
             depth: 0,
             dead: false,
+            late: Cell::new(None),
         }
     }
 
@@ -49,7 +54,13 @@ impl<'c> Parser<'c> {
         self.depth += 1;
         let e = self.parse_inner(value);
         self.depth -= 1;
-        e
+        match self.late.take() {
+            Some(late) if self.depth == 0 => e.and(Err(late)),
+            late => {
+                self.late.set(late);
+                e
+            }
+        }
     }
 
     fn parse_inner(&mut self, value: Value<'_>) -> Result<Expr> {
@@ -61,7 +72,7 @@ impl<'c> Parser<'c> {
                 let e = Expr::from(Node::Array(items));
                 let all_constant =
                     matches!(&e.node, Node::Array(i) if i.iter().all(Expr::is_constant));
-                if all_constant { self.fold(e) } else { Ok(e) }
+                Ok(if all_constant { self.fold(e) } else { e })
             }
             v => {
                 if let Value::String(s) = v {
@@ -121,7 +132,7 @@ impl<'c> Parser<'c> {
             spec,
             args: args.into_boxed_slice(),
         });
-        if foldable { self.fold(e) } else { Ok(e) }
+        Ok(if foldable { self.fold(e) } else { e })
     }
 
     /// Parses an expression that constants before it have decided never to evaluate.
@@ -137,14 +148,19 @@ impl<'c> Parser<'c> {
 
     /// Evaluates a constant expression once. An error is the query's, even if no document would
     /// meet the expression: MongoDB's optimizer does the same.
-    fn fold(&self, e: Expr) -> Result<Expr> {
+    fn fold(&self, e: Expr) -> Expr {
         let value = arena::with_arena(|a| {
             e.eval(&EvalContext::new(Doc::EMPTY, a))
                 .map(|v| v.map(ValueBuf::new))
         });
         match value {
-            Err(_) if self.dead => Ok(e),
-            value => Ok(Node::Const(value?).into()),
+            Ok(value) => Node::Const(value).into(),
+            Err(_) if self.dead => e,
+            Err(error) => {
+                let first = self.late.take().unwrap_or(error);
+                self.late.set(Some(first));
+                e
+            }
         }
     }
 
@@ -191,7 +207,7 @@ impl<'c> Parser<'c> {
         }
         let constant = fields.iter().all(|(_, e)| e.is_constant());
         let e = Expr::from(Node::Object(fields));
-        if constant { self.fold(e) } else { Ok(e) }
+        Ok(if constant { self.fold(e) } else { e })
     }
 
     fn operator(&mut self, name: &str, operand: Value<'_>) -> Result<Expr> {
@@ -227,7 +243,11 @@ impl<'c> Parser<'c> {
             });
         };
         let (name, path) = match rest.split_once('.') {
-            Some((name, "")) if !name.is_empty() => {
+            Some(("", _)) => {
+                check_variable("")?;
+                ("", None)
+            }
+            Some((_, "")) => {
                 return Err(Error::location(40353, "FieldPath must not end with a '.'."));
             }
             Some((name, path)) => (name, Some(FieldPath::parse(path)?)),

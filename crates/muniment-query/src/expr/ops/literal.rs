@@ -53,6 +53,12 @@ mod tests {
                 ("'$$nope'", Fails(17276)),
                 ("'$$'", Fails(9)),
                 ("'$'", Fails(16872)),
+                ("'$$.'", Fails(9)),
+                ("'$$.a'", Fails(9)),
+                ("'$$ROOT.'", Fails(40353)),
+                // What cannot be parsed is the error before what cannot be computed.
+                ("[{'$toInt': 'x'}, '$$nope']", Fails(17276)),
+                ("[{'$toInt': 'x'}, '$a']", Fails(241)),
                 ("{'$foo': 1}", Fails(168)),
                 ("{'$add': 1, 'b': 1}", Fails(15983)),
                 ("{'b': 1, '$add': 1}", Fails(16410)),

@@ -9,6 +9,7 @@ use super::format::MONTHS;
 use super::zone::{Zone, offset_minutes};
 use super::{Civil, DAY_MS, days_from_civil, days_in_month};
 use muniment_value::{Code, Error, Result};
+use std::ops::RangeInclusive;
 
 /// What a text said.
 #[derive(Debug, Default)]
@@ -310,12 +311,16 @@ impl<'t> Reader<'t> {
                 self.date(found, year, month, day)
             }
             (1 | 2, _) => self.day_first(found),
-            (7, _) => {
+            (7, _) if self.in_ranges(&[(4, 3, 1..=366)]) => {
                 let year = self.number(4, 4)?;
                 let day = self.number(3, 3)?;
                 self.day_of_year(found, year.into(), day)
             }
-            (8 | 14, _) => {
+            (8 | 14, _)
+                if self.in_ranges(&[(4, 2, 1..=12), (6, 2, 1..=31)])
+                    && (n == 8
+                        || self.in_ranges(&[(8, 2, 0..=24), (10, 2, 0..=59), (12, 2, 0..=60)])) =>
+            {
                 let year = self.number(4, 4)?;
                 let (month, day) = (self.number(2, 2)?, self.number(2, 2)?);
                 self.date(found, year.into(), month, day)?;
@@ -340,6 +345,16 @@ impl<'t> Reader<'t> {
             }
             _ => Err(self.fail("Unexpected character")),
         }
+    }
+
+    /// Whether the digits at each place, so many, make a number within its range.
+    fn in_ranges(&self, places: &[(usize, usize, RangeInclusive<u32>)]) -> bool {
+        places.iter().all(|(at, n, range)| {
+            self.text
+                .get(self.at + at..self.at + at + n)
+                .and_then(|s| s.parse().ok())
+                .is_some_and(|n: u32| range.contains(&n))
+        })
     }
 
     /// Whether `n` digits, "-", and what follows are year, month and day: the last has one or two
@@ -739,6 +754,7 @@ mod tests {
             ("24-06-15", "2024-06-15T00:00:00.000Z"),
             ("oct 20 2020 1530", "2020-10-20T15:30:00.000Z"),
             ("20609-01-01T00:00:00Z", "2009-01-01T00:00:00.000Z"),
+            ("99999999999999-01-01", "1999-01-01T00:00:00.000Z"),
         ] {
             let got = read(text, &Zone::UTC).map(|ms| Civil::from_millis(ms).iso());
             assert_eq!(got.as_deref().ok(), Some(want), "{text}: {got:?}");
