@@ -9,6 +9,7 @@
 //! anew); the fields of a key are encoded values as in a plain index, so that every reader of
 //! index entries can decode them.
 
+mod hashed;
 mod literal;
 mod plane;
 mod sphere;
@@ -101,6 +102,7 @@ pub fn registry() -> &'static [&'static KindSpec] {
 const REGISTRY: &[&KindSpec] = &[
     &plane::SPEC,
     &sphere::SPEC,
+    &hashed::SPEC,
 ];
 
 /// True for an option that belongs to some kind.
