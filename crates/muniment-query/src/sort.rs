@@ -35,12 +35,15 @@ impl SortSpec {
     ///
     /// # Errors
     /// 15974, 15975, 7472500, 13103 for illegal keys; 16410, 15998, 40352, 40353 for names that are
-    /// no paths; 17312 and 115 for `{$meta: …}`.
+    /// no paths; 17312, 31138 and 40218 for `{$meta: …}`.
     pub fn parse(doc: Doc<'_>) -> Result<SortSpec> {
         let mut keys: Vec<SortKey> = Vec::new();
         for e in doc {
             let descending = match e.value() {
-                Value::Document(d) => return Err(meta_error(d)),
+                Value::Document(d) => {
+                    meta(d)?;
+                    continue;
+                }
                 v if v.is_number() => match direction(v) {
                     Some(1) => false,
                     Some(-1) => true,
@@ -189,33 +192,33 @@ fn direction(v: Value<'_>) -> Option<i64> {
     }
 }
 
-/// The error for a key whose value is a document: `$meta` sorts are not supported.
-fn meta_error(d: Doc<'_>) -> Error {
+/// A key whose value is a document: `{$meta: …}`. Random values and search scores, which no
+/// document here has, do not order anything.
+///
+/// # Errors
+/// 17312, 31138 and 9 for what is no such key; 40218 for metadata that are not available.
+fn meta(d: Doc<'_>) -> Result<()> {
     let Some(meta) = d.first().filter(|m| m.name() == "$meta") else {
-        return Error::location(
+        return Err(Error::location(
             17312,
             "$meta is the only expression supported by $sort right now",
-        );
+        ));
     };
     if d.count() > 1 {
-        return Error::failed_to_parse("Cannot have additional keys in a $meta sort specification");
+        return Err(Error::failed_to_parse(
+            "Cannot have additional keys in a $meta sort specification",
+        ));
     }
     match meta.value().as_str() {
-        Some(name @ ("textScore" | "geoNearDistance")) => Error::location(
+        Some(name @ ("textScore" | "geoNearDistance")) => Err(Error::location(
             40218,
             format!("query requires {name} metadata, but it is not available"),
-        ),
-        Some("randVal" | "searchScore" | "vectorSearchScore" | "score") => Error::new(
-            muniment_value::Code::CommandNotSupported,
-            format!(
-                "sorting by {} is not supported",
-                Value::Document(d).to_display()
-            ),
-        ),
-        _ => Error::location(
+        )),
+        Some("randVal" | "searchScore" | "vectorSearchScore" | "score") => Ok(()),
+        _ => Err(Error::location(
             31138,
             format!("Illegal $meta sort: {}", crate::bytes::show(meta)),
-        ),
+        )),
     }
 }
 

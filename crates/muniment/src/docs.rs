@@ -55,6 +55,11 @@ const SURFACE: &[(&str, &str)] = &[
          $minN $percentile $push $stdDevPop $stdDevSamp $sum $top $topN",
     ),
     (
+        "Window functions that are no accumulators",
+        "$covariancePop $covarianceSamp $denseRank $derivative $documentNumber $expMovingAvg $integral $linearFill \
+         $locf $minMaxScaler $rank $shift",
+    ),
+    (
         "Expressions",
         "$abs $acos $acosh $add $allElementsTrue $and $anyElementTrue $arrayElemAt $arrayToObject $asin $asinh $atan \
          $atan2 $atanh $avg $binarySize $bitAnd $bitNot $bitOr $bitXor $bsonSize $ceil $cmp $concat $concatArrays \
@@ -118,6 +123,10 @@ fn known(kind: &str) -> BTreeMap<String, Option<String>> {
             .map(|o| row(o.name, o.doc))
             .collect(),
         "Accumulators" => stage::accumulators::registry()
+            .iter()
+            .map(|o| row(o.name, o.doc))
+            .collect(),
+        "Window functions that are no accumulators" => stage::window::registry()
             .iter()
             .map(|o| row(o.name, o.doc))
             .collect(),

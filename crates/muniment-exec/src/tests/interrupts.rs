@@ -49,6 +49,18 @@ fn slow() -> Vec<(&'static str, String)> {
         ("top", r#"MANY {"$sort": {"k": 1}}, {"$limit": 1000}"#),
         ("group", r#"MANY {"$group": {"_id": {"k": "$k", "m": "$m"}, "n": {"$sum": 1}}}"#),
         ("count", r#"MANY {"$count": "n"}"#),
+        ("facet", r#"MANY {"$facet": {"a": [{"$count": "n"}], "b": [{"$match": {"k": -1}}]}}"#),
+        ("bucketAuto", r#"MANY {"$bucketAuto": {"groupBy": "$k", "buckets": 5}}"#),
+        ("redact", r#"MANY {"$redact": {"$cond": [{"$eq": ["$k", -1]}, "$$KEEP", "$$PRUNE"]}}"#),
+        ("sample", r#"MANY {"$sample": {"size": 10}}"#),
+        ("window", concat!(
+            r#"MANY {"$setWindowFields": {"partitionBy": "$m", "sortBy": {"k": 1}, "#,
+            r#""output": {"s": {"$sum": "$k", "window": {"documents": [-50, 50]}}}}}"#
+        )),
+        ("densify", concat!(
+            r#"MANY {"$densify": {"field": "k", "partitionByFields": ["_id"], "#,
+            r#""range": {"step": 1, "bounds": "partition"}}}"#
+        )),
         ("skip", r#"MANY {"$skip": 1000000000}"#),
     ]
     .into_iter()

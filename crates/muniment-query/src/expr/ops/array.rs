@@ -205,6 +205,10 @@ pub(super) const SLICE: OpSpec = OpSpec::new(
         let Some(array) = arg_some(args, 0, ctx)? else {
             return NULL;
         };
+        // A null count decides before the array is looked at.
+        if arg_some(args, 1, ctx)?.is_none() {
+            return NULL;
+        }
         let Value::Array(items) = array else {
             return Err(Error::location(
                 28724,

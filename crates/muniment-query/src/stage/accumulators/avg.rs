@@ -18,7 +18,7 @@ struct Avg(Total);
 impl Accumulator for Avg {
     fn add(&mut self, v: Option<Value<'_>>) -> Result<()> {
         if let Some(v) = v {
-            self.0.add_to_mean(v);
+            self.0.add(v);
         }
         Ok(())
     }

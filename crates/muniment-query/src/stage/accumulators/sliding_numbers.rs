@@ -251,11 +251,9 @@ impl Sliding for SlidingDev {
             return put(out, name, &Value::Null);
         }
         let squares = self.squares.as_f64();
-        let dev = if self.n == 1 || squares < 0.0 {
-            0.0
-        } else {
-            (squares / n as f64).sqrt()
-        };
-        put(out, name, &dev);
+        if self.n == 1 || squares < 0.0 {
+            return put(out, name, &0_i32);
+        }
+        put(out, name, &(squares / n as f64).sqrt());
     }
 }

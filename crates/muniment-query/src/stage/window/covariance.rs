@@ -89,6 +89,16 @@ fn odd(x: Value<'_>, y: Value<'_>) -> Option<Value<'static>> {
     })
 }
 
+/// `n` with the fifteen digits that MongoDB gives a double that becomes a decimal: they decide
+/// how many digits a quotient has.
+fn fifteen_digits(n: i64) -> Decimal {
+    let digits = n.unsigned_abs().checked_ilog10().unwrap_or(0) + 1;
+    let zeros = 15_u32.saturating_sub(digits);
+    let coefficient = u128::from(n.unsigned_abs()) * 10_u128.pow(zeros);
+    let exponent = i32::try_from(zeros).map_or(0, |z| -z);
+    Decimal::from_parts(n < 0, coefficient, exponent).unwrap_or(Decimal::from_i64(n))
+}
+
 impl Covariance {
     /// (x − mean of x) · (y − mean of y).
     fn product(x: Value<'_>, y: Value<'_>, xs: Value<'_>, ys: Value<'_>) -> Result<Value<'static>> {
@@ -152,7 +162,7 @@ impl Sliding for Covariance {
         } else {
             match self.products {
                 Value::Decimal128(b) => {
-                    Value::Decimal128(Decimal::from_bid(b).div(Decimal::from_i64(n)).to_bid())
+                    Value::Decimal128(Decimal::from_bid(b).div(fifteen_digits(n)).to_bid())
                 }
                 v => Value::Double(number::to_f64(v).unwrap_or(f64::NAN) / n as f64),
             }

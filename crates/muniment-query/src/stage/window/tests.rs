@@ -69,10 +69,7 @@ fn table_of_functions() {
             "{$percentile:{input:'$a',p:[1.0],method:'approximate'},window:{documents:[-1,1]}}",
             "[20.0],[20.0],[40.0],[40.0]",
         ),
-        (
-            "{$stdDevPop:'$a',window:{documents:[-1,0]}}",
-            "0.0,5.0,0.0,0.0",
-        ),
+        ("{$stdDevPop:'$a',window:{documents:[-1,0]}}", "0,5.0,0,0"),
         (
             "{$stdDevSamp:'$a',window:{documents:[-1,0]}}",
             "null,7.0710678118654755,null,null",
