@@ -190,7 +190,15 @@ impl Engine {
         let mut ctx = self.query_context(op, request.let_)?;
         ctx.db = request.db.to_string();
         ctx.collection = request.collection.unwrap_or_default().to_string();
-        check_target(request.pipeline, request.db, request.collection.is_some())?;
+        let target = check_target(request.pipeline, request.db, request.collection.is_some());
+        if let Err(e) = target {
+            // What the pipelines of a $facet may not have is reported before that.
+            let first = request.pipeline.values().next().and_then(|v| v.as_doc());
+            if first.is_some_and(|d| d.get("$facet").is_some()) {
+                Pipeline::parse(request.pipeline, &ctx)?;
+            }
+            return Err(e);
+        }
         Pipeline::check(request.pipeline, &ctx)?;
         Ok(ctx)
     }

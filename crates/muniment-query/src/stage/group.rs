@@ -31,7 +31,10 @@ pub(crate) const SPEC: Spec = Spec {
 pub(super) struct Group {
     id: Key,
     fields: Vec<Field>,
-    /// Whether another stage takes what this one gives: see [`Group::output`].
+    /// Whether MongoDB's other engine would run it, which has codes of its own for divisions by
+    /// zero.
+    first: bool,
+    /// Whether that engine hands its documents on to another stage: see [`Group::output`].
     handed_on: bool,
 }
 
@@ -105,6 +108,7 @@ pub(super) fn group(id: Key, fields: Vec<Field>) -> Stage {
     Stage::Other(Arc::new(Group {
         id,
         fields,
+        first: false,
         handed_on: false,
     }))
 }
@@ -187,8 +191,9 @@ impl StageOp for Group {
         }))
     }
 
-    fn handed_on(&mut self) {
-        self.handed_on = true;
+    fn comes_first(&mut self, followed: bool) {
+        self.first = true;
+        self.handed_on = followed;
     }
 
     fn counts(&self) -> Option<CountOnly> {
@@ -245,11 +250,20 @@ impl Group {
         self.fields.iter().map(|f| (f.parsed.make)()).collect()
     }
 
+    /// The error of an expression, with the code that it has here.
+    fn error(&self, e: Error) -> Error {
+        match e.message() {
+            "can't $divide by zero" if self.first => Error::location(4_848_401, e.message()),
+            "can't $mod by zero" if self.first => Error::location(4_848_403, e.message()),
+            _ => e,
+        }
+    }
+
     /// Adds a document to its group.
     fn add(&self, table: &mut Table, doc: Doc<'_>, key: &mut Vec<u8>) -> Result<()> {
         with_arena(|arena| {
             let cx = EvalContext::new(doc, arena);
-            let id = self.id.eval(&cx)?;
+            let id = self.id.eval(&cx).map_err(|e| self.error(e))?;
             key.clear();
             keyenc::encode(id, false, key);
             let at = match table.places.get(key.as_slice()) {
@@ -271,7 +285,7 @@ impl Group {
                 return Err(Error::internal("a group is not where its table says"));
             };
             for (f, s) in self.fields.iter().zip(&mut entry.states) {
-                let v = f.parsed.expr.eval(&cx)?;
+                let v = f.parsed.expr.eval(&cx).map_err(|e| self.error(e))?;
                 let before = s.heap();
                 s.add(v)?;
                 table.bytes = (table.bytes + s.heap()).saturating_sub(before);
@@ -510,6 +524,16 @@ mod tests {
                 "[]",
                 "[{$group:{_id:1,n:{$foo:1}}}]",
                 "15952: unknown group operator '$foo'",
+            ),
+            (
+                "[{a:0}]",
+                "[{$group:{_id:1,r:{$sum:{$divide:[1,'$a']}}}}]",
+                "4848401: can't $divide by zero",
+            ),
+            (
+                "[{a:0}]",
+                "[{$unwind:'$a'},{$group:{_id:{$mod:[1,'$a']}}}]",
+                "16610: can't $mod by zero",
             ),
             (
                 "[]",

@@ -126,9 +126,11 @@ pub trait StageOp: Debug + Send + Sync {
         true
     }
 
-    /// Called when another stage of a command's pipeline takes what this one gives and nothing
-    /// but what the planner does stands before it.
-    fn handed_on(&mut self) {}
+    /// Called when nothing but what the planner does stands before the stage in a command's
+    /// pipeline; `followed`: another stage takes what this one gives.
+    fn comes_first(&mut self, followed: bool) {
+        let _ = followed;
+    }
 
     /// The constant `_id` and the names of the fields that only count, when the stage is a
     /// `$group` of that shape: it can be answered from a count.

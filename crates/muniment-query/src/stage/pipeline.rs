@@ -141,7 +141,7 @@ impl Pipeline {
         p.hoist_matches();
         p.absorb();
         if ctx.sub_pipelines == 0 {
-            p.mark_handed_on();
+            p.mark_first();
         }
         Ok(p)
     }
@@ -182,8 +182,9 @@ impl Pipeline {
         parsed
     }
 
-    /// Tells the first stage that the planner does not take that another follows it.
-    fn mark_handed_on(&mut self) {
+    /// Tells the first stage that the planner does not take that it is the first, and whether
+    /// another follows it.
+    fn mark_first(&mut self) {
         let planned = |s: &Stage| {
             matches!(
                 s,
@@ -195,10 +196,9 @@ impl Pipeline {
         };
         let followed = at + 1 < self.stages.len();
         if let Some(Stage::Other(op)) = self.stages.get_mut(at)
-            && followed
             && let Some(op) = Arc::get_mut(op)
         {
-            op.handed_on();
+            op.comes_first(followed);
         }
     }
 
