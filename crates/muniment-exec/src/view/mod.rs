@@ -108,14 +108,17 @@ pub(crate) fn not_a_collection(namespace: &str) -> Error {
     )
 }
 
-/// Checks a view's pipeline and leaves out its nulls.
+/// Checks the pipeline of a view of the database `db` and leaves out its nulls.
 ///
 /// # Errors
 /// 14 for an element that is no document, 40323, 40324 and the stages' own; 167
 /// OptionNotSupportedOnView for a stage that writes; 73 for a stage that reads no collection.
-pub fn check_pipeline(pipeline: Doc<'_>) -> Result<ArrayBuf> {
+pub fn check_pipeline(db: &str, pipeline: Doc<'_>) -> Result<ArrayBuf> {
     // What the pipeline may not know is an error of the queries on the view.
-    let ctx = QueryContext::new().with_clocks(Clocks::NowAndCluster);
+    let ctx = QueryContext {
+        db: db.to_string(),
+        ..QueryContext::new().with_clocks(Clocks::NowAndCluster)
+    };
     let mut out = ArrayBuf::new();
     for v in pipeline.values().filter(|v| !v.is_nullish()) {
         out.push(v);
@@ -528,13 +531,16 @@ mod tests {
 
     #[test]
     fn pipelines_that_cannot_be() {
-        let code = |p: ArrayBuf| check_pipeline(p.as_doc()).unwrap_err().code().0;
+        let code = |p: ArrayBuf| check_pipeline("d", p.as_doc()).unwrap_err().code().0;
         assert_eq!(code(array![doc! { "$out": "x" }]), 167);
         assert_eq!(code(array![doc! { "$currentOp": doc! {} }]), 73);
+        let inside =
+            doc! { "$unionWith": doc! { "coll": "c", "pipeline": array![doc! { "$out": "x" }] } };
+        assert_eq!(code(array![inside]), 31441);
         assert_eq!(code(array![doc! { "$foo": 1 }]), 40324);
         assert_eq!(code(array![doc! {}]), 40323);
         assert_eq!(code(array![1]), 14);
-        let kept = check_pipeline(array![Value::Null, doc! { "$limit": 1 }].as_doc()).unwrap();
+        let kept = check_pipeline("d", array![Value::Null, doc! { "$limit": 1 }].as_doc()).unwrap();
         assert_eq!(kept.len(), 1);
     }
 }

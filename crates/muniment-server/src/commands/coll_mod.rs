@@ -203,7 +203,7 @@ fn change_view(cx: &mut CommandContext<'_>, old: &View) -> Result<()> {
         check_view_on(cx.db(), on)?;
     }
     let pipeline = match cx.args.array("pipeline") {
-        Some(p) => Some(check_view_pipeline(p)?),
+        Some(p) => Some(check_view_pipeline(cx.db(), p)?),
         None => None,
     };
     let same_pipeline =

@@ -150,7 +150,7 @@ fn view(cx: &CommandContext<'_>, collation: Option<DocBuf>) -> Result<Option<Vie
     namespace::check_collection(cx.db(), on)?;
     Ok(Some(View {
         on: on.to_string(),
-        pipeline: check_view_pipeline(a.array("pipeline").unwrap_or(Doc::EMPTY))?,
+        pipeline: check_view_pipeline(cx.db(), a.array("pipeline").unwrap_or(Doc::EMPTY))?,
         collation,
     }))
 }
