@@ -1,13 +1,21 @@
 //! Trigonometric and hyperbolic functions of decimals.
 //!
-//! Computed with 140 digits (series after a reduction of the argument) and rounded once to 34.
+//! Computed with 75 digits, large angles with 140 (series after a reduction of the argument), and
+//! rounded once to 34.
 //! An angle of 1E100 or more has no digit left after the reduction: its functions are NaN.
 
 use crate::decimal::Decimal;
 use std::cmp::Ordering;
 
-/// Digits the functions are computed with.
-const PRECISION: usize = 140;
+/// Digits the functions are computed with: 34, as many again for what a difference cancels, and
+/// some.
+const PRECISION: usize = 75;
+
+/// Digits for the reduction of a large angle.
+const ANGLE_PRECISION: usize = 140;
+
+/// The exponent from which an angle is large.
+const LARGE_ANGLE: i32 = 20;
 
 /// π to 150 digits (Machin's formula).
 const PI: &str = "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798214808651328230664709384460955058223172535940812848";
@@ -17,7 +25,7 @@ const MAX_ANGLE: i32 = 100;
 
 type Dec = dec::Decimal<48>;
 
-/// Arithmetic with [`PRECISION`] digits.
+/// Arithmetic with many digits.
 struct Wide(dec::Context<Dec>);
 
 impl Wide {
@@ -126,6 +134,9 @@ impl Wide {
     fn reduce(&mut self, x: Dec) -> Option<(u8, Dec)> {
         if !self.below(x, MAX_ANGLE) {
             return None;
+        }
+        if !self.below(x, LARGE_ANGLE) {
+            let _ = self.0.set_precision(ANGLE_PRECISION);
         }
         let quarter = self.pi();
         let quarter = self.half(quarter);

@@ -59,7 +59,7 @@ pub(super) const MATCH: OpSpec = OpSpec::new(
     "Whether a regular expression matches.",
     |args, ctx| {
         let found = match Search::new("$regexMatch", args, ctx)? {
-            Some(mut s) => s.locate()?.is_some(),
+            Some(s) => s.is_match()?,
             None => false,
         };
         Ok(Some(Value::Bool(found)))
@@ -121,11 +121,19 @@ struct Search<'a> {
     ascii: bool,
     /// Bytes that were searched since the operation was asked.
     searched: usize,
-    places: CaptureLocations,
+    /// Where the groups of the last match are; made for the first.
+    places: Option<CaptureLocations>,
     text: &'a str,
     /// The byte from which the next match is looked for, and its code point index.
     from: usize,
     index: usize,
+}
+
+fn failed(op: &str, e: &pcre2::Error) -> Error {
+    Error::location(
+        51156,
+        format!("Error occurred while executing the regular expression in {op}. Result code: {e}"),
+    )
 }
 
 impl<'a> Search<'a> {
@@ -182,10 +190,9 @@ impl<'a> Search<'a> {
             return Ok(None);
         };
         let ascii = text.len() >= SHORT && regex.ascii.is_some() && text.is_ascii();
-        let engine = regex.ascii.as_ref().filter(|_| ascii);
         Ok(Some(Search {
             op,
-            places: engine.unwrap_or(&regex.utf).capture_locations(),
+            places: None,
             compiled: regex,
             ascii,
             searched: 0,
@@ -193,6 +200,15 @@ impl<'a> Search<'a> {
             from: 0,
             index: 0,
         }))
+    }
+
+    /// Whether the text matches.
+    fn is_match(&self) -> Result<bool> {
+        let ascii = self.compiled.ascii.as_ref().filter(|_| self.ascii);
+        ascii
+            .unwrap_or(&self.compiled.utf)
+            .is_match(self.text.as_bytes())
+            .map_err(|e| failed(self.op, &e))
     }
 
     fn at_end(&self) -> bool {
@@ -208,18 +224,11 @@ impl<'a> Search<'a> {
             running::check()?;
         }
         let ascii = self.compiled.ascii.as_ref().filter(|_| self.ascii);
-        let found = ascii
-            .unwrap_or(&self.compiled.utf)
-            .captures_read_at(&mut self.places, bytes, self.from)
-            .map_err(|e| {
-                Error::location(
-                    51156,
-                    format!(
-                        "Error occurred while executing the regular expression in {}. Result code: {e}",
-                        self.op
-                    ),
-                )
-            })?;
+        let regex = ascii.unwrap_or(&self.compiled.utf);
+        let places = self.places.get_or_insert_with(|| regex.capture_locations());
+        let found = regex
+            .captures_read_at(places, bytes, self.from)
+            .map_err(|e| failed(self.op, &e))?;
         Ok(found.map(|m| (m.start(), m.end())))
     }
 
@@ -232,8 +241,11 @@ impl<'a> Search<'a> {
         let index = self.index + piece(self.from, start).chars().count();
         let idx = i32::try_from(index).unwrap_or(i32::MAX);
         let captures = arena::build_array(ctx.arena, |w| {
-            for i in 1..self.places.len() {
-                match self.places.get(i) {
+            let Some(places) = &self.places else {
+                return Ok(());
+            };
+            for i in 1..places.len() {
+                match places.get(i) {
                     Some((from, to)) => w.push(piece(from, to))?,
                     None => w.push(&Value::Null)?,
                 }

@@ -1,0 +1,103 @@
+//! Functions in JavaScript, from outside: they work, they end in time, and they can be switched off.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use muniment_value::{DocBuf, Value, array, doc};
+use std::time::{Duration, Instant};
+use testkit::{Connection, Server, ServerOptions};
+
+fn filled(s: &Server) -> Connection {
+    let mut c = s.connect();
+    let docs = array![doc! { "_id": 1, "a": 2 }, doc! { "_id": 2, "a": 5 }];
+    c.command("t", &doc! { "insert": "c", "documents": docs })
+        .unwrap();
+    c
+}
+
+fn find(code: &str) -> DocBuf {
+    doc! { "find": "c", "filter": doc! { "$where": code } }
+}
+
+/// One command of each kind, with JavaScript that works.
+fn commands() -> Vec<DocBuf> {
+    let function =
+        doc! { "body": "function(a) { return a * 2; }", "args": array!["$a"], "lang": "js" };
+    let accumulator = doc! {
+        "init": "function() { return 0; }",
+        "accumulate": "function(s, a) { return s + a; }",
+        "accumulateArgs": array!["$a"],
+        "merge": "function(s, t) { return s + t; }",
+        "lang": "js",
+    };
+    let aggregate =
+        |stage: DocBuf| doc! { "aggregate": "c", "pipeline": array![stage], "cursor": doc! {} };
+    vec![
+        find("this.a > 3"),
+        aggregate(doc! { "$project": doc! { "b": doc! { "$function": function } } }),
+        aggregate(doc! { "$group": doc! {
+            "_id": Value::Null,
+            "s": doc! { "$accumulator": accumulator },
+        } }),
+        doc! {
+            "mapReduce": "c",
+            "map": "function() { emit(1, this.a); }",
+            "reduce": "function(k, v) { return Array.sum(v); }",
+            "out": doc! { "inline": 1 },
+        },
+    ]
+}
+
+#[test]
+fn functions_run_unless_they_are_switched_off() {
+    let on = Server::start(ServerOptions::new());
+    let mut c = filled(&on);
+    for cmd in commands() {
+        c.command("t", &cmd).unwrap();
+    }
+    let found = c.command("t", &find("this.a > 3")).unwrap();
+    let batch = found.as_doc().get_doc("cursor").unwrap();
+    assert_eq!(batch.get_array("firstBatch").unwrap().count(), 1);
+
+    let off = Server::start(ServerOptions::new().arg("--noscripting"));
+    let mut c = filled(&off);
+    for cmd in commands() {
+        let e = c.command("t", &cmd).unwrap_err().to_string();
+        assert!(e.to_lowercase().contains("script"), "{e}");
+    }
+    c.command("t", &doc! { "find": "c" }).unwrap();
+}
+
+#[test]
+fn a_loop_ends_with_its_time_limit_and_with_kill_op() {
+    let s = Server::start(ServerOptions::new());
+    let mut c = filled(&s);
+    let mut limited = find("while (true) {}; return true");
+    limited.append("maxTimeMS", 200);
+    let started = Instant::now();
+    let e = c.command("t", &limited).unwrap_err().to_string();
+    assert!(e.contains("time limit"), "{e}");
+    assert!(started.elapsed() < Duration::from_secs(5));
+
+    let runner = std::thread::spawn({
+        let mut c = s.connect();
+        move || c.command("t", &find("while (true) {}; return true"))
+    });
+    let started = Instant::now();
+    let id = loop {
+        assert!(started.elapsed() < Duration::from_secs(20), "never seen");
+        let ops = c.command("admin", &doc! { "currentOp": 1 }).unwrap();
+        let ops = ops.as_doc().get_array("inprog").unwrap();
+        let ours = ops
+            .values()
+            .filter_map(|v| v.as_doc())
+            .find(|d| d.get_str("ns") == Some("t.c"));
+        if let Some(id) = ours.and_then(|d| d.get("opid")) {
+            break id.as_i64_exact().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    c.command("admin", &doc! { "killOp": 1, "op": id }).unwrap();
+    let e = runner.join().unwrap().unwrap_err().to_string();
+    assert!(e.contains("interrupted"), "{e}");
+    // Others were served all the while, and are now.
+    c.command("t", &find("this.a > 3")).unwrap();
+}
