@@ -173,6 +173,10 @@ impl Engine {
 /// Why scripts were stopped.
 type Reason = Arc<Mutex<Option<Error>>>;
 
+fn taken(reason: &Reason) -> Option<Error> {
+    reason.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
 fn work(stop: &Stop, jobs: &Receiver<Job>, answers: &Sender<Result<ValueBuf>>) {
     let reason: Reason = Arc::default();
     let mut machine = Machine::new(stop, &reason);
@@ -223,7 +227,10 @@ impl Machine {
         })));
         let context = Context::full(&runtime).map_err(failed)?;
         let prelude = context.with(|ctx| {
-            let prelude: Object<'_> = ctx.eval(include_str!("prelude.js")).map_err(failed)?;
+            let prelude: Object<'_> = ctx
+                .eval(include_str!("prelude.js"))
+                // It may be stopped here already.
+                .map_err(|e| taken(reason).unwrap_or_else(|| failed(e)))?;
             Ok::<_, Error>(Persistent::save(&ctx, prelude))
         })?;
         Ok(Machine {
@@ -315,10 +322,7 @@ impl Machine {
     }
 
     fn stopped(&self) -> Option<Error> {
-        self.reason
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+        taken(&self.reason)
     }
 
     /// An exception as MongoDB words it, or why the script was stopped.
@@ -564,6 +568,14 @@ mod tests {
         ] {
             assert_eq!(call(code, Doc::EMPTY).unwrap_err().code().0, 139, "{code}");
         }
+    }
+
+    #[test]
+    fn one_that_is_stopped_at_once_says_why() {
+        let stop: Stop = Arc::new(|| Err(Error::new(Code::Interrupted, "killed")));
+        let mut e = Engine::start(stop).unwrap();
+        let err = e.call(&"while (true) {}; return 1".into(), None, Doc::EMPTY);
+        assert_eq!(err.unwrap_err().code(), Code::Interrupted);
     }
 
     #[test]

@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use muniment_value::{DocBuf, Value, array, doc};
+use muniment_wire::Connection;
 use std::time::{Duration, Instant};
-use testkit::{Connection, Server, ServerOptions};
+use testkit::{Server, ServerOptions};
 
 fn filled(s: &Server) -> Connection {
     let mut c = s.connect();
