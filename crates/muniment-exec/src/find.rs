@@ -198,7 +198,7 @@ impl Engine {
             };
         };
         if request.is_plain()
-            && !collection.is_capped()
+            && collection.is_keyed_by_id()
             && let Some(id) = parsed.filter.id_equality()
         {
             let doc = self.find_by_id(op, &collection, request, &parsed, id)?;

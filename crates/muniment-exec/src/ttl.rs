@@ -3,11 +3,22 @@
 use crate::engine::Engine;
 use crate::find::Hint;
 use crate::operation::OpContext;
+use crate::timeseries::TimeSeries;
 use crate::write::core::{Change, Write};
 use muniment_query::{Interrupt, QueryContext};
-use muniment_storage::{Collection, Index};
-use muniment_value::{Code, Doc, DocBuf, Result, Value, array, doc};
+use muniment_storage::{Collection, Direction, Index, KeyRange};
+use muniment_value::{Code, Doc, DocBuf, Result, Value, array, doc, number};
 use std::sync::Arc;
+
+/// Measurements deleted at a time.
+const EXPIRE_BATCH: usize = 500;
+
+/// `expireAfterSeconds` of a clustered or time-series collection.
+fn collection_expiry(collection: &Collection) -> Option<i64> {
+    let options = collection.options();
+    let seconds = options.document.as_doc().get("expireAfterSeconds")?;
+    number::to_i64_exact(seconds)
+}
 
 /// What a pass did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +39,15 @@ impl Engine {
         let mut out = TtlOutcome::default();
         for db in self.store.databases() {
             for collection in self.store.collections(&db) {
+                if let Some(seconds) = collection_expiry(&collection) {
+                    op.check()?;
+                    let cutoff = now.saturating_sub(seconds.saturating_mul(1000));
+                    out.indexes += 1;
+                    out.deleted += match TimeSeries::of(&collection) {
+                        Some(s) => self.expire_series(op, &collection, &s, cutoff)?,
+                        None => self.expire_clustered(op, &collection, cutoff)?,
+                    };
+                }
                 for index in collection.indexes().iter() {
                     let spec = index.spec();
                     let Some(seconds) = spec.expire_after_seconds else {
@@ -43,6 +63,67 @@ impl Engine {
             }
         }
         Ok(out)
+    }
+
+    /// Deletes the measurements up to `cutoff`: the first ones in the natural order.
+    fn expire_series(
+        &self,
+        op: &Arc<OpContext>,
+        collection: &Arc<Collection>,
+        series: &TimeSeries,
+        cutoff: i64,
+    ) -> Result<u64> {
+        let snapshot = self.store.snapshot();
+        let mut cursor = snapshot.docs(collection, &KeyRange::all(), Direction::Forward);
+        let (mut deleted, mut more) = (0, true);
+        while more {
+            op.check()?;
+            let mut set = match self.store.write_set(collection) {
+                Ok(s) => s,
+                // Dropped meanwhile.
+                Err(e) if e.code() == Code::NamespaceNotFound => return Ok(deleted),
+                Err(e) => return Err(e),
+            };
+            for _ in 0..EXPIRE_BATCH {
+                let Some((key, d)) = cursor.next()? else {
+                    more = false;
+                    break;
+                };
+                let old = matches!(
+                    Doc::new(&d).get(&series.time_field),
+                    Some(Value::DateTime(t)) if t <= cutoff
+                );
+                if !old {
+                    more = false;
+                    break;
+                }
+                if let Some(newest) = set.lock(&key)? {
+                    set.delete(&key, &newest)?;
+                    deleted += 1;
+                }
+            }
+            set.commit()?;
+        }
+        Ok(deleted)
+    }
+
+    /// Deletes the documents of a clustered collection whose `_id` is a date up to `cutoff`.
+    fn expire_clustered(
+        &self,
+        op: &Arc<OpContext>,
+        collection: &Collection,
+        cutoff: i64,
+    ) -> Result<u64> {
+        let filter = doc! { "_id": doc! { "$lte": Value::DateTime(cutoff) } };
+        let write = Write::new(
+            &QueryContext::new(),
+            filter.as_doc(),
+            Doc::EMPTY,
+            None,
+            true,
+            Change::Delete,
+        )?;
+        Ok(self.write(op, &collection.namespace(), &write)?.matched)
     }
 
     /// Deletes what one TTL index says is expired. Of an array the earliest date decides, which

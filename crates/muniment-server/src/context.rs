@@ -211,7 +211,7 @@ impl<'a> CommandContext<'a> {
     /// # Errors
     /// 166 CommandNotSupportedOnView.
     pub fn reject_view(&self) -> Result<()> {
-        self.engine().refuse_view(self.ns())
+        self.engine().refuse_view_like(self.ns())
     }
 
     /// 13 unless the command runs in the database "admin".

@@ -75,16 +75,19 @@ fn catalog(server: &ServerState, operand: Doc<'_>, db: &str) -> Vec<DocBuf> {
             let Some((_, name)) = ns.split_once('.') else {
                 continue;
             };
-            let entry = list_collections::entry(&c, name, false);
-            let mut d = doc! { "db": db.as_str(), "ns": ns.as_str() };
-            for e in entry.as_doc().iter().filter(|e| e.name() != "name") {
-                d.append_elem(e);
+            for entry in list_collections::entries(&c, name, false) {
+                let entry = entry.as_doc();
+                let ns = format!("{db}.{}", entry.get_str("name").unwrap_or(name));
+                let mut d = doc! { "db": db.as_str(), "ns": ns.as_str() };
+                for e in entry.iter().filter(|e| e.name() != "name") {
+                    d.append_elem(e);
+                }
+                d.append("sharded", false);
+                if shards {
+                    d.append("shards", ArrayBuf::new());
+                }
+                all.push(d);
             }
-            d.append("sharded", false);
-            if shards {
-                d.append("shards", ArrayBuf::new());
-            }
-            all.push(d);
         }
     }
     all

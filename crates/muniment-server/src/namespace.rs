@@ -53,18 +53,27 @@ pub fn check_collection(db: &str, collection: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks a collection name that something is about to create.
+/// Checks that a collection's name has no `$`.
 ///
 /// # Errors
-/// 73 InvalidNamespace: also for what may be read but not created.
-pub fn check_create(db: &str, collection: &str) -> Result<()> {
-    check_collection(db, collection)?;
+/// 73 InvalidNamespace.
+pub fn check_dollar(collection: &str) -> Result<()> {
     if collection.contains('$') {
         return Err(Error::new(
             Code::InvalidNamespace,
             format!("Invalid collection name: {collection}"),
         ));
     }
+    Ok(())
+}
+
+/// Checks a collection name that something is about to create.
+///
+/// # Errors
+/// 73 InvalidNamespace: also for what may be read but not created.
+pub fn check_create(db: &str, collection: &str) -> Result<()> {
+    check_collection(db, collection)?;
+    check_dollar(collection)?;
     let system = collection.strip_prefix("system.");
     if let Some(rest) = system {
         let known = matches!(
@@ -80,6 +89,30 @@ pub fn check_create(db: &str, collection: &str) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The name that a command's first element gives, which need not be one that can exist: what is
+/// too long or has a `$` is then not found.
+///
+/// # Errors
+/// 73 if it is no string, empty, begins with a dot or has a null byte.
+pub fn lenient(v: Value<'_>) -> Result<&str> {
+    let name = match v {
+        Value::String(c) | Value::Symbol(c) => c,
+        v => {
+            return Err(Error::new(
+                Code::InvalidNamespace,
+                format!("collection name has invalid type {}", v.type_name()),
+            ));
+        }
+    };
+    if name.is_empty() || name.starts_with('.') || name.contains('\0') {
+        return Err(Error::new(
+            Code::InvalidNamespace,
+            format!("Invalid collection name: '{name}'"),
+        ));
+    }
+    Ok(name)
 }
 
 /// The collection that a command's first element names.

@@ -77,8 +77,8 @@ pub fn record(
     if store.collection(&ns).is_none() {
         let options = CollectionOptions {
             capped_size: Some(CAPPED_BYTES),
-            capped_max: None,
             document: doc! { "capped": true, "size": CAPPED_BYTES as i64 },
+            ..CollectionOptions::default()
         };
         // Another thread may have made it in between.
         let _ = store.create_collection(&ns, options);

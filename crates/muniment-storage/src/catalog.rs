@@ -1,6 +1,6 @@
 //! What the catalog keeps of a collection and of an index, and how it is stored.
 //!
-//! A catalog entry is a BSON document in `meta`: `{v, ns, uuid, options, cappedSize?, cappedMax?,
+//! A catalog entry is a BSON document in `meta`: `{v, ns, uuid, options, cappedSize?, cappedMax?, timeField?,
 //! indexes: [{id, state, spec}]}`.
 
 use crate::index::is_id_pattern;
@@ -20,6 +20,8 @@ pub struct CollectionOptions {
     pub capped_size: Option<u64>,
     /// Capped: the limit on documents.
     pub capped_max: Option<u64>,
+    /// A time-series collection: the field whose date is the beginning of the record key.
+    pub time_field: Option<String>,
     /// The options document as `listCollections` shows it (with `capped`, `size`, `max`,
     /// `validator`, …).
     pub document: DocBuf,
@@ -370,6 +372,7 @@ impl Entry {
         };
         d.append_some("cappedSize", self.options.capped_size.map(|n| n as i64));
         d.append_some("cappedMax", self.options.capped_max.map(|n| n as i64));
+        d.append_some("timeField", self.options.time_field.as_deref());
         let indexes: ArrayBuf = self
             .indexes
             .iter()
@@ -428,6 +431,7 @@ impl Entry {
             options: CollectionOptions {
                 capped_size: size("cappedSize"),
                 capped_max: size("cappedMax"),
+                time_field: d.get_str("timeField").map(str::to_string),
                 document: d
                     .get_doc("options")
                     .ok_or_else(|| damaged("options"))?

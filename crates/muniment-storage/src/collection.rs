@@ -16,6 +16,7 @@ pub struct Collection {
     pub(crate) id: u32,
     uuid: [u8; 16],
     capped: bool,
+    time_series: bool,
     namespace: RwLock<String>,
     options: RwLock<Arc<CollectionOptions>>,
     indexes: RwLock<Indexes>,
@@ -127,6 +128,7 @@ impl Collection {
             id,
             uuid,
             capped: options.capped_size.is_some(),
+            time_series: options.time_field.is_some(),
             namespace: RwLock::new(namespace.to_string()),
             options: RwLock::new(Arc::new(options)),
             indexes: RwLock::default(),
@@ -266,7 +268,7 @@ impl Collection {
     /// 301 DataCorruptionDetected.
     pub fn record_key(&self, snapshot: &crate::Snapshot, id: Value<'_>) -> Result<Option<Vec<u8>>> {
         let key = Collection::record_key_of_id(id);
-        if !self.capped {
+        if self.is_keyed_by_id() {
             return Ok(Some(key));
         }
         let Some(index) = self.id_index() else {
@@ -306,6 +308,17 @@ impl Collection {
     pub fn scans(&self) -> (u64, u64) {
         let [total, tail] = &self.scans;
         (total.load(SeqCst), tail.load(SeqCst))
+    }
+
+    /// True for a time-series collection: record keys begin with the time, `_id` has no index and
+    /// need not be unique.
+    pub fn is_time_series(&self) -> bool {
+        self.time_series
+    }
+
+    /// True if a document's record key is its `_id`.
+    pub fn is_keyed_by_id(&self) -> bool {
+        !self.capped && !self.time_series
     }
 
     /// True for a capped collection.

@@ -191,13 +191,17 @@ impl Store {
         self.check_name(namespace)?;
         let id = inner.fresh_id()?;
         let index_id = inner.fresh_id()?;
-        let index = Arc::new(Index::new(index_id, IndexSpec::id_index(), true, &[])?);
+        let mut indexes = Vec::new();
+        if options.time_field.is_none() {
+            let index = Index::new(index_id, IndexSpec::id_index(), true, &[])?;
+            indexes.push(Arc::new(index));
+        }
         let collection = Arc::new(Collection::new(
             id,
             namespace,
             new_uuid()?,
             options,
-            vec![index],
+            indexes,
         ));
         // Nothing was ever there: no look at the disk.
         collection.append.lock().max = Some(Vec::new());

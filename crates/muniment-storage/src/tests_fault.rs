@@ -191,6 +191,7 @@ fn capped(store: &Store, ns: &str, size: u64, max: Option<u64>) -> std::sync::Ar
             CollectionOptions {
                 capped_size: Some(size),
                 capped_max: max,
+                time_field: None,
                 document: doc! { "capped": true, "size": size as i64 },
             },
         )
@@ -349,6 +350,7 @@ fn golden_catalog_entry() {
         options: CollectionOptions {
             capped_size: Some(1000),
             capped_max: None,
+            time_field: Some("t".into()),
             document: doc! { "capped": true, "size": 1000 },
         },
         indexes: vec![crate::catalog::IndexEntry {

@@ -8,7 +8,7 @@ use crate::snapshot::{Direction, KeyRange, Snapshot, split_entry};
 use crate::store::Store;
 use crate::writeset::entry_of;
 use muniment_query::Interrupt;
-use muniment_value::{ArrayBuf, Doc, DocBuf, Result, doc};
+use muniment_value::{ArrayBuf, Doc, DocBuf, Result, doc, number};
 use std::sync::Arc;
 
 /// Most problems that are listed one by one.
@@ -117,17 +117,21 @@ impl Store {
                     found.entries
                 }
             };
-            keys_per_index.append(&name, entries as i64);
-            details.append(&name, doc! { "valid": report.errors.len() == before });
+            keys_per_index.append(&name, number::narrow(entries as i64));
+            let spec = index.spec();
+            details.append(
+                &name,
+                doc! { "valid": report.errors.len() == before, "spec": &spec.document },
+            );
         }
         let valid = report.errors.is_empty() && report.invalid == 0 && !report.corrupt;
         let errors: ArrayBuf = report.errors.iter().map(String::as_str).collect();
         Ok(doc! {
             "ns": collection.namespace().as_str(),
             "uuid": muniment_value::Value::Binary { subtype: 4, bytes: &collection.uuid() },
-            "nInvalidDocuments": report.invalid as i64,
-            "nNonCompliantDocuments": 0i64,
-            "nrecords": docs as i64,
+            "nInvalidDocuments": number::narrow(report.invalid as i64),
+            "nNonCompliantDocuments": 0,
+            "nrecords": number::narrow(docs as i64),
             "nIndexes": all as i32,
             "keysPerIndex": keys_per_index,
             "indexDetails": details,
@@ -182,7 +186,7 @@ fn scan_docs(
                 report.invalid += 1;
                 report.error(format!("document with key {record_key:02x?} has no _id"));
             }
-            Some(id) if !collection.is_capped() => {
+            Some(id) if collection.is_keyed_by_id() => {
                 if Collection::record_key_of_id(id) != *record_key {
                     report.invalid += 1;
                     report.error(format!(

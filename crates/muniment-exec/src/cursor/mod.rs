@@ -135,6 +135,8 @@ enum Source {
     Empty,
     /// One document, found already.
     One(Bytes),
+    /// Documents from memory.
+    Documents(std::vec::IntoIter<Bytes>),
     /// A plan.
     Plan(Box<Exec>),
     /// A pipeline, above plans that may have to let go of their snapshots.
@@ -142,15 +144,6 @@ enum Source {
         stream: Box<dyn DocStream>,
         op: Arc<CurrentOp>,
     },
-}
-
-/// Documents from memory.
-struct Documents(std::vec::IntoIter<Bytes>);
-
-impl DocStream for Documents {
-    fn next(&mut self) -> Result<Option<Bytes>> {
-        Ok(self.0.next())
-    }
 }
 
 /// An open result: a running plan with its place.
@@ -218,9 +211,11 @@ impl Cursor {
     }
 
     /// A cursor over documents that a command made itself: listCollections and its like.
-    pub fn of_documents(op: &Arc<OpContext>, namespace: &str, documents: Vec<Bytes>) -> Cursor {
-        let stream = Box::new(Documents(documents.into_iter()));
-        Cursor::of_stream(namespace, None, stream, CurrentOp::new(op))
+    pub fn of_documents(namespace: &str, documents: Vec<Bytes>) -> Cursor {
+        Cursor {
+            source: Source::Documents(documents.into_iter()),
+            ..Cursor::empty(namespace, CursorFlags::default())
+        }
     }
 
     /// The namespace that replies carry, `db.collection` (`db.$cmd.aggregate` without a
@@ -238,7 +233,7 @@ impl Cursor {
     /// Lets go of the snapshot; the next batch goes on behind the last document.
     pub(crate) fn release(&mut self) {
         match &mut self.source {
-            Source::Empty | Source::One(_) => {}
+            Source::Empty | Source::One(_) | Source::Documents(_) => {}
             Source::Plan(e) => e.save(),
             Source::Stream { op, .. } => op.each_plan(Exec::save),
         }
@@ -301,6 +296,13 @@ impl Cursor {
                         self.source = Source::Empty;
                         true
                     }
+                    Source::Documents(list) => match list.next() {
+                        Some(doc) => {
+                            out.extend_from_slice(&doc);
+                            true
+                        }
+                        None => false,
+                    },
                     Source::Plan(exec) => match exec.next_row(op)? {
                         Some(row) => {
                             exec.emit(&row, out)?;
@@ -348,6 +350,7 @@ impl Cursor {
         }
         let exhausted = match &self.source {
             Source::Empty => self.held.is_none(),
+            Source::Documents(list) => list.as_slice().is_empty() && self.held.is_none(),
             Source::Plan(e) => e.limit_reached() && self.held.is_none() && !self.flags.tailable,
             Source::One(_) | Source::Stream { .. } => false,
         };
@@ -369,6 +372,7 @@ impl Cursor {
                 self.source = Source::Empty;
                 Ok(Some(doc))
             }
+            Source::Documents(list) => Ok(list.next()),
             Source::Plan(exec) => match exec.next_row(op)? {
                 Some(row) => Ok(Some(into_bytes(exec, row)?)),
                 None => Ok(None),

@@ -193,6 +193,7 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
         && query.allowed.is_none()
         && query.min.is_empty()
         && query.max.is_empty()
+        && !collection.is_time_series()
         && let Some(id) = query.filter.id_equality()
     {
         return Ok(vec![Candidate {

@@ -196,7 +196,7 @@ impl<'e> Batch<'e> {
             let Some(collection) = self.engine.store.collection(self.namespace) else {
                 return Ok(None);
             };
-            if collection.is_capped() {
+            if !collection.is_keyed_by_id() {
                 return Ok(None);
             }
             let validator = self

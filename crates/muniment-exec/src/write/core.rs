@@ -308,7 +308,7 @@ impl Engine {
         let validator = self.checks(collection, write.bypasses_validation())?;
         if let Some(id) = write.filter.id_equality()
             && write.hint.is_none()
-            && !collection.is_capped()
+            && collection.is_keyed_by_id()
         {
             let key = Collection::record_key_of_id(id.as_value());
             let mut set = self.store.write_set(collection)?;

@@ -4,6 +4,7 @@ use super::bulk::{BulkOutcome, WriteError};
 use super::core::SLICE_BYTES;
 use crate::engine::Engine;
 use crate::operation::OpContext;
+use crate::timeseries::TimeSeries;
 use bytes::Bytes;
 use muniment_query::Interrupt;
 use muniment_value::{Code, Doc, Elem, Error, Result, Type, Value, new_object_id};
@@ -69,11 +70,15 @@ impl Engine {
                 Err(e) => return Err(e),
             };
             let validator = self.checks(&collection, options.bypass_document_validation)?;
+            let series = TimeSeries::of(&collection);
             let first = docs.peek().map_or(0, |(i, _)| *i);
             let mut staged = 0;
             let mut stop = false;
             for (index, doc) in docs.by_ref() {
                 let result = prepare(doc, !options.bypass_empty_ts_replacement).and_then(|d| {
+                    if let Some(s) = &series {
+                        s.check_measurement(Doc::new(&d))?;
+                    }
                     if let Some(v) = &validator {
                         v.0.check(&v.1, None, &d)?;
                     }

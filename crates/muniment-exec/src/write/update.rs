@@ -122,6 +122,8 @@ impl Engine {
         namespace: &str,
         statement: &UpdateStatement<'_>,
     ) -> Result<StatementOutcome> {
+        let s = statement;
+        self.check_series_update(namespace, s.update, s.multi, s.upsert)?;
         self.run_statement(op, namespace, statement)
     }
 

@@ -298,7 +298,7 @@ fn reply(cx: &mut CommandContext<'_>, t: &Totals, results: Vec<DocBuf>) -> Resul
         .into_iter()
         .map(|d| Bytes::from(d.into_bytes()))
         .collect();
-    let cursor = Cursor::of_documents(cx.op, "admin.$cmd.bulkWrite", documents);
+    let cursor = Cursor::of_documents("admin.$cmd.bulkWrite", documents);
     let owner = cx.cursor_owner();
     cx.engine()
         .first_batch(cx.op, cursor, owner, limits, cx.reply.buffer())?;

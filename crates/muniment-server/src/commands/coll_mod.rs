@@ -1,10 +1,11 @@
 //! `collMod`: changes a collection's options, one of its indexes, or a view.
 
+use super::clustering::{change_expiry, change_time_series};
 use super::coll_mod_index::{self, IndexChange};
 use super::collection_options::{
     ACTIONS, LEVELS, MAX_CAPPED, capped_size, check_validator, images, images_doc, word,
 };
-use crate::args::{Field, Types, opt, refused};
+use crate::args::{Field, Types, opt};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_exec::{View, check_view_pipeline};
@@ -20,8 +21,8 @@ const FIELDS: &[Field] = &[
     opt("pipeline", Types::ARRAY),
     opt("cappedSize", Types::NUMBER),
     opt("cappedMax", Types::NUMBER),
-    refused("expireAfterSeconds", Types::NUMBER.or(Types::STRING)),
-    refused("timeseries", Types::OBJECT),
+    opt("expireAfterSeconds", Types::ANY),
+    opt("timeseries", Types::OBJECT),
     opt("changeStreamPreAndPostImages", Types::OBJECT),
     opt("dryRun", Types::SAFE_BOOL),
 ];
@@ -58,6 +59,9 @@ const ORDER: &[&str] = &[
     "validationLevel",
     "validationAction",
     "collation",
+    "expireAfterSeconds",
+    "clusteredIndex",
+    "timeseries",
 ];
 
 fn changed(old: &CollectionOptions, changes: &Changes) -> CollectionOptions {
@@ -146,6 +150,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         let shown = on.then(|| ValueBuf::new(images_doc(true)));
         changes.push(("changeStreamPreAndPostImages", shown));
     }
+    cluster_changes(cx, &collection, &mut changes)?;
     // The index is looked up before anything is changed.
     let plan = match index {
         Some(change) => Some(coll_mod_index::plan(cx, &collection, change)?),
@@ -156,6 +161,44 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     }
     if let Some(plan) = plan {
         plan.run(cx, &collection, dry_run)?;
+    }
+    Ok(())
+}
+
+/// `expireAfterSeconds` and `timeseries`.
+fn cluster_changes(
+    cx: &CommandContext<'_>,
+    collection: &Collection,
+    changes: &mut Changes,
+) -> Result<()> {
+    let old = collection.options();
+    let old = old.document.as_doc();
+    if let Some(d) = cx.args.doc("timeseries") {
+        let Some(was) = old.get_doc("timeseries") else {
+            return Err(invalid(
+                "option only supported on a time-series collection: timeseries",
+            ));
+        };
+        let new = change_time_series(d, was)?;
+        changes.push(("timeseries", Some(ValueBuf::new(new))));
+    }
+    if collection.is_time_series() {
+        for option in ["validator", "validationLevel", "validationAction"] {
+            if cx.args.get(option).is_some() {
+                return Err(invalid(format!(
+                    "option not supported on a time-series collection: {option}"
+                )));
+            }
+        }
+    }
+    if let Some(v) = cx.args.get("expireAfterSeconds") {
+        let new = change_expiry(v)?;
+        if old.get("timeseries").is_none() && old.get("clusteredIndex").is_none() {
+            return Err(invalid(
+                "'expireAfterSeconds' option is only supported on collections clustered by _id",
+            ));
+        }
+        changes.push(("expireAfterSeconds", new.map(ValueBuf::new)));
     }
     Ok(())
 }

@@ -110,15 +110,27 @@ pub(super) fn plan(
     change: IndexChange<'_>,
 ) -> Result<Plan> {
     let indexes = collection.indexes();
-    let mut found =
-        indexes
-            .iter()
-            .map(|i| i.spec())
-            .filter(|s| match (change.name, change.pattern) {
-                (Some(n), _) => s.name == n,
-                (_, Some(p)) => same_pattern(s.key.as_doc(), p),
-                _ => false,
-            });
+    let clustered = collection
+        .options()
+        .document
+        .as_doc()
+        .get("clusteredIndex")
+        .is_some();
+    if clustered && change.name == Some("_id_") && change.hidden.is_some() {
+        return Err(Error::location(
+            6_011_800,
+            "the 'clusteredIndex' cannot be hidden",
+        ));
+    }
+    let mut found = indexes
+        .iter()
+        .filter(|i| !(clustered && i.is_id()))
+        .map(|i| i.spec())
+        .filter(|s| match (change.name, change.pattern) {
+            (Some(n), _) => s.name == n,
+            (_, Some(p)) => same_pattern(s.key.as_doc(), p),
+            _ => false,
+        });
     let old = found.next().ok_or_else(|| {
         Error::new(
             Code::IndexNotFound,

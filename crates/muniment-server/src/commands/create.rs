@@ -1,5 +1,6 @@
 //! `create`: collections and views.
 
+use super::clustering::{clustered_index, expire_seconds, time_series};
 use super::collection_options::{
     ACTIONS, LEVELS, MAX_CAPPED, capped_size, check_validator, id_index, images, images_doc,
     index_defaults, storage_engine, word,
@@ -8,10 +9,11 @@ use crate::args::{Field, Types, idle, opt, refused};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
-use muniment_exec::{View, check_view_pipeline};
+use muniment_exec::{TimeSeries, View, check_view_pipeline};
 use muniment_query::collation;
-use muniment_storage::CollectionOptions;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, number};
+use muniment_storage::{Collection, CollectionOptions, IndexSpec};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, doc, number};
+use std::sync::Arc;
 
 const FIELDS: &[Field] = &[
     opt("capped", Types::SAFE_BOOL),
@@ -30,8 +32,8 @@ const FIELDS: &[Field] = &[
     opt("collation", Types::OBJECT),
     opt("viewOn", Types::STRING),
     opt("pipeline", Types::ARRAY),
-    refused("timeseries", Types::OBJECT),
-    refused("clusteredIndex", Types::SAFE_BOOL.or(Types::OBJECT)),
+    opt("timeseries", Types::OBJECT),
+    opt("clusteredIndex", Types::ANY),
     opt("expireAfterSeconds", Types::NUMBER),
     // Settings of MongoDB's own engine: kept and shown, as with any other engine of MongoDB.
     opt("indexOptionDefaults", Types::OBJECT),
@@ -61,6 +63,20 @@ fn invalid(message: impl Into<String>) -> Error {
 /// The size and number limits of a capped collection.
 fn capped(cx: &CommandContext<'_>) -> Result<Option<(u64, Option<u64>)>> {
     let a = &cx.args;
+    if a.get("clusteredIndex").is_some() {
+        if a.bool("capped", false) {
+            return Err(Error::location(
+                6_049_200,
+                "A capped collection cannot be created with the 'clusteredIndex' option",
+            ));
+        }
+        if a.get("max").is_some() {
+            return Err(Error::location(
+                6_049_204,
+                "The 'max' option cannot be used with the 'clusteredIndex' option",
+            ));
+        }
+    }
     let size = a.int("size", 1, MAX_CAPPED)?;
     let max = a.int("max", i64::MIN, i64::from(i32::MAX))?;
     match (a.bool("capped", false), size) {
@@ -115,10 +131,81 @@ fn options(cx: &CommandContext<'_>, collation: Option<&DocBuf>) -> Result<Collec
     d.append_some("validationLevel", level);
     d.append_some("validationAction", action);
     d.append_some("collation", collation);
+    clustering(cx, &mut o)?;
     if let Some(id) = a.doc("idIndex") {
         id_index(id, collation)?;
     }
     Ok(o)
+}
+
+/// `clusteredIndex`, `timeseries` and `expireAfterSeconds`.
+fn clustering(cx: &CommandContext<'_>, o: &mut CollectionOptions) -> Result<()> {
+    let a = &cx.args;
+    let clustered = match a.get("clusteredIndex") {
+        Some(v) => clustered_index(v)?,
+        None => None,
+    };
+    let series = a.doc("timeseries").map(time_series).transpose()?;
+    let expire = a.get("expireAfterSeconds");
+    if clustered.is_none() && series.is_none() {
+        if expire.is_some() && a.get("viewOn").is_none() {
+            return Err(invalid(
+                "'expireAfterSeconds' is only supported on time-series collections or when the \
+                 'clusteredIndex' option is specified",
+            ));
+        }
+        return Ok(());
+    }
+    let among: &[&str] = match &series {
+        Some(_) => &[
+            "capped",
+            "clusteredIndex",
+            "idIndex",
+            "validator",
+            "validationLevel",
+            "validationAction",
+        ],
+        None => &["idIndex"],
+    };
+    for option in among {
+        if a.get(option).is_some() {
+            let beside = if series.is_some() { "timeseries" } else { "clusteredIndex" };
+            return Err(invalid(format!(
+                "'{option}' is not allowed with '{beside}'"
+            )));
+        }
+    }
+    if let Some(v) = expire {
+        o.document.append("expireAfterSeconds", expire_seconds(v)?);
+    }
+    o.document.append_some("clusteredIndex", clustered.as_ref());
+    if let Some(s) = &series {
+        o.time_field = s.as_doc().get_str("timeField").map(str::to_string);
+        o.document.append("timeseries", s);
+    }
+    Ok(())
+}
+
+/// A time-series collection with a metaField has an index on it and the time.
+fn create_series_index(cx: &CommandContext<'_>, collection: &Arc<Collection>) -> Result<()> {
+    let Some(TimeSeries {
+        time_field,
+        meta_field: Some(meta),
+    }) = TimeSeries::of(collection)
+    else {
+        return Ok(());
+    };
+    let mut key = DocBuf::new();
+    key.append(&meta, 1);
+    key.append(&time_field, 1);
+    let name = format!("{meta}_1_{time_field}_1");
+    let spec = doc! { "v": 2, "key": key, "name": name };
+    // A field name that no index can have leaves the collection without one.
+    let Ok(spec) = IndexSpec::parse(spec.as_doc()) else {
+        return Ok(());
+    };
+    let store = &cx.engine().store;
+    store.create_index(collection, spec, &**cx.op).map(drop)
 }
 
 /// The view that the arguments describe, if they do.
@@ -133,7 +220,13 @@ fn view(cx: &CommandContext<'_>, collation: Option<DocBuf>) -> Result<Option<Vie
     if on.is_empty() {
         return Err(Error::bad_value("'viewOn' cannot be empty"));
     }
-    for option in ["timeseries", "idIndex", "expireAfterSeconds", "clusteredIndex"] {
+    if a.get("clusteredIndex").is_some() {
+        return Err(Error::location(
+            6_026_500,
+            "The 'clusteredIndex' option is not supported with views",
+        ));
+    }
+    for option in ["timeseries", "idIndex", "expireAfterSeconds"] {
         if a.get(option).is_some() {
             return Err(invalid(format!(
                 "'{option}' is not allowed with 'viewOn'"
@@ -183,15 +276,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         cx.note_write();
         return Ok(());
     }
-    if cx.args.get("expireAfterSeconds").is_some() {
-        return Err(invalid(
-            "'expireAfterSeconds' is only supported on time-series collections or when the \
-             'clusteredIndex' option is specified",
-        ));
-    }
     let wanted = options.document.clone();
     match cx.engine().create_collection(cx.ns(), options) {
-        Ok(_) => {}
+        Ok(c) => create_series_index(cx, &c)?,
         Err(e) if e.code() == Code::NamespaceExists => {
             // The same collection again is no error.
             let same = cx

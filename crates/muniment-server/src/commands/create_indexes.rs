@@ -76,7 +76,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             }
         }
     };
-    let before = collection.indexes().len();
+    // A clustered collection's index on _id does not count.
+    let clustered = collection.options().document.as_doc().get("clusteredIndex").is_some();
+    let not_counted = usize::from(clustered);
+    let before = collection.indexes().len().saturating_sub(not_counted);
     let mut built: Vec<String> = Vec::new();
     for spec in specs {
         let result = match conflict(&collection, &spec) {
@@ -100,7 +103,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             }
         }
     }
-    let after = collection.indexes().len();
+    let after = collection.indexes().len().saturating_sub(not_counted);
     if created_collection || after != before {
         cx.note_write();
     }

@@ -5,7 +5,7 @@ use crate::context::CommandContext;
 use bytes::Bytes;
 use muniment_exec::{BatchLimits, Cursor};
 use muniment_query::{Clocks, Filter, QueryContext};
-use muniment_value::{Doc, DocBuf, Result};
+use muniment_value::{Doc, DocBuf, Error, Result, Value};
 
 const CURSOR: &[Field] = &[opt("batchSize", Types::NUMBER)];
 
@@ -19,8 +19,35 @@ pub(super) fn limits(cursor: Option<Doc<'_>>, default: BatchLimits) -> Result<Ba
     })
 }
 
+/// Refuses the operators that need a collection.
+fn check_operators(filter: Doc<'_>, depth: usize) -> Result<()> {
+    for e in filter {
+        match (e.name(), e.value()) {
+            (name @ ("$text" | "$where"), _) => {
+                return Err(Error::bad_value(format!(
+                    "{name} is not allowed in this context"
+                )));
+            }
+            ("$near" | "$nearSphere" | "$geoNear", _) => {
+                return Err(Error::location(
+                    5_626_500,
+                    "$geoNear, $near, and $nearSphere are not allowed in this context",
+                ));
+            }
+            (_, Value::Document(d) | Value::Array(d)) if depth < 100 => {
+                check_operators(d, depth + 1)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// A filter argument, parsed.
 pub(super) fn filter(d: Option<Doc<'_>>) -> Result<Option<Filter>> {
+    if let Some(d) = d {
+        check_operators(d, 0)?;
+    }
     d.filter(|d| !d.is_empty())
         .map(|d| Filter::parse(d, &QueryContext::new().with_clocks(Clocks::None)))
         .transpose()
@@ -37,7 +64,7 @@ pub(super) fn answer(
         .into_iter()
         .map(|d| Bytes::from(d.into_bytes()))
         .collect();
-    let cursor = Cursor::of_documents(cx.op, namespace, documents);
+    let cursor = Cursor::of_documents(namespace, documents);
     let owner = cx.cursor_owner();
     cx.engine()
         .first_batch(cx.op, cursor, owner, limits, cx.reply.buffer())?;

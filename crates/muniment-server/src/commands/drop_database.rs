@@ -1,8 +1,9 @@
 //! `dropDatabase`.
 
+use crate::args::Types;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
-use muniment_value::{Code, Error, Result};
+use muniment_value::{Code, Error, Result, number};
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -16,9 +17,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
-    if cx.target().as_i64_exact() != Some(1) {
-        return Err(Error::new(
-            Code::BadValue,
+    let one = cx.typed_target(Types::NUMBER)?;
+    if number::to_i64_clamped(one) != Some(1) {
+        return Err(Error::location(
+            5_255_100,
             "have to pass 1 as 'dropDatabase' parameter",
         ));
     }
@@ -39,7 +41,6 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     cx.engine().cursors.invalidate(&format!("{db}."), "database dropped");
     if !collections.is_empty() {
         cx.note_write();
-        cx.reply.field("dropped", db);
     }
     Ok(())
 }

@@ -21,6 +21,13 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
+fn is_id_key(key: muniment_value::Doc<'_>) -> bool {
+    key.count() == 1
+        && key.first().is_some_and(|e| {
+            e.name() == "_id" && muniment_value::number::to_i64_exact(e.value()) == Some(1)
+        })
+}
+
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let store = &cx.engine().store;
     cx.engine().refuse_view(cx.ns())?;
@@ -31,6 +38,17 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         )
     })?;
     let before = collection.indexes().len();
+    let by_id = match cx.args.get("index") {
+        Some(Value::String(name)) => name == "_id_",
+        Some(Value::Document(key)) => is_id_key(key),
+        _ => false,
+    };
+    if by_id && collection.options().document.as_doc().get("clusteredIndex").is_some() {
+        return Err(Error::location(
+            5_979_800,
+            "It is illegal to drop the clusteredIndex",
+        ));
+    }
     let mut all = false;
     let names: Vec<String> = match cx.args.get("index") {
         Some(Value::String("*")) => {

@@ -67,6 +67,11 @@ pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<FindAndModifyRequ
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let request = request(&cx.args, cx.ns())?;
     crate::namespace::check_create(cx.db(), cx.collection_name())?;
+    if let Some(u) = request.update {
+        // Of one document only.
+        cx.engine()
+            .check_series_update(cx.ns(), u, false, request.upsert)?;
+    }
     let outcome = cx.engine().find_and_modify(cx.op, &request)?;
     cx.note_commit(outcome.commit);
     cx.reply.elements(outcome.to_doc().as_doc());

@@ -4,17 +4,17 @@ use super::cursor_reply::{answer, filter};
 use crate::args::{Field, Types, idle, opt};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
-use muniment_exec::View;
+use muniment_exec::{BUCKETS, buckets_options, View};
 use muniment_storage::{Collection, IndexSpec};
 use muniment_value::{DocBuf, Result, Value, doc};
 
 const FIELDS: &[Field] = &[
     opt("filter", Types::OBJECT),
-    opt("nameOnly", Types::SAFE_BOOL),
+    opt("nameOnly", Types::BOOL),
     opt("cursor", Types::OBJECT),
     idle(
         "authorizedCollections",
-        Types::SAFE_BOOL,
+        Types::BOOL,
         "everybody may see everything",
     ),
 ];
@@ -30,19 +30,38 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
-/// A collection's entry.
-pub(crate) fn entry(c: &Collection, name: &str, name_only: bool) -> DocBuf {
-    let mut d = doc! { "name": name, "type": "collection" };
+/// What the filter sees and what is shown: with `name_only` the names and kinds alone.
+pub(crate) fn entries(
+    c: &Collection,
+    name: &str,
+    name_only: bool,
+) -> Vec<DocBuf> {
+    let uuid = c.uuid();
+    let info = doc! { "readOnly": false, "uuid": Value::Binary { subtype: 4, bytes: &uuid } };
+    let options = c.options();
+    let kind = if c.is_time_series() { "timeseries" } else { "collection" };
+    let mut d = doc! { "name": name, "type": kind };
     if !name_only {
-        d.append("options", &c.options().document);
-        let uuid = c.uuid();
-        d.append(
-            "info",
-            doc! { "readOnly": false, "uuid": Value::Binary { subtype: 4, bytes: &uuid } },
-        );
-        d.append("idIndex", IndexSpec::id_index().document);
+        d.append("options", &options.document);
+        if c.is_time_series() {
+            d.append("info", doc! { "readOnly": false });
+        } else {
+            d.append("info", &info);
+            if options.document.as_doc().get("clusteredIndex").is_none() {
+                d.append("idIndex", IndexSpec::id_index().document);
+            }
+        }
     }
-    d
+    if !c.is_time_series() {
+        return vec![d];
+    }
+    let buckets = format!("{BUCKETS}{name}");
+    let mut b = doc! { "name": buckets.as_str(), "type": "collection" };
+    if !name_only {
+        b.append("options", buckets_options(options.document.as_doc()));
+        b.append("info", info);
+    }
+    vec![d, b]
 }
 
 fn view_entry(view: &View, name: &str, name_only: bool) -> DocBuf {
@@ -60,29 +79,25 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let wanted = filter(cx.args.doc("filter"))?;
     let name_only = cx.args.bool("nameOnly", false);
     let mut all = Vec::new();
+    let mut add = |d: DocBuf| -> Result<()> {
+        match &wanted {
+            Some(f) if !f.matches(d.as_doc())? => {}
+            _ => all.push(d),
+        }
+        Ok(())
+    };
     for c in cx.engine().store.collections(cx.db()) {
         let ns = c.namespace();
-        let Some((_, name)) = ns.split_once('.') else {
-            continue;
-        };
-        // The filter sees the whole entry, also when only names are asked for.
-        if let Some(f) = &wanted
-            && !f.matches(entry(&c, name, false).as_doc())?
-        {
-            continue;
+        if let Some((_, name)) = ns.split_once('.') {
+            for d in entries(&c, name, name_only) {
+                add(d)?;
+            }
         }
-        all.push(entry(&c, name, name_only));
     }
     for (ns, view) in cx.engine().views(cx.db())? {
-        let Some((_, name)) = ns.split_once('.') else {
-            continue;
-        };
-        if let Some(f) = &wanted
-            && !f.matches(view_entry(&view, name, false).as_doc())?
-        {
-            continue;
+        if let Some((_, name)) = ns.split_once('.') {
+            add(view_entry(&view, name, name_only))?;
         }
-        all.push(view_entry(&view, name, name_only));
     }
     let ns = format!("{}.$cmd.listCollections", cx.db());
     answer(cx, &ns, all)

@@ -4,14 +4,14 @@ use super::cursor_reply::filter;
 use crate::args::{Field, Types, idle, opt};
 use crate::context::CommandContext;
 use crate::registry::CommandSpec;
-use muniment_value::{ArrayBuf, Result, doc, number};
+use muniment_value::{ArrayBuf, Result, doc};
 
 const FIELDS: &[Field] = &[
     opt("filter", Types::OBJECT),
     opt("nameOnly", Types::SAFE_BOOL),
     idle(
         "authorizedDatabases",
-        Types::SAFE_BOOL,
+        Types::BOOL,
         "everybody may see everything",
     ),
 ];
@@ -32,7 +32,15 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let name_only = cx.args.bool("nameOnly", false);
     let store = &cx.engine().store;
     let (mut all, mut total) = (ArrayBuf::new(), 0_u64);
-    for db in store.databases() {
+    let mut databases = store.databases();
+    // MongoDB's own databases are always there.
+    for own in ["admin", "config", "local"] {
+        if !databases.iter().any(|d| d == own) {
+            databases.push(own.to_string());
+        }
+    }
+    databases.sort_unstable();
+    for db in databases {
         let mut size = 0;
         let mut empty = true;
         for c in store.collections(&db) {
@@ -40,28 +48,24 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             size += c.indexes().iter().map(|i| store.index_bytes(i)).sum::<u64>();
             empty &= c.count() == 0;
         }
-        let d = doc! {
-            "name": db.as_str(),
-            "sizeOnDisk": number::narrow(size as i64),
-            "empty": empty,
-        };
+        let mut d = doc! { "name": db.as_str() };
+        if !name_only {
+            d.append("sizeOnDisk", size as i64);
+            d.append("empty", empty);
+        }
         if let Some(f) = &wanted
             && !f.matches(d.as_doc())?
         {
             continue;
         }
         total += size;
-        if name_only {
-            all.push(doc! { "name": db.as_str() });
-        } else {
-            all.push(d);
-        }
+        all.push(d);
     }
     cx.reply.field("databases", all);
     if !name_only {
-        cx.reply.field("totalSize", number::narrow(total as i64));
+        cx.reply.field("totalSize", total as i64);
         cx.reply
-            .field("totalSizeMb", number::narrow((total >> 20) as i64));
+            .field("totalSizeMb", (total >> 20) as i64);
     }
     Ok(())
 }

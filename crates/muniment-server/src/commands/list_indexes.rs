@@ -4,7 +4,8 @@ use super::cursor_reply::answer;
 use crate::args::{Field, Types, idle, opt};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Target};
-use muniment_value::{Code, Error, Result};
+use muniment_storage::Collection;
+use muniment_value::{Code, DocBuf, Error, Result};
 
 const FIELDS: &[Field] = &[
     opt("cursor", Types::OBJECT),
@@ -32,6 +33,15 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
+/// The `_id` index of a clustered collection as it is listed.
+fn clustered_id(collection: &Collection) -> Option<DocBuf> {
+    let options = collection.options();
+    let listed = options.document.as_doc().get_doc("clusteredIndex")?;
+    let mut d = listed.to_buf();
+    d.append("clustered", true);
+    Some(d)
+}
+
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     cx.engine().refuse_view(cx.ns())?;
     let collection = cx.engine().store.collection(cx.ns()).ok_or_else(|| {
@@ -43,7 +53,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let all = collection
         .indexes()
         .iter()
-        .map(|i| i.spec().document.clone())
+        .map(|i| match clustered_id(&collection).filter(|_| i.is_id()) {
+            Some(clustered) => clustered,
+            None => i.spec().document.clone(),
+        })
         .collect();
     answer(cx, cx.ns(), all)
 }

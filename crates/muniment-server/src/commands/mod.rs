@@ -6,6 +6,8 @@ use crate::registry::CommandSpec;
 use crate::state::ServerState;
 use muniment_value::{Error, Result, Value};
 
+mod capped_copy;
+mod clustering;
 mod coll_mod_index;
 mod collection_options;
 mod cursor_reply;
@@ -23,16 +25,20 @@ registry! {
     aggregate,
     build_info,
     bulk_write,
+    clone_collection_as_capped,
     coll_mod,
     coll_stats,
+    compact,
     configure_fail_point,
     conn_pool_stats,
     connection_status,
+    convert_to_capped,
     count,
     create,
     create_indexes,
     current_op,
     data_size,
+    db_hash,
     db_stats,
     delete,
     distinct,
@@ -62,6 +68,7 @@ registry! {
     list_commands,
     list_databases,
     list_indexes,
+    lock_info,
     map_reduce,
     ping,
     plan_cache_clear,
@@ -81,6 +88,7 @@ registry! {
     top,
     update,
     validate,
+    validate_db_metadata,
     whatsmyuri,
 }
 

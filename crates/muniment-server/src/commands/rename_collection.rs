@@ -4,7 +4,7 @@ use crate::args::{Types, opt, req};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind};
-use muniment_value::{Code, Error, Result, Value};
+use muniment_value::{Code, Error, Result, Value, doc};
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -15,42 +15,149 @@ pub const COMMAND: CommandSpec = CommandSpec {
     write_concern: true,
     fields: &[
         req("to", Types::STRING),
-        opt("dropTarget", Types::SAFE_BOOL.or(Types::BINARY)),
+        // Null is no boolean either.
+        opt("dropTarget", Types::ANY),
+        opt("collectionUUID", Types::BINARY),
+        opt("stayTemp", Types::BOOL),
     ],
     run,
     ..CommandSpec::DEFAULT
 };
 
+fn illegal(message: impl Into<String>) -> Error {
+    Error::new(Code::IllegalOperation, message)
+}
+
+/// System collections that nobody may rename or replace.
+fn check_system(ns: &str) -> Result<()> {
+    let (db, collection) = namespace::split(ns)?;
+    if collection.starts_with("system.") || (db == "local" && collection.starts_with("oplog.")) {
+        return Err(illegal(format!(
+            "renaming system collections or renaming to system collections is not allowed: {ns}"
+        )));
+    }
+    Ok(())
+}
+
+/// What MongoDB refuses of a name with 20 and not with 73.
+fn check_name(ns: &str) -> Result<()> {
+    if ns.len() > namespace::MAX_NAMESPACE
+        && ns.split_once('.').is_some_and(|(db, _)| db.len() < namespace::MAX_DB)
+    {
+        return Err(illegal(format!(
+            "Invalid namespace: longer than the limit of {} bytes: {ns}",
+            namespace::MAX_NAMESPACE
+        )));
+    }
+    if ns.contains('$') && ns.contains('.') {
+        return Err(illegal(format!("Invalid namespace with a '$': {ns}")));
+    }
+    Ok(())
+}
+
+fn uuid_of(v: Value<'_>) -> Option<[u8; 16]> {
+    match v {
+        Value::Binary { subtype: 4, bytes } => bytes.try_into().ok(),
+        _ => None,
+    }
+}
+
+fn no_uuid() -> Error {
+    Error::new(
+        Code::InvalidUUID,
+        "uuid must be a 16-byte binary field with UUID (4) subtype",
+    )
+}
+
+/// 361 unless the collection has this UUID.
+fn check_uuid(cx: &CommandContext<'_>, ns: &str, wanted: [u8; 16]) -> Result<()> {
+    let store = &cx.engine().store;
+    if store.collection(ns).is_some_and(|c| c.uuid() == wanted) {
+        return Ok(());
+    }
+    let (db, name) = namespace::split(ns)?;
+    let actual = store
+        .collections(db)
+        .into_iter()
+        .find(|c| c.uuid() == wanted)
+        .map(|c| c.namespace());
+    let actual = actual.as_deref().and_then(|n| n.split_once('.')).map(|(_, n)| n);
+    let mut extra = doc! {
+        "db": db,
+        "collectionUUID": Value::Binary { subtype: 4, bytes: &wanted },
+        "expectedCollection": name,
+    };
+    match actual {
+        Some(n) => extra.append("actualCollection", n),
+        None => extra.append("actualCollection", Value::Null),
+    };
+    Err(Error::new(
+        Code::CollectionUUIDMismatch,
+        "Collection UUID does not match that specified",
+    )
+    .with_extra(extra))
+}
+
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
-    let Value::String(from) = cx.target() else {
-        return Err(Error::new(
-            Code::TypeMismatch,
-            format!(
-                "BSON field 'renameCollection.renameCollection' is the wrong type '{}', expected \
-                 type 'string'",
-                cx.target().type_name()
-            ),
-        ));
+    let Value::String(from) = cx.typed_target(Types::STRING)? else {
+        return Err(Error::internal("a namespace that is no string"));
     };
     let to = cx.args.str("to").unwrap_or_default();
-    namespace::split(from)?;
+    let (drop_target, target_uuid) = match cx.args.get("dropTarget") {
+        None => (false, None),
+        Some(Value::Bool(b)) => (b, None),
+        Some(v @ Value::Binary { .. }) => (true, Some(uuid_of(v).ok_or_else(no_uuid)?)),
+        Some(v) => {
+            return Err(Error::type_mismatch(format!(
+                "BSON field 'renameCollection.dropTarget' is the wrong type '{}', expected types \
+                 '[bool, binData]'",
+                v.type_name()
+            )));
+        }
+    };
+    let source_uuid = match cx.args.get("collectionUUID") {
+        None => None,
+        Some(v @ Value::Binary { subtype: 4, .. }) => Some(uuid_of(v).ok_or_else(no_uuid)?),
+        Some(_) => {
+            return Err(Error::type_mismatch(
+                "BSON field 'renameCollection.collectionUUID' is the wrong binData type, \
+                 expected type 'UUID'",
+            ));
+        }
+    };
+    for ns in [from, to] {
+        check_name(ns)?;
+        namespace::split(ns)?;
+        check_system(ns)?;
+    }
     let (db, collection) = namespace::split(to)?;
     namespace::check_create(db, collection)?;
     if from == to {
+        return Err(illegal("Can't rename a collection to itself"));
+    }
+    let same_db = namespace::split(from)?.0 == db;
+    if target_uuid.is_some() && !same_db {
         return Err(Error::new(
-            Code::IllegalOperation,
-            "Can't rename a collection to itself",
+            Code::InvalidOptions,
+            "dropTarget cannot be a UUID when renaming across databases",
         ));
     }
-    cx.engine().refuse_view(from)?;
-    if cx.engine().view(to)?.is_some() {
+    cx.engine().refuse_view_like(from)?;
+    if let Some(wanted) = source_uuid {
+        check_uuid(cx, from, wanted)?;
+    }
+    let store = &cx.engine().store;
+    if let Some(wanted) = target_uuid {
+        check_uuid(cx, to, wanted)?;
+    }
+    let is_series = store.collection(to).is_some_and(|c| c.is_time_series());
+    if is_series || cx.engine().view(to)?.is_some() {
         return Err(Error::new(
             Code::NamespaceExists,
             format!("a view already exists with that name: {to}"),
         ));
     }
-    let store = &cx.engine().store;
-    store.rename_collection(from, to, cx.args.bool("dropTarget", false))?;
+    store.rename_collection(from, to, drop_target)?;
     for ns in [from, to] {
         cx.engine().cursors.invalidate(ns, "collection renamed");
         cx.server.metrics.top_forget(ns);

@@ -107,7 +107,12 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let outcome = cx.engine().update_many(
         cx.op,
         cx.ns(),
-        &mut updates.iter().map(|d| statement(d, let_, bypass)),
+        &mut updates.iter().map(|d| {
+            let s = statement(d, let_, bypass)?;
+            cx.engine()
+                .check_series_update(cx.ns(), s.update, s.multi, s.upsert)?;
+            Ok(s)
+        }),
         ordered,
     );
     report(cx, &outcome, true);

@@ -1,27 +1,8 @@
 //! `validate`.
 
-use crate::args::{Field, Types, idle, opt, refused};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_value::{Code, Error, Result};
-
-const FIELDS: &[Field] = &[
-    opt("full", Types::SAFE_BOOL),
-    opt("metadata", Types::SAFE_BOOL),
-    idle(
-        "background",
-        Types::SAFE_BOOL,
-        "a check never blocks anybody",
-    ),
-    idle(
-        "checkBSONConformance",
-        Types::SAFE_BOOL,
-        "every document is parsed in any case",
-    ),
-    refused("repair", Types::SAFE_BOOL),
-    refused("fixMultikey", Types::SAFE_BOOL),
-    refused("enforceFastCount", Types::SAFE_BOOL),
-];
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -29,25 +10,76 @@ pub const COMMAND: CommandSpec = CommandSpec {
     doc: "Checks a collection and its indexes",
     kind: Kind::Read,
     target: Target::Collection,
-    fields: FIELDS,
+    open_fields: true,
     run,
     ..CommandSpec::DEFAULT
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
-    let store = &cx.engine().store;
+    // Anything but false, null and zero is true, as MongoDB takes it.
+    let body = cx.request.body;
+    let on = |name: &str| body.get(name).is_some_and(|v| v.truthy());
+    let (full, metadata) = (on("full"), on("metadata"));
+    let (repair, multikey) = (on("repair"), on("fixMultikey"));
+    let conformance = on("checkBSONConformance");
+    for (both, message) in [
+        (
+            metadata && (full || repair || multikey || conformance || on("background")),
+            "{ metadata: true } is not supported with any other options",
+        ),
+        (
+            conformance && repair,
+            "Running the validate command with { repair: true } and { checkBSONConformance: true \
+             } is not supported",
+        ),
+    ] {
+        if both {
+            return Err(Error::new(Code::InvalidOptions, message));
+        }
+    }
+    if on("background") {
+        return Err(Error::new(
+            Code::CommandNotSupported,
+            "Running validate command with { background: true } is not supported on standalones",
+        ));
+    }
     cx.engine().refuse_view(cx.ns())?;
-    let collection = store.collection(cx.ns()).ok_or_else(|| {
-        Error::new(
-            Code::NamespaceNotFound,
-            format!("Collection '{}' does not exist to validate.", cx.ns()),
-        )
-    })?;
-    let full = cx.args.bool("full", false) || !cx.args.bool("metadata", false);
-    let report = store.validate(&collection, full, &**cx.op)?;
-    if report.as_doc().get("ns").is_none() {
+    let store = &cx.engine().store;
+    let collection = match cx.engine().buckets_of(cx.ns()) {
+        Some(c) => c,
+        None => store.collection(cx.ns()).ok_or_else(|| {
+            Error::new(
+                Code::NamespaceNotFound,
+                format!("Collection '{}' does not exist to validate.", cx.ns()),
+            )
+        })?,
+    };
+    let report = store.validate(&collection, !metadata, &**cx.op)?;
+    let report = report.as_doc();
+    if repair && report.get("valid").is_some_and(|v| !v.truthy()) {
+        return Err(Error::new(
+            Code::NotImplemented,
+            "{ repair: true } is not supported: the collection is damaged; see validate without \
+             it, and drop and build again the indexes that it names",
+        ));
+    }
+    if report.get("ns").is_none() {
         cx.reply.field("ns", cx.ns());
     }
-    cx.reply.elements(report.as_doc());
+    let documents = ["nInvalidDocuments", "nNonCompliantDocuments", "nrecords"];
+    for e in report {
+        if metadata && documents.contains(&e.name()) {
+            continue;
+        }
+        cx.reply.field(e.name(), e.value());
+        if e.name() == "valid" {
+            let mode = match (repair, multikey) {
+                (true, _) => "FixErrors",
+                (false, true) => "AdjustMultikey",
+                (false, false) => "None",
+            };
+            cx.reply.field("repairMode", mode);
+        }
+    }
     Ok(())
 }

@@ -6,7 +6,7 @@ use crate::keys;
 use crate::latch::{self, Tried};
 use crate::snapshot::{Direction, DocCursor, KeyRange};
 use bytes::Bytes;
-use muniment_value::{Doc, Error, Result};
+use muniment_value::{Doc, Result};
 use std::sync::atomic::Ordering::SeqCst;
 
 impl WriteSet<'_> {
@@ -25,12 +25,6 @@ impl WriteSet<'_> {
         let options = self.collection.options();
         let size = options.capped_size.unwrap_or(u64::MAX) as i64;
         let max = options.capped_max.unwrap_or(i64::MAX as u64) as i64;
-        if doc.len() as i64 > size {
-            return Err(Error::bad_value(format!(
-                "object to insert exceeds cappedMaxSize: {} > {size}",
-                doc.len()
-            )));
-        }
         // What must go is looked for among what is committed, so a set that would push its own
         // inserts out is split.
         let docs = self.collection.docs.load(SeqCst) as i64 + self.docs + 1;
@@ -71,7 +65,8 @@ impl WriteSet<'_> {
         loop {
             let docs = self.collection.docs.load(SeqCst) as i64 + self.docs;
             let bytes = self.collection.bytes.load(SeqCst) as i64 + self.bytes;
-            if docs <= max && bytes <= size {
+            // The newest stays, also one that is larger than the limit.
+            if docs <= 1 || (docs <= max && bytes <= size) {
                 return Ok(());
             }
             if self.eviction.is_none() {

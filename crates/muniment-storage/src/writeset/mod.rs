@@ -10,6 +10,7 @@
 mod capped;
 mod commit;
 mod entries;
+mod timed;
 
 pub(crate) use entries::{duplicate, entry_of, taken_by_other};
 
@@ -113,11 +114,11 @@ impl<'s> WriteSet<'s> {
         ddl: ArcRwLockReadGuard<RawRwLock, ()>,
     ) -> WriteSet<'s> {
         let indexes = collection.all_indexes();
-        let capped = collection.is_capped();
+        let by_id = collection.is_keyed_by_id();
         WriteSet {
             store,
             engine,
-            indexed: indexes.iter().any(|i| capped || !i.is_id()),
+            indexed: indexes.iter().any(|i| !by_id || !i.is_id()),
             building: indexes.iter().any(|i| !i.is_ready()),
             indexes,
             collection: collection.clone(),
@@ -178,6 +179,8 @@ impl<'s> WriteSet<'s> {
         loop {
             let attempt = if capped {
                 self.try_insert_capped(&doc, wait)?
+            } else if self.collection.is_time_series() {
+                self.try_insert_timed(&doc, wait)?
             } else {
                 self.try_insert(&doc, wait)?
             };
@@ -200,7 +203,12 @@ impl<'s> WriteSet<'s> {
         self.key
             .extend_from_slice(&keys::prefix(self.collection.id));
         keyenc::encode(id, false, &mut self.key);
-        keys::check_len(&self.key, "the _id")?;
+        if let Err(e) = keys::check_len(&self.key, "the _id") {
+            return Err(match self.clustered() {
+                true => Error::location(5_894_900, e.message().to_string()),
+                false => e,
+            });
+        }
         match self.claim(wait)? {
             Claim::Fresh => {}
             Claim::Again => return Ok(Attempt::Again),
@@ -265,7 +273,22 @@ impl<'s> WriteSet<'s> {
         Ok(Claim::Latched)
     }
 
+    /// True for a collection created with `clusteredIndex`.
+    fn clustered(&self) -> bool {
+        let options = self.collection.options();
+        options.document.as_doc().get("clusteredIndex").is_some()
+    }
+
+    /// 11000; MongoDB has codes of its own for numbers that its record ids cannot hold.
     fn duplicate_id(&self, id: Value<'_>) -> Error {
+        let n = muniment_value::number::to_f64(id).filter(|n| !n.is_finite());
+        if let Some(n) = n.filter(|_| self.clustered()) {
+            let code = if n.is_nan() { 50_819 } else { 50_826 };
+            return Error::location(
+                code,
+                format!("a document with _id {} exists already", id.to_display()),
+            );
+        }
         DuplicateKey {
             namespace: self.collection.namespace(),
             index: "_id_".to_string(),

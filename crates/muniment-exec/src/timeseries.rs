@@ -1,0 +1,256 @@
+//! Time-series collections.
+//!
+//! A measurement is one document, keyed by its time: the natural order is the order of time, and
+//! what is too old goes by a range. There are no buckets; the names and options of MongoDB's are
+//! shown where MongoDB shows them. Invariants: every measurement has a date in the time field;
+//! updates change the meta field only, of all measurements that match.
+
+use crate::engine::Engine;
+use crate::view::not_a_collection;
+use muniment_storage::Collection;
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
+use std::sync::Arc;
+
+/// What stands before a time-series collection's name in the name of its buckets.
+pub const BUCKETS: &str = "system.buckets.";
+
+/// What a time-series collection was created with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimeSeries {
+    /// The field with the date.
+    pub time_field: String,
+    /// The field that labels a series.
+    pub meta_field: Option<String>,
+}
+
+impl TimeSeries {
+    /// Of a collection; `None` if it is none.
+    pub fn of(collection: &Collection) -> Option<TimeSeries> {
+        if !collection.is_time_series() {
+            return None;
+        }
+        let options = collection.options();
+        let d = options.document.as_doc().get_doc("timeseries")?;
+        Some(TimeSeries {
+            time_field: d.get_str("timeField")?.to_string(),
+            meta_field: d.get_str("metaField").map(str::to_string),
+        })
+    }
+
+    /// Checks what is about to be inserted.
+    ///
+    /// # Errors
+    /// 2 BadValue without a date in the time field.
+    pub fn check_measurement(&self, measurement: Doc<'_>) -> Result<()> {
+        match measurement.get(&self.time_field) {
+            Some(Value::DateTime(_)) => Ok(()),
+            _ => Err(Error::bad_value(format!(
+                "'{}' must be present and contain a valid BSON UTC datetime value",
+                self.time_field
+            ))),
+        }
+    }
+
+    /// Checks an update: all that match, operators only, the meta field only, no upsert.
+    ///
+    /// # Errors
+    /// 72 InvalidOptions.
+    pub fn check_update(&self, update: Value<'_>, multi: bool, upsert: bool) -> Result<()> {
+        let invalid = |message: String| Err(Error::new(Code::InvalidOptions, message));
+        if upsert {
+            return invalid("Cannot perform an upsert on a time-series collection".into());
+        }
+        if !multi {
+            return invalid("Cannot perform a non-multi update on a time-series collection".into());
+        }
+        let Value::Document(operators) = update else {
+            return invalid(
+                "Cannot perform an update on a time-series collection using a pipeline update"
+                    .into(),
+            );
+        };
+        let Some(meta) = &self.meta_field else {
+            return invalid(
+                "Cannot perform an update on a time-series collection that does not have a \
+                 metaField"
+                    .into(),
+            );
+        };
+        for e in operators {
+            let Value::Document(paths) = e.value() else {
+                return invalid(
+                    "Cannot perform a replacement-style update on a time-series collection".into(),
+                );
+            };
+            if !e.name().starts_with('$') {
+                return invalid(
+                    "Cannot perform a replacement-style update on a time-series collection".into(),
+                );
+            }
+            for p in paths {
+                let of_meta = |path: &str| {
+                    path == meta
+                        || path
+                            .strip_prefix(meta.as_str())
+                            .is_some_and(|rest| rest.starts_with('.'))
+                };
+                let renamed = match p.value() {
+                    Value::String(to) if e.name() == "$rename" => of_meta(to),
+                    _ => true,
+                };
+                if !of_meta(p.name()) || !renamed {
+                    return invalid(format!(
+                        "Cannot perform an update on a time-series collection which updates a \
+                         field that is not the metaField: {}",
+                        p.name()
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The options of the buckets of a time-series collection, as MongoDB lists them: all of the
+/// collection's, with `clusteredIndex` and the shape of a bucket.
+pub fn buckets_options(options: Doc<'_>) -> DocBuf {
+    let time = options
+        .get_doc("timeseries")
+        .and_then(|d| d.get_str("timeField"))
+        .unwrap_or_default();
+    let mut bounds = doc! { "bsonType": "object" };
+    bounds.append("required", muniment_value::array![time]);
+    let mut properties = DocBuf::new();
+    properties.append(time, doc! { "bsonType": "date" });
+    bounds.append("properties", properties);
+    let control = doc! {
+        "bsonType": "object",
+        "required": muniment_value::array!["version", "min", "max"],
+        "properties": doc! {
+            "version": doc! { "bsonType": "number" },
+            "min": &bounds,
+            "max": &bounds,
+            "closed": doc! { "bsonType": "bool" },
+            "count": doc! { "bsonType": "number", "minimum": 1 },
+        },
+    };
+    let mut d = doc! {
+        "validator": doc! { "$jsonSchema": doc! {
+            "bsonType": "object",
+            "required": muniment_value::array!["_id", "control", "data"],
+            "properties": doc! {
+                "_id": doc! { "bsonType": "objectId" },
+                "control": control,
+                "data": doc! { "bsonType": "object" },
+                "meta": doc! {},
+            },
+            "additionalProperties": false,
+        } },
+        "clusteredIndex": true,
+    };
+    for e in options {
+        d.append_elem(e);
+    }
+    d
+}
+
+impl Engine {
+    /// The time-series collection whose buckets this namespace names, `db.system.buckets.NAME`.
+    pub fn buckets_of(&self, namespace: &str) -> Option<Arc<Collection>> {
+        let (db, name) = namespace.split_once('.')?;
+        let series = name.strip_prefix(BUCKETS)?;
+        self.store
+            .collection(&format!("{db}.{series}"))
+            .filter(|c| c.is_time_series())
+    }
+
+    /// The name under which a collection's documents lie: a time-series collection's buckets have
+    /// a name of their own.
+    pub fn stored_name(&self, collection: &Collection, name: &str) -> String {
+        if collection.is_time_series() {
+            format!("{BUCKETS}{name}")
+        } else {
+            name.to_string()
+        }
+    }
+
+    /// Checks an update of a namespace that may be a time-series collection.
+    ///
+    /// # Errors
+    /// As [`TimeSeries::check_update`].
+    pub fn check_series_update(
+        &self,
+        namespace: &str,
+        update: Value<'_>,
+        multi: bool,
+        upsert: bool,
+    ) -> Result<()> {
+        let series = self
+            .store
+            .collection(namespace)
+            .and_then(|c| TimeSeries::of(&c));
+        match series {
+            Some(s) => s.check_update(update, multi, upsert),
+            None => Ok(()),
+        }
+    }
+
+    /// 166 for a view and for a time-series collection, which MongoDB takes for one.
+    ///
+    /// # Errors
+    /// 166 CommandNotSupportedOnView.
+    pub fn refuse_view_like(&self, namespace: &str) -> Result<()> {
+        if self
+            .store
+            .collection(namespace)
+            .is_some_and(|c| c.is_time_series())
+        {
+            return Err(not_a_collection(namespace));
+        }
+        self.refuse_view(namespace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use muniment_value::array;
+
+    fn series() -> TimeSeries {
+        TimeSeries {
+            time_field: "t".into(),
+            meta_field: Some("m".into()),
+        }
+    }
+
+    #[test]
+    fn measurements_have_a_date() {
+        let check = |d: DocBuf| series().check_measurement(d.as_doc()).is_ok();
+        assert!(check(doc! { "t": Value::DateTime(1) }));
+        assert!(!check(doc! { "t": 1 }));
+        assert!(!check(doc! { "x": Value::DateTime(1) }));
+    }
+
+    #[test]
+    fn updates_change_the_meta_field() {
+        let check = |d: DocBuf| {
+            series()
+                .check_update(Value::Document(d.as_doc()), true, false)
+                .is_ok()
+        };
+        assert!(check(doc! { "$set": doc! { "m": 1, "m.a": 2 } }));
+        assert!(check(doc! { "$unset": doc! { "m": "" } }));
+        assert!(!check(doc! { "$set": doc! { "m": 1, "v": 2 } }));
+        assert!(!check(doc! { "$set": doc! { "mm": 1 } }));
+        assert!(!check(doc! { "$rename": doc! { "m": "x" } }));
+        assert!(!check(doc! { "m": 1 }));
+        let set = doc! { "$set": doc! { "m": 1 } };
+        let set = Value::Document(set.as_doc());
+        assert!(series().check_update(set, false, false).is_err());
+        assert!(series().check_update(set, true, true).is_err());
+        let pipeline = array![doc! { "$set": doc! { "m": 1 } }];
+        let pipeline = Value::Array(pipeline.as_doc());
+        assert!(series().check_update(pipeline, true, false).is_err());
+    }
+}

@@ -1,0 +1,67 @@
+//! `cloneCollectionAsCapped`.
+
+use super::capped_copy::{copy, size};
+use crate::args::{Types, check_type};
+use crate::context::CommandContext;
+use crate::namespace;
+use crate::registry::{CommandSpec, Kind};
+use muniment_value::{Code, Error, Result, Type, Value};
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "cloneCollectionAsCapped",
+    doc: "Copies a collection into a new capped one",
+    kind: Kind::Ddl,
+    write_concern: true,
+    open_fields: true,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let name = cx.spec.name;
+    let text = |field: &str, v: Option<Value<'_>>| {
+        check_type(name, field, Types::STRING, v.map_or(Type::Null, |v| v.ty()))
+    };
+    let (from, to) = (Some(cx.target()), cx.request.body.get("toCollection"));
+    text(name, from)?;
+    text("toCollection", to)?;
+    let from = from.and_then(|v| v.as_str()).unwrap_or_default();
+    let to = to.and_then(|v| v.as_str()).unwrap_or_default();
+    let db = cx.db();
+    let (source, target) = (format!("{db}.{from}"), format!("{db}.{to}"));
+    // A source that is too long cannot exist; one of forbidden letters is said to be so.
+    if from.contains('$') || source.len() <= namespace::MAX_NAMESPACE {
+        namespace::check_collection(db, from)?;
+        namespace::check_dollar(from)?;
+    }
+    namespace::check_create(db, to)?;
+    let size = size(cx.request.body.get("size"))?;
+    for (ns, collection) in [(&source, from), (&target, to)] {
+        cx.engine().refuse_view_like(ns)?;
+        if collection.starts_with("system.buckets.") {
+            return Err(Error::new(
+                Code::IllegalOperation,
+                format!("{name} is not supported on the time-series buckets {ns}"),
+            ));
+        }
+    }
+    let store = &cx.engine().store;
+    if store.collection(&source).is_none() {
+        return Err(Error::new(
+            Code::NamespaceNotFound,
+            format!("cloneCollectionAsCapped: source collection {source} does not exist"),
+        ));
+    }
+    if store.collection(&target).is_some() {
+        return Err(Error::new(
+            Code::NamespaceExists,
+            format!(
+                "cloneCollectionAsCapped failed - destination collection {target} already exists"
+            ),
+        ));
+    }
+    copy(cx, &source, &target, size)?;
+    cx.note_write();
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! `convertToCapped`: a capped copy takes the collection's place, without its other indexes.
+
+use super::capped_copy::{copy, size};
+use crate::context::CommandContext;
+use crate::namespace;
+use crate::registry::{CommandSpec, Kind};
+use muniment_value::{Code, Error, Result};
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "convertToCapped",
+    doc: "Makes a collection a capped one",
+    kind: Kind::Ddl,
+    write_concern: true,
+    open_fields: true,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let (db, name) = (cx.db(), namespace::lenient(cx.target())?);
+    let ns = format!("{db}.{name}");
+    cx.engine().refuse_view_like(&ns)?;
+    if name.starts_with("system.buckets.") {
+        return Err(Error::new(
+            Code::IllegalOperation,
+            format!("cannot convert the time-series buckets {ns}"),
+        ));
+    }
+    if name == "system.views" {
+        return Err(Error::bad_value(format!(
+            "cannot convert {ns} to a capped collection"
+        )));
+    }
+    let size = size(cx.request.body.get("size"))?;
+    let store = &cx.engine().store;
+    if store.collection(&ns).is_none() && ns.len() <= namespace::MAX_NAMESPACE {
+        return Err(Error::new(
+            Code::NamespaceNotFound,
+            format!("source collection {ns} does not exist"),
+        ));
+    }
+    let unique = muniment_value::new_object_id();
+    let tag: String = unique
+        .iter()
+        .rev()
+        .take(3)
+        .map(|b| format!("{b:02x}"))
+        .collect();
+    let copied = format!("tmp{tag}.convertToCapped.{name}");
+    namespace::check_collection(db, &copied)?;
+    let temporary = format!("{db}.{copied}");
+    copy(cx, &ns, &temporary, size)?;
+    if let Err(e) = store.rename_collection(&temporary, &ns, true) {
+        store.drop_collection(&temporary)?;
+        return Err(e);
+    }
+    cx.engine().cursors.invalidate(
+        &ns,
+        "collection dropped: it was converted to a capped one",
+    );
+    cx.note_write();
+    Ok(())
+}

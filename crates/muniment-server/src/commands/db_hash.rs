@@ -1,0 +1,94 @@
+//! `dbHash`: an MD5 sum of every collection's documents in their natural order.
+
+use crate::context::CommandContext;
+use crate::registry::{CommandSpec, Kind};
+use md5::{Digest, Md5};
+use muniment_query::Interrupt;
+use muniment_storage::{Collection, Direction, KeyRange, Snapshot};
+use muniment_value::{ArrayBuf, DocBuf, Error, Result, Value, number};
+use std::time::Instant;
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "dbHash",
+    aliases: &["dbhash"],
+    doc: "Hashes of a database's collections",
+    kind: Kind::Read,
+    read_concern: true,
+    open_fields: true,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+/// System collections that are data like others.
+fn is_hashed(name: &str) -> bool {
+    match name.strip_prefix("system.") {
+        None => true,
+        Some(rest) => matches!(rest, "js" | "views" | "users" | "roles"),
+    }
+}
+
+fn hex(sum: &[u8]) -> String {
+    sum.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn hash(cx: &CommandContext<'_>, snapshot: &Snapshot, c: &Collection) -> Result<String> {
+    let mut sum = Md5::new();
+    let mut cursor = snapshot.docs(c, &KeyRange::all(), Direction::Forward);
+    let mut n = 0_u32;
+    while let Some((_, d)) = cursor.next()? {
+        sum.update(&d);
+        n = n.wrapping_add(1);
+        if n.is_multiple_of(256) {
+            cx.op.check()?;
+        }
+    }
+    Ok(hex(&sum.finalize()))
+}
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let began = Instant::now();
+    let mut wanted = Vec::new();
+    if let Some(Value::Array(list)) = cx.request.body.get("collections") {
+        for v in list.values() {
+            match v {
+                Value::String(name) => wanted.push(name),
+                _ => {
+                    return Err(Error::bad_value(
+                        "collections entries have to be strings",
+                    ));
+                }
+            }
+        }
+    }
+    let snapshot = cx.engine().store.snapshot();
+    let (mut hashes, mut uuids, mut capped) = (DocBuf::new(), DocBuf::new(), ArrayBuf::new());
+    let mut all = Md5::new();
+    for c in cx.engine().store.collections(cx.db()) {
+        let ns = c.namespace();
+        let name = ns.split_once('.').map_or("", |(_, name)| name);
+        if !is_hashed(name) || !(wanted.is_empty() || wanted.contains(&name)) {
+            continue;
+        }
+        let shown = cx.engine().stored_name(&c, name);
+        if c.is_capped() {
+            capped.push(shown.as_str());
+        }
+        let uuid = c.uuid();
+        uuids.append(&shown, Value::Binary { subtype: 4, bytes: &uuid });
+        let hash = hash(cx, &snapshot, &c)?;
+        all.update(hash.as_bytes());
+        hashes.append(&shown, hash.as_str());
+    }
+    let w = &mut cx.reply;
+    w.field("host", cx.server.host.as_str());
+    w.field("collections", hashes);
+    w.field("capped", capped);
+    w.field("uuids", uuids);
+    w.field("md5", hex(&all.finalize()));
+    w.field(
+        "timeMillis",
+        number::narrow(began.elapsed().as_millis() as i64),
+    );
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! `validateDBMetadata`: what of the catalog an API version does not have.
+
+use crate::args::{Args, Field, Types, check_type, opt, req};
+use crate::context::CommandContext;
+use crate::namespace;
+use crate::registry::CommandSpec;
+use muniment_storage::IndexSpec;
+use muniment_value::{ArrayBuf, Code, Doc, Error, Result, Value, doc};
+
+const FIELDS: &[Field] = &[
+    req("apiParameters", Types::OBJECT),
+    opt("db", Types::STRING),
+    opt("collection", Types::STRING),
+];
+
+const PARAMETERS: &[Field] = &[
+    req("version", Types::STRING),
+    // Null is no boolean either.
+    opt("strict", Types::ANY),
+    opt("deprecationErrors", Types::ANY),
+];
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "validateDBMetadata",
+    doc: "Indexes that an API version does not have",
+    api_v1: true,
+    fields: FIELDS,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+/// A database name, which may be one that cannot be created.
+fn check_db(db: &str) -> Result<()> {
+    if db.is_empty() {
+        return Err(Error::location(28539, "db name is empty"));
+    }
+    if db.contains(['.', '\0']) || db.len() >= namespace::MAX_DB {
+        return Err(Error::new(
+            Code::InvalidNamespace,
+            format!("Invalid database name: '{db}'"),
+        ));
+    }
+    if db.contains([' ', '/', '\\', '"']) {
+        return Err(Error::location(13280, format!("invalid db name: {db}")));
+    }
+    Ok(())
+}
+
+/// Whether version 1 of the Stable API has such an index.
+fn allowed(spec: &IndexSpec) -> bool {
+    let text = spec
+        .key
+        .as_doc()
+        .iter()
+        .any(|e| matches!(e.value(), Value::String("text")));
+    !text && !spec.sparse
+}
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let parameters = cx.args.doc("apiParameters").unwrap_or(Doc::EMPTY);
+    let parameters = Args::parse("validateDBMetadata.apiParameters", PARAMETERS, parameters)?;
+    for name in ["strict", "deprecationErrors"] {
+        if let Some(v) = parameters.get(name) {
+            check_type("validateDBMetadata.apiParameters", name, Types::BOOL, v.ty())?;
+        }
+    }
+    let (db, collection) = (cx.args.str("db"), cx.args.str("collection"));
+    if let Some(db) = db {
+        check_db(db)?;
+    }
+    if let Some(c) = collection {
+        namespace::lenient(Value::String(c))?;
+    }
+    let mut errors = ArrayBuf::new();
+    if parameters.str("version") == Some("1") && parameters.bool("strict", false) {
+        let store = &cx.engine().store;
+        let databases = match db {
+            Some(db) => vec![db.to_string()],
+            None => store.databases(),
+        };
+        for c in databases.iter().flat_map(|db| store.collections(db)) {
+            let ns = c.namespace();
+            let name = ns.split_once('.').map_or("", |(_, name)| name);
+            if collection.is_some_and(|wanted| wanted != name) {
+                continue;
+            }
+            for index in c.indexes().iter() {
+                let spec = index.spec();
+                if !allowed(&spec) {
+                    errors.push(doc! {
+                        "ns": ns.as_str(),
+                        "code": Code::APIStrictError.0,
+                        "codeName": "APIStrictError",
+                        "errmsg": format!(
+                            "The index with name {} is not allowed in API version 1.",
+                            spec.name
+                        ),
+                    });
+                }
+            }
+        }
+    }
+    cx.reply.field("apiVersionErrors", errors);
+    Ok(())
+}
