@@ -9,6 +9,7 @@
 pub(crate) mod read;
 
 use crate::engine::Engine;
+use muniment_query::stage::geo_near::{at_front, not_first};
 use muniment_query::{Clocks, Pipeline, QueryContext};
 use muniment_storage::{Collection, CollectionOptions, Direction, KeyRange};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, array, doc};
@@ -150,10 +151,9 @@ pub fn check_pipeline(db: &str, pipeline: Doc<'_>) -> Result<ArrayBuf> {
     if out.len() <= 1000 {
         // One by one: a stage that this server has not does not hide what is wrong with another.
         for (i, v) in out.as_doc().values().enumerate() {
-            // This stage is the plan's own where it stands first.
             let near = v.as_doc().and_then(|d| d.first()).map(|e| e.name()) == Some("$geoNear");
-            if near && i == 0 {
-                continue;
+            if near && at_front(out.as_doc()).is_none_or(|(front, _)| front != i) {
+                return Err(not_first());
             }
             match Pipeline::parse(array![v].as_doc(), &ctx) {
                 Err(e) if e.code() != Code::CommandNotSupported => return Err(e),

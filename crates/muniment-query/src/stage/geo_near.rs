@@ -43,7 +43,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
 }
 
 /// 40603: the stage does not stand first.
-pub(super) fn not_first() -> Error {
+pub fn not_first() -> Error {
     Error::location(
         40603,
         "$geoNear was not the first stage in the pipeline after optimization. Is optimization \
