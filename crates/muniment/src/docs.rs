@@ -49,6 +49,7 @@ const SURFACE: &[(&str, &str)] = &[
          $planCacheStats $project $redact $replaceRoot $replaceWith $sample $set $setWindowFields $skip $sort \
          $sortByCount $unionWith $unset $unwind",
     ),
+    ("Index kinds", "2d 2dsphere hashed text"),
     (
         "Accumulators",
         "$addToSet $avg $bottom $bottomN $count $first $firstN $last $lastN $max $maxN $median $mergeObjects $min \
@@ -119,6 +120,10 @@ fn known(kind: &str) -> BTreeMap<String, Option<String>> {
             .map(|o| row(o.name, o.doc))
             .collect(),
         "Aggregation stages" => stage::registry()
+            .iter()
+            .map(|o| row(o.name, o.doc))
+            .collect(),
+        "Index kinds" => muniment_storage::kinds::registry()
             .iter()
             .map(|o| row(o.name, o.doc))
             .collect(),

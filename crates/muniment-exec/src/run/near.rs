@@ -147,7 +147,7 @@ impl GeoNear {
         let Some((distance, _)) = near.nearest(Doc::new(&row.doc), &self.access.path) else {
             return Ok(());
         };
-        if distance < near.min || distance > near.max {
+        if !(near.min..=near.max).contains(&distance) {
             return Ok(());
         }
         if let Some(f) = &self.access.filter {

@@ -46,7 +46,8 @@ impl Places {
         let n = 3 + rng.below(6);
         let mut list: Vec<String> = (0..n)
             .map(|i| {
-                let turn = (i as f64 + 0.8 * rng.below(100) as f64 / 100.0) / n as f64 * 6.283;
+                let turn = (i as f64 + 0.8 * rng.below(100) as f64 / 100.0) / n as f64
+                    * std::f64::consts::TAU;
                 let px = x + size * turn.cos();
                 let py = (y + size * turn.sin()).clamp(-89.9, 89.9);
                 format!("[{}, {py}]", (px + 540.0).rem_euclid(360.0) - 180.0)
@@ -170,7 +171,7 @@ fn check_near(b: &Bench, rng: &mut Rng, all: &[DocBuf], path: &str, near: &str, 
         .iter()
         .filter(|d| rest.matches(d.as_doc()).unwrap())
         .filter_map(|d| Some((distance(d)?, ids(std::slice::from_ref(d))[0])))
-        .filter(|(d, _)| *d >= query.min && *d <= query.max)
+        .filter(|(d, _)| (query.min..=query.max).contains(d))
         .collect();
     want.sort_by(|a, b| a.partial_cmp(b).unwrap());
     let request = FindRequest {

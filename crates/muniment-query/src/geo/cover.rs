@@ -40,7 +40,7 @@ impl Region for Ring {
         } else {
             out
         };
-        (d >= self.inner && d <= self.outer, near)
+        ((self.inner..=self.outer).contains(&d), near)
     }
 }
 
@@ -177,7 +177,7 @@ mod tests {
             let ring_cells = covering(&ring, 20, MAX_LEVEL);
             let (u, v) = (center.ortho(), center.cross(center.ortho()));
             for _ in 0..50 {
-                let (turn, r) = (random() * 6.28, random() * radius * 2.0);
+                let (turn, r) = (random() * std::f64::consts::TAU, random() * radius * 2.0);
                 let p = center
                     .times(r.cos())
                     .plus(u.times(r.sin() * turn.cos()))
@@ -193,7 +193,7 @@ mod tests {
                 if d <= radius {
                     assert!(holds(&cells), "{radius} {d}");
                 }
-                if d >= ring.inner && d <= ring.outer {
+                if (ring.inner..=ring.outer).contains(&d) {
                     assert!(holds(&ring_cells), "{radius} {d}");
                 }
             }

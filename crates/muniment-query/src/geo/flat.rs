@@ -28,7 +28,9 @@ impl Flat {
     pub fn has(&self, p: &GeoPoint) -> bool {
         let (x, y) = (p.x, p.y);
         match self {
-            Flat::Box { low, high } => low.0 <= x && x <= high.0 && low.1 <= y && y <= high.1,
+            Flat::Box { low, high } => {
+                (low.0..=high.0).contains(&x) && (low.1..=high.1).contains(&y)
+            }
             Flat::Circle { center, radius } => (x - center.0).hypot(y - center.1) <= *radius,
             Flat::Polygon(corners) => in_polygon(corners, x, y),
         }
@@ -62,7 +64,7 @@ fn in_polygon(corners: &[(f64, f64)], x: f64, y: f64) -> bool {
     let mut inside = false;
     let next = corners.iter().cycle().skip(1);
     for ((ax, ay), (bx, by)) in corners.iter().copied().zip(next.copied()) {
-        let on_flat = ay == by && y == ay && x >= ax.min(bx) && x <= ax.max(bx);
+        let on_flat = ay == by && y == ay && (ax.min(bx)..=ax.max(bx)).contains(&x);
         if on_flat || (x, y) == (ax, ay) {
             return true;
         }

@@ -49,7 +49,7 @@ impl Grid {
     }
 
     fn scale(&self, v: f64) -> Option<u32> {
-        if !(v >= self.min && v <= self.max) {
+        if !(self.min..=self.max).contains(&v) {
             return None;
         }
         let scaled = (v - self.min) * (4_294_967_296.0 / (self.max - self.min));

@@ -78,8 +78,9 @@ fn check_places(all: Doc<'_>, within: Within) -> Result<()> {
         let Some(place) = place(name) else { continue };
         within.check(name, place)?;
         match place.position {
-            Position::First if i > 0 && name == geo_near::SPEC.name => {
-                if geo_near::at_front(all).is_none() {
+            Position::First if name == geo_near::SPEC.name => {
+                let front = geo_near::at_front(all).map(|(front, _)| front);
+                if front != Some(i) {
                     return Err(geo_near::not_first());
                 }
             }
