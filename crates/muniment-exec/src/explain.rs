@@ -602,7 +602,6 @@ fn report(
     if verbosity == Verbosity::QueryPlanner {
         return Ok(());
     }
-    let trial = choice.trial;
     let before = Instant::now();
     choice.exec.cx.timed = true;
     let ran = run(op, &mut choice.exec)?;
@@ -614,20 +613,7 @@ fn report(
     stats.append_all(totals(&choice.exec).as_doc());
     stats.append("executionStages", stages(&choice.exec, around, Some(&ran)));
     if verbosity == Verbosity::AllPlansExecution {
-        let mut all = ArrayBuf::new();
-        if let Some((rows, works)) = trial {
-            all.push(doc! {
-                "nReturned": narrow(rows as i64),
-                "trialWorks": narrow(works as i64),
-                "winner": true,
-            });
-        }
-        for e in &choice.rejected {
-            let mut one = doc! { "nReturned": narrow(e.buffered() as i64) };
-            one.append_all(totals(e).as_doc());
-            one.append("executionStages", e.explain(true));
-            all.push(one);
-        }
+        let all: ArrayBuf = choice.trials.iter().collect();
         stats.append("allPlansExecution", all);
     }
     d.append("executionStats", stats);

@@ -4,7 +4,8 @@ use super::candidate::{Access, Candidate};
 use crate::operation::OpContext;
 use crate::run::exec::{Exec, Recipe};
 use muniment_storage::Collection;
-use muniment_value::Result;
+use muniment_value::number::narrow;
+use muniment_value::{DocBuf, Result, doc};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -90,8 +91,22 @@ pub struct Choice {
     pub exec: Exec,
     /// The others, as far as their trial went.
     pub rejected: Vec<Exec>,
-    /// The winner's trial: rows and steps, for allPlansExecution.
-    pub trial: Option<(usize, u64)>,
+    /// What the trial showed of every plan, the winner's first: allPlansExecution. Empty without
+    /// a trial, and unless it was asked for.
+    pub trials: Vec<DocBuf>,
+}
+
+/// What a plan's trial showed.
+fn trial_doc(exec: &Exec, score: f64) -> DocBuf {
+    let int = |n: u64| narrow(i64::try_from(n).unwrap_or(i64::MAX));
+    doc! {
+        "nReturned": int(exec.buffered() as u64),
+        "executionTimeMillisEstimate": 0,
+        "totalKeysExamined": int(exec.cx.keys),
+        "totalDocsExamined": int(exec.cx.docs),
+        "score": score,
+        "executionStages": exec.explain(true),
+    }
 }
 
 /// Chooses among `candidates` (at least one) and opens the winner. `shape` names the query for
@@ -128,7 +143,7 @@ fn select(
     let single = |candidate: &Candidate| Choice {
         exec: Exec::build(recipe, candidate, None),
         rejected: Vec::new(),
-        trial: None,
+        trials: Vec::new(),
     };
     candidates.sort_by_key(|c| (c.rank, c.needs_sort, c.covered.is_none()));
     let Some(first) = candidates.first() else {
@@ -158,7 +173,7 @@ fn select(
             return Ok(Choice {
                 exec,
                 rejected: Vec::new(),
-                trial: None,
+                trials: Vec::new(),
             });
         }
         cache.evict(&recipe.collection, &shape);
@@ -191,7 +206,7 @@ fn select(
         // Ties go to the plan without a sort, then without fetching, then to the rules' order.
         let ties = f64::from(u8::from(!c.needs_sort)) * 1e-4
             + f64::from(u8::from(c.covered.is_some())) * 1e-5;
-        productivity + bonus + ties
+        1.0 + productivity + bonus + ties
     };
     let mut best = 0;
     let mut best_score = f64::NEG_INFINITY;
@@ -203,10 +218,14 @@ fn select(
         }
     }
     let exec = plans.swap_remove(best);
+    let mut trials = Vec::new();
+    if explain {
+        let all = std::iter::once(&exec).chain(&plans);
+        trials.extend(all.map(|e| trial_doc(e, score(e))));
+    }
     for p in &mut plans {
         p.save();
     }
-    let trial = (exec.buffered(), exec.cx.works);
     cache.put(
         &recipe.collection,
         &shape,
@@ -216,6 +235,6 @@ fn select(
     Ok(Choice {
         exec,
         rejected: plans,
-        trial: Some(trial),
+        trials,
     })
 }

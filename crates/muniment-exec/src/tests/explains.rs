@@ -431,6 +431,44 @@ fn other_commands_explain() {
 }
 
 #[test]
+fn the_trial_of_every_plan_is_told() {
+    let b = bench();
+    let filter = j(r#"{"a": {"$gt": 20}, "s": {"$gte": "k1"}}"#);
+    let request = FindRequest {
+        filter: filter.as_doc(),
+        ..FindRequest::new(NS)
+    };
+    let what = Explainable::Find(&request);
+    let d = b
+        .engine
+        .explain(&b.op, &what, Verbosity::AllPlansExecution)
+        .unwrap();
+    let stats = d.as_doc().get_doc("executionStats").unwrap();
+    let all: Vec<Doc<'_>> = stats
+        .get_array("allPlansExecution")
+        .unwrap()
+        .values()
+        .filter_map(|v| v.as_doc())
+        .collect();
+    let plan = d.as_doc().get_doc("queryPlanner").unwrap();
+    let rejected = plan.get_array("rejectedPlans").unwrap().count();
+    assert_eq!((all.len(), rejected), (2, 1));
+    let score = |d: &Doc<'_>| match d.get("score") {
+        Some(Value::Double(n)) => n,
+        other => panic!("{other:?}"),
+    };
+    assert!(
+        all.iter()
+            .all(|d| score(d) <= score(&all[0]) && score(d) > 1.0)
+    );
+    for d in &all {
+        let stages = d.get_doc("executionStages").unwrap();
+        assert_eq!(stages.get_str("stage"), Some("FETCH"));
+        assert!(stages.get("works").is_some() && d.get("totalKeysExamined").is_some());
+    }
+}
+
+#[test]
 fn the_cache_forgets_a_plan_that_went_bad() {
     let b = Bench::new();
     let docs: Vec<DocBuf> = (0..3000)

@@ -593,3 +593,54 @@ pub(crate) fn parse_update_pipeline(
     }
     Ok(maps)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::update::testing::json_array;
+
+    #[test]
+    fn conditions_move_before_what_does_not_touch_them() {
+        for (pipeline, want) in [
+            (
+                "[{$sort:{a:1}},{$match:{b:1}}]",
+                "[{$match:{b:1}},{$sort:{a:1}}]",
+            ),
+            (
+                "[{$project:{a:1,b:1}},{$match:{a:1}}]",
+                "[{$match:{a:1}},{$project:{a:1,b:1}}]",
+            ),
+            (
+                "[{$project:{a:1}},{$match:{b:1}}]",
+                "[{$project:{a:1}},{$match:{b:1}}]",
+            ),
+            (
+                "[{$unset:'a.x'},{$sort:{c:1}},{$match:{b:1}},{$match:{a:1}}]",
+                "[{$match:{b:1}},{$unset:'a.x'},{$match:{a:1}},{$sort:{c:1}}]",
+            ),
+            (
+                "[{$addFields:{n:1}},{$match:{a:1,n:1}}]",
+                "[{$match:{a:{$eq:1}}},{$addFields:{n:1}},{$match:{n:{$eq:1}}}]",
+            ),
+            (
+                "[{$unwind:'$a.b'},{$match:{'a.c':1,'a.b.d':1,x:1}}]",
+                "[{$match:{$and:[{'a.c':{$eq:1}},{x:{$eq:1}}]}},{$unwind:'$a.b'},{$match:{'a.b.d':{$eq:1}}}]",
+            ),
+            (
+                "[{$unwind:'$a'},{$match:{$expr:{$lt:[{$rand:{}},'$b']}}}]",
+                "[{$unwind:'$a'},{$match:{$expr:{$lt:[{$rand:{}},'$b']}}}]",
+            ),
+            ("[{$limit:5},{$match:{a:1}}]", "[{$limit:5},{$match:{a:1}}]"),
+        ] {
+            let p = Pipeline::parse(json_array(pipeline).as_doc(), &QueryContext::new()).unwrap();
+            let got: muniment_value::ArrayBuf = p.sources.iter().collect();
+            let text = |d: Doc<'_>| d.to_json(muniment_value::JsonMode::Relaxed);
+            assert_eq!(
+                text(got.as_doc()),
+                text(json_array(want).as_doc()),
+                "{pipeline}"
+            );
+        }
+    }
+}
