@@ -12,7 +12,7 @@ use muniment_query::filter::Node;
 use muniment_query::{Clocks, Filter, Interrupt};
 use muniment_storage::{Collection, Direction, IndexEntry};
 use muniment_value::path::{Path, visit};
-use muniment_value::{ArrayBuf, Doc, Error, Result, Value, ValueBuf, keyenc};
+use muniment_value::{ArrayBuf, Doc, Error, Result, Value, ValueBuf, cmp_values, keyenc};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -57,7 +57,7 @@ impl Engine {
             op.set_plan_summary(&scan.candidate);
             scan.candidate.note_use();
             scan.run(op, self, &collection, &path, &mut found)?;
-            return Ok(found.values);
+            return Ok(found.sorted());
         }
         let mut exec = self
             .plan_distinct(op, &collection, request, &filter, false)?
@@ -66,7 +66,7 @@ impl Engine {
         while let Some(row) = exec.next_row(op)? {
             found.add_path(Doc::new(&row.doc), &path)?;
         }
-        Ok(found.values)
+        Ok(found.sorted())
     }
 
     /// The plan of a distinct that cannot jump from value to value. A covered one reads keys.
@@ -239,6 +239,13 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// The values in canonical order.
+    pub(crate) fn sorted(&self) -> ArrayBuf {
+        let mut values: Vec<Value<'_>> = self.values.as_doc().values().collect();
+        values.sort_by(|a, b| cmp_values(*a, *b));
+        values.into_iter().collect()
+    }
+
     fn has(&mut self, value: Value<'_>) -> bool {
         self.key.clear();
         keyenc::encode(value, false, &mut self.key);

@@ -96,7 +96,17 @@ impl<'a> Hint<'a> {
         match value {
             Value::String(s) => Ok(Some(Hint::Name(s))),
             Value::Document(d) if d.is_empty() => Ok(None),
-            Value::Document(d) => Ok(Some(Hint::Pattern(d))),
+            Value::Document(d) => {
+                if let Some(v) = d.get("$natural")
+                    && (d.count() > 1
+                        || !matches!(muniment_value::number::to_i64_exact(v), Some(1 | -1)))
+                {
+                    return Err(Error::bad_value(
+                        "$natural hint must stand alone, with the value 1 or -1",
+                    ));
+                }
+                Ok(Some(Hint::Pattern(d)))
+            }
             _ => Err(Error::failed_to_parse("Hint must be a string or an object")),
         }
     }

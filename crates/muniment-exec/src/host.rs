@@ -20,7 +20,7 @@ use muniment_query::stage::out::OutSpec;
 use muniment_query::{DocStream, Pipeline, QueryContext, Runtime};
 use muniment_storage::Collection;
 use muniment_value::path::Path;
-use muniment_value::{ArrayBuf, Doc, Error, Result, Value, doc};
+use muniment_value::{ArrayBuf, Doc, DocBuf, Error, Result, Value, doc};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -174,9 +174,18 @@ impl Host for Link {
             Some(documents) => documents?,
             None if stage == "$indexStats" => {
                 let namespace = format!("{}.{}", ctx.db, ctx.collection);
-                let below = self.engine.resolve_view(&namespace)?;
-                let namespace = below.map_or(namespace, |v| v.namespace);
-                index_stats(self.engine.store.collection(&namespace))
+                self.engine.index_stats(&namespace, None)?
+            }
+            None if stage == "$planCacheStats" => {
+                let namespace = format!("{}.{}", ctx.db, ctx.collection);
+                let known = self.collection(ctx).is_some();
+                if !known && self.engine.view(&namespace)?.is_none() {
+                    return Err(Error::location(
+                        50933,
+                        format!("collection '{namespace}' does not exist"),
+                    ));
+                }
+                Vec::new()
             }
             None => Vec::new(),
         };
@@ -195,20 +204,30 @@ impl Host for Link {
     }
 }
 
-/// `$indexStats`: the uses of every index.
-fn index_stats(collection: Option<Arc<Collection>>) -> Vec<muniment_value::DocBuf> {
-    collection
-        .iter()
-        .flat_map(|c| c.indexes().to_vec())
-        .map(|index| {
-            let spec = index.spec();
-            let (ops, since) = index.usage();
-            doc! {
-                "name": spec.name.as_str(),
-                "key": &spec.key,
-                "accesses": doc! { "ops": ops as i64, "since": Value::DateTime(since) },
-                "spec": &spec.document,
-            }
-        })
-        .collect()
+impl Engine {
+    /// `$indexStats`: the uses of every index of a collection, or of the one below a view; with
+    /// the server's name, where it is known.
+    ///
+    /// # Errors
+    /// As [`Engine::resolve_view`].
+    pub fn index_stats(&self, namespace: &str, host: Option<&str>) -> Result<Vec<DocBuf>> {
+        let below = self.resolve_view(namespace)?;
+        let namespace = below.as_ref().map_or(namespace, |v| v.namespace.as_str());
+        let collection = self.store.collection(namespace);
+        let indexes = collection.iter().flat_map(|c| c.indexes().to_vec());
+        Ok(indexes
+            .map(|index| {
+                let spec = index.spec();
+                let (ops, since) = index.usage();
+                let mut d = doc! { "name": spec.name.as_str(), "key": &spec.key };
+                d.append_some("host", host);
+                d.append(
+                    "accesses",
+                    doc! { "ops": ops as i64, "since": Value::DateTime(since) },
+                );
+                d.append("spec", &spec.document);
+                d
+            })
+            .collect())
+    }
 }

@@ -25,6 +25,10 @@ impl Figures for ServerFigures {
                 let ns = format!("{db}.{collection}");
                 coll_stats::stage(&server, &ns, operand).map(|d| vec![d])
             }
+            "$indexStats" => {
+                let ns = format!("{db}.{collection}");
+                server.engine.index_stats(&ns, Some(&server.host))
+            }
             "$currentOp" => Ok(current_op::stage(&server, operand)),
             "$listLocalSessions" | "$listSessions" => Ok(sessions(&server, operand)),
             "$listClusterCatalog" => Ok(catalog(&server, operand, db)),
@@ -88,6 +92,22 @@ fn catalog(server: &ServerState, operand: Doc<'_>, db: &str) -> Vec<DocBuf> {
                 }
                 all.push(d);
             }
+        }
+        for (ns, view) in server.engine.views(&db).unwrap_or_default() {
+            let mut options = doc! { "viewOn": view.on.as_str(), "pipeline": &view.pipeline };
+            options.append_some("collation", view.collation.as_ref());
+            let mut d = doc! {
+                "db": db.as_str(),
+                "ns": ns.as_str(),
+                "type": "view",
+                "options": options,
+                "info": doc! { "readOnly": true },
+                "sharded": false,
+            };
+            if shards {
+                d.append("shards", ArrayBuf::new());
+            }
+            all.push(d);
         }
     }
     all

@@ -140,6 +140,7 @@ impl<'a> Generic<'a> {
     /// 72 for a concern the command does not take; 322, 323 for the Stable API; 2, 9, … of a
     /// read concern.
     pub fn check(&self, spec: &CommandSpec, body: Doc<'_>) -> Result<()> {
+        (spec.precheck)(body)?;
         if self.write_concern.is_some() && !spec.write_concern {
             return Err(Error::new(
                 Code::InvalidOptions,

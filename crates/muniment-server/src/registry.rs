@@ -3,7 +3,7 @@
 use crate::args::Field;
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
-use muniment_value::Result;
+use muniment_value::{Doc, Result};
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
@@ -70,6 +70,8 @@ pub struct CommandSpec {
     pub fields: &'static [Field],
     /// Further fields are the command's own business (parameters' names).
     pub open_fields: bool,
+    /// Checks of the body that come before those of the concerns.
+    pub precheck: fn(Doc<'_>) -> Result<()>,
     /// Runs it: appends to the reply; `ok` is added afterwards.
     pub run: fn(&mut CommandContext<'_>) -> Result<()>,
 }
@@ -100,6 +102,7 @@ impl CommandSpec {
         api_v1: false,
         fields: &[],
         open_fields: false,
+        precheck: |_| Ok(()),
         run: nothing,
     };
 

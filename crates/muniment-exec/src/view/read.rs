@@ -215,7 +215,7 @@ impl Engine {
             op.check()?;
             found.add_path(Doc::new(&d), &path)?;
         }
-        Ok(found.values)
+        Ok(found.sorted())
     }
 }
 

@@ -115,18 +115,17 @@ impl MergeWriter {
         let arena = bumpalo::Bump::new();
         let eval = EvalContext::new(new, &arena);
         for (name, expr) in &self.spec.let_ {
-            match Expr::eval(expr, &eval)? {
-                Some(v) => {
-                    vars.append(name, v);
-                }
-                None => ctx.missing.push(name.clone()),
+            // A variable without a value is not defined at all.
+            if let Some(v) = Expr::eval(expr, &eval)? {
+                vars.append(name, v);
             }
         }
         if vars.as_doc().get("new").is_none() {
             vars.append("new", new);
         }
         for e in self.ctx.variables.as_doc() {
-            if vars.as_doc().get(e.name()).is_none() && !ctx.missing.iter().any(|m| m == e.name()) {
+            let own = e.name() == "new" || self.spec.let_.iter().any(|(n, _)| n == e.name());
+            if !own {
                 vars.append_elem(e);
             }
         }
@@ -169,7 +168,9 @@ impl MergeWriter {
         let mut updates = Vec::new();
         for d in docs {
             match self.is_new(collection.as_ref(), Doc::new(&d))? {
-                true => inserts.push(d),
+                true if self.spec.when_matched == WhenMatched::Replace => inserts.push(d),
+                // Like an update's operators, which set fields in the order of their names.
+                true => inserts.push(by_name(Doc::new(&d))),
                 false => updates.push(d),
             }
         }
@@ -307,6 +308,17 @@ impl Writer for MergeWriter {
     fn finish(&mut self) -> Result<()> {
         self.flush()
     }
+}
+
+/// The document with its fields in the order of their names, `_id` first.
+fn by_name(doc: Doc<'_>) -> Bytes {
+    let mut fields: Vec<_> = doc.iter().collect();
+    fields.sort_by_key(|e| (e.name() != "_id", e.name()));
+    let mut out = DocBuf::new();
+    for e in fields {
+        out.append_elem(e);
+    }
+    Bytes::from(out.into_bytes())
 }
 
 /// One document as an update.

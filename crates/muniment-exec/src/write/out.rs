@@ -32,13 +32,20 @@ pub(crate) struct OutWriter {
 
 impl OutWriter {
     pub fn new(link: Link, spec: &OutSpec) -> Result<OutWriter> {
+        let target = format!("{}.{}", spec.db, spec.collection);
         if spec.timeseries.is_some() {
+            let there = link.engine.store.collection(&target).is_some();
+            if there || link.engine.view(&target)?.is_some() {
+                return Err(Error::location(
+                    7_268_700,
+                    "Cannot create a time-series collection from a non time-series collection",
+                ));
+            }
             return Err(Error::new(
                 Code::CommandNotSupported,
                 "$out into a time-series collection is not supported",
             ));
         }
-        let target = format!("{}.{}", spec.db, spec.collection);
         crate::write::core::check_new_namespace(&target)?;
         link.engine.refuse_view(&target)?;
         let store = &link.engine.store;

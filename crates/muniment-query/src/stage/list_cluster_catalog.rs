@@ -8,7 +8,7 @@ use muniment_value::{Elem, Error, Result, Value};
 pub(crate) const SPEC: Spec = Spec {
     name: "$listClusterCatalog",
     doc: "One document per collection of the database (of all databases on admin).",
-    place: Place::REPORT.needs(Input::Nothing),
+    place: Place::REPORT.needs(Input::Database),
     parse,
 };
 

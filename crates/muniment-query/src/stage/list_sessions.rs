@@ -76,7 +76,10 @@ fn count_users(stage: &str, users: Doc<'_>) -> Result<usize> {
         let within = format!("{stage}.users");
         idl::only(&within, user, &["user", "db"])?;
         for field in ["user", "db"] {
-            idl::string(&within, user, field)?.ok_or_else(|| idl::missing(&within, field))?;
+            if matches!(user.get(field), None | Some(Value::Null)) {
+                return Err(idl::missing(&within, field));
+            }
+            idl::string(&within, user, field)?;
         }
         n += 1;
     }

@@ -6,7 +6,7 @@ use crate::context::{QueryContext, Runtime};
 use crate::expr::{Expr, Parser};
 use crate::sort::check_field_path;
 use muniment_value::path::Path;
-use muniment_value::{Doc, DocBuf, Elem, Error, Result, Value, ValueBuf};
+use muniment_value::{Code, Doc, DocBuf, Elem, Error, Result, Value, ValueBuf};
 use std::sync::Arc;
 
 pub(crate) const SPEC: Spec = Spec {
@@ -87,7 +87,10 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
     let spec = match e.value() {
         Value::String(s) => {
             if s.is_empty() {
-                return Err(empty_target());
+                return Err(Error::new(
+                    Code::InvalidNamespace,
+                    format!("Invalid $merge target namespace, {}.", ctx.db),
+                ));
             }
             MergeSpec {
                 db: ctx.db.clone(),
@@ -100,13 +103,10 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
         }
         Value::Document(d) => parse_fields(d, ctx)?,
         v => {
-            return Err(Error::location(
-                51182,
-                format!(
-                    "$merge only supports a string or object argument, not {}",
-                    v.type_name()
-                ),
-            ));
+            return Err(Error::type_mismatch(format!(
+                "$merge only supports a string or object argument, not {}",
+                v.type_name()
+            )));
         }
     };
     check_target(&spec)?;
@@ -135,20 +135,20 @@ fn parse_fields(d: Doc<'_>, ctx: &QueryContext) -> Result<MergeSpec> {
         Some(v) => parse_on(v)?,
     };
     let when_matched = match d.get("whenMatched") {
-        None => WhenMatched::Merge,
+        None | Some(Value::Null) => WhenMatched::Merge,
         Some(v) => parse_when_matched(v)?,
     };
     let when_not_matched = match d.get("whenNotMatched") {
-        None => WhenNotMatched::Insert,
+        None | Some(Value::Null) => WhenNotMatched::Insert,
         Some(Value::String("insert")) => WhenNotMatched::Insert,
         Some(Value::String("discard")) => WhenNotMatched::Discard,
         Some(Value::String("fail")) => WhenNotMatched::Fail,
         Some(Value::String(other)) => return Err(not_in_enumeration("whenNotMatched", other)),
         Some(v) => return Err(idl::wrong_type("$merge", "whenNotMatched", v, "string")),
     };
-    let let_ = match idl::document("$merge", d, "let")? {
+    let let_ = match d.get("let").filter(|v| !matches!(v, Value::Null)) {
         None => Vec::new(),
-        Some(_) if !matches!(when_matched, WhenMatched::Pipeline(_)) => {
+        Some(Value::Document(_)) if !matches!(when_matched, WhenMatched::Pipeline(_)) => {
             return Err(Error::location(
                 51199,
                 format!(
@@ -157,7 +157,8 @@ fn parse_fields(d: Doc<'_>, ctx: &QueryContext) -> Result<MergeSpec> {
                 ),
             ));
         }
-        Some(vars) => parse_let(vars, ctx)?,
+        Some(Value::Document(vars)) => parse_let(vars, ctx)?,
+        Some(v) => return Err(idl::wrong_type("$merge", "let", v, "object")),
     };
     let unsupported = matches!(
         (&when_matched, when_not_matched),
@@ -198,14 +199,18 @@ fn target(into: Value<'_>, ctx: &QueryContext) -> Result<(String, String)> {
         Value::String(s) => Ok((ctx.db.clone(), s.to_string())),
         Value::Document(d) => {
             idl::only("$merge.into", d, &["db", "coll"])?;
-            let db = idl::string("$merge.into", d, "db")?;
-            let coll = idl::string("$merge.into", d, "coll")?.ok_or_else(|| {
+            let text = |field: &str| match d.get(field) {
+                Some(Value::Null) => Ok(None),
+                _ => idl::string("$merge.into", d, field),
+            };
+            let db = text("db")?.filter(|s| !s.is_empty());
+            let coll = text("coll")?.ok_or_else(|| {
                 Error::location(
                     5_786_801,
                     "Invalid $merge target: 'into' has no collection name",
                 )
             })?;
-            if coll.is_empty() || db == Some("") {
+            if coll.is_empty() {
                 return Err(empty_target());
             }
             Ok((db.unwrap_or(&ctx.db).to_string(), coll.to_string()))
@@ -359,6 +364,10 @@ impl StageOp for Merge {
     fn writes(&self) -> bool {
         true
     }
+
+    fn check(&self, rt: &Runtime) -> Result<()> {
+        rt.host.merge(&self.spec, &self.ctx).map(drop)
+    }
 }
 
 impl MergeSpec {
@@ -400,8 +409,8 @@ mod tests {
                 "{$merge: {into: {db: 'x', coll: 't'}, on: ['a', 'b']}}",
                 "ok",
             ),
-            ("{$merge: 1}", "51182"),
-            ("{$merge: ''}", "5786800"),
+            ("{$merge: 1}", "14"),
+            ("{$merge: ''}", "73"),
             ("{$merge: {}}", "40414"),
             ("{$merge: {into: 1}}", "51178"),
             ("{$merge: {into: {db: 'x'}}}", "5786801"),

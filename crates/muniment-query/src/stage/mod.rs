@@ -162,6 +162,15 @@ pub trait StageOp: Debug + Send + Sync {
         false
     }
 
+    /// Checks what opening would, without the stage's effects: for explain.
+    ///
+    /// # Errors
+    /// As [`StageOp::open`].
+    fn check(&self, rt: &Runtime) -> Result<()> {
+        let _ = rt;
+        Ok(())
+    }
+
     /// True for a stage that writes.
     fn writes(&self) -> bool {
         false

@@ -3,7 +3,7 @@
 use super::registry::{Place, Spec};
 use super::{DocStream, Stage, StageOp, Ticker, idl, write_stream};
 use crate::context::{QueryContext, Runtime};
-use muniment_value::{Code, DocBuf, Elem, Error, Result, Value};
+use muniment_value::{Code, DocBuf, Elem, Error, Result, Value, number};
 use std::sync::Arc;
 
 pub(crate) const SPEC: Spec = Spec {
@@ -33,9 +33,15 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
         },
         Value::Document(d) => {
             idl::only("$out", d, &["coll", "db", "timeseries"])?;
-            let coll = idl::string("$out", d, "coll")?;
-            let db = idl::string("$out", d, "db")?;
-            let timeseries = idl::document("$out", d, "timeseries")?;
+            let text = |field: &str| match d.get(field) {
+                Some(Value::Null) => Ok(None),
+                _ => idl::string("$out", d, field),
+            };
+            let (coll, db) = (text("coll")?, text("db")?);
+            let timeseries = match d.get("timeseries") {
+                Some(Value::Null) => None,
+                _ => idl::document("$out", d, "timeseries")?,
+            };
             OutSpec {
                 collection: coll
                     .ok_or_else(|| idl::missing("$out", "coll"))?
@@ -70,11 +76,8 @@ fn check_target(spec: &OutSpec) -> Result<()> {
     let invalid_db = spec.db.is_empty()
         || spec.db.len() >= 64
         || spec.db.contains(['/', '\\', '.', ' ', '"', '$', '\0']);
-    let invalid = name.is_empty()
-        || name.starts_with('.')
-        || name.ends_with('.')
-        || name.contains(['$', '\0'])
-        || spec.db.len() + 1 + name.len() > 255;
+    let invalid =
+        name.is_empty() || name.starts_with('.') || name.ends_with('.') || name.contains('\0');
     if invalid || invalid_db {
         return Err(Error::new(
             Code::InvalidNamespace,
@@ -93,10 +96,19 @@ fn check_target(spec: &OutSpec) -> Result<()> {
             format!("Can't $out to special collection: {name}"),
         ));
     }
+    if name.contains('$') || spec.db.len() + 1 + name.len() > 255 {
+        return Err(Error::new(
+            Code::IllegalOperation,
+            format!("error with target namespace: {}.{name}", spec.db),
+        ));
+    }
     Ok(())
 }
 
-/// The types of the options; their values are checked when the collection is created.
+/// The longest span of a bucket: a year.
+const MAX_SECONDS: i64 = 31_536_000;
+
+/// The options' types and ranges.
 fn check_timeseries(t: &DocBuf) -> Result<()> {
     const NAME: &str = "$out.timeseries";
     let d = t.as_doc();
@@ -111,22 +123,46 @@ fn check_timeseries(t: &DocBuf) -> Result<()> {
             "bucketRoundingSeconds",
         ],
     )?;
-    if idl::string(NAME, d, "timeField")?.is_none() {
+    let text = |field: &str| match d.get(field) {
+        Some(Value::Null) => Ok(None),
+        _ => idl::string(NAME, d, field),
+    };
+    if text("timeField")?.is_none() {
         return Err(idl::missing(NAME, "timeField"));
     }
-    idl::string(NAME, d, "metaField")?;
-    idl::string(NAME, d, "granularity")?;
-    for field in ["bucketMaxSpanSeconds", "bucketRoundingSeconds"] {
-        if let Some(v) = d.get(field)
-            && !v.is_number()
-        {
-            return Err(idl::wrong_type(
+    text("metaField")?;
+    let granularity = text("granularity")?;
+    if let Some(g) = granularity
+        && !["seconds", "minutes", "hours"].contains(&g)
+    {
+        return Err(Error::bad_value(format!(
+            "Enumeration value '{g}' for field '{NAME}.granularity' is not a valid value."
+        )));
+    }
+    let seconds = |field: &str| match d.get(field) {
+        None | Some(Value::Null) => Ok(None),
+        Some(v) => match number::to_i64_clamped(v) {
+            None => Err(idl::wrong_type(
                 NAME,
                 field,
                 v,
                 "[long, int, decimal, double']",
-            ));
-        }
+            )),
+            Some(n) if (1..=MAX_SECONDS).contains(&n) => Ok(Some(n)),
+            Some(n) => Err(Error::bad_value(format!(
+                "BSON field '{NAME}.{field}' value must be between 1 and {MAX_SECONDS}, actual \
+                 value '{n}'"
+            ))),
+        },
+    };
+    let span = seconds("bucketMaxSpanSeconds")?;
+    let rounding = seconds("bucketRoundingSeconds")?;
+    if span != rounding || (span.is_some() && granularity.is_some()) {
+        return Err(Error::new(
+            Code::InvalidOptions,
+            "Timeseries 'bucketMaxSpanSeconds' and 'bucketRoundingSeconds' need to be set to the \
+             same value, without 'granularity'",
+        ));
     }
     Ok(())
 }

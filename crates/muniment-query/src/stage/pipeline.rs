@@ -286,6 +286,17 @@ impl Pipeline {
         matches!(self.stages.front(), Some(Stage::Other(op)) if op.is_source())
     }
 
+    /// Checks what opening the stages would, without their effects: for explain.
+    ///
+    /// # Errors
+    /// As [`Pipeline::open`].
+    pub fn check_targets(&self, rt: &Runtime) -> Result<()> {
+        self.stages.iter().try_for_each(|s| match s {
+            Stage::Other(op) => op.check(rt),
+            _ => Ok(()),
+        })
+    }
+
     /// True when the last stage writes.
     pub fn writes(&self) -> bool {
         matches!(self.stages.back(), Some(Stage::Other(op)) if op.writes())
@@ -484,6 +495,10 @@ pub fn check_target(stages: Doc<'_>, db: &str, collection: bool) -> Result<()> {
     match place.input {
         Input::Documents | Input::Collection if !collection => invalid(format!(
             "{{aggregate: 1}} is not valid for '{name}'; a collection is required."
+        )),
+        Input::Database if collection => Err(Error::location(
+            9_621_301,
+            format!("The {name} stage must be run on a database, not on a collection"),
         )),
         Input::AdminDatabase if collection || db != "admin" => invalid(format!(
             "{name} must be run against the 'admin' database with {{aggregate: 1}}"

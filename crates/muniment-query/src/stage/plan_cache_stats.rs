@@ -18,29 +18,24 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
             "$planCacheStats value must be an object.",
         ));
     };
-    let mut seen = false;
-    for o in d {
-        if o.name() != "allHosts" || seen {
-            return Err(Error::failed_to_parse(format!(
-                "$planCacheStats parameters object may contain only 'allHosts' once: found {}",
-                o.name()
-            )));
+    if d.iter().any(|o| o.name() != "allHosts") || d.count() > 1 {
+        return Err(Error::failed_to_parse(
+            "$planCacheStats parameters object may contain only 'allHosts', once",
+        ));
+    }
+    match d.get("allHosts") {
+        None | Some(Value::Bool(false)) => {}
+        Some(Value::Bool(true)) => {
+            return Err(Error::location(
+                4_503_200,
+                "$planCacheStats stage supports allHosts parameter only for sharded clusters",
+            ));
         }
-        seen = true;
-        match o.value() {
-            Value::Bool(false) => {}
-            Value::Bool(true) => {
-                return Err(Error::location(
-                    4_503_200,
-                    "$planCacheStats stage supports allHosts parameter only for sharded clusters",
-                ));
-            }
-            v => {
-                return Err(Error::failed_to_parse(format!(
-                    "$planCacheStats allHosts parameter must be a boolean, but found: {}",
-                    v.type_name()
-                )));
-            }
+        Some(v) => {
+            return Err(Error::location(
+                13111,
+                format!("wrong type for field (allHosts) {} != bool", v.type_name()),
+            ));
         }
     }
     stages.push(report::stage("$planCacheStats", Doc::EMPTY, ctx));

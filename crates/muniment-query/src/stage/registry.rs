@@ -47,6 +47,8 @@ pub enum Input {
     Collection,
     /// Nothing; it stands in `{aggregate: 1}`.
     Nothing,
+    /// As [`Input::Nothing`], with an error of its own for a collection.
+    Database,
     /// Nothing; it stands in `{aggregate: 1}` on the database admin.
     AdminDatabase,
 }

@@ -5,13 +5,13 @@ use crate::args::{Args, Field, Types, opt, refused, req};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_exec::{AggregateRequest, BatchLimits, Explainable, Hint, Verbosity};
-use muniment_value::{Doc, Error, Result};
+use muniment_value::{Code, Doc, Error, Result, Value, number};
 
 pub(super) const FIELDS: &[Field] = &[
     req("pipeline", Types::ARRAY),
     opt("cursor", Types::OBJECT),
-    opt("explain", Types::SAFE_BOOL),
-    opt("allowDiskUse", Types::SAFE_BOOL),
+    opt("explain", Types::BOOL),
+    opt("allowDiskUse", Types::BOOL),
     opt("hint", Types::ANY),
     opt("let", Types::OBJECT),
     opt("bypassDocumentValidation", Types::SAFE_BOOL),
@@ -33,9 +33,108 @@ pub const COMMAND: CommandSpec = CommandSpec {
     read_concern: true,
     api_v1: true,
     fields: FIELDS,
+    precheck,
     run,
     ..CommandSpec::DEFAULT
 };
+
+/// Stages that only read with the read concern "local".
+const LOCAL_ONLY: [&str; 5] = [
+    "$currentOp",
+    "$listClusterCatalog",
+    "$listLocalSessions",
+    "$listSessions",
+    "$planCacheStats",
+];
+
+/// Stages that are not in version 1 of the Stable API.
+const NOT_IN_API_V1: [&str; 14] = [
+    "$currentOp",
+    "$indexStats",
+    "$listClusterCatalog",
+    "$listLocalSessions",
+    "$listSampledQueries",
+    "$listSearchIndexes",
+    "$listSessions",
+    "$planCacheStats",
+    "$querySettings",
+    "$queryStats",
+    "$search",
+    "$searchBeta",
+    "$searchMeta",
+    "$vectorSearch",
+];
+
+fn precheck(body: Doc<'_>) -> Result<()> {
+    if let Some(target) = body.first().map(|e| e.value())
+        && target.is_number()
+        && number::to_f64(target) != Some(1.0)
+    {
+        return Err(Error::bad_value(
+            "Invalid command format: the 'aggregate' field must specify a collection name or 1",
+        ));
+    }
+    for (field, expected) in [
+        ("pipeline", "array"),
+        ("explain", "bool"),
+        ("allowDiskUse", "bool"),
+        ("cursor", "object"),
+    ] {
+        if matches!(body.get(field), Some(Value::Null)) {
+            return Err(Error::type_mismatch(format!(
+                "BSON field 'aggregate.{field}' is the wrong type 'null', expected type \
+                 '{expected}'"
+            )));
+        }
+    }
+    let explain = matches!(body.get("explain"), Some(Value::Bool(true)));
+    if explain && body.get("writeConcern").is_some() {
+        return Err(Error::failed_to_parse(
+            "Aggregation explain does not support the 'writeConcern' option",
+        ));
+    }
+    let strict = body.get("apiStrict").is_some_and(|v| v.truthy());
+    if strict && explain {
+        return Err(not_in_api("the explain option of aggregate"));
+    }
+    let level = body
+        .get_doc("readConcern")
+        .and_then(|d| d.get_str("level"))
+        .unwrap_or("local");
+    let stages = body.get_array("pipeline").unwrap_or(Doc::EMPTY);
+    let stages = stages.values().filter_map(|v| v.as_doc()?.first());
+    for stage in stages {
+        let name = stage.name();
+        let writes = matches!(name, "$out" | "$merge") && level == "linearizable";
+        if writes || (level != "local" && LOCAL_ONLY.contains(&name)) {
+            return Err(Error::new(
+                Code::InvalidOptions,
+                format!(
+                    "Aggregation stage {name} cannot run with a readConcern other than 'local', \
+                     or in a multi-document transaction. Current readConcern: {level}"
+                ),
+            ));
+        }
+        // Of $collStats only the count is.
+        let sizes = name == "$collStats"
+            && stage
+                .value()
+                .as_doc()
+                .is_some_and(|d| d.iter().any(|o| o.name() != "count"));
+        if strict && (sizes || NOT_IN_API_V1.contains(&name)) {
+            return Err(not_in_api(name));
+        }
+    }
+    Ok(())
+}
+
+/// 323: not part of the Stable API.
+fn not_in_api(what: &str) -> Error {
+    Error::new(
+        Code(323),
+        format!("Provided apiStrict:true, but {what} is not in API Version 1"),
+    )
+}
 
 /// The request that the arguments describe.
 pub(super) fn request<'a>(

@@ -4,11 +4,11 @@ use crate::args::{Args, Field, Types, idle, opt, refused};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_exec::{CountRequest, Hint};
-use muniment_value::{Doc, Result, number};
+use muniment_value::{Doc, Error, Result, number};
 
 pub(super) const FIELDS: &[Field] = &[
     opt("query", Types::OBJECT),
-    opt("limit", Types::NUMBER),
+    opt("limit", Types::ANY),
     opt("skip", Types::NUMBER),
     opt("hint", Types::ANY),
     opt("let", Types::OBJECT),
@@ -26,9 +26,28 @@ pub const COMMAND: CommandSpec = CommandSpec {
     read_concern: true,
     api_v1: true,
     fields: FIELDS,
+    precheck,
     run,
     ..CommandSpec::DEFAULT
 };
+
+/// `limit` is parsed by rules of its own: a whole number whose absolute value fits.
+fn precheck(body: Doc<'_>) -> Result<()> {
+    let Some(v) = body.get("limit") else {
+        return Ok(());
+    };
+    if !v.is_number() {
+        return Err(Error::bad_value("limit value is not a valid number"));
+    }
+    match number::to_i64_exact(v) {
+        None => Err(Error::failed_to_parse(format!(
+            "limit value is not a whole number of 64 bits: {}",
+            v.to_display()
+        ))),
+        Some(i64::MIN) => Err(Error::bad_value("limit value has no absolute value")),
+        Some(_) => Ok(()),
+    }
+}
 
 /// The request that the arguments describe.
 pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<CountRequest<'a>> {

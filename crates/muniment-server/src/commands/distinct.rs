@@ -4,7 +4,7 @@ use crate::args::{Args, Field, Types, opt, refused, req};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_exec::{DistinctRequest, Hint};
-use muniment_value::{Doc, Result};
+use muniment_value::{Error, Doc, Result};
 
 pub(super) const FIELDS: &[Field] = &[
     req("key", Types::STRING),
@@ -29,6 +29,12 @@ pub const COMMAND: CommandSpec = CommandSpec {
 
 /// The request that the arguments describe.
 pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<DistinctRequest<'a>> {
+    if a.str("key").is_some_and(|k| k.contains('\0')) {
+        return Err(Error::location(
+            31032,
+            "Key field cannot contain an embedded null byte",
+        ));
+    }
     Ok(DistinctRequest {
         namespace: ns,
         key: a.str("key").unwrap_or_default(),
