@@ -763,6 +763,23 @@ mod tests {
         assert_eq!((c.year, c.month, c.day), (-1, 1, 1));
     }
 
+    proptest::proptest! {
+        /// Whatever is read is a moment of which the text is some form; nothing panics.
+        #[test]
+        fn texts_of_dates_are_read_back(
+            ms in -62_135_596_800_000_i64..253_402_300_800_000,
+            noise in "[-0-9a-zA-Z:+./ ,@é]{0,12}",
+        ) {
+            let text = Civil::from_millis(ms).iso();
+            proptest::prop_assert_eq!(read(&text, &Zone::UTC).ok(), Some(ms));
+            for at in 0..=text.len() {
+                let (head, tail) = text.split_at(at);
+                let _ = read(&format!("{head}{noise}{tail}"), &Zone::UTC);
+                let _ = read(&format!("{head}{noise}"), &Zone::UTC);
+            }
+        }
+    }
+
     #[test]
     fn what_is_no_date() {
         for text in [

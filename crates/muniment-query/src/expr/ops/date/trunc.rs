@@ -131,6 +131,29 @@ mod tests {
     use crate::expr::testing::*;
 
     #[test]
+    fn odd_bins() {
+        // Of 2010-01-01T10:45:20.450Z.
+        for (bin, unit, want) in [
+            (7, "millisecond", "2010-01-01T10:45:20.445Z"),
+            (7, "second", "2010-01-01T10:45:16.000Z"),
+            (13, "minute", "2010-01-01T10:37:00.000Z"),
+            (13, "hour", "2010-01-01T00:00:00.000Z"),
+            (7, "day", "2009-12-26T00:00:00.000Z"),
+            (2, "week", "2009-12-20T00:00:00.000Z"),
+            (7, "week", "2009-12-06T00:00:00.000Z"),
+            (13, "month", "2009-10-01T00:00:00.000Z"),
+            (7, "quarter", "2008-10-01T00:00:00.000Z"),
+            (7, "year", "2007-01-01T00:00:00.000Z"),
+        ] {
+            let e = format!(
+                "{{'$toString': {{'$dateTrunc': {{'date': '$d', 'unit': '{unit}', 'binSize': {bin}}}}}}}"
+            );
+            let want = Box::leak(format!("'{want}'").into_boxed_str());
+            check("{'d': ['$date', 1262342720450]}", &e, &Gives(want));
+        }
+    }
+
+    #[test]
     fn table_test() {
         // 2021-03-20T11:37:05.500Z, a Saturday.
         let d = "{'d': ['$date', 1616240225500], 'n': null, 'x': 1, 'min': ['$date', -9223372036854775808]}";
