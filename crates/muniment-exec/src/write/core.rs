@@ -90,13 +90,16 @@ impl<'w> Write<'w> {
         change: Change<'w>,
     ) -> Result<Write<'w>> {
         let natural = natural(sort);
-        let sort = if sort.is_empty() || natural.is_some() {
+        let filter = Filter::parse_query(filter, ctx)?;
+        // One document at most: MongoDB does not even look at the order then.
+        let one = filter.id_equality().is_some();
+        let sort = if sort.is_empty() || natural.is_some() || one {
             None
         } else {
             Some((SortSpec::parse(sort)?, sort.to_buf()))
         };
         Ok(Write {
-            filter: Arc::new(Filter::parse_query(filter, ctx)?),
+            filter: Arc::new(filter),
             sort,
             natural,
             hint,
