@@ -6,6 +6,7 @@ mod concurrency;
 mod explains;
 mod geo;
 mod interrupts;
+mod lookups;
 mod metamorphic;
 mod model;
 mod pipelines;

@@ -239,7 +239,15 @@ impl<'c> Parser<'c> {
             // A `$let` may have rebound CURRENT, which every plain path starts from.
             return Ok(match self.scope.iter().rposition(|n| n == "CURRENT") {
                 Some(slot) => Node::Var { slot, path }.into(),
-                None => Node::Field(path).into(),
+                // So may the command's `let`.
+                None => match self.ctx.variables.as_doc().get("CURRENT") {
+                    Some(v) => arena::with_arena(|a| {
+                        let at = path.eval_in(v, a)?;
+                        Ok::<_, Error>(Node::Const(at.map(ValueBuf::new)))
+                    })?
+                    .into(),
+                    None => Node::Field(path).into(),
+                },
             });
         };
         let (name, path) = match rest.split_once('.') {
@@ -268,7 +276,9 @@ impl<'c> Parser<'c> {
                 .into(),
             })
         };
+        let current = self.ctx.variables.as_doc().get("CURRENT");
         match name {
+            "CURRENT" if current.is_some() => constant(current.unwrap_or(Value::Null)),
             "ROOT" | "CURRENT" => Ok(match path {
                 None => Node::Root.into(),
                 Some(p) => Node::Field(p).into(),

@@ -135,7 +135,7 @@ fn parse_fields(d: Doc<'_>, ctx: &QueryContext) -> Result<MergeSpec> {
         Some(v) => parse_on(v)?,
     };
     let when_matched = match d.get("whenMatched") {
-        None | Some(Value::Null) => WhenMatched::Merge,
+        None => WhenMatched::Merge,
         Some(v) => parse_when_matched(v)?,
     };
     let when_not_matched = match d.get("whenNotMatched") {

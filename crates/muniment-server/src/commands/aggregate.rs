@@ -159,6 +159,7 @@ pub(super) fn request<'a>(
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let collection = Some(cx.collection_name()).filter(|c| !c.is_empty());
     let request = request(&cx.args, cx.db(), collection)?;
+    let limits = limits(cx.args.doc("cursor"), BatchLimits::FIRST)?;
     if cx.args.bool("explain", false) {
         let what = Explainable::Aggregate(&request);
         return super::explain::answer(cx, &what, Verbosity::QueryPlanner, cx.request.body);
@@ -168,7 +169,6 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             "The 'cursor' option is required, except for aggregate with the explain argument",
         ));
     }
-    let limits = limits(cx.args.doc("cursor"), BatchLimits::FIRST)?;
     let cursor = cx.engine().aggregate(cx.op, &request)?;
     let owner = cx.cursor_owner();
     cx.engine()
