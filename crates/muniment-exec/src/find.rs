@@ -8,6 +8,7 @@ use crate::plan::choose::{Choice, choose};
 use crate::plan::shape::shape;
 use crate::run::exec::{Output, ProjectionKind, Recipe};
 use bytes::Bytes;
+use muniment_query::filter::near::not_here;
 use muniment_query::{Filter, Interrupt, Needs, Projection, QueryContext, SortSpec};
 use muniment_storage::Collection;
 use muniment_value::{Doc, DocBuf, Error, Result, Value, ValueBuf, doc};
@@ -275,6 +276,10 @@ impl Engine {
             let mut needs = Needs::default();
             p.needs(&mut needs).then(|| needs.into_paths()).flatten()
         });
+        // MongoDB has the buckets' places only in $geoNear.
+        if collection.is_time_series() && parsed.filter.near().is_some() {
+            return Err(not_here());
+        }
         let query = Query {
             filter: &parsed.filter,
             sort: parsed.sort.as_ref().map(|(s, _)| s),

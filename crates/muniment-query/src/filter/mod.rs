@@ -10,7 +10,7 @@ pub mod details;
 mod explain;
 pub mod fuzzing;
 mod matcher;
-mod near;
+pub mod near;
 mod operand;
 pub mod ops;
 pub mod parse;

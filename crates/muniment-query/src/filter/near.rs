@@ -8,7 +8,7 @@ use muniment_value::{Error, Result};
 use std::sync::Arc;
 
 /// The error of a `$near` where nothing plans.
-pub(super) fn not_here() -> Error {
+pub fn not_here() -> Error {
     Error::location(
         5_626_500,
         "$geoNear, $near, and $nearSphere are not allowed in this context, as these operators \
