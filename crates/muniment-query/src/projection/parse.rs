@@ -234,7 +234,11 @@ impl State<'_> {
                     && e.message().starts_with("Unrecognized expression") =>
             {
                 match d.first() {
-                    Some(f) if e.message().ends_with(&format!("'{}'", f.name())) => {
+                    // $elemMatch is one, but find's.
+                    Some(f)
+                        if f.name() != "$elemMatch"
+                            && e.message().ends_with(&format!("'{}'", f.name())) =>
+                    {
                         Error::location(31325, format!("Unknown expression {}", f.name()))
                     }
                     _ => e,
@@ -295,7 +299,7 @@ impl State<'_> {
     }
 
     fn elem_match(&mut self, path: &str, e: Elem<'_>) -> Result<()> {
-        let Value::Document(_) = e.value() else {
+        let Value::Document(of) = e.value() else {
             return Err(Error::location(
                 31274,
                 format!(
@@ -314,6 +318,12 @@ impl State<'_> {
             return Err(Error::location(
                 31275,
                 "Cannot use $elemMatch projection on a nested field",
+            ));
+        }
+        if of.get("$jsonSchema").is_some() {
+            return Err(Error::new(
+                Code::QueryFeatureNotAllowed,
+                "$jsonSchema is not allowed in this context",
             ));
         }
         let mut condition = DocBuf::new();

@@ -41,7 +41,7 @@ struct Partition {
 }
 
 enum Runner {
-    Window(Window),
+    Window(Box<Window>),
     Rowwise(Box<dyn Rowwise>),
 }
 
@@ -314,7 +314,7 @@ impl WindowStream {
             .outputs
             .iter()
             .map(|(_, f)| match f {
-                Function::Framed(f) => Runner::Window(Window::new(f, &spool)),
+                Function::Framed(f) => Runner::Window(Box::new(Window::new(f, &spool))),
                 Function::Rowwise(make) => Runner::Rowwise(make()),
             })
             .collect();

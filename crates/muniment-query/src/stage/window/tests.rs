@@ -202,7 +202,7 @@ fn input(n: i32) -> Vec<DocBuf> {
         .map(|i| {
             x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let v = ((x >> 16) % 41) as i32 - 20;
-            let mut d = doc! { "_id": i, "p": (x >> 9) % 3 == 0, "t": (i * 37 % n) / 3 };
+            let mut d = doc! { "_id": i, "p": (x >> 9).is_multiple_of(3), "t": (i * 37 % n) / 3 };
             match x % 7 {
                 0 => {}
                 1 => {
