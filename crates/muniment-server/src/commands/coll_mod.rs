@@ -120,7 +120,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     }
     let mut changes: Changes = Vec::new();
     let mut options = (*collection.options()).clone();
-    if size.is_some() || max.is_some() {
+    // MongoDB takes these of a time-series collection without effect.
+    let sizes = size.is_some() || max.is_some();
+    if sizes && !collection.is_time_series() {
         if !collection.is_capped() {
             return Err(invalid("isn't a capped collection"));
         }
@@ -183,7 +185,12 @@ fn cluster_changes(
         changes.push(("timeseries", Some(ValueBuf::new(new))));
     }
     if collection.is_time_series() {
-        for option in ["validator", "validationLevel", "validationAction"] {
+        for option in [
+            "validator",
+            "validationLevel",
+            "validationAction",
+            "changeStreamPreAndPostImages",
+        ] {
             if cx.args.get(option).is_some() {
                 return Err(invalid(format!(
                     "option not supported on a time-series collection: {option}"

@@ -164,6 +164,7 @@ fn clustering(cx: &CommandContext<'_>, o: &mut CollectionOptions) -> Result<()> 
             "validator",
             "validationLevel",
             "validationAction",
+            "changeStreamPreAndPostImages",
         ],
         None => &["idIndex"],
     };
