@@ -53,7 +53,11 @@ impl Engine {
         };
         let path = Path::new(request.key);
         let mut found = Found::default();
-        if let Some(scan) = distinct_scan(&collection, request, &filter)? {
+        let restricted = self
+            .index_filters
+            .of(&collection, &filter, Doc::EMPTY, Doc::EMPTY)
+            .is_some();
+        if !restricted && let Some(scan) = distinct_scan(&collection, request, &filter)? {
             op.set_plan_summary(&scan.candidate);
             scan.candidate.note_use();
             scan.run(op, self, &collection, &path, &mut found)?;

@@ -240,8 +240,12 @@ impl Engine {
         let Some(c) = self.store.collection(r.namespace) else {
             return report(op, d, planned, verbosity, Around::Nothing, &mut drain);
         };
-        let Some(scan) = distinct_scan(&c, r, &filter)? else {
-            planned.filtered = self.is_filtered(&c, &filter, Doc::EMPTY);
+        planned.filtered = self.is_filtered(&c, &filter, Doc::EMPTY);
+        let scan = match planned.filtered {
+            true => None,
+            false => distinct_scan(&c, r, &filter)?,
+        };
+        let Some(scan) = scan else {
             planned.choice = Some(self.plan_distinct(op, &c, r, &filter, true)?);
             return report(op, d, planned, verbosity, Around::Nothing, &mut drain);
         };

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use muniment_query::filter::near::not_here;
 use muniment_query::{Filter, Interrupt, Needs, Projection, QueryContext, SortSpec};
 use muniment_storage::Collection;
-use muniment_value::{Doc, DocBuf, Error, Result, Value, ValueBuf, doc};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -343,6 +343,12 @@ fn check_tailable(
     request: &FindRequest<'_>,
     parsed: &Parsed,
 ) -> Result<()> {
+    if collection.is_time_series() {
+        return Err(Error::new(
+            Code::InvalidPipelineOperator,
+            "Option tailable not supported in aggregation.",
+        ));
+    }
     if !collection.is_capped() {
         return Err(Error::bad_value(format!(
             "error processing query: ns={} tailable cursor requested on non capped collection",

@@ -198,6 +198,31 @@ fn capped(store: &Store, ns: &str, size: u64, max: Option<u64>) -> std::sync::Ar
         .unwrap()
 }
 
+fn ids_of(store: &Store, c: &Collection) -> Vec<i64> {
+    all(store, c)
+        .iter()
+        .map(|d| d.as_doc().get("_id").unwrap().as_i64_exact().unwrap())
+        .collect()
+}
+
+#[test]
+fn measurements_are_kept_in_the_order_of_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let options = CollectionOptions {
+        time_field: Some("t".into()),
+        ..CollectionOptions::default()
+    };
+    let c = store.create_collection("db.series", options).unwrap();
+    assert!(c.is_time_series() && !c.is_keyed_by_id());
+    // The same _id twice, the times out of order.
+    for (id, t) in [(3, 30), (1, 10), (3, 20)] {
+        insert(&store, &c, doc! { "_id": id, "t": Value::DateTime(t) }).unwrap();
+    }
+    assert_eq!(ids_of(&store, &c), [1, 3, 3]);
+    valid(&store, &c);
+}
+
 #[test]
 fn capped_collections_keep_the_newest_in_insertion_order() {
     let dir = tempfile::tempdir().unwrap();
@@ -210,12 +235,7 @@ fn capped_collections_keep_the_newest_in_insertion_order() {
             w.insert(bytes(doc! { "_id": id, "x": id })).unwrap();
         }
         w.commit().unwrap();
-        let ids = |c: &Collection| -> Vec<i64> {
-            all(&store, c)
-                .iter()
-                .map(|d| d.as_doc().get("_id").unwrap().as_i64_exact().unwrap())
-                .collect()
-        };
+        let ids = |c: &Collection| ids_of(&store, c);
         assert_eq!(ids(&c), [7, 1, 5, 2, 8]);
         assert_eq!(c.count(), 5);
         let e = insert(&store, &c, doc! { "_id": 5 }).unwrap_err();
@@ -246,7 +266,11 @@ fn capped_collections_keep_the_newest_in_insertion_order() {
             assert!(small.data_bytes() <= 200);
         }
         assert!(small.count() >= 3);
-        assert!(insert(&store, &small, doc! { "_id": 99, "t": "t".repeat(300) }).is_err());
+        // A document above the limit stands alone until the next one comes.
+        insert(&store, &small, doc! { "_id": 99, "t": "t".repeat(300) }).unwrap();
+        assert_eq!(ids_of(&store, &small), [99]);
+        insert(&store, &small, doc! { "_id": 100 }).unwrap();
+        assert_eq!(ids_of(&store, &small), [100]);
         valid(&store, &small);
     }
     let store = open(dir.path());
@@ -350,7 +374,7 @@ fn golden_catalog_entry() {
         options: CollectionOptions {
             capped_size: Some(1000),
             capped_max: None,
-            time_field: Some("t".into()),
+            time_field: None,
             document: doc! { "capped": true, "size": 1000 },
         },
         indexes: vec![crate::catalog::IndexEntry {

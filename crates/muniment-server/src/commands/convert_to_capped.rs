@@ -45,7 +45,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         .iter()
         .rev()
         .take(3)
-        .map(|b| format!("{b:02x}"))
+        .flat_map(|b| format!("{b:02x}").into_bytes())
+        .take(5)
+        .map(char::from)
         .collect();
     let copied = format!("tmp{tag}.convertToCapped.{name}");
     namespace::check_collection(db, &copied)?;

@@ -4,7 +4,7 @@ use super::coll_stats::scale;
 use crate::args::{Field, Types, opt};
 use crate::context::CommandContext;
 use crate::registry::CommandSpec;
-use muniment_value::{Result, number};
+use muniment_value::Result;
 
 const FIELDS: &[Field] = &[
     opt("scale", Types::NUMBER),
@@ -57,7 +57,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     w.field("indexes", indexes as i64);
     w.field("indexSize", by(index_bytes));
     w.field("totalSize", by(storage + index_bytes));
-    w.field("scaleFactor", number::narrow(scale as i64));
+    w.field("scaleFactor", scale as i64);
     w.field("fsUsedSize", by(used));
     w.field("fsTotalSize", by(total));
     Ok(())

@@ -1,6 +1,6 @@
 //! `explain`.
 
-use super::{aggregate, count, delete, distinct, find, find_and_modify, update};
+use super::{aggregate, count, delete, distinct, find, find_and_modify, query_shape, update};
 use crate::args::{Args, Field, Types, opt};
 use crate::context::CommandContext;
 use crate::generic::Generic;
@@ -137,6 +137,17 @@ pub(super) fn answer(
     let explained = cx.engine().explain(cx.op, what, verbosity)?;
     let w = &mut cx.reply;
     w.elements(explained.as_doc());
+    let parsed = explained
+        .as_doc()
+        .get_doc("queryPlanner")
+        .and_then(|p| p.get_doc("parsedQuery"));
+    let reads = matches!(
+        what,
+        Explainable::Find(_) | Explainable::Aggregate(_) | Explainable::Distinct(_) | Explainable::Count(_)
+    );
+    if reads {
+        w.field("queryShapeHash", query_shape::hash(command, parsed).as_str());
+    }
     w.field("command", command);
     w.field(
         "serverInfo",

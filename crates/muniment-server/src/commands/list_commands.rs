@@ -7,6 +7,7 @@ use muniment_value::{ArrayBuf, DocBuf, doc};
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "listCommands",
     doc: "The commands there are",
+    open_fields: true,
     access: Access::Anyone,
     run: |cx| {
         let mut all = DocBuf::with_capacity(8192);

@@ -11,6 +11,7 @@ mod clustering;
 mod coll_mod_index;
 mod collection_options;
 mod cursor_reply;
+mod query_shape;
 mod write_reply;
 
 macro_rules! registry {

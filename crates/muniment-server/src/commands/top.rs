@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "top",
     doc: "Time spent on each collection",
+    open_fields: true,
     admin_only: true,
     run: |cx| {
         let mut totals = doc! { "note": "all times in microseconds" };

@@ -1,0 +1,150 @@
+//! `queryShapeHash`: a hash of a command without its constants, as `explain` shows it.
+//!
+//! The hash names a shape within this server only; MongoDB's own is another number.
+
+use muniment_value::{Doc, Value};
+use std::fmt::Write;
+
+/// Parts of a command that make its shape beside the filter.
+const PARTS: &[&str] = &[
+    "sort",
+    "projection",
+    "collation",
+    "hint",
+    "let",
+    "min",
+    "max",
+    "key",
+];
+
+/// Parts whose values are no constants but say what is done.
+const KEPT: &[&str] = &["sort", "projection", "collation", "hint", "key"];
+
+/// Operators and stages whose arguments say what is done.
+const KEPT_ARGUMENTS: &[&str] = &[
+    "$type", "$exists", "$sort", "$project", "$unset", "$options",
+];
+
+/// The hash of an explained command, 64 hexadecimal digits. `parsed` is its filter as the planner
+/// writes it, so that two ways to write one filter have one shape.
+pub(super) fn hash(command: Doc<'_>, parsed: Option<Doc<'_>>) -> String {
+    let mut shape = String::new();
+    if let Some(e) = command.first() {
+        let _ = write!(shape, "{}:{:?}|", e.name(), e.value());
+    }
+    match (command.get("pipeline"), parsed) {
+        (Some(pipeline), _) => value(pipeline, 0, &mut shape),
+        (None, Some(filter)) => value(Value::Document(filter), 0, &mut shape),
+        (None, None) => {}
+    }
+    for name in PARTS {
+        if let Some(v) = command.get(name) {
+            let _ = write!(shape, "|{name}:");
+            if KEPT.contains(name) {
+                let _ = write!(shape, "{v:?}");
+            } else {
+                value(v, 0, &mut shape);
+            }
+        }
+    }
+    let mut out = String::with_capacity(64);
+    for round in 0_u64..4 {
+        // FNV-1a with 64 bits, begun anew for every quarter.
+        let begin = 0xCBF2_9CE4_8422_2325_u64 ^ round.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let h = shape.bytes().fold(begin, |h, b| {
+            (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01B3)
+        });
+        let _ = write!(out, "{h:016X}");
+    }
+    out
+}
+
+fn class(v: Value<'_>) -> &'static str {
+    if v.is_number() {
+        "number"
+    } else {
+        v.type_name()
+    }
+}
+
+/// Strings that are paths and variables belong to the shape.
+fn is_path(v: Value<'_>) -> bool {
+    matches!(v, Value::String(s) if s.starts_with('$'))
+}
+
+fn value(v: Value<'_>, depth: usize, out: &mut String) {
+    match v {
+        _ if depth > 100 => out.push('…'),
+        Value::Document(d) => {
+            out.push('{');
+            for e in d {
+                let _ = write!(out, "{:?}:", e.name());
+                if KEPT_ARGUMENTS.contains(&e.name()) {
+                    // One type in an array is that type.
+                    let only = e.value().as_array().filter(|a| a.count() == 1);
+                    let kept = only.and_then(|a| a.values().next()).unwrap_or(e.value());
+                    let _ = write!(out, "{kept:?}");
+                } else {
+                    value(e.value(), depth + 1, out);
+                }
+                out.push(',');
+            }
+            out.push('}');
+        }
+        Value::Array(list) => {
+            let plain = list
+                .values()
+                .all(|v| !matches!(v, Value::Document(_) | Value::Array(_)) && !is_path(v));
+            if plain {
+                let mut classes: Vec<_> = list.values().map(class).collect();
+                classes.dedup();
+                match classes.as_slice() {
+                    [one] => {
+                        let _ = write!(out, "?array<?{one}>");
+                    }
+                    _ => out.push_str("?array<>"),
+                }
+                return;
+            }
+            out.push('[');
+            for v in list.values() {
+                value(v, depth + 1, out);
+                out.push(',');
+            }
+            out.push(']');
+        }
+        v if is_path(v) => {
+            let _ = write!(out, "{v:?}");
+        }
+        v => {
+            let _ = write!(out, "?{}", class(v));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use muniment_value::{DocBuf, array, doc};
+
+    fn of(filter: DocBuf) -> String {
+        hash(doc! { "find": "c" }.as_doc(), Some(filter.as_doc()))
+    }
+
+    #[test]
+    fn constants_are_no_part_of_a_shape() {
+        let eq = |n: i32| of(doc! { "a": doc! { "$eq": n } });
+        assert_eq!(eq(1).len(), 64);
+        assert_eq!(eq(1), eq(2));
+        assert_ne!(eq(1), of(doc! { "b": doc! { "$eq": 1 } }));
+        assert_ne!(eq(1), of(doc! { "a": doc! { "$gt": 1 } }));
+        let within = |list: muniment_value::ArrayBuf| of(doc! { "a": doc! { "$in": list } });
+        assert_eq!(within(array![1]), within(array![2, 3.5]));
+        assert_ne!(within(array![1]), within(array!["x"]));
+        let exists = |b: bool| of(doc! { "a": doc! { "$exists": b } });
+        assert_ne!(exists(true), exists(false));
+        let sorted = |n: i32| hash(doc! { "find": "c", "sort": doc! { "a": n } }.as_doc(), None);
+        assert_ne!(sorted(1), sorted(-1));
+    }
+}
