@@ -8,6 +8,7 @@
 
 use crate::cursor::CurrentOp;
 use crate::host::Link;
+use crate::join_cache::JoinCache;
 use crate::operation::OpContext;
 use crate::plan::candidate::{Query, candidates};
 use crate::plan::choose::choose;
@@ -54,6 +55,8 @@ pub(crate) fn open(link: &Link, namespace: &str, field: &Path) -> Box<dyn Join> 
         method,
         calls: 0,
         key: Vec::new(),
+        // A part of what a blocking stage may hold.
+        cache: JoinCache::new(link.engine.sort_limits(None).memory / 4),
     })
 }
 
@@ -108,6 +111,7 @@ struct Lookups {
     method: Method,
     calls: u32,
     key: Vec<u8>,
+    cache: JoinCache,
 }
 
 /// True for a value that equals exactly what has its key.
@@ -146,8 +150,7 @@ impl Join for Lookups {
             };
         }
         match &self.method {
-            Method::Id => self.by_id(&op, values, found),
-            Method::Index { .. } => self.by_index(&op, values, found),
+            Method::Id | Method::Index { .. } => self.by_key(&op, values, found),
             Method::Hash(table) => {
                 let mut hits = Vec::new();
                 for v in values {
@@ -169,6 +172,42 @@ impl Join for Lookups {
 }
 
 impl Lookups {
+    /// By `_id` or an index, or as it was found before.
+    fn by_key(
+        &mut self,
+        op: &Arc<OpContext>,
+        values: &[Value<'_>],
+        found: &mut dyn FnMut(Bytes) -> Result<()>,
+    ) -> Result<()> {
+        let by_id = matches!(self.method, Method::Id);
+        let single = match values {
+            [value] if self.cache.begin(op) => Some(value),
+            _ => None,
+        };
+        let Some(value) = single else {
+            return match by_id {
+                true => self.by_id(op, values, found),
+                false => self.by_index(op, values, found),
+            };
+        };
+        self.key.clear();
+        keyenc::encode(*value, false, &mut self.key);
+        if let Some(docs) = self.cache.get(&self.key) {
+            return docs.iter().try_for_each(|d| found(d.clone()));
+        }
+        let mut docs = Vec::new();
+        let mut note = |d: Bytes| {
+            docs.push(Bytes::copy_from_slice(&d));
+            found(d)
+        };
+        match by_id {
+            true => self.by_id(op, values, &mut note)?,
+            false => self.by_index(op, values, &mut note)?,
+        }
+        self.cache.put(&self.key, docs);
+        Ok(())
+    }
+
     fn by_id(
         &mut self,
         op: &OpContext,

@@ -17,6 +17,7 @@ mod find;
 mod geo_near;
 mod host;
 mod join;
+mod join_cache;
 mod operation;
 mod plan;
 mod run;

@@ -210,7 +210,11 @@ impl<'a> Doc<'a> {
     /// The element with this name.
     pub fn get_elem(&self, name: &str) -> Option<Elem<'a>> {
         let name = name.as_bytes();
-        self.iter().find(|e| e.name_bytes() == name)
+        // Names of one length mostly differ in their first byte: cheaper than a call of memcmp.
+        self.iter().find(|e| {
+            let own = e.name_bytes();
+            own.first() == name.first() && own == name
+        })
     }
 
     /// The value with this name.
