@@ -69,7 +69,7 @@ fn usable_index(collection: &Collection, field: &Path) -> Option<(Arc<Index>, bo
         let plain = !spec.hidden
             && i.partial_filter().is_none()
             && spec.key.as_doc().iter().all(|e| e.value().is_number());
-        (plain && path == field && !(i.is_id() && !collection.is_capped()))
+        (plain && path == field && (collection.is_capped() || !i.is_id()))
             .then(|| (i.clone(), *descending))
     });
     // The fewer fields, the shorter the keys.

@@ -193,7 +193,7 @@ fn runs(
         spent.unwrap_or_else(|| begin.elapsed().as_secs_f64())
     };
     while (walls.len() < 3 || cpu_so_far() < least_cpu)
-        && !(begin.elapsed() > longest && !walls.is_empty())
+        && (walls.is_empty() || begin.elapsed() <= longest)
         && !stop::asked()
     {
         walls.push(once(conn)?);
