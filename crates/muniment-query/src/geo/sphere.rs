@@ -472,13 +472,18 @@ impl Polygon {
         if !other.big && !self.may_meet(&other.shell.bound) {
             return false;
         }
+        // The cheap test first: one point of each.
+        let inside = |a: &Polygon, b: &Polygon| b.shell.inner_point().is_some_and(|p| a.holds(p));
         let reaches = |a: &Polygon, b: &Polygon| {
-            b.shell.inner_point().is_some_and(|p| a.holds(p))
-                || b.edges()
-                    .flat_map(|(p, q)| [p, p.plus(q).normalize()])
-                    .any(|p| a.holds(p) && a.boundary_distance(p) > TOUCH)
+            b.edges()
+                .flat_map(|(p, q)| [p, p.plus(q).normalize()])
+                .any(|p| a.holds(p) && a.boundary_distance(p) > TOUCH)
         };
-        edges_cross(self.edges(), other.edges()) || reaches(self, other) || reaches(other, self)
+        inside(self, other)
+            || inside(other, self)
+            || edges_cross(self.edges(), other.edges())
+            || reaches(self, other)
+            || reaches(other, self)
     }
 
     /// The angle between a point and the polygon: zero inside.
