@@ -67,7 +67,10 @@ fn usable_index(collection: &Collection, field: &Path) -> Option<(Arc<Index>, bo
         let (path, descending) = i.fields().first()?;
         let spec = i.spec();
         let plain = !spec.hidden
+            && i.kind().is_none()
             && i.partial_filter().is_none()
+            // Its keys compare by other rules than bytes.
+            && spec.document.as_doc().get("collation").is_none()
             && spec.key.as_doc().iter().all(|e| e.value().is_number());
         (plain && path == field && (collection.is_capped() || !i.is_id()))
             .then(|| (i.clone(), *descending))
