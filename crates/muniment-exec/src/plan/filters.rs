@@ -62,12 +62,15 @@ impl IndexFilter {
     }
 }
 
+/// A collection's UUID and a shape.
+type Key = ([u8; 16], String);
+
 /// The filters of all collections, by the collection's UUID and the shape.
 #[derive(Default)]
 pub(crate) struct IndexFilters {
     /// False as long as there was never one: queries then look no further.
     any: AtomicBool,
-    filters: Mutex<BTreeMap<([u8; 16], String), Arc<IndexFilter>>>,
+    filters: Mutex<BTreeMap<Key, Arc<IndexFilter>>>,
 }
 
 impl IndexFilters {

@@ -137,16 +137,12 @@ pub(super) fn answer(
     let explained = cx.engine().explain(cx.op, what, verbosity)?;
     let w = &mut cx.reply;
     w.elements(explained.as_doc());
-    let parsed = explained
-        .as_doc()
-        .get_doc("queryPlanner")
-        .and_then(|p| p.get_doc("parsedQuery"));
     let reads = matches!(
         what,
         Explainable::Find(_) | Explainable::Aggregate(_) | Explainable::Distinct(_) | Explainable::Count(_)
     );
     if reads {
-        w.field("queryShapeHash", query_shape::hash(command, parsed).as_str());
+        w.field("queryShapeHash", query_shape::hash(command).as_str());
     }
     w.field("command", command);
     w.field(

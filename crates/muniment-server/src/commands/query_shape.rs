@@ -22,20 +22,28 @@ const KEPT: &[&str] = &["sort", "projection", "collation", "hint", "key"];
 
 /// Operators and stages whose arguments say what is done.
 const KEPT_ARGUMENTS: &[&str] = &[
-    "$type", "$exists", "$sort", "$project", "$unset", "$options",
+    "$type",
+    "$exists",
+    "$sort",
+    "$project",
+    "$unset",
+    "$options",
+    "$jsonSchema",
 ];
 
-/// The hash of an explained command, 64 hexadecimal digits. `parsed` is its filter as the planner
-/// writes it, so that two ways to write one filter have one shape.
-pub(super) fn hash(command: Doc<'_>, parsed: Option<Doc<'_>>) -> String {
+/// The hash of an explained command, 64 hexadecimal digits.
+pub(super) fn hash(command: Doc<'_>) -> String {
     let mut shape = String::new();
     if let Some(e) = command.first() {
         let _ = write!(shape, "{}:{:?}|", e.name(), e.value());
     }
-    match (command.get("pipeline"), parsed) {
-        (Some(pipeline), _) => value(pipeline, 0, &mut shape),
-        (None, Some(filter)) => value(Value::Document(filter), 0, &mut shape),
-        (None, None) => {}
+    if let Some(pipeline) = command.get("pipeline") {
+        value(pipeline, 0, &mut shape);
+    }
+    for name in ["filter", "query"] {
+        if let Some(f) = command.get_doc(name) {
+            filter(f, 0, &mut shape);
+        }
     }
     for name in PARTS {
         if let Some(v) = command.get(name) {
@@ -57,6 +65,53 @@ pub(super) fn hash(command: Doc<'_>, parsed: Option<Doc<'_>>) -> String {
         let _ = write!(out, "{h:016X}");
     }
     out
+}
+
+/// A filter: equality without an operator and fields beside each other are `$eq` and `$and`.
+fn filter(d: Doc<'_>, depth: usize, out: &mut String) {
+    if depth > 100 {
+        return;
+    }
+    out.push_str("and[");
+    for e in d {
+        match (e.name(), e.value()) {
+            ("$and", Value::Array(list)) => {
+                for d in list.values().filter_map(|v| v.as_doc()) {
+                    let mut clause = String::new();
+                    filter(d, depth + 1, &mut clause);
+                    // The clauses of an `$and` are clauses of what it is in.
+                    let inner = clause
+                        .strip_prefix("and[")
+                        .and_then(|c| c.strip_suffix(']'));
+                    out.push_str(inner.unwrap_or(&clause));
+                }
+            }
+            (name @ ("$or" | "$nor"), Value::Array(list)) => {
+                let _ = write!(out, "{name}:[");
+                for d in list.values().filter_map(|v| v.as_doc()) {
+                    filter(d, depth + 1, out);
+                    out.push(',');
+                }
+                out.push_str("],");
+            }
+            (name, v) => {
+                let _ = write!(out, "{name:?}:");
+                let operators = v
+                    .as_doc()
+                    .and_then(|d| d.first())
+                    .is_some_and(|e| e.name().starts_with('$'));
+                if KEPT_ARGUMENTS.contains(&name) {
+                    let _ = write!(out, "{v:?}");
+                } else if operators || name.starts_with('$') {
+                    value(v, depth + 1, out);
+                } else {
+                    let _ = write!(out, "{{\"$eq\":?{},}}", class(v));
+                }
+                out.push(',');
+            }
+        }
+    }
+    out.push(']');
 }
 
 fn class(v: Value<'_>) -> &'static str {
@@ -129,7 +184,7 @@ mod tests {
     use muniment_value::{DocBuf, array, doc};
 
     fn of(filter: DocBuf) -> String {
-        hash(doc! { "find": "c" }.as_doc(), Some(filter.as_doc()))
+        hash(doc! { "find": "c", "filter": filter }.as_doc())
     }
 
     #[test]
@@ -139,12 +194,17 @@ mod tests {
         assert_eq!(eq(1), eq(2));
         assert_ne!(eq(1), of(doc! { "b": doc! { "$eq": 1 } }));
         assert_ne!(eq(1), of(doc! { "a": doc! { "$gt": 1 } }));
+        assert_eq!(eq(1), of(doc! { "a": 5 }));
+        let both = of(doc! { "a": 1, "b": 2 });
+        let and = array![doc! { "a": 3 }, doc! { "b": 4 }];
+        assert_eq!(both, of(doc! { "$and": and }));
+        assert_ne!(both, of(doc! { "b": 1, "a": 2 }));
         let within = |list: muniment_value::ArrayBuf| of(doc! { "a": doc! { "$in": list } });
         assert_eq!(within(array![1]), within(array![2, 3.5]));
         assert_ne!(within(array![1]), within(array!["x"]));
         let exists = |b: bool| of(doc! { "a": doc! { "$exists": b } });
         assert_ne!(exists(true), exists(false));
-        let sorted = |n: i32| hash(doc! { "find": "c", "sort": doc! { "a": n } }.as_doc(), None);
+        let sorted = |n: i32| hash(doc! { "find": "c", "sort": doc! { "a": n } }.as_doc());
         assert_ne!(sorted(1), sorted(-1));
     }
 }
