@@ -307,15 +307,6 @@ impl Engine {
             let link = Link::new(self, &CurrentOp::new(op), r)?;
             pipeline.check_targets(&link.runtime()?)?;
         }
-        // Of the shape: the same for the same stages on the same namespace.
-        let stages_of: Vec<&str> = r
-            .pipeline
-            .values()
-            .filter_map(|v| v.as_doc()?.first().map(|e| e.name()))
-            .collect();
-        let shape_of = format!("{namespace}|{}", stages_of.join("|"));
-        let parts = (0..8).map(|i| hash(&format!("{i}|{shape_of}")));
-        d.append("queryShapeHash", parts.collect::<String>().to_uppercase());
         let mut stages = ArrayBuf::new();
         if r.collection.is_none() || pipeline.has_source() {
             for s in pipeline.sources() {
