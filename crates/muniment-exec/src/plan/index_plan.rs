@@ -167,9 +167,10 @@ fn field_bounds(info: &IndexInfo, i: usize, pred: &Pred, multikey: bool) -> Opti
 }
 
 /// The bounds of `leaves` on `info`, or `None` when the index may not be used (sparse, partial).
-/// `hinted` takes a sparse index as it is. An index without any bound is returned with `bounded == 0`: a sort or a hint may want it.
+/// `hinted` takes a sparse or partial index as it is, with the documents it leaves out. An index without any bound is returned with `bounded == 0`: a sort or a hint may want it.
 pub fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<BoundIndex> {
     if let Some(partial) = info.index.partial_filter()
+        && !hinted
         && !implies(leaves, partial)
     {
         return None;
