@@ -360,6 +360,7 @@ fn other_commands_explain() {
         keys.get("totalDocsExamined").unwrap().as_i64_exact(),
         Some(0)
     );
+    // In canonical order, without a key beyond one for each value.
     assert_eq!(
         text(
             b.engine

@@ -284,7 +284,7 @@ mod tests {
             let_: Doc::EMPTY,
         };
         let values = f.engine.distinct(&op, &distinct).unwrap();
-        assert_eq!(values, array![3, 7, 6, 9]);
+        assert_eq!(values, array![3, 6, 7, 9]);
     }
 
     #[test]
