@@ -113,7 +113,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             )));
         }
     }
-    if dry_run && !index.as_ref().is_some_and(|i| i.unique.is_some()) {
+    if dry_run && index.as_ref().is_none_or(|i| i.unique.is_none()) {
         return Err(invalid(
             "collMod can only be run in dryRun mode with an index conversion to unique",
         ));

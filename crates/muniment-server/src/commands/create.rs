@@ -271,6 +271,13 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         Some(c) => collation::parse(c)?,
         None => None,
     };
+    // A collection that compared bytes in spite of its collation would be silently wrong.
+    if collation.is_some() {
+        return Err(Error::new(
+            Code::NotImplemented,
+            "BSON field 'create.collation' is not supported, unless its locale is 'simple'",
+        ));
+    }
     let options = options(cx, collation.as_ref())?;
     if let Some(view) = view(cx, collation)? {
         cx.engine().create_view(cx.ns(), &view)?;
