@@ -273,7 +273,7 @@ fn the_stable_api_is_checked() {
     for (cmd, code) in [
         (doc! { "ping": 1, "apiVersion": "1", "apiStrict": true }, 0),
         (doc! { "ping": 1, "apiVersion": "2" }, 322),
-        (doc! { "ping": 1, "apiStrict": true }, 322),
+        (doc! { "ping": 1, "apiStrict": true }, 4886600),
         (doc! { "serverStatus": 1, "apiVersion": "1" }, 0),
         (
             doc! { "serverStatus": 1, "apiVersion": "1", "apiStrict": true },
