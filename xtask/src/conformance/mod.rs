@@ -237,10 +237,13 @@ fn run_suite(
         .args(folders.iter().map(|f| format!("{TESTS}/{f}")))
         // Through the environment, so that the suite's second process for its sequential tests
         // has these too. A test that hangs fails alone: the thread method would end its process.
+        // pytest's own summary takes minutes over failures with documents of 16 MB in them; ours
+        // is made from the record.
         .env(
             "PYTEST_ADDOPTS",
             format!(
-                "-o addopts= --strict-markers -q --tb=short --color=no -p no:cacheprovider \
+                "-o addopts= --strict-markers -q --tb=short --no-summary --color=no \
+                 -p no:cacheprovider \
                  --timeout {TEST_SECONDS} --timeout-method signal"
             ),
         )
