@@ -10,6 +10,7 @@ use crate::engine::Engine;
 use crate::find::{Hint, projection_kind};
 use crate::host::Link;
 use crate::operation::OpContext;
+use crate::plan::cache::{COMMAND, NEEDS};
 use crate::plan::candidate::{Query, candidates};
 use crate::plan::choose::{Choice, choose};
 use crate::plan::shape::shape;
@@ -60,6 +61,19 @@ pub(crate) struct Split {
     pub counts: Option<CountOnly>,
 }
 
+/// Stages whose presence behind what the planner does makes another shape of a query, as
+/// MongoDB's planner, which runs them itself, counts.
+const IN_SHAPE: &[&str] = &[
+    "$bucket",
+    "$densify",
+    "$group",
+    "$lookup",
+    "$replaceRoot",
+    "$replaceWith",
+    "$setWindowFields",
+    "$sortByCount",
+];
+
 impl Split {
     pub(crate) fn of(mut p: Pipeline) -> Split {
         let filter = p.take_leading_match().unwrap_or_else(Filter::always_true);
@@ -100,11 +114,19 @@ impl Split {
 
     /// What the plan cache knows the plan by.
     pub(crate) fn shape(&self) -> String {
-        shape(
+        let mut shape = shape(
             self.filter.root(),
             self.sort_source(),
             self.project_source(),
-        )
+        );
+        let next = self.rest.sources().next().and_then(|d| d.first());
+        if let Some(name) = next.map(|e| e.name())
+            && IN_SHAPE.contains(&name)
+        {
+            shape.push(COMMAND);
+            shape.push_str(name);
+        }
+        shape
     }
 }
 
@@ -289,7 +311,7 @@ impl Engine {
             &recipe,
             candidates,
             // What is needed decides which plans are covered.
-            || split.shape() + &covers,
+            || format!("{}{NEEDS}{covers}", split.shape()),
             explain,
         )
     }

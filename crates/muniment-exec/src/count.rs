@@ -5,7 +5,7 @@ use crate::find::Hint;
 use crate::operation::OpContext;
 use crate::plan::candidate::{Query, candidates};
 use crate::plan::choose::{Choice, choose};
-use crate::plan::shape::shape;
+use crate::plan::shape::of_command;
 use crate::run::exec::Recipe;
 use muniment_query::filter::Node;
 use muniment_query::{Clocks, Filter};
@@ -114,7 +114,7 @@ impl Engine {
             op,
             &recipe,
             candidates,
-            || shape(filter.root(), Doc::EMPTY, Doc::EMPTY) + "|count",
+            || of_command(filter.root(), "count"),
             explain,
         )
     }

@@ -6,7 +6,7 @@ use crate::operation::OpContext;
 use crate::plan::candidate::{Access, Candidate, IndexAccess, Query, candidates, unbounded};
 use crate::plan::choose::{Choice, choose};
 use crate::plan::ranges::Checked;
-use crate::plan::shape::shape;
+use crate::plan::shape::of_command;
 use crate::run::exec::Recipe;
 use muniment_query::filter::Node;
 use muniment_query::{Clocks, Filter, Interrupt};
@@ -101,7 +101,7 @@ impl Engine {
             op,
             &recipe,
             candidates,
-            || shape(filter.root(), Doc::EMPTY, Doc::EMPTY) + "|distinct " + request.key,
+            || of_command(filter.root(), "distinct ") + request.key,
             explain,
         )
     }

@@ -2,7 +2,7 @@
 
 use crate::cursor::CursorManager;
 use crate::operation::{OpContext, Operations};
-use crate::plan::choose::PlanCache;
+use crate::plan::cache::PlanCache;
 use crate::plan::filters::IndexFilters;
 use crate::run::exec::{Output, Recipe};
 use crate::run::sort::SortLimits;

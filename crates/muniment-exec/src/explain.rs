@@ -9,7 +9,7 @@ use crate::find::{FindRequest, Parsed};
 use crate::host::Link;
 use crate::operation::OpContext;
 use crate::plan::choose::Choice;
-use crate::plan::shape::{hash, shape};
+use crate::plan::shape::{hash, of_command, shape};
 use crate::run::Stats;
 use crate::run::exec::{Exec, Recipe, wrap};
 use crate::write::core::{Change, Write, is_everything, with_constants};
@@ -186,7 +186,7 @@ impl Engine {
         let mut planned = Planned {
             namespace: r.namespace,
             parsed_query: filter.to_doc(),
-            shape: shape(filter.root(), Doc::EMPTY, Doc::EMPTY) + "|count",
+            shape: of_command(filter.root(), "count"),
             began: Instant::now(),
             choice: None,
             filtered: false,

@@ -178,14 +178,7 @@ impl Host for Link {
             }
             None if stage == "$planCacheStats" => {
                 let namespace = format!("{}.{}", ctx.db, ctx.collection);
-                let known = self.collection(ctx).is_some();
-                if !known && self.engine.view(&namespace)?.is_none() {
-                    return Err(Error::location(
-                        50933,
-                        format!("collection '{namespace}' does not exist"),
-                    ));
-                }
-                Vec::new()
+                self.engine.plan_cache_stats(&namespace, None)?
             }
             None => Vec::new(),
         };

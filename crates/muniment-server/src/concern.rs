@@ -223,6 +223,12 @@ pub fn check_read_concern(doc: Doc<'_>, supported: bool, command: &str) -> Resul
         // Null is no timestamp either.
         if let Some(v) = args.get(name) {
             check_type("readConcern", name, Types::TIMESTAMP, v.ty())?;
+            if matches!(v, Value::Timestamp { t: 0, .. }) {
+                return Err(Error::new(
+                    Code::InvalidOptions,
+                    format!("{name} cannot be a null timestamp"),
+                ));
+            }
         }
     }
     check_provenance("readConcern", args.str("provenance"))?;
@@ -250,6 +256,13 @@ pub fn check_read_concern(doc: Doc<'_>, supported: bool, command: &str) -> Resul
                 "Command {command} does not support {{ readConcern: {{ level: \"{}\" }} }}",
                 level.unwrap_or_default()
             ),
+        ));
+    }
+    if level == Some("snapshot") && command == "count" {
+        return Err(Error::new(
+            Code::InvalidOptions,
+            "Command count does not support { readConcern: { level: \"snapshot\" } } :: caused \
+             by :: read concern snapshot not supported",
         ));
     }
     match level {
@@ -342,6 +355,14 @@ mod tests {
                 doc! { "atClusterTime": Value::Timestamp { t: 1, i: 1 } },
                 72,
             ),
+            (
+                doc! { "afterClusterTime": Value::Timestamp { t: 0, i: 0 } },
+                72,
+            ),
+            (
+                doc! { "level": "snapshot", "atClusterTime": Value::Timestamp { t: 0, i: 1 } },
+                72,
+            ),
             (doc! { "provenance": "x" }, 2),
             (doc! { "foo": 1 }, 40415),
         ] {
@@ -352,6 +373,9 @@ mod tests {
         let unsupported = |d: DocBuf| check_read_concern(d.as_doc(), false, "drop");
         assert!(unsupported(doc! { "level": "local" }).is_ok());
         let e = unsupported(doc! { "level": "majority" }).unwrap_err();
+        assert_eq!(e.code(), Code::InvalidOptions);
+        let snapshot = doc! { "level": "snapshot" };
+        let e = check_read_concern(snapshot.as_doc(), true, "count").unwrap_err();
         assert_eq!(e.code(), Code::InvalidOptions);
     }
 }

@@ -34,7 +34,7 @@ pub struct Done {
 }
 
 /// Most bytes of a command that currentOp and the slow-operation log keep.
-const KEEP_COMMAND: usize = 4096;
+pub const KEEP_COMMAND: usize = 4096;
 /// A session's use is noted at most this often per connection.
 const SESSION_EVERY: Duration = Duration::from_secs(1);
 
@@ -404,17 +404,28 @@ fn wait_for_journal(cx: &CommandContext<'_>) -> Result<()> {
     store.wait_journaled(commit)
 }
 
-struct Finished<'f> {
-    server: &'f Arc<ServerState>,
-    conn: &'f ConnShared,
-    counter: &'f Counter,
-    spec: &'static CommandSpec,
-    op: &'f Arc<OpContext>,
-    body: Doc<'f>,
-    took: Duration,
-    op_count: Option<u64>,
-    error: Option<&'f Error>,
-    reply_bytes: usize,
+/// An operation that has just ended.
+pub struct Finished<'f> {
+    /// All that is shared.
+    pub server: &'f Arc<ServerState>,
+    /// The connection.
+    pub conn: &'f ConnShared,
+    /// The connection's counters.
+    pub counter: &'f Counter,
+    /// The command.
+    pub spec: &'static CommandSpec,
+    /// What the operation counted.
+    pub op: &'f Arc<OpContext>,
+    /// The command's document.
+    pub body: Doc<'f>,
+    /// How long it took.
+    pub took: Duration,
+    /// How many operations it counts as, if not one.
+    pub op_count: Option<u64>,
+    /// Why it failed, if it did.
+    pub error: Option<&'f Error>,
+    /// Bytes of the reply.
+    pub reply_bytes: usize,
 }
 
 /// The line of `top` for commands on collections; the connection keeps the one it used last.
@@ -424,7 +435,13 @@ fn top_line(
     spec: &CommandSpec,
     op: &OpContext,
 ) -> Option<Arc<TopEntry>> {
-    if !matches!(spec.kind, Kind::Read | Kind::Write) {
+    let counted = match spec.kind {
+        Kind::Read | Kind::Write => true,
+        // What drops or renames a collection forgets its line.
+        Kind::Ddl => spec.target == Target::Collection && spec.name != "drop",
+        _ => false,
+    };
+    if !counted {
         return None;
     }
     let ns = op.namespace();
@@ -463,59 +480,5 @@ fn account(f: &Finished<'_>, top: Option<Arc<TopEntry>>) {
     if let Some(top) = top {
         top.add(f.spec.op, f.spec.kind == Kind::Write, micros);
     }
-    let slow_ms = f.server.parameters.slow_ms.load(Ordering::Relaxed);
-    if micros as i64 >= slow_ms.saturating_mul(1000) && waits_by_design(f.spec) {
-        f.counter.slow();
-        log_slow(f);
-    }
-    if f.server.profiling.load(Ordering::Relaxed) {
-        crate::profiler::record(f.server, f.conn, f.spec, f.op, f.body, f.took);
-    }
-}
-
-/// False for commands whose waiting says nothing: they are not logged as slow.
-fn waits_by_design(spec: &CommandSpec) -> bool {
-    !matches!(spec.name, "hello" | "isMaster" | "getMore")
-}
-
-fn log_slow(f: &Finished<'_>) {
-    let app_name = f.conn.client.lock().app_name.clone();
-    let counters = &f.op.counters;
-    let mut attr = doc! { "type": "command", "ns": f.op.namespace() };
-    attr.append_some("appName", app_name.as_deref());
-    if f.body.byte_len() <= KEEP_COMMAND {
-        attr.append("command", f.body);
-    } else {
-        attr.append("command", doc! { "$truncated": f.spec.name });
-    }
-    attr.append_some("planSummary", f.op.plan_summary());
-    attr.append(
-        "keysExamined",
-        counters.keys_examined.load(Ordering::Relaxed) as i64,
-    );
-    attr.append(
-        "docsExamined",
-        counters.docs_examined.load(Ordering::Relaxed) as i64,
-    );
-    attr.append(
-        "nreturned",
-        counters.returned.load(Ordering::Relaxed) as i64,
-    );
-    if let Some(e) = f.error {
-        attr.append("ok", 0);
-        attr.append("errCode", e.code().0);
-        attr.append("errMsg", e.message());
-    }
-    attr.append("reslen", f.reply_bytes as i64);
-    attr.append("remote", &*f.conn.peer);
-    attr.append("protocol", "op_msg");
-    attr.append("durationMillis", f.took.as_millis() as i64);
-    f.server.log.log(
-        Severity::Info,
-        "COMMAND",
-        51803,
-        &format!("conn{}", f.conn.id),
-        "Slow query",
-        Some(&attr),
-    );
+    crate::profiler::finished(f);
 }

@@ -29,6 +29,10 @@ impl Figures for ServerFigures {
                 let ns = format!("{db}.{collection}");
                 server.engine.index_stats(&ns, Some(&server.host))
             }
+            "$planCacheStats" => {
+                let ns = format!("{db}.{collection}");
+                server.engine.plan_cache_stats(&ns, Some(&server.host))
+            }
             "$currentOp" => Ok(current_op::stage(&server, operand)),
             "$listLocalSessions" | "$listSessions" => Ok(sessions(&server, operand)),
             "$listClusterCatalog" => Ok(catalog(&server, operand, db)),

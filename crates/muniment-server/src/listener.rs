@@ -269,6 +269,7 @@ fn admit(server: &Arc<ServerState>, stream: Stream, turning_away: &Arc<AtomicU64
         client: Mutex::new(ClientInfo::default()),
         command: Mutex::new(Vec::new()),
         busy: AtomicBool::new(false),
+        uuid: std::sync::OnceLock::new(),
     });
     server.connections.lock().insert(id, Arc::clone(&shared));
     let count = server.open_connections.fetch_add(1, Ordering::Relaxed) + 1;

@@ -4,7 +4,7 @@
 
 use crate::state::ServerState;
 use muniment_value::{Code, DocBuf, Error, Result, Value, ValueBuf, doc, number};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 
 /// cursorTimeoutMillis when nobody sets it.
 pub const CURSOR_TIMEOUT: i64 = 600_000;
@@ -24,6 +24,9 @@ pub struct Parameters {
     pub cursor_timeout_ms: AtomicI64,
     /// slowms (a flag and `profile`, not a parameter of MongoDB's).
     pub slow_ms: AtomicI64,
+    /// sampleRate (`profile`, not a parameter of MongoDB's): the bits of a double between 0 and 1,
+    /// the share of slow operations that are logged and recorded.
+    pub sample_rate: AtomicU64,
     /// syncdelay's counterpart: journalCommitInterval.
     pub journal_interval_ms: AtomicI64,
     /// logLevel at start.
@@ -42,6 +45,7 @@ impl Default for Parameters {
             ttl_sleep_secs: AtomicI64::new(60),
             cursor_timeout_ms: AtomicI64::new(CURSOR_TIMEOUT),
             slow_ms: AtomicI64::new(100),
+            sample_rate: AtomicU64::new(1.0_f64.to_bits()),
             journal_interval_ms: AtomicI64::new(100),
             log_level: AtomicI64::new(0),
             memory_limit: AtomicI64::new(MEMORY_LIMIT),

@@ -1,94 +1,222 @@
-//! The database profiler: operations recorded in `<db>.system.profile`.
+//! What becomes of a finished operation: the line of the slow-operation log, and the record in
+//! `<db>.system.profile`.
 //!
-//! Invariant: while no database profiles, an operation pays one atomic read.
+//! Invariant: an operation that is not slow costs two atomic reads here while no database has a
+//! profiling level or a filter of its own.
+//!
+//! Source of the rules: the MongoDB manual, "Database Profiler" and `profile`.
 
-use crate::registry::CommandSpec;
-use crate::state::{ConnShared, Profile, ServerState};
+use crate::dispatch::{Finished, KEEP_COMMAND};
+use crate::log::Severity;
+use crate::metrics::OpKind;
+use crate::state::ServerState;
 use muniment_exec::{InsertOptions, OpContext};
+use muniment_query::filter::Filter;
 use muniment_storage::CollectionOptions;
-use muniment_value::{Doc, Value, doc};
+use muniment_value::{DocBuf, Result, Value, doc};
+use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Size of `system.profile`, as MongoDB makes it.
 const CAPPED_BYTES: u64 = 1 << 20;
 
-/// The level of a database.
-pub fn level(server: &ServerState, db: &str) -> Profile {
-    server.profile.read().get(db).copied().unwrap_or(Profile {
-        level: 0,
-        slow_ms: server.parameters.slow_ms.load(Ordering::Relaxed),
-        sample_rate: 1.0,
-    })
+/// Most bytes of a command that a record keeps.
+const RECORDED_COMMAND: usize = 16_384;
+
+/// What `profile` sets for one database. The time that makes an operation slow and the share of
+/// slow operations that are kept hold for the whole server (`slowms` and `sampleRate`).
+#[derive(Clone, Default)]
+pub struct Profile {
+    /// 0 off, 1 slow operations, 2 all.
+    pub level: i32,
+    /// What is logged, and recorded at level 1, instead of what is slow.
+    pub filter: Option<Arc<Filter>>,
 }
 
-/// Sets the level of a database.
-pub fn set_level(server: &ServerState, db: &str, profile: Profile) {
+/// What `profile` set for a database.
+pub fn of(server: &ServerState, db: &str) -> Profile {
+    server.profile.read().get(db).cloned().unwrap_or_default()
+}
+
+/// Sets it, and makes `system.profile` if the database is to record.
+///
+/// # Errors
+/// Those of making a collection.
+pub fn set(server: &ServerState, db: &str, profile: Profile) -> Result<()> {
+    if profile.level > 0 {
+        make_collection(server, db)?;
+    }
     let mut all = server.profile.write();
     all.insert(db.to_string(), profile);
-    let any = all.values().any(|p| p.level > 0);
-    server.profiling.store(any, Ordering::Relaxed);
+    let any = all.values().any(|p| p.level > 0 || p.filter.is_some());
+    server.profiling.store(any, Relaxed);
+    Ok(())
 }
 
-/// Records an operation if its database wants it.
-pub fn record(
-    server: &ServerState,
-    conn: &ConnShared,
-    spec: &CommandSpec,
-    op: &Arc<OpContext>,
-    command: Doc<'_>,
-    took: Duration,
-) {
-    let ns = op.namespace();
-    let Some((db, collection)) = ns.split_once('.') else {
-        return;
-    };
-    let p = level(server, db);
-    let ms = took.as_millis() as i64;
-    let wanted = p.level == 2 || (p.level == 1 && ms >= p.slow_ms);
-    if !wanted || collection.starts_with("system.") || spec.name == "profile" {
+/// Logs and records an operation that has ended, as its database wants it.
+pub fn finished(f: &Finished<'_>) {
+    let slow_ms = f.server.parameters.slow_ms.load(Relaxed);
+    let slow = f.took.as_micros() as i64 >= slow_ms.saturating_mul(1000);
+    let profiling = f.server.profiling.load(Relaxed);
+    if !slow && !profiling {
         return;
     }
-    let counters = &op.counters;
-    let mut d = doc! {
-        "op": match spec.op {
-            crate::metrics::OpKind::Query => "query",
-            crate::metrics::OpKind::GetMore => "getmore",
-            crate::metrics::OpKind::Insert => "insert",
-            crate::metrics::OpKind::Update => "update",
-            crate::metrics::OpKind::Delete => "remove",
-            crate::metrics::OpKind::Command => "command",
-        },
-        "ns": ns,
-        "command": if command.byte_len() < 16_384 { command } else { Doc::EMPTY },
-        "keysExamined": counters.keys_examined.load(Ordering::Relaxed) as i64,
-        "docsExamined": counters.docs_examined.load(Ordering::Relaxed) as i64,
-        "nreturned": counters.returned.load(Ordering::Relaxed) as i64,
-        "millis": ms,
-        "ts": Value::DateTime(crate::log::now_ms()),
-        "client": &*conn.peer,
+    if slow && is_logged(f) {
+        f.counter.slow();
+    }
+    let sampled = slow && sample(f.server);
+    let ns = f.op.namespace();
+    let database = ns.split_once('.').filter(|_| profiling);
+    let Some((db, collection)) = database else {
+        if sampled && is_logged(f) {
+            log(f);
+        }
+        return;
     };
-    d.append_some("planSummary", op.plan_summary());
-    let app_name = conn.client.lock().app_name.clone();
+    let p = of(f.server, db);
+    let recordable = p.level > 0 && !collection.starts_with("system.") && f.spec.name != "profile";
+    let mut entry = None;
+    let kept = match &p.filter {
+        // A filter that cannot judge an operation does not choose it.
+        Some(filter) => filter
+            .matches(entry.insert(record(f)).as_doc())
+            .unwrap_or(false),
+        None => sampled,
+    };
+    if kept && is_logged(f) {
+        log(f);
+    }
+    if recordable && (p.level == 2 || kept) {
+        write(f.server, db, entry.unwrap_or_else(|| record(f)));
+    }
+}
+
+/// True for `sampleRate` of the operations.
+fn sample(server: &ServerState) -> bool {
+    let rate = f64::from_bits(server.parameters.sample_rate.load(Relaxed));
+    if rate >= 1.0 {
+        return true;
+    }
+    // Every state of the standard library's hash maps is seeded anew.
+    let bits = std::collections::hash_map::RandomState::new()
+        .build_hasher()
+        .finish();
+    ((bits >> 11) as f64 / (1_u64 << 53) as f64) < rate
+}
+
+/// False for commands whose waiting says nothing: they are not logged as slow.
+fn is_logged(f: &Finished<'_>) -> bool {
+    !matches!(f.spec.name, "hello" | "isMaster" | "getMore")
+}
+
+/// The record of an operation; a filter looks at the same fields.
+fn record(f: &Finished<'_>) -> DocBuf {
+    let counters = &f.op.counters;
+    let small = f.body.byte_len() < RECORDED_COMMAND;
+    let mut d = doc! {
+        "op": match f.spec.op {
+            OpKind::Query => "query",
+            OpKind::GetMore => "getmore",
+            OpKind::Insert => "insert",
+            OpKind::Update => "update",
+            OpKind::Delete => "remove",
+            OpKind::Command => "command",
+        },
+        "ns": f.op.namespace(),
+    };
+    if small {
+        d.append("command", f.body);
+    } else {
+        d.append("command", doc! { "$truncated": f.spec.name });
+    }
+    d.append("keysExamined", counters.keys_examined.load(Relaxed) as i64);
+    d.append("docsExamined", counters.docs_examined.load(Relaxed) as i64);
+    let written = counters.written.load(Relaxed) as i64;
+    match f.spec.op {
+        OpKind::Insert => d.append("ninserted", written),
+        OpKind::Update => d.append("nModified", written),
+        OpKind::Delete => d.append("ndeleted", written),
+        _ => d.append("nreturned", counters.returned.load(Relaxed) as i64),
+    };
+    if let Some(e) = f.error {
+        d.append("ok", 0);
+        d.append("errMsg", e.message());
+        d.append("errName", &*e.code().name());
+        d.append("errCode", e.code().0);
+    }
+    d.append("responseLength", f.reply_bytes as i64);
+    d.append("protocol", "op_msg");
+    d.append("millis", f.took.as_millis() as i64);
+    d.append_some("planSummary", f.op.plan_summary());
+    d.append("ts", Value::DateTime(crate::log::now_ms()));
+    d.append("client", &*f.conn.peer);
+    let app_name = f.conn.client.lock().app_name.clone();
     d.append("appName", app_name.as_deref().unwrap_or_default());
+    d
+}
+
+fn make_collection(server: &ServerState, db: &str) -> Result<()> {
     let ns = format!("{db}.system.profile");
     let store = &server.engine.store;
-    if store.collection(&ns).is_none() {
-        let options = CollectionOptions {
-            capped_size: Some(CAPPED_BYTES),
-            document: doc! { "capped": true, "size": CAPPED_BYTES as i64 },
-            ..CollectionOptions::default()
-        };
-        // Another thread may have made it in between.
-        let _ = store.create_collection(&ns, options);
+    if store.collection(&ns).is_some() {
+        return Ok(());
     }
-    let internal = OpContext::internal("profile");
-    // Profiling must not fail what it looks at.
+    let options = CollectionOptions {
+        capped_size: Some(CAPPED_BYTES),
+        document: doc! { "capped": true, "size": CAPPED_BYTES as i64 },
+        ..CollectionOptions::default()
+    };
+    match store.create_collection(&ns, options) {
+        // Another thread may have made it in between.
+        Err(_) if store.collection(&ns).is_some() => Ok(()),
+        made => made.map(drop),
+    }
+}
+
+/// Profiling must not fail what it looks at: an error is left.
+fn write(server: &ServerState, db: &str, record: DocBuf) {
+    if make_collection(server, db).is_err() {
+        return;
+    }
     let _ = server.engine.insert_many(
-        &internal,
-        &ns,
-        &mut std::iter::once(d.as_doc()),
+        &OpContext::internal("profile"),
+        &format!("{db}.system.profile"),
+        &mut std::iter::once(record.as_doc()),
         InsertOptions::default(),
+    );
+}
+
+/// The line of the log.
+fn log(f: &Finished<'_>) {
+    let app_name = f.conn.client.lock().app_name.clone();
+    let counters = &f.op.counters;
+    let mut attr = doc! { "type": "command", "ns": f.op.namespace() };
+    attr.append_some("appName", app_name.as_deref());
+    if f.body.byte_len() <= KEEP_COMMAND {
+        attr.append("command", f.body);
+    } else {
+        attr.append("command", doc! { "$truncated": f.spec.name });
+    }
+    attr.append_some("planSummary", f.op.plan_summary());
+    attr.append("keysExamined", counters.keys_examined.load(Relaxed) as i64);
+    attr.append("docsExamined", counters.docs_examined.load(Relaxed) as i64);
+    attr.append("nreturned", counters.returned.load(Relaxed) as i64);
+    if let Some(e) = f.error {
+        attr.append("ok", 0);
+        attr.append("errCode", e.code().0);
+        attr.append("errMsg", e.message());
+    }
+    attr.append("reslen", f.reply_bytes as i64);
+    attr.append("remote", &*f.conn.peer);
+    attr.append("protocol", "op_msg");
+    attr.append("durationMillis", f.took.as_millis() as i64);
+    f.server.log.log(
+        Severity::Info,
+        "COMMAND",
+        51803,
+        &format!("conn{}", f.conn.id),
+        "Slow query",
+        Some(&attr),
     );
 }

@@ -6,14 +6,15 @@ use crate::log::Logger;
 use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::parameters::Parameters;
+use crate::profiler::Profile;
 use crate::sessions::Sessions;
 use muniment_exec::Engine;
 use muniment_value::{Code, DocBuf};
 use muniment_wire::Stream;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// A connection as others see it.
@@ -32,6 +33,8 @@ pub struct ConnShared {
     pub command: Mutex<Vec<u8>>,
     /// True while a command runs.
     pub busy: AtomicBool,
+    /// What connectionStatus calls the connection, made when it is first asked for.
+    pub uuid: OnceLock<[u8; 16]>,
 }
 
 /// `hello.client`.
@@ -54,17 +57,6 @@ pub struct DefaultConcern {
     pub set_at_ms: Option<i64>,
 }
 
-/// `profile` of a database.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Profile {
-    /// 0 off, 1 slow operations, 2 all.
-    pub level: i32,
-    /// Slower than this is slow.
-    pub slow_ms: i64,
-    /// Share of the slow operations that are kept.
-    pub sample_rate: f64,
-}
-
 /// All that is shared.
 pub struct ServerState {
     /// The options.
@@ -83,9 +75,9 @@ pub struct ServerState {
     pub sessions: Sessions,
     /// setDefaultRWConcern.
     pub default_concern: RwLock<DefaultConcern>,
-    /// Profiling levels by database; empty: none.
+    /// What `profile` set by database; absent: nothing.
     pub profile: RwLock<BTreeMap<String, Profile>>,
-    /// Profiling is on somewhere.
+    /// Some database has a profiling level or a filter of its own.
     pub profiling: AtomicBool,
     /// Open connections.
     pub connections: Mutex<HashMap<u64, Arc<ConnShared>>>,

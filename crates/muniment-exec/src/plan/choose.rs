@@ -1,13 +1,12 @@
 //! Which of several plans runs: rules, then a trial, then the cache.
 
+use super::cache::{PlanCache, Won};
 use super::candidate::{Access, Candidate};
 use crate::operation::OpContext;
-use crate::run::exec::{Exec, Recipe};
-use muniment_storage::Collection;
+use crate::run::exec::{Exec, Output, Recipe};
+use muniment_query::QueryContext;
 use muniment_value::number::narrow;
 use muniment_value::{DocBuf, Result, doc};
-use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Rows that end a trial.
@@ -18,73 +17,6 @@ const TRIAL_WORKS: u64 = 10_000;
 const TRIAL_SLICE: u64 = 64;
 /// A cached plan that needs this many times its old steps is tried again.
 const REPLAN_FACTOR: u64 = 10;
-/// Shapes that are remembered.
-const CACHE_SIZE: usize = 5000;
-
-#[derive(Clone)]
-struct Entry {
-    generation: u64,
-    signature: String,
-    works: u64,
-}
-
-/// The winners by collection and query shape.
-#[derive(Default)]
-pub struct PlanCache {
-    entries: Mutex<HashMap<([u8; 16], String), Entry>>,
-}
-
-impl PlanCache {
-    fn get(&self, collection: &Collection, shape: &str) -> Option<Entry> {
-        let entry = self
-            .entries
-            .lock()
-            .get(&(collection.uuid(), shape.to_string()))
-            .cloned()?;
-        (entry.generation == collection.generation()).then_some(entry)
-    }
-
-    fn put(&self, collection: &Collection, shape: &str, signature: &str, works: u64) {
-        let mut entries = self.entries.lock();
-        if entries.len() >= CACHE_SIZE {
-            entries.clear();
-        }
-        entries.insert(
-            (collection.uuid(), shape.to_string()),
-            Entry {
-                generation: collection.generation(),
-                signature: signature.to_string(),
-                works,
-            },
-        );
-    }
-
-    fn evict(&self, collection: &Collection, shape: &str) {
-        self.entries
-            .lock()
-            .remove(&(collection.uuid(), shape.to_string()));
-    }
-
-    /// Forgets the plan of one shape, whatever command it was made for.
-    pub fn evict_shape(&self, collection: &Collection, shape: &str) {
-        let uuid = collection.uuid();
-        self.entries
-            .lock()
-            .retain(|(u, s), _| *u != uuid || s.strip_suffix("|count").unwrap_or(s) != shape);
-    }
-
-    /// Forgets a collection's plans, or all.
-    pub fn clear(&self, collection: Option<&Collection>) {
-        match collection {
-            None => self.entries.lock().clear(),
-            Some(c) => {
-                let uuid = c.uuid();
-                self.entries.lock().retain(|(u, _), _| *u != uuid);
-            }
-        }
-    }
-}
-
 /// What was chosen and what was not.
 pub struct Choice {
     /// The winner; rows of its trial are buffered in it.
@@ -162,14 +94,19 @@ fn select(
         return Ok(single(first));
     }
     let shape = shape();
+    // What a trial buffers beyond that nobody asked for.
+    let rows = recipe
+        .limit
+        .and_then(|l| usize::try_from(l.saturating_add(recipe.skip)).ok())
+        .map_or(TRIAL_ROWS, |l| l.clamp(1, TRIAL_ROWS));
     if !explain
         && let Some(entry) = cache.get(&recipe.collection, &shape)
-        && let Some(c) = candidates.iter().find(|c| c.signature == entry.signature)
+        && let Some(c) = candidates.iter().find(|c| *c.signature == *entry.signature)
     {
         let mut exec = Exec::build(recipe, c, None);
         let allowed = entry.works.saturating_mul(REPLAN_FACTOR).max(1000);
-        exec.trial(op, allowed, TRIAL_ROWS)?;
-        if exec.at_eof() || exec.buffered() >= TRIAL_ROWS {
+        exec.trial(op, allowed, rows)?;
+        if exec.at_eof() || exec.buffered() >= rows {
             return Ok(Choice {
                 exec,
                 rejected: Vec::new(),
@@ -183,10 +120,6 @@ fn select(
         .iter()
         .map(|c| Exec::build(recipe, c, Some(snapshot.clone())))
         .collect();
-    let rows = recipe
-        .limit
-        .and_then(|l| usize::try_from(l.saturating_add(recipe.skip)).ok())
-        .map_or(TRIAL_ROWS, |l| l.clamp(1, TRIAL_ROWS));
     let mut works = 0;
     'trial: while works < TRIAL_WORKS {
         works += TRIAL_SLICE;
@@ -218,23 +151,47 @@ fn select(
         }
     }
     let exec = plans.swap_remove(best);
-    let mut trials = Vec::new();
-    if explain {
-        let all = std::iter::once(&exec).chain(&plans);
-        trials.extend(all.map(|e| trial_doc(e, score(e))));
-    }
+    let scores: Vec<f64> = std::iter::once(&exec).chain(&plans).map(score).collect();
+    let trials: Vec<DocBuf> = std::iter::once(&exec)
+        .chain(&plans)
+        .zip(&scores)
+        .map(|(e, score)| trial_doc(e, *score))
+        .collect();
     for p in &mut plans {
         p.save();
     }
-    cache.put(
-        &recipe.collection,
-        &shape,
-        &exec.candidate().signature,
-        exec.cx.works,
-    );
+    if explain {
+        return Ok(Choice {
+            exec,
+            rejected: plans,
+            trials,
+        });
+    }
+    let won = Won {
+        at_ms: QueryContext::new().now_ms,
+        query: query_of(recipe),
+        plan: exec.explain(false),
+        trials,
+        scores,
+    };
+    let signature = &exec.candidate().signature;
+    cache.put(&recipe.collection, &shape, signature, exec.cx.works, won);
     Ok(Choice {
         exec,
         rejected: plans,
-        trials,
+        trials: Vec::new(),
     })
+}
+
+/// `{query, sort, projection}` of what is run.
+fn query_of(recipe: &Recipe) -> DocBuf {
+    let projection = match &recipe.output {
+        Output::Projected { source, .. } => Some(source),
+        _ => None,
+    };
+    doc! {
+        "query": recipe.filter.to_doc(),
+        "sort": recipe.sort.as_ref().map_or_else(DocBuf::new, |(_, source)| source.clone()),
+        "projection": projection.cloned().unwrap_or_default(),
+    }
 }

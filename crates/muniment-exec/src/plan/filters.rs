@@ -90,6 +90,17 @@ impl IndexFilters {
     }
 }
 
+impl IndexFilters {
+    /// True if there is a filter for a shape.
+    pub(crate) fn stands(&self, collection: &Collection, shape: &str) -> bool {
+        self.any.load(Relaxed)
+            && self
+                .filters
+                .lock()
+                .contains_key(&(collection.uuid(), shape.to_string()))
+    }
+}
+
 fn key(filter: &Filter, sort: Doc<'_>, projection: Doc<'_>, collation: Doc<'_>) -> String {
     let mut key = shape(filter.root(), sort, projection);
     if !collation.is_empty() {

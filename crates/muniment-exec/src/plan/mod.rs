@@ -4,6 +4,7 @@
 //! trial run where rules do not decide, the winner remembered per query shape.
 
 pub mod bounds;
+pub mod cache;
 pub mod candidate;
 pub mod choose;
 pub mod filters;

@@ -1,5 +1,6 @@
 //! Query shapes: a query without its constants, the key of the plan cache.
 
+use super::cache::COMMAND;
 use muniment_query::filter::{Node, Pred};
 use muniment_value::{Doc, Value, ValueBuf};
 use std::fmt::Write;
@@ -15,6 +16,13 @@ pub fn shape(root: &Node, sort: Doc<'_>, projection: Doc<'_>) -> String {
     fields.sort_unstable();
     let _ = write!(out, "|{sort:?}|{}", fields.join(","));
     out
+}
+
+/// The shape of a command that does more with what a filter finds than return it.
+pub fn of_command(root: &Node, command: &str) -> String {
+    let mut out = shape(root, Doc::EMPTY, Doc::EMPTY);
+    out.push(COMMAND);
+    out + command
 }
 
 /// The hash that `explain` shows as queryHash: FNV-1a, eight hexadecimal digits.
@@ -51,7 +59,13 @@ fn node(n: &Node, out: &mut String) {
             predicate(pred, out);
         }
         Node::Expr(_) => out.push_str("expr"),
-        Node::Doc(op) => out.push_str(op.name()),
+        Node::Doc(op) => {
+            out.push_str(op.name());
+            // A schema is no constant: it says which fields are looked at and how.
+            if op.name() == "$jsonSchema" {
+                let _ = write!(out, "{:?}", op.operand().as_value());
+            }
+        }
         #[allow(unreachable_patterns)] // nodes the planner does not know yet
         _ => out.push_str("other"),
     }

@@ -494,8 +494,76 @@ fn the_cache_forgets_a_plan_that_went_bad() {
     };
     assert_eq!(run(1, 1), (3, "IXSCAN { x: 1 }".into()));
     assert_eq!(run(1, 1), (3, "IXSCAN { x: 1 }".into()));
+    let cached = || {
+        let stats = b.engine.plan_cache_stats(NS, Some("h:1")).unwrap();
+        assert_eq!(stats.len(), 1, "{stats:?}");
+        let d = stats[0].as_doc();
+        let mut plan = String::new();
+        chain(d.get_doc("cachedPlan").unwrap(), &mut plan);
+        let scores = d.get_array("candidatePlanScores").unwrap();
+        let scores: Vec<f64> = scores
+            .values()
+            .filter_map(muniment_value::number::to_f64)
+            .collect();
+        assert!(scores.len() == 2 && scores[0] > scores[1], "{scores:?}");
+        assert_eq!(d.get_array("creationExecStats").unwrap().count(), 2);
+        assert_eq!(d.get_str("host"), Some("h:1"));
+        let query = text(&d.get_doc("createdFromQuery").unwrap().to_buf());
+        (
+            plan,
+            query,
+            d.get_str("planCacheShapeHash").unwrap().to_string(),
+        )
+    };
+    let (plan, query, hash) = cached();
+    assert_eq!(plan, "FETCH +filter < IXSCAN x {x: [1, 1]}");
+    assert!(query.contains(r#"{"x":{"$eq":1}}"#), "{query}");
     // For other values the cached plan reads 3000 documents for one: it is tried again.
     assert_eq!(run(0, -7), (1, "IXSCAN { y: 1 }".into()));
+    let (plan, _, same) = cached();
+    assert_eq!(plan, "FETCH +filter < IXSCAN y {y: [-7, -7]}");
+    assert_eq!(same, hash);
+    // Explaining changes nothing; a new index does.
+    let f = doc! { "x": 0, "y": doc! { "$lt": 0 } };
+    let request = FindRequest {
+        filter: f.as_doc(),
+        ..FindRequest::new(NS)
+    };
+    let what = Explainable::Find(&request);
+    let op = OpContext::internal("explain");
+    b.engine
+        .explain(&op, &what, Verbosity::ExecutionStats)
+        .unwrap();
+    assert_eq!(cached().2, hash);
+    b.index(r#"{"key": {"z": 1}, "name": "z"}"#).unwrap();
+    assert!(b.engine.plan_cache_stats(NS, None).unwrap().is_empty());
+}
+
+#[test]
+fn a_cached_plan_reads_no_more_than_the_limit() {
+    let b = Bench::new();
+    let docs: Vec<DocBuf> = (0..2000)
+        .map(|i| doc! { "_id": i, "x": i % 2, "y": i % 3 })
+        .collect();
+    b.insert(&docs);
+    b.index(r#"{"key": {"x": 1}, "name": "x"}"#).unwrap();
+    b.index(r#"{"key": {"y": 1}, "name": "y"}"#).unwrap();
+    let f = doc! { "x": 1, "y": 1 };
+    let request = FindRequest {
+        filter: f.as_doc(),
+        limit: 1,
+        ..FindRequest::new(NS)
+    };
+    for cached in [false, true] {
+        let op = OpContext::internal("find");
+        let mut cursor = b.engine.find(&op, &request).unwrap();
+        while cursor.next_doc(&op).unwrap().is_some() {}
+        let read = op
+            .counters
+            .docs_examined
+            .load(std::sync::atomic::Ordering::Relaxed);
+        assert!(!cached || read < 10, "{read}");
+    }
 }
 
 #[test]

@@ -8,8 +8,8 @@ use muniment_value::{Elem, Error, Result, Value};
 
 pub(crate) const SPEC: Spec = Spec {
     name: "$querySettings",
-    doc: "One document per query setting; on the database admin.",
-    place: Place::REPORT.needs(Input::AdminDatabase),
+    doc: "One document per query setting.",
+    place: Place::REPORT.needs(Input::Nothing),
     parse,
 };
 

@@ -1,14 +1,15 @@
 //! `aggregate`.
 
 use super::cursor_reply::limits;
-use crate::args::{Args, Field, Types, opt, refused, req};
+use crate::args::{Args, Field, check_type, Types, opt, refused, req};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_exec::{AggregateRequest, BatchLimits, Explainable, Hint, Verbosity};
 use muniment_value::{Code, Doc, Error, Result, Value, number};
 
 pub(super) const FIELDS: &[Field] = &[
-    req("pipeline", Types::ARRAY),
+    // Null is not "missing" here, unlike in other fields.
+    req("pipeline", Types::ANY),
     opt("cursor", Types::OBJECT),
     opt("explain", Types::BOOL),
     opt("allowDiskUse", Types::BOOL),
@@ -145,7 +146,13 @@ pub(super) fn request<'a>(
     Ok(AggregateRequest {
         db,
         collection,
-        pipeline: a.array("pipeline").unwrap_or(Doc::EMPTY),
+        pipeline: match a.get("pipeline") {
+            Some(v) => {
+                check_type("aggregate", "pipeline", Types::ARRAY, v.ty())?;
+                v.as_array().unwrap_or(Doc::EMPTY)
+            }
+            None => Doc::EMPTY,
+        },
         hint: match a.get("hint") {
             Some(v) => Hint::parse(v)?,
             None => None,

@@ -2,7 +2,7 @@
 
 use crate::args::{Types, opt};
 use crate::registry::{Access, CommandSpec};
-use muniment_value::{array, doc};
+use muniment_value::{Value, array, doc};
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -19,6 +19,14 @@ pub const COMMAND: CommandSpec = CommandSpec {
             info.append("authenticatedUserPrivileges", array![]);
         }
         cx.reply.field("authInfo", info);
+        let uuid = cx.conn.uuid.get_or_init(super::random_uuid);
+        cx.reply.field(
+            "uuid",
+            Value::Binary {
+                subtype: 4,
+                bytes: uuid,
+            },
+        );
         Ok(())
     },
     ..CommandSpec::DEFAULT

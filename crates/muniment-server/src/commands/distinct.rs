@@ -51,7 +51,12 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let request = request(&cx.args, cx.ns())?;
     let values = cx.engine().distinct(cx.op, &request)?;
     cx.reply.field("values", values);
-    if cx.engine().view(cx.ns())?.is_some() {
+    let collection = cx.engine().store.collection(cx.ns());
+    let viewed = match &collection {
+        Some(c) => c.is_time_series(),
+        None => cx.engine().view(cx.ns())?.is_some(),
+    };
+    if viewed {
         // MongoDB makes this reply out of an aggregation's, with an int.
         cx.reply.field("ok", 1);
         cx.said_ok = true;

@@ -34,12 +34,8 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             )));
         }
     };
-    let Value::Document(command) = cx.target() else {
-        return Err(Error::type_mismatch(format!(
-            "BSON field 'explain.explain' is the wrong type '{}', expected type 'object'",
-            cx.target().type_name()
-        )));
-    };
+    let command = cx.typed_target(Types::OBJECT)?;
+    let command = command.as_doc().unwrap_or(Doc::EMPTY);
     let name = command.first().map_or("", |e| e.name());
     let spec = crate::registry::find(name).ok_or_else(|| {
         Error::new(

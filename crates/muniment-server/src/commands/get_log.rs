@@ -1,7 +1,8 @@
 //! `getLog`.
 
+use crate::args::Types;
 use crate::registry::CommandSpec;
-use muniment_value::{ArrayBuf, Error, Value, array};
+use muniment_value::{ArrayBuf, Error, array};
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -9,16 +10,8 @@ pub const COMMAND: CommandSpec = CommandSpec {
     doc: "The newest lines of the log, or the warnings of the start",
     admin_only: true,
     run: |cx| {
-        let name = match cx.target() {
-            Value::String(s) => s,
-            v => {
-                return Err(Error::type_mismatch(format!(
-                    "Argument to getLog must be of type String; found {} of type {}",
-                    v.to_display(),
-                    v.type_name()
-                )));
-            }
-        };
+        let name = cx.typed_target(Types::STRING)?;
+        let name = name.as_str().unwrap_or_default();
         if name == "*" {
             cx.reply.field("names", array!["global", "startupWarnings"]);
             return Ok(());

@@ -1,16 +1,20 @@
 //! `profile`.
 
-use crate::args::{Field, Types, opt, refused};
+use crate::args::{Field, Types, opt};
 use crate::context::CommandContext;
 use crate::profiler;
 use crate::registry::{CommandSpec, Kind};
-use muniment_value::{Error, Result, number};
-use std::sync::atomic::Ordering;
+use muniment_query::QueryContext;
+use muniment_query::filter::Filter;
+use muniment_value::{Error, Result, Value, number};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 const FIELDS: &[Field] = &[
     opt("slowms", Types::NUMBER),
     opt("sampleRate", Types::NUMBER),
-    refused("filter", Types::OBJECT.or(Types::STRING)),
+    // A document or the text "unset"; anything else is 2, not 14.
+    opt("filter", Types::ANY),
 ];
 
 /// The command.
@@ -24,41 +28,58 @@ pub const COMMAND: CommandSpec = CommandSpec {
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
-    let level = cx
-        .target()
-        .as_i64_exact()
-        .ok_or_else(|| {
-            Error::type_mismatch(format!(
-                "BSON field 'profile.profile' is the wrong type '{}', expected types '[long, int, \
-                 decimal, double]'",
-                cx.target().type_name()
-            ))
-        })?;
-    let before = profiler::level(cx.server, cx.db());
-    let mut new = before;
+    let level = cx.typed_target(Types::NUMBER)?;
+    let level = number::to_i64_clamped(level).unwrap_or(-1);
+    let before = profiler::of(cx.server, cx.db());
+    let parameters = &cx.server.parameters;
+    let slow_ms = parameters.slow_ms.load(Relaxed);
+    let sample_rate = f64::from_bits(parameters.sample_rate.load(Relaxed));
+
+    let mut new = before.clone();
     // Any level below 0 or above 2 only reads.
     if (0..=2).contains(&level) {
         new.level = level as i32;
     }
-    if let Some(n) = cx.args.int("slowms", i64::MIN, i64::MAX / 2000)? {
-        new.slow_ms = n;
-        cx.server.parameters.slow_ms.store(n, Ordering::Relaxed);
-    }
-    if let Some(v) = cx.args.get("sampleRate") {
-        let rate = number::to_f64(v).unwrap_or(f64::NAN);
-        if rate != 1.0 {
+    match cx.args.get("filter") {
+        None => {}
+        Some(Value::String("unset")) => new.filter = None,
+        Some(Value::Document(d)) => {
+            new.filter = Some(Arc::new(Filter::parse(d, &QueryContext::new())?));
+        }
+        Some(_) => {
             return Err(Error::bad_value(
-                "'sampleRate' other than 1 is not supported",
+                "Expected an object, or the string 'unset'.",
             ));
         }
-        new.sample_rate = rate;
     }
-    if new != before {
-        profiler::set_level(cx.server, cx.db(), new);
+    let new_slow_ms = cx.args.int("slowms", i64::MIN, i64::MAX / 2000)?;
+    let rate = cx.args.get("sampleRate").and_then(number::to_f64);
+    if let Some(rate) = rate
+        && !(0.0..=1.0).contains(&rate)
+    {
+        return Err(Error::bad_value(
+            "'sampleRate' must be between 0.0 and 1.0 inclusive",
+        ));
     }
+    profiler::set(cx.server, cx.db(), new)?;
+    if let Some(n) = new_slow_ms {
+        parameters.slow_ms.store(n, Relaxed);
+    }
+    if let Some(rate) = rate {
+        parameters.sample_rate.store(rate.to_bits(), Relaxed);
+    }
+
     let w = &mut cx.reply;
     w.field("was", before.level);
-    w.field("slowms", before.slow_ms as i32);
-    w.field("sampleRate", before.sample_rate);
+    w.field("slowms", slow_ms as i32);
+    w.field("sampleRate", sample_rate);
+    if let Some(filter) = &before.filter {
+        w.field("filter", filter.to_doc());
+        w.field(
+            "note",
+            "When a filter expression is set, slowms and sampleRate are not used for profiling \
+             and slow-query log lines.",
+        );
+    }
     Ok(())
 }

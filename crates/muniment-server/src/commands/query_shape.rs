@@ -139,6 +139,12 @@ fn value(v: Value<'_>, depth: usize, out: &mut String) {
                     let only = e.value().as_array().filter(|a| a.count() == 1);
                     let kept = only.and_then(|a| a.values().next()).unwrap_or(e.value());
                     let _ = write!(out, "{kept:?}");
+                } else if let ("$all", Value::Array(list)) = (e.name(), e.value()) {
+                    // As many predicates as there are values.
+                    for v in list.values() {
+                        value(v, depth + 1, out);
+                        out.push('&');
+                    }
                 } else {
                     value(e.value(), depth + 1, out);
                 }
@@ -202,6 +208,9 @@ mod tests {
         let within = |list: muniment_value::ArrayBuf| of(doc! { "a": doc! { "$in": list } });
         assert_eq!(within(array![1]), within(array![2, 3.5]));
         assert_ne!(within(array![1]), within(array!["x"]));
+        let all = |list: muniment_value::ArrayBuf| of(doc! { "a": doc! { "$all": list } });
+        assert_eq!(all(array![1]), all(array![2]));
+        assert_ne!(all(array![1]), all(array![1, 2]));
         let exists = |b: bool| of(doc! { "a": doc! { "$exists": b } });
         assert_ne!(exists(true), exists(false));
         let sorted = |n: i32| hash(doc! { "find": "c", "sort": doc! { "a": n } }.as_doc());

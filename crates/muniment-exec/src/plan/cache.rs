@@ -1,0 +1,196 @@
+//! The plan cache: which plan won a trial, by collection and query shape.
+//!
+//! Invariants: an entry holds for the indexes as they were when it was made (the collection's
+//! generation); an entry whose plan turns out to need many times the steps that it won with is
+//! evicted by who runs it (`plan::choose`).
+
+use super::shape::hash;
+use crate::engine::Engine;
+use muniment_storage::Collection;
+use muniment_value::{ArrayBuf, DocBuf, Error, Result, Value, doc};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Shapes that are remembered.
+const CACHE_SIZE: usize = 5000;
+
+/// Stands in a cached shape before what a command adds to its query's shape.
+pub const COMMAND: char = '\u{1}';
+
+/// Stands in a cached shape before what decides between plans and is no part of the shape: which
+/// fields are needed.
+pub const NEEDS: char = '\u{2}';
+
+/// The query's own shape in a cached one.
+fn query_shape(shape: &str) -> &str {
+    shape.split([COMMAND, NEEDS]).next().unwrap_or(shape)
+}
+
+/// How a plan won, for `$planCacheStats`.
+#[derive(Debug)]
+pub struct Won {
+    /// When, in milliseconds since 1970.
+    pub at_ms: i64,
+    /// `{query, sort, projection}`.
+    pub query: DocBuf,
+    /// Its stages.
+    pub plan: DocBuf,
+    /// What the trial showed of every plan, the winner's first.
+    pub trials: Vec<DocBuf>,
+    /// Their scores.
+    pub scores: Vec<f64>,
+}
+
+/// A remembered winner.
+#[derive(Clone)]
+pub struct Entry {
+    generation: u64,
+    /// The plan's signature.
+    pub signature: Arc<str>,
+    /// The steps that its trial took.
+    pub works: u64,
+    won: Arc<Won>,
+}
+
+impl Entry {
+    fn to_doc(&self, shape: &str, filtered: bool, host: Option<&str>) -> DocBuf {
+        let hash = hash(shape.split(NEEDS).next().unwrap_or(shape));
+        let won = &self.won;
+        let size = shape.len()
+            + self.signature.len()
+            + won.query.as_bytes().len()
+            + won.plan.as_bytes().len()
+            + won.trials.iter().map(|t| t.as_bytes().len()).sum::<usize>();
+        let mut d = doc! {
+            "version": "1",
+            "queryHash": hash.as_str(),
+            "planCacheShapeHash": hash.as_str(),
+            "planCacheKey": hash.as_str(),
+            // A winner is used from then on.
+            "isActive": true,
+            "works": i64::try_from(self.works).unwrap_or(i64::MAX),
+            "worksType": "works",
+            "timeOfCreation": Value::DateTime(won.at_ms),
+            "createdFromQuery": &won.query,
+            "cachedPlan": &won.plan,
+            "creationExecStats": won.trials.iter().collect::<ArrayBuf>(),
+            "candidatePlanScores": won.scores.iter().copied().collect::<ArrayBuf>(),
+            "indexFilterSet": filtered,
+            "estimatedSizeBytes": i64::try_from(size).unwrap_or(i64::MAX),
+        };
+        d.append_some("host", host);
+        d
+    }
+}
+
+/// The winners by collection and query shape.
+#[derive(Default)]
+pub struct PlanCache {
+    entries: Mutex<HashMap<([u8; 16], String), Entry>>,
+}
+
+impl PlanCache {
+    /// The winner of a shape, unless the collection's indexes have changed since.
+    pub fn get(&self, collection: &Collection, shape: &str) -> Option<Entry> {
+        let entry = self
+            .entries
+            .lock()
+            .get(&(collection.uuid(), shape.to_string()))
+            .cloned()?;
+        (entry.generation == collection.generation()).then_some(entry)
+    }
+
+    /// Remembers the winner of a shape.
+    pub fn put(&self, collection: &Collection, shape: &str, signature: &str, works: u64, won: Won) {
+        let mut entries = self.entries.lock();
+        if entries.len() >= CACHE_SIZE {
+            entries.clear();
+        }
+        entries.insert(
+            (collection.uuid(), shape.to_string()),
+            Entry {
+                generation: collection.generation(),
+                signature: signature.into(),
+                works,
+                won: Arc::new(won),
+            },
+        );
+    }
+
+    /// Forgets one entry.
+    pub fn evict(&self, collection: &Collection, shape: &str) {
+        self.entries
+            .lock()
+            .remove(&(collection.uuid(), shape.to_string()));
+    }
+
+    /// Forgets the plans of one query's shape, whatever commands they were made for.
+    pub fn evict_shape(&self, collection: &Collection, shape: &str) {
+        let uuid = collection.uuid();
+        self.entries
+            .lock()
+            .retain(|(u, s), _| *u != uuid || query_shape(s) != shape);
+    }
+
+    /// Forgets a collection's plans, or all.
+    pub fn clear(&self, collection: Option<&Collection>) {
+        match collection {
+            None => self.entries.lock().clear(),
+            Some(c) => {
+                let uuid = c.uuid();
+                self.entries.lock().retain(|(u, _), _| *u != uuid);
+            }
+        }
+    }
+
+    /// The entries that hold of a collection, with their shapes, in the order of those.
+    fn of(&self, collection: &Collection) -> Vec<(String, Entry)> {
+        let (uuid, generation) = (collection.uuid(), collection.generation());
+        let mut all: Vec<(String, Entry)> = self
+            .entries
+            .lock()
+            .iter()
+            .filter(|((u, _), e)| *u == uuid && e.generation == generation)
+            .map(|((_, shape), e)| (shape.clone(), e.clone()))
+            .collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all
+    }
+}
+
+impl Engine {
+    /// `$planCacheStats`: the cached plans of a collection, or of the one below a view; with the
+    /// server's name, where it is known.
+    ///
+    /// # Errors
+    /// 50933 without such a collection; 40602 for time series, whose documents other stages make;
+    /// as [`Engine::resolve_view`].
+    pub fn plan_cache_stats(&self, namespace: &str, host: Option<&str>) -> Result<Vec<DocBuf>> {
+        let below = self.resolve_view(namespace)?;
+        let known = below.is_some();
+        let namespace = below.as_ref().map_or(namespace, |v| v.namespace.as_str());
+        let Some(collection) = self.store.collection(namespace) else {
+            if known {
+                return Ok(Vec::new());
+            }
+            return Err(Error::location(
+                50933,
+                format!("collection '{namespace}' does not exist"),
+            ));
+        };
+        if collection.is_time_series() {
+            return Err(Error::location(
+                40602,
+                "$planCacheStats is only valid as the first stage in a pipeline",
+            ));
+        }
+        let entries = self.plans.of(&collection).into_iter();
+        Ok(entries
+            .map(|(shape, entry)| {
+                let filtered = self.index_filters.stands(&collection, query_shape(&shape));
+                entry.to_doc(&shape, filtered, host)
+            })
+            .collect())
+    }
+}

@@ -1,0 +1,93 @@
+//! `profile` over the wire: what system.profile records, and what filters and samples leave out.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use muniment_value::{DocBuf, Value, array, doc};
+use muniment_wire::Connection;
+use testkit::{Server, ServerOptions};
+
+fn run(c: &mut Connection, command: &DocBuf) -> DocBuf {
+    c.command_raw("t", command).unwrap()
+}
+
+fn ok(c: &mut Connection, command: &DocBuf) -> DocBuf {
+    let reply = run(c, command);
+    let fine = reply.as_doc().get("ok").is_some_and(|v| v.truthy());
+    assert!(fine, "{command:?}: {reply:?}");
+    reply
+}
+
+fn recorded(c: &mut Connection, filter: DocBuf) -> i64 {
+    let reply = ok(c, &doc! { "count": "system.profile", "query": filter });
+    reply.as_doc().get("n").unwrap().as_i64_exact().unwrap()
+}
+
+#[test]
+fn operations_are_recorded_by_level_filter_and_sample() {
+    let s = Server::start(ServerOptions::new());
+    let mut c = s.connect();
+    ok(
+        &mut c,
+        &doc! { "insert": "c", "documents": array![doc! { "_id": 1 }] },
+    );
+    let find = doc! { "find": "c", "filter": doc! { "_id": 1 } };
+    let of_find = || doc! { "op": "query", "ns": "t.c" };
+
+    // Everything is slow: level 1 records it all, unless it is sampled away.
+    ok(&mut c, &doc! { "profile": 1, "slowms": 0 });
+    ok(&mut c, &find);
+    assert_eq!(recorded(&mut c, of_find()), 1);
+    ok(&mut c, &doc! { "profile": 1, "sampleRate": 0 });
+    ok(&mut c, &find);
+    assert_eq!(recorded(&mut c, of_find()), 1);
+    // Level 2 does not ask.
+    ok(&mut c, &doc! { "profile": 2 });
+    ok(&mut c, &find);
+    assert_eq!(recorded(&mut c, of_find()), 2);
+
+    // A filter takes the place of slowms and sampleRate.
+    let filter = doc! { "op": "insert", "ninserted": doc! { "$gt": 1 } };
+    ok(&mut c, &doc! { "profile": 1, "filter": &filter });
+    ok(&mut c, &find);
+    for ids in [array![doc! { "_id": 2 }], array![doc! {}, doc! {}]] {
+        ok(&mut c, &doc! { "insert": "c", "documents": ids });
+    }
+    assert_eq!(recorded(&mut c, of_find()), 2);
+    assert_eq!(recorded(&mut c, doc! { "op": "insert" }), 1);
+    assert_eq!(recorded(&mut c, doc! { "op": "insert", "ninserted": 2 }), 1);
+    let told = run(&mut c, &doc! { "profile": -1 });
+    let told = told.as_doc();
+    assert!(matches!(told.get("was"), Some(Value::Int32(1))), "{told:?}");
+    let shown = told.get_doc("filter").unwrap().to_buf();
+    let equal = doc! {
+        "$and": array![
+            doc! { "op": doc! { "$eq": "insert" } },
+            doc! { "ninserted": doc! { "$gt": 1 } },
+        ],
+    };
+    assert_eq!(shown, equal);
+    assert!(told.get_str("note").is_some());
+
+    // Without it the sample counts again; other databases never had it.
+    ok(
+        &mut c,
+        &doc! { "profile": 1, "filter": "unset", "sampleRate": 1.0 },
+    );
+    ok(&mut c, &find);
+    assert_eq!(recorded(&mut c, of_find()), 3);
+    let told = run(&mut c, &doc! { "profile": -1 });
+    assert!(told.as_doc().get("filter").is_none(), "{told:?}");
+    // What fails is recorded with its error.
+    run(&mut c, &doc! { "find": "c", "filter": doc! { "$nope": 1 } });
+    assert_eq!(recorded(&mut c, doc! { "errName": "BadValue" }), 1);
+    for wrong in [
+        doc! { "profile": 1, "filter": "UNSET" },
+        doc! { "profile": 1, "filter": 1 },
+        doc! { "profile": 1, "filter": doc! { "$nope": 1 } },
+        doc! { "profile": 1, "sampleRate": 1.5 },
+    ] {
+        let reply = run(&mut c, &wrong);
+        let code = reply.as_doc().get("code").unwrap().as_i64_exact();
+        assert_eq!(code, Some(2), "{wrong:?}");
+    }
+}
