@@ -17,7 +17,9 @@ use crate::plan::shape::shape;
 use crate::run::exec::{Exec, Output, Recipe, into_bytes};
 use bytes::Bytes;
 use muniment_query::stage::{CountOnly, check_target};
-use muniment_query::{DocStream, Filter, Needs, Pipeline, Projection, QueryContext, SortSpec};
+use muniment_query::{
+    DocStream, Filter, MetaSet, Needs, Pipeline, Projection, QueryContext, SortSpec,
+};
 use muniment_storage::Collection;
 use muniment_value::{Doc, DocBuf, Result};
 use parking_lot::Mutex;
@@ -59,6 +61,8 @@ pub(crate) struct Split {
     pub rest: Pipeline,
     /// Set when the rest only counts.
     pub counts: Option<CountOnly>,
+    /// What any part asks for of documents' metadata.
+    pub metadata: MetaSet,
 }
 
 /// Stages whose presence behind what the planner does makes another shape of a query, as
@@ -91,6 +95,7 @@ impl Split {
         }
         let counts = p.count_only();
         Split {
+            metadata: p.metadata(),
             filter: Arc::new(filter),
             sort,
             skip,
@@ -262,6 +267,8 @@ impl Engine {
     ) -> Result<Choice> {
         // What nobody above looks at need not be read.
         let needs = match &split.project {
+            // Metadata may tell of fields that nobody names.
+            _ if !split.metadata.is_empty() => None,
             Some((p, _)) => {
                 let mut needs = Needs::default();
                 p.needs(&mut needs).then(|| needs.into_paths()).flatten()
@@ -303,6 +310,7 @@ impl Engine {
             needs: needs.filter(|_| split.project.is_none()),
             output,
             sort_limits: self.sort_limits(allow_disk_use),
+            metadata: split.metadata,
             ..self.recipe(collection, &split.filter)
         };
         choose(

@@ -8,7 +8,7 @@ use crate::run::exec::{Output, Recipe};
 use crate::run::sort::SortLimits;
 use crate::write::Validators;
 use muniment_query::expr::check_user_variable;
-use muniment_query::{Expr, Filter, Needs, QueryContext};
+use muniment_query::{Expr, Filter, MetaSet, Needs, QueryContext};
 use muniment_storage::{Collection, Store};
 use muniment_value::{Doc, DocBuf, Error, Result, Value};
 use parking_lot::Mutex;
@@ -128,6 +128,7 @@ impl Engine {
             sort_limits: self.sort_limits(None),
             keys_only: false,
             needs: None,
+            metadata: MetaSet::NONE,
         }
     }
 

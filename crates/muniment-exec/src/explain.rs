@@ -14,7 +14,7 @@ use crate::run::Stats;
 use crate::run::exec::{Exec, Recipe, wrap};
 use crate::write::core::{Change, Write, is_everything, with_constants};
 use crate::write::{DeleteStatement, FindAndModifyRequest, UpdateStatement};
-use muniment_query::stage::geo_near::at_front;
+use muniment_query::stage::geo_near::{at_front, behind_near};
 use muniment_query::{Filter, Pipeline, QueryContext, Update};
 use muniment_storage::Collection;
 use muniment_value::number::narrow;
@@ -398,8 +398,7 @@ impl Engine {
         )?;
         let mut stages = ArrayBuf::new();
         stages.push(doc! { "$geoNearCursor": cursor });
-        let rest: ArrayBuf = r.pipeline.values().skip(at + 1).collect();
-        for s in Pipeline::parse(rest.as_doc(), ctx)?.sources() {
+        for s in behind_near(r.pipeline, at, ctx)?.sources() {
             stages.push(s);
         }
         d.append("stages", stages);

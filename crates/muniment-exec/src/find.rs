@@ -9,7 +9,7 @@ use crate::plan::shape::shape;
 use crate::run::exec::{Output, ProjectionKind, Recipe};
 use bytes::Bytes;
 use muniment_query::filter::near::not_here;
-use muniment_query::{Filter, Interrupt, Needs, Projection, QueryContext, SortSpec};
+use muniment_query::{Filter, Interrupt, MetaSet, Needs, Projection, QueryContext, SortSpec};
 use muniment_storage::Collection;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc};
 use std::sync::Arc;
@@ -131,6 +131,8 @@ pub(crate) struct Parsed {
     pub sort: Option<(SortSpec, DocBuf)>,
     pub natural: Option<bool>,
     pub projection: Option<Projection>,
+    /// What the sort and the projection ask for.
+    pub metadata: MetaSet,
 }
 
 impl Parsed {
@@ -141,6 +143,14 @@ impl Parsed {
         projection: Doc<'_>,
     ) -> Result<Parsed> {
         let filter = Filter::parse_query(filter, ctx)?;
+        let given = filter.metadata();
+        let behind;
+        let ctx = if given.is_empty() {
+            ctx
+        } else {
+            behind = ctx.clone().with_metadata(given);
+            &behind
+        };
         let natural = natural(sort);
         if sort.count() > 1 && sort.iter().any(|e| e.name() == "$natural") {
             return Err(Error::bad_value(
@@ -150,7 +160,7 @@ impl Parsed {
         let sort = if sort.is_empty() || natural.is_some() {
             None
         } else {
-            Some((SortSpec::parse(sort)?, sort.to_buf()))
+            Some((SortSpec::parse(sort, ctx)?, sort.to_buf()))
         };
         let projection = if projection.is_empty() {
             None
@@ -162,6 +172,7 @@ impl Parsed {
             sort,
             natural,
             projection,
+            metadata: ctx.metadata.asked(),
         })
     }
 }
@@ -209,6 +220,7 @@ impl Engine {
             };
         };
         if request.is_plain()
+            && parsed.metadata.is_empty()
             && collection.is_keyed_by_id()
             && let Some(id) = parsed.filter.id_equality()
         {
@@ -271,7 +283,7 @@ impl Engine {
             None => request.hint,
         };
         // These change what is returned, or what must be known for it.
-        let whole = request.show_record_id || request.return_key;
+        let whole = request.show_record_id || request.return_key || !parsed.metadata.is_empty();
         let needs = parsed.projection.as_ref().filter(|_| !whole).and_then(|p| {
             let mut needs = Needs::default();
             p.needs(&mut needs).then(|| needs.into_paths()).flatten()
@@ -326,6 +338,7 @@ impl Engine {
             sort_limits: self.sort_limits(request.allow_disk_use),
             keys_only: false,
             needs: None,
+            metadata: parsed.metadata,
         };
         choose(
             &self.plans,

@@ -123,6 +123,7 @@ impl Engine {
         let candidates = candidates(collection, &query)?;
         let recipe = Recipe {
             sort_limits: self.sort_limits(allow_disk_use),
+            metadata: ctx.metadata.asked(),
             ..self.recipe(collection, &filter)
         };
         let choice = choose(

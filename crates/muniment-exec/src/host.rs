@@ -13,14 +13,14 @@ use crate::join;
 use crate::write::merge::MergeWriter;
 use crate::write::out::OutWriter;
 use bytes::Bytes;
-use muniment_query::stage::geo_near::at_front;
+use muniment_query::stage::geo_near::{at_front, behind_near};
 use muniment_query::stage::host::{Host, Join, Writer};
 use muniment_query::stage::merge::MergeSpec;
 use muniment_query::stage::out::OutSpec;
 use muniment_query::{DocStream, Pipeline, QueryContext, Runtime};
 use muniment_storage::Collection;
 use muniment_value::path::Path;
-use muniment_value::{ArrayBuf, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_value::{Doc, DocBuf, Error, Result, Value, doc};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -132,6 +132,7 @@ impl Link {
     ) -> Result<Opened> {
         let collection = self.collection(ctx);
         let op = self.op.get();
+        let rest = behind_near(stages, at, ctx)?;
         let (stage, key, choice) = self.engine.plan_geo_near(
             &op,
             collection.as_ref(),
@@ -143,8 +144,7 @@ impl Link {
         )?;
         op.set_plan_summary(choice.exec.candidate());
         let rows = Box::new(NearRows::new(choice.exec, stage, key, &self.op));
-        let rest: ArrayBuf = stages.values().skip(at + 1).collect();
-        let stream = Pipeline::parse(rest.as_doc(), ctx)?.open(rows, &self.runtime()?)?;
+        let stream = rest.open(rows, &self.runtime()?)?;
         Ok(Opened::Stream(stream, collection))
     }
 }

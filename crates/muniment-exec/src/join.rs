@@ -239,7 +239,9 @@ impl Lookups {
         };
         let (index, descending) = (index.clone(), *descending);
         let snapshot = self.link.engine.store.snapshot();
-        let mut seen = (values.len() > 1).then(HashSet::new);
+        // An array in another field makes several keys of one document.
+        let several = index.fields().len() > 1 && index.is_multikey();
+        let mut seen = (values.len() > 1 || several).then(HashSet::new);
         let mut examined = 0_u64;
         for key in self.keys(values, descending) {
             let mut entries = snapshot.entries(

@@ -105,7 +105,11 @@ fn main() {
             },
         );
     }
-    let s = SortSpec::parse(doc! { "field5": 1, "_id": -1 }.as_doc()).unwrap();
+    let s = SortSpec::parse(
+        doc! { "field5": 1, "_id": -1 }.as_doc(),
+        &QueryContext::new(),
+    )
+    .unwrap();
     let mut out = Vec::new();
     time("sort key of two fields", flat.len(), || {
         out.clear();

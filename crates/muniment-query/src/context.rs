@@ -1,5 +1,6 @@
 //! What surrounds a query while it is parsed and while it runs.
 
+use crate::meta::{MetaSet, Metadata};
 use crate::stage::host::{Host, NoHost};
 use muniment_value::{Code, DocBuf, Error, Result};
 use std::path::PathBuf;
@@ -27,6 +28,8 @@ pub struct QueryContext {
     pub in_facet: bool,
     /// The variables about time that there are.
     pub clocks: Clocks,
+    /// The metadata of documents that are there and those that are asked for.
+    pub metadata: Metadata,
 }
 
 /// Which variables about time a command knows. MongoDB's commands differ: only updates by pipeline
@@ -61,6 +64,7 @@ impl QueryContext {
             sub_pipelines: 0,
             in_facet: false,
             clocks: Clocks::default(),
+            metadata: Metadata::default(),
         }
     }
 
@@ -71,7 +75,14 @@ impl QueryContext {
         self
     }
 
-    /// The context of a pipeline inside a stage.
+    /// This context behind something that gives documents more metadata.
+    #[must_use]
+    pub fn with_metadata(mut self, given: MetaSet) -> QueryContext {
+        self.metadata.available = self.metadata.available.and(given);
+        self
+    }
+
+    /// The context of a pipeline inside a stage, which begins with documents of its own.
     ///
     /// # Errors
     /// 232 MaxSubPipelineDepthExceeded.
@@ -84,10 +95,10 @@ impl QueryContext {
                 ),
             ));
         }
-        Ok(QueryContext {
-            sub_pipelines: self.sub_pipelines + 1,
-            ..self.clone()
-        })
+        let mut inner = self.clone();
+        inner.sub_pipelines += 1;
+        inner.metadata.available = MetaSet::NONE;
+        Ok(inner)
     }
 }
 

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
     whole: bool,
+    metadata: bool,
     paths: BTreeSet<String>,
 }
 
@@ -25,6 +26,16 @@ impl Needs {
     pub fn whole(&mut self) {
         self.whole = true;
         self.paths.clear();
+    }
+
+    /// The document's metadata.
+    pub fn metadata(&mut self) {
+        self.metadata = true;
+    }
+
+    /// Whether metadata are read: what stands behind the stage that gives them must stay there.
+    pub fn has_metadata(&self) -> bool {
+        self.metadata
     }
 
     /// What the expression reads.

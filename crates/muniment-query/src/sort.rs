@@ -4,8 +4,11 @@
 //! one `memcmp`. Arrays follow the rules of index keys: a path that meets an array stands for one
 //! key per element, and the least key (in the sort's own order) counts.
 
+use crate::context::QueryContext;
+use crate::meta::{Meta, attach};
+use bytes::Bytes;
 use muniment_value::path::Path;
-use muniment_value::{Doc, Error, Result, Value, keyenc};
+use muniment_value::{ArrayBuf, Doc, Error, Result, Value, ValueBuf, keyenc};
 
 /// MongoDB's limit on the keys of one sort.
 const MAX_KEYS: usize = 32;
@@ -22,10 +25,12 @@ pub struct SortSpec {
 /// One key of a sort.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SortKey {
-    /// The path.
+    /// The path; for metadata one that no field of an index can have.
     pub path: Path,
     /// True for −1.
     pub descending: bool,
+    /// The kind of metadata that counts instead of a field.
+    pub meta: Option<Meta>,
 }
 
 impl SortSpec {
@@ -36,12 +41,20 @@ impl SortSpec {
     /// # Errors
     /// 15974, 15975, 7472500, 13103 for illegal keys; 16410, 15998, 40352, 40353 for names that are
     /// no paths; 17312, 31138 and 40218 for `{$meta: …}`.
-    pub fn parse(doc: Doc<'_>) -> Result<SortSpec> {
+    pub fn parse(doc: Doc<'_>, ctx: &QueryContext) -> Result<SortSpec> {
         let mut keys: Vec<SortKey> = Vec::new();
+        let mut fields = 0;
         for e in doc {
             let descending = match e.value() {
                 Value::Document(d) => {
-                    meta(d)?;
+                    let meta = meta(d)?;
+                    ctx.metadata.ask(meta)?;
+                    keys.push(SortKey {
+                        path: Path::new(&format!("${}", meta.name())),
+                        // The best scores come first, and the nearest places.
+                        descending: meta != Meta::GeoNearDistance,
+                        meta: Some(meta),
+                    });
                     continue;
                 }
                 v if v.is_number() => match direction(v) {
@@ -74,12 +87,14 @@ impl SortSpec {
                     ),
                 ));
             }
-            if keys.len() == MAX_KEYS {
+            if fields == MAX_KEYS {
                 return Err(Error::location(13103, "too many compound keys"));
             }
+            fields += 1;
             keys.push(SortKey {
                 path: Path::new(e.name()),
                 descending,
+                meta: None,
             });
         }
         Ok(SortSpec { keys })
@@ -99,7 +114,7 @@ impl SortSpec {
     pub fn key(&self, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         for key in &self.keys {
-            match follow(Value::Document(doc), key.path.parts()) {
+            match key.of(doc) {
                 At::Value(v) => keyenc::encode(v, key.descending, out),
                 At::Array { .. } => {
                     out.truncate(start);
@@ -110,22 +125,70 @@ impl SortSpec {
         Ok(())
     }
 
+    /// What the sort compares of `doc`, a value for each key: `{$meta: "sortKey"}`. Of an array
+    /// it is the least element in the key's own order.
+    ///
+    /// # Errors
+    /// As [`SortSpec::key`].
+    pub fn values(&self, doc: Doc<'_>) -> Result<ArrayBuf> {
+        let mut values = ArrayBuf::new();
+        for key in &self.keys {
+            match key.of(doc) {
+                At::Value(v) => {
+                    values.push(v);
+                }
+                at @ At::Array { .. } => {
+                    let alone = SortSpec {
+                        keys: vec![key.clone()],
+                    };
+                    let mut best: Option<(Vec<u8>, ValueBuf)> = None;
+                    alone.expand(&[at], &mut |encoded, chosen| {
+                        if best.as_ref().is_none_or(|(b, _)| encoded < *b) {
+                            let v = chosen.first().copied().unwrap_or(Value::Null);
+                            best = Some((encoded, ValueBuf::new(v)));
+                        }
+                    })?;
+                    values.push(
+                        best.map(|(_, v)| v)
+                            .unwrap_or_else(|| ValueBuf::new(Value::Null)),
+                    );
+                }
+            }
+        }
+        Ok(values)
+    }
+
+    /// The document with its [`SortSpec::values`] as metadata.
+    ///
+    /// # Errors
+    /// As [`SortSpec::key`].
+    pub fn with_key(&self, doc: Doc<'_>) -> Result<Bytes> {
+        let values = self.values(doc)?;
+        let values = Value::Array(values.as_doc());
+        Ok(attach(doc, &[(Meta::SortKey, values)]))
+    }
+
     /// The slow path: a key per element of the array that the paths share; the least is taken.
     fn key_of_arrays(&self, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
-        let states: Vec<At<'_, '_>> = self
-            .keys
-            .iter()
-            .map(|k| follow(Value::Document(doc), k.path.parts()))
-            .collect();
-        let mut best = None;
-        self.expand(&states, &mut best)?;
+        let states: Vec<At<'_, '_>> = self.keys.iter().map(|k| k.of(doc)).collect();
+        let mut best: Option<Vec<u8>> = None;
+        self.expand(&states, &mut |key, _| {
+            if best.as_ref().is_none_or(|b| key < *b) {
+                best = Some(key);
+            }
+        })?;
         if let Some(best) = best {
             out.extend_from_slice(&best);
         }
         Ok(())
     }
 
-    fn expand(&self, states: &[At<'_, '_>], best: &mut Option<Vec<u8>>) -> Result<()> {
+    /// Gives every key that the arrays stand for, with its values.
+    fn expand(
+        &self,
+        states: &[At<'_, '_>],
+        give: &mut dyn FnMut(Vec<u8>, &[Value<'_>]),
+    ) -> Result<()> {
         let mut shared: Option<Doc<'_>> = None;
         for s in states {
             if let At::Array { array, .. } = s {
@@ -142,17 +205,17 @@ impl SortSpec {
         }
         let Some(array) = shared else {
             let mut key = Vec::new();
+            let mut values = Vec::new();
             for (k, s) in self.keys.iter().zip(states) {
                 if let At::Value(v) = s {
                     keyenc::encode(*v, k.descending, &mut key);
+                    values.push(*v);
                 }
             }
-            if best.as_ref().is_none_or(|b| key < *b) {
-                *best = Some(key);
-            }
+            give(key, &values);
             return Ok(());
         };
-        let step = |element: Option<Value<'_>>, best: &mut Option<Vec<u8>>| {
+        let mut step = |element: Option<Value<'_>>| {
             let next: Vec<At<'_, '_>> = states
                 .iter()
                 .map(|s| match s {
@@ -167,13 +230,13 @@ impl SortSpec {
                     At::Value(v) => At::Value(*v),
                 })
                 .collect();
-            self.expand(&next, best)
+            self.expand(&next, give)
         };
         if array.is_empty() {
-            return step(None, best);
+            return step(None);
         }
         for v in array.values() {
-            step(Some(v), best)?;
+            step(Some(v))?;
         }
         Ok(())
     }
@@ -192,12 +255,11 @@ fn direction(v: Value<'_>) -> Option<i64> {
     }
 }
 
-/// A key whose value is a document: `{$meta: …}`. Random values and search scores, which no
-/// document here has, do not order anything.
+/// A key whose value is a document: `{$meta: …}`.
 ///
 /// # Errors
-/// 17312, 31138 and 9 for what is no such key; 40218 for metadata that are not available.
-fn meta(d: Doc<'_>) -> Result<()> {
+/// 17312, 31138 and 9 for what is no such key.
+fn meta(d: Doc<'_>) -> Result<Meta> {
     let Some(meta) = d.first().filter(|m| m.name() == "$meta") else {
         return Err(Error::location(
             17312,
@@ -209,16 +271,32 @@ fn meta(d: Doc<'_>) -> Result<()> {
             "Cannot have additional keys in a $meta sort specification",
         ));
     }
-    match meta.value().as_str() {
-        Some(name @ ("textScore" | "geoNearDistance")) => Err(Error::location(
-            40218,
-            format!("query requires {name} metadata, but it is not available"),
-        )),
-        Some("randVal" | "searchScore" | "vectorSearchScore" | "score") => Ok(()),
-        _ => Err(Error::location(
+    let kind = meta.value().as_str().and_then(Meta::parse);
+    kind.filter(|m| ORDERING.contains(m)).ok_or_else(|| {
+        Error::location(
             31138,
             format!("Illegal $meta sort: {}", crate::bytes::show(meta)),
-        )),
+        )
+    })
+}
+
+/// The metadata that a sort may name.
+const ORDERING: [Meta; 6] = [
+    Meta::GeoNearDistance,
+    Meta::RandVal,
+    Meta::Score,
+    Meta::SearchScore,
+    Meta::TextScore,
+    Meta::VectorSearchScore,
+];
+
+impl SortKey {
+    /// What the key compares of a document.
+    fn of<'a, 'p>(&'p self, doc: Doc<'a>) -> At<'a, 'p> {
+        match self.meta {
+            None => follow(Value::Document(doc), self.path.parts()),
+            Some(m) => At::Value(m.of(doc).unwrap_or(Value::Null)),
+        }
     }
 }
 
@@ -316,7 +394,7 @@ mod tests {
     use crate::update::testing::json;
 
     fn key(spec: &str, d: &str) -> Result<Vec<u8>> {
-        let spec = SortSpec::parse(json(spec).as_doc())?;
+        let spec = SortSpec::parse(json(spec).as_doc(), &QueryContext::new())?;
         let mut out = Vec::new();
         spec.key(json(d).as_doc(), &mut out)?;
         Ok(out)
@@ -394,7 +472,7 @@ mod tests {
             (
                 "{a:{$meta:'textScore'}}",
                 40218,
-                "query requires textScore metadata, but it is not available",
+                "query requires text score metadata, but it is not available",
             ),
             (
                 "{$a:1}",
@@ -413,21 +491,31 @@ mod tests {
             ),
             ("{'a.':1}", 40353, "FieldPath must not end with a '.'."),
         ] {
-            let e = SortSpec::parse(json(spec).as_doc()).unwrap_err();
+            let e = SortSpec::parse(json(spec).as_doc(), &QueryContext::new()).unwrap_err();
             assert_eq!(e.code().0, code, "{spec}");
             assert!(e.message().starts_with(text), "{spec}: {e}");
         }
         let twice = muniment_value::doc! { "a": 1, "a": -1 };
-        let e = SortSpec::parse(twice.as_doc()).unwrap_err();
+        let e = SortSpec::parse(twice.as_doc(), &QueryContext::new()).unwrap_err();
         assert_eq!(e.code().0, 7_472_500);
         let e = key("{a:1,b:1}", "{a:[1],b:[2]}").unwrap_err();
         assert_eq!(
             e.message(),
             "cannot sort with keys that are parallel arrays"
         );
-        assert!(SortSpec::parse(json("{a:1.0,b:{$numberLong:'-1'}}").as_doc()).is_ok());
+        assert!(
+            SortSpec::parse(
+                json("{a:1.0,b:{$numberLong:'-1'}}").as_doc(),
+                &QueryContext::new()
+            )
+            .is_ok()
+        );
         let many: Vec<String> = (0..33).map(|i| format!("f{i}:1")).collect();
-        let e = SortSpec::parse(json(&format!("{{{}}}", many.join(","))).as_doc()).unwrap_err();
+        let e = SortSpec::parse(
+            json(&format!("{{{}}}", many.join(","))).as_doc(),
+            &QueryContext::new(),
+        )
+        .unwrap_err();
         assert_eq!(e.code().0, 13103);
     }
 }

@@ -153,6 +153,7 @@ impl<'a> Value<'a> {
 
 /// A view of one BSON document (or of the elements of an array): the bytes from its length
 /// prefix to its closing zero. Creating one checks nothing; reading is always bounds-checked.
+/// Bytes may stand behind the document: they are no part of it, see [`Doc::behind`].
 #[derive(Clone, Copy)]
 pub struct Doc<'a>(&'a [u8]);
 
@@ -160,28 +161,44 @@ impl<'a> Doc<'a> {
     /// The empty document.
     pub const EMPTY: Doc<'static> = Doc(&[5, 0, 0, 0, 0]);
 
-    /// A view of `bytes`, which hold exactly one document that [`crate::validate`] has seen.
+    /// A view of `bytes`, which begin with a document that [`crate::validate`] has seen.
     pub fn new(bytes: &'a [u8]) -> Doc<'a> {
         Doc(bytes)
     }
 
     /// The bytes, from the length prefix to the closing zero.
+    #[inline]
     pub fn as_bytes(&self) -> &'a [u8] {
-        self.0
+        self.0.get(..self.byte_len()).unwrap_or_default()
     }
 
     /// Size in bytes.
+    #[inline]
     pub fn byte_len(&self) -> usize {
-        self.0.len()
+        // A length that cannot be right is damage: then all there is counts.
+        let len = self.0.first_chunk().map_or(0, |n| u32::from_le_bytes(*n)) as usize;
+        if (5..=self.0.len()).contains(&len) {
+            len
+        } else {
+            self.0.len()
+        }
+    }
+
+    /// What stands behind the document in the bytes that it was made of: a pipeline's documents
+    /// carry their metadata there.
+    #[inline]
+    pub fn behind(&self) -> &'a [u8] {
+        self.0.get(self.byte_len()..).unwrap_or_default()
     }
 
     /// True if there is no element.
     pub fn is_empty(&self) -> bool {
-        self.0.len() <= 5
+        self.byte_len() <= 5
     }
 
     /// The elements in order.
     pub fn iter(&self) -> DocIter<'a> {
+        // Ends at the closing zero, whatever stands behind it.
         DocIter {
             bytes: self.0,
             pos: 4,

@@ -3,9 +3,10 @@
 use crate::operation::OpContext;
 use crate::run::exec::{Exec, into_bytes};
 use bytes::Bytes;
+use muniment_query::meta::without;
 use muniment_query::{DocStream, Interrupt};
 use muniment_storage::Collection;
-use muniment_value::Result;
+use muniment_value::{Doc, Result};
 use parking_lot::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -312,7 +313,7 @@ impl Cursor {
                     },
                     Source::Stream { stream, .. } => match stream.next()? {
                         Some(doc) => {
-                            out.extend_from_slice(&doc);
+                            out.extend_from_slice(Doc::new(&doc).as_bytes());
                             true
                         }
                         None => false,
@@ -374,7 +375,7 @@ impl Cursor {
             }
             Source::Documents(list) => Ok(list.next()),
             Source::Plan(exec) => match exec.next_row(op)? {
-                Some(row) => Ok(Some(into_bytes(exec, row)?)),
+                Some(row) => Ok(Some(without(into_bytes(exec, row)?))),
                 None => Ok(None),
             },
             Source::Stream {
@@ -383,7 +384,7 @@ impl Cursor {
                 ..
             } => {
                 current.set(op);
-                stream.next()
+                Ok(stream.next()?.map(without))
             }
         }
     }

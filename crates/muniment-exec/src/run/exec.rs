@@ -2,6 +2,7 @@
 
 use super::combine::{Cover, Fetch, Or};
 use super::merge::SortMerge;
+use super::metadata::RowMetadata;
 use super::near::GeoNear;
 use super::scan::{CollScan, IdHack, IxScan};
 use super::sort::{Sort, SortLimits};
@@ -9,7 +10,8 @@ use super::{Cx, Row, Stage, Step};
 use crate::operation::OpContext;
 use crate::plan::candidate::{Access, Branch, Candidate, IndexAccess, MergeInput};
 use bytes::Bytes;
-use muniment_query::{Filter, Interrupt, Projection, SortSpec};
+use muniment_query::meta::carry;
+use muniment_query::{Filter, Interrupt, MetaSet, Projection, SortSpec};
 use muniment_storage::{Collection, Snapshot, Store};
 use muniment_value::path::Path;
 use muniment_value::{Doc, DocBuf, Result, Value, doc, keyenc};
@@ -79,6 +81,8 @@ pub struct Recipe {
     pub keys_only: bool,
     /// The paths that are needed of each document, when not all are.
     pub needs: Option<Arc<[String]>>,
+    /// The metadata that documents get.
+    pub metadata: MetaSet,
 }
 
 /// A running plan.
@@ -101,6 +105,7 @@ pub struct Exec {
     made_to_measure: bool,
     keys_only: bool,
     needs: Option<Arc<[String]>>,
+    metadata: Option<RowMetadata>,
 }
 
 impl Exec {
@@ -134,6 +139,7 @@ impl Exec {
                 access.clone(),
                 recipe.sort_limits.clone(),
                 recipe.want_info,
+                recipe.metadata,
             ))),
             Access::SortMerge(scans) => {
                 fetched = false;
@@ -189,6 +195,7 @@ impl Exec {
             candidate: candidate.clone(),
             keys_only: recipe.keys_only,
             needs: recipe.needs.clone(),
+            metadata: RowMetadata::of(recipe, candidate),
         }
     }
 
@@ -252,7 +259,7 @@ impl Exec {
             return Ok(None);
         }
         loop {
-            let row = match self.buffered.pop_front() {
+            let mut row = match self.buffered.pop_front() {
                 Some(row) => row,
                 None if self.eof => {
                     self.flush(op);
@@ -282,6 +289,11 @@ impl Exec {
                 continue;
             }
             self.returned += 1;
+            if let Some(metadata) = &self.metadata
+                && !row.doc.is_empty()
+            {
+                row.doc = metadata.attach(&row)?;
+            }
             return Ok(Some(row));
         }
     }
@@ -309,10 +321,10 @@ impl Exec {
     pub fn emit(&self, row: &Row, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         match &self.output {
-            Output::Whole => out.extend_from_slice(&row.doc),
+            Output::Whole => out.extend_from_slice(Doc::new(&row.doc).as_bytes()),
             // Made of the key for this very projection.
             Output::Projected { .. } if self.made_to_measure && !row.key.is_empty() => {
-                out.extend_from_slice(&row.doc);
+                out.extend_from_slice(Doc::new(&row.doc).as_bytes());
             }
             Output::Projected { projection, .. } => {
                 projection.apply(Doc::new(&row.doc), row.info, out)?;
@@ -501,12 +513,6 @@ pub fn wrap(
 
 fn emit_key(fields: &[(Path, bool)], row: &Row, out: &mut Vec<u8>) -> Result<()> {
     let mut d = DocBuf::new();
-    let mut rest: &[u8] = if row.key.is_empty() {
-        &row.record_key
-    } else {
-        &row.key
-    };
-    let mut bits: &[u8] = &row.bits;
     if !fields.is_empty() && row.key.is_empty() && !row.doc.is_empty() {
         if let Some(id) = Doc::new(&row.doc).get("_id") {
             d.append("_id", id);
@@ -514,16 +520,28 @@ fn emit_key(fields: &[(Path, bool)], row: &Row, out: &mut Vec<u8>) -> Result<()>
         out.extend_from_slice(d.as_bytes());
         return Ok(());
     }
+    out.extend_from_slice(key_document(fields, row)?.as_bytes());
+    Ok(())
+}
+
+/// The values of a row's index key by the names of the index's fields.
+pub(super) fn key_document(fields: &[(Path, bool)], row: &Row) -> Result<DocBuf> {
+    let mut d = DocBuf::new();
+    let mut rest: &[u8] = if row.key.is_empty() {
+        &row.record_key
+    } else {
+        &row.key
+    };
+    let mut bits: &[u8] = &row.bits;
     for (path, descending) in fields {
         let (value, tail) = keyenc::decode(rest, *descending, &mut bits)?;
         rest = tail;
         d.append(path.as_str(), value);
     }
-    out.extend_from_slice(d.as_bytes());
-    Ok(())
+    Ok(d)
 }
 
-/// The document a row stands for, for readers that want bytes.
+/// The document a row stands for with its metadata, for readers that want bytes.
 ///
 /// # Errors
 /// As [`Exec::emit`].
@@ -533,5 +551,6 @@ pub fn into_bytes(exec: &Exec, row: Row) -> Result<Bytes> {
     }
     let mut out = Vec::new();
     exec.emit(&row, &mut out)?;
+    carry(Doc::new(&row.doc), &mut out);
     Ok(Bytes::from(out))
 }

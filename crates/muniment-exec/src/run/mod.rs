@@ -9,6 +9,7 @@ pub mod combine;
 pub mod exec;
 pub mod key_doc;
 pub mod merge;
+mod metadata;
 pub mod near;
 pub mod scan;
 pub mod seen;

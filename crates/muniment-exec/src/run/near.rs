@@ -13,7 +13,9 @@ use super::{Cx, Row, Stats, Step};
 use crate::plan::candidate::IndexAccess;
 use crate::plan::near::NearAccess;
 use bytes::Bytes;
-use muniment_value::{ArrayBuf, Doc, DocBuf, Result, doc};
+use muniment_query::MetaSet;
+use muniment_query::meta::{Meta, attach};
+use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, doc};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -65,6 +67,7 @@ pub struct GeoNear {
     access: Arc<NearAccess>,
     limits: SortLimits,
     want_info: bool,
+    metadata: MetaSet,
     /// Everything nearer was found.
     covered: f64,
     /// How far the ring that is being read reaches.
@@ -84,11 +87,17 @@ pub struct GeoNear {
 
 impl GeoNear {
     /// The stage over `access`.
-    pub fn new(access: Arc<NearAccess>, limits: SortLimits, want_info: bool) -> GeoNear {
+    pub fn new(
+        access: Arc<NearAccess>,
+        limits: SortLimits,
+        want_info: bool,
+        metadata: MetaSet,
+    ) -> GeoNear {
         let farthest = access.index().map_or(0.0, |i| i.farthest(&access.near));
         GeoNear {
             limits: limits.clone(),
             want_info,
+            metadata,
             covered: access.near.min,
             outer: access.near.min,
             width: farthest / FIRST,
@@ -101,6 +110,23 @@ impl GeoNear {
             rings: Vec::new(),
             examined: 0,
             stats: Stats::default(),
+        }
+    }
+
+    /// Gives the row's document its distance and place, if they are asked for.
+    fn attach(&self, row: &mut Row) {
+        let wanted = |m: &(Meta, Value<'_>)| self.metadata.has(m.0);
+        if !self.metadata.has(Meta::GeoNearDistance) && !self.metadata.has(Meta::GeoNearPoint) {
+            return;
+        }
+        let doc = Doc::new(&row.doc);
+        if let Some((distance, place)) = self.access.near.nearest(doc, &self.access.path) {
+            let mut kinds = vec![
+                (Meta::GeoNearDistance, Value::Double(distance)),
+                (Meta::GeoNearPoint, place),
+            ];
+            kinds.retain(wanted);
+            row.doc = attach(doc, &kinds);
         }
     }
 
@@ -182,6 +208,7 @@ impl GeoNear {
                 if let Some(r) = self.rings.last_mut() {
                     r.returned += 1;
                 }
+                self.attach(&mut row);
                 self.stats.advanced += 1;
                 return Ok(Step::Row(row));
             }

@@ -573,7 +573,8 @@ fn sorts_spill() {
     let ctx = muniment_query::QueryContext::new();
     let filter = Arc::new(muniment_query::Filter::parse(Doc::EMPTY, &ctx).unwrap());
     let collection = b.engine.store.collection(NS).unwrap();
-    let spec = muniment_query::SortSpec::parse(sort.as_doc()).unwrap();
+    let spec = muniment_query::SortSpec::parse(sort.as_doc(), &muniment_query::QueryContext::new())
+        .unwrap();
     for (memory, spill) in [(1 << 20, true), (2000, true), (2000, false)] {
         let mut recipe = b.engine.recipe(&collection, &filter);
         recipe.sort = Some((spec.clone(), sort.clone()));

@@ -121,6 +121,21 @@ fn a_lookup_is_the_same_by_scan_by_hash_by_index_and_by_the_model() {
 }
 
 #[test]
+fn arrays_in_other_fields_of_an_index_join_once() {
+    let b = Bench::new();
+    b.index(r#"{"key": {"a": 1, "b": 1}, "name": "a_b"}"#)
+        .unwrap();
+    b.insert_json(&[r#"{"_id": 1, "a": 5, "b": [7, 8]}"#]);
+    let p = j(
+        r#"{"p": [{"$lookup": {"from": "c", "localField": "a", "foreignField": "a", "as": "j"}}]}"#,
+    );
+    let request = aggregation(p.as_doc().get_array("p").unwrap());
+    let mut cursor = b.engine.aggregate(&b.op, &request).unwrap();
+    let d = cursor.next_doc(&b.op).unwrap().unwrap();
+    assert_eq!(Doc::new(&d).get_array("j").unwrap().count(), 1);
+}
+
+#[test]
 fn an_unwound_lookup_is_a_lookup_and_an_unwind() {
     let mut rng = Rng::new(7);
     let b = Bench::new();

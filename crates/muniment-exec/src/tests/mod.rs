@@ -7,6 +7,7 @@ mod explains;
 mod geo;
 mod interrupts;
 mod lookups;
+mod metadata;
 mod metamorphic;
 mod model;
 mod pipelines;

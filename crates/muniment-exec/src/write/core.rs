@@ -96,7 +96,7 @@ impl<'w> Write<'w> {
         let sort = if sort.is_empty() || natural.is_some() || one {
             None
         } else {
-            Some((SortSpec::parse(sort)?, sort.to_buf()))
+            Some((SortSpec::parse(sort, ctx)?, sort.to_buf()))
         };
         Ok(Write {
             filter: Arc::new(filter),

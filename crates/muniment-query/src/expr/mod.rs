@@ -201,7 +201,12 @@ impl Expr {
             Node::Field(path) => needs.path(path.as_str()),
             Node::Object(fields) => fields.iter().for_each(|(_, e)| e.needs(needs)),
             Node::Array(items) => items.iter().for_each(|e| e.needs(needs)),
-            Node::Call { args, .. } => args.iter().for_each(|e| e.needs(needs)),
+            Node::Call { spec, args } => {
+                if spec.name == ops::meta::NAME {
+                    needs.metadata();
+                }
+                args.iter().for_each(|e| e.needs(needs));
+            }
         }
     }
 

@@ -26,6 +26,7 @@ pub use regex::Regex;
 use crate::context::{MatchInfo, QueryContext};
 use crate::expr::Expr;
 use crate::geo::{GeoQuery, NearQuery};
+use crate::meta::{Meta, MetaSet};
 use muniment_value::path::Path;
 use muniment_value::{Doc, DocBuf, Result, Value, ValueBuf};
 use std::sync::Arc;
@@ -168,6 +169,16 @@ impl Filter {
     /// The `$near` of the filter with its path.
     pub fn near(&self) -> Option<(&Path, &Arc<NearQuery>)> {
         near::find(&self.root)
+    }
+
+    /// The metadata that documents have because they match.
+    pub fn metadata(&self) -> MetaSet {
+        match self.near() {
+            Some(_) => MetaSet::NONE
+                .with(Meta::GeoNearDistance)
+                .with(Meta::GeoNearPoint),
+            None => MetaSet::NONE,
+        }
     }
 
     /// The filter with a `$near` on a path beside it.

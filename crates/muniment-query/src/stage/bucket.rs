@@ -230,7 +230,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
         fields,
     ));
     let by_id: DocBuf = doc! { "_id": 1 };
-    stages.push(Stage::Sort(SortSpec::parse(by_id.as_doc())?));
+    stages.push(Stage::Sort(SortSpec::parse(by_id.as_doc(), ctx)?));
     Ok(())
 }
 

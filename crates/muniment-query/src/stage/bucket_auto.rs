@@ -15,6 +15,7 @@ use crate::bytes::{close, head, open, put};
 use crate::context::{QueryContext, Runtime};
 use crate::expr::arena::with_arena;
 use crate::expr::{EvalContext, Expr};
+use crate::meta::MetaSet;
 use crate::needs::Needs;
 use bytes::Bytes;
 use muniment_value::{
@@ -153,6 +154,10 @@ impl StageOp for BucketAuto {
         needs.expr(&self.by);
         self.fields.iter().for_each(|f| needs.expr(&f.parsed.expr));
         true
+    }
+
+    fn metadata(&self, _: MetaSet) -> MetaSet {
+        MetaSet::NONE
     }
 
     fn open(

@@ -8,8 +8,9 @@ use super::spool::{Cursor, Spool};
 use super::{DocStream, Stage, StageOp, Ticker, check_size};
 use crate::bytes::{IndexName, close, head, open};
 use crate::context::{QueryContext, Runtime};
+use crate::meta::MetaSet;
 use bytes::Bytes;
-use muniment_value::{Elem, Error, Result, Type, Value};
+use muniment_value::{Doc, Elem, Error, Result, Type, Value};
 use std::sync::Arc;
 
 pub(crate) const SPEC: Spec = Spec {
@@ -87,6 +88,10 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
 }
 
 impl StageOp for Facet {
+    fn metadata(&self, _: MetaSet) -> MetaSet {
+        MetaSet::NONE
+    }
+
     fn open(
         self: Arc<Self>,
         source: Box<dyn DocStream>,
@@ -136,7 +141,7 @@ impl FacetStream {
         while let Some(doc) = stream.next()? {
             self.ticker.tick()?;
             head(out, Type::Document, IndexName::new(n).as_bytes());
-            out.extend_from_slice(&doc);
+            out.extend_from_slice(Doc::new(&doc).as_bytes());
             check_size(out.len())?;
             n += 1;
         }

@@ -4,15 +4,16 @@
 //! what becomes of a document.
 
 use super::registry::{Place, Spec};
-use super::{DocStream, Stage, StageOp};
+use super::{DocStream, Pipeline, Stage, StageOp};
 use crate::context::{QueryContext, Runtime};
 use crate::expr::{EvalContext, Expr, arena};
 use crate::filter::Filter;
 use crate::geo::NearQuery;
 use crate::geo::geometry::coordinate;
+use crate::meta::{Meta, MetaSet, carry};
 use crate::sort::check_field_path;
 use muniment_value::path::Path;
-use muniment_value::{Doc, DocBuf, Elem, Error, Result, Value, ValueBuf};
+use muniment_value::{ArrayBuf, Doc, DocBuf, Elem, Error, Result, Value, ValueBuf};
 use std::sync::Arc;
 
 pub(crate) const SPEC: Spec = Spec {
@@ -33,6 +34,10 @@ struct Elsewhere;
 impl StageOp for Elsewhere {
     fn open(self: Arc<Self>, _: Box<dyn DocStream>, _: &Runtime) -> Result<Box<dyn DocStream>> {
         Err(not_first())
+    }
+
+    fn metadata(&self, before: MetaSet) -> MetaSet {
+        before.and(METADATA)
     }
 }
 
@@ -64,6 +69,20 @@ pub fn at_front(stages: Doc<'_>) -> Option<(usize, Value<'_>)> {
     }
     None
 }
+
+/// What stands behind the `$geoNear` at position `at`: its documents have distances.
+///
+/// # Errors
+/// As [`Pipeline::parse`].
+pub fn behind_near(stages: Doc<'_>, at: usize, ctx: &QueryContext) -> Result<Pipeline> {
+    let rest: ArrayBuf = stages.values().skip(at + 1).collect();
+    Pipeline::parse(rest.as_doc(), &ctx.clone().with_metadata(METADATA))
+}
+
+/// The metadata of the documents.
+const METADATA: MetaSet = MetaSet::NONE
+    .with(Meta::GeoNearDistance)
+    .with(Meta::GeoNearPoint);
 
 /// A parsed `$geoNear`.
 #[derive(Clone, Debug)]
@@ -148,8 +167,13 @@ impl GeoNear {
         self.query.with_near(Path::new(key), self.near.clone())
     }
 
-    /// Appends `doc` with its distance and location.
+    /// Appends `doc` with its distance and location; its metadata stay with it.
     pub fn append(&self, doc: Doc<'_>, key: &Path, out: &mut Vec<u8>) {
+        self.append_fields(doc, key, out);
+        carry(doc, out);
+    }
+
+    fn append_fields(&self, doc: Doc<'_>, key: &Path, out: &mut Vec<u8>) {
         let Some((distance, place)) = self.near.nearest(doc, key) else {
             out.extend_from_slice(doc.as_bytes());
             return;

@@ -12,6 +12,7 @@ use crate::context::{QueryContext, Runtime};
 use crate::expr::arena::with_arena;
 use crate::expr::{EvalContext, Expr};
 use crate::filter::Filter;
+use crate::meta::carry;
 use crate::needs::Needs;
 use crate::sort::check_field_path;
 use bytes::Bytes;
@@ -222,7 +223,9 @@ impl DocStream for GraphStream {
         let mut out = Vec::with_capacity(doc.len() + array.len() + 32);
         let value = Value::Array(Doc::new(&array));
         let parts = self.spec.as_.parts();
-        set_path(Doc::new(&doc), parts, Some(&value as &dyn Put), &mut out);
+        let doc = Doc::new(&doc);
+        set_path(doc, parts, Some(&value as &dyn Put), &mut out);
+        carry(doc, &mut out);
         Ok(Some(out.into()))
     }
 }

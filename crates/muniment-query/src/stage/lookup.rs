@@ -14,6 +14,7 @@ use crate::bytes::{IndexName, close, head, open, set_path};
 use crate::context::{QueryContext, Runtime};
 use crate::expr::arena::with_arena;
 use crate::expr::{EvalContext, Expr, Parser, check_user_variable};
+use crate::meta;
 use crate::needs::Needs;
 use crate::sort::check_field_path;
 use bytes::Bytes;
@@ -391,7 +392,7 @@ impl LookupStream {
                     ),
                 ));
             }
-            joined.push(d);
+            joined.push(meta::without(d));
             Ok(())
         };
         let mut values = Vec::new();
@@ -447,7 +448,9 @@ impl LookupStream {
         let mut out = Vec::with_capacity(doc.len() + array.len() + 32);
         let value = Value::Array(Doc::new(&array));
         let parts = self.spec.as_.parts();
-        set_path(Doc::new(doc), parts, Some(&value as &dyn Put), &mut out);
+        let doc = Doc::new(doc);
+        set_path(doc, parts, Some(&value as &dyn Put), &mut out);
+        meta::carry(doc, &mut out);
         out.into()
     }
 
@@ -476,6 +479,7 @@ impl LookupStream {
                 &mut out,
             );
         }
+        meta::carry(Doc::new(&doc), &mut out);
         if joined.is_some() {
             self.pending = Some((doc, at + 1));
         }
@@ -532,7 +536,7 @@ pub(crate) fn find_by_pipeline(
     };
     let mut stream = host.pipeline(lookup.stages(values).as_doc(), ctx)?;
     while let Some(d) = stream.next()? {
-        found(d)?;
+        found(meta::without(d))?;
     }
     Ok(())
 }

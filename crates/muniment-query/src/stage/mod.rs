@@ -64,6 +64,7 @@ pub(crate) use pipeline::parse_update_pipeline;
 
 use crate::context::Runtime;
 use crate::filter::Filter;
+use crate::meta::{self, MetaSet};
 use crate::needs::Needs;
 use crate::projection::Projection;
 use crate::sort::SortSpec;
@@ -77,7 +78,8 @@ use std::sync::Arc;
 pub(crate) const CHECK_EVERY: u32 = 128;
 
 /// A stream of documents: what storage scans give and stages transform. The bytes are one
-/// complete document each; a scan hands out slices of its blocks without copying.
+/// complete document each; a scan hands out slices of its blocks without copying. Behind it may
+/// stand its metadata: see [`crate::meta`].
 pub trait DocStream: Send {
     /// The next document; `None` at the end.
     ///
@@ -105,6 +107,18 @@ pub enum Stage {
     Map(Arc<dyn Transform>),
     /// Any other.
     Other(Arc<dyn StageOp>),
+}
+
+impl Stage {
+    /// As [`StageOp::metadata`].
+    pub(crate) fn metadata(&self, before: MetaSet) -> MetaSet {
+        match self {
+            Stage::Match(f) => before.and(f.metadata()),
+            Stage::Count(_) => MetaSet::NONE,
+            Stage::Other(op) => op.metadata(before),
+            _ => before,
+        }
+    }
 }
 
 /// A stage that is a file of its own.
@@ -169,6 +183,12 @@ pub trait StageOp: Debug + Send + Sync {
     fn check(&self, rt: &Runtime) -> Result<()> {
         let _ = rt;
         Ok(())
+    }
+
+    /// Which metadata documents can have behind the stage when they can have `before` in front
+    /// of it. A stage that makes new documents of several says none.
+    fn metadata(&self, before: MetaSet) -> MetaSet {
+        before
     }
 
     /// True for a stage that writes.
@@ -237,8 +257,10 @@ impl DocStream for MapStream {
             return Ok(None);
         };
         let mut out = Vec::with_capacity(doc.len() + 32);
-        self.map.transform(Doc::new(&doc), &mut out)?;
+        let doc = Doc::new(&doc);
+        self.map.transform(doc, &mut out)?;
         check_size(out.len())?;
+        meta::carry(doc, &mut out);
         Ok(Some(out.into()))
     }
 }

@@ -5,6 +5,7 @@ use super::sort::SortStream;
 use super::{DocStream, MapStream, Stage, Ticker, Transform, count, geo_near, limit, match_, skip};
 use crate::context::{QueryContext, Runtime};
 use crate::filter::{Filter, Node};
+use crate::meta::{Meta, MetaSet, Metadata};
 use crate::needs::Needs;
 use crate::projection::Projection;
 use crate::sort::SortSpec;
@@ -24,6 +25,8 @@ pub struct Pipeline {
     stages: VecDeque<Stage>,
     /// Each stage as it was written, for explain; empty for what another stage became too.
     sources: VecDeque<DocBuf>,
+    /// What any stage of the command's pipelines asks for.
+    metadata: Metadata,
 }
 
 /// What a pipeline makes of a mere count: see [`Pipeline::count_only`].
@@ -128,8 +131,19 @@ impl Pipeline {
     pub fn parse(stages: Doc<'_>, ctx: &QueryContext) -> Result<Pipeline> {
         let mut parsed = Vec::new();
         let mut sources = VecDeque::new();
+        // The context of a stage behind those that change which metadata there are.
+        let mut behind: Option<QueryContext> = None;
         for v in stages.values() {
-            parse_stage(v, ctx, &mut parsed)?;
+            let at = parsed.len();
+            parse_stage(v, behind.as_ref().unwrap_or(ctx), &mut parsed)?;
+            let before = behind.as_ref().unwrap_or(ctx).metadata.available;
+            let new = parsed.get(at..).unwrap_or_default();
+            let after = new.iter().fold(before, |m, s| s.metadata(m));
+            if after != before {
+                let mut next = ctx.clone();
+                next.metadata.available = after;
+                behind = Some(next);
+            }
             if let (Value::Document(source), true) = (v, sources.len() < parsed.len()) {
                 sources.push_back(source.to_buf());
             }
@@ -138,6 +152,7 @@ impl Pipeline {
         let mut p = Pipeline {
             stages: parsed.into(),
             sources,
+            metadata: ctx.metadata.clone(),
         };
         p.hoist_matches();
         p.absorb();
@@ -166,9 +181,13 @@ impl Pipeline {
     /// # Errors
     /// As [`Pipeline::parse`]; 232 beyond 20 levels; those of stages that stand where they may
     /// not.
-    pub fn parse_nested(stages: Doc<'_>, ctx: &QueryContext, within: Within) -> Result<Pipeline> {
-        let mut ctx = ctx.nested()?;
-        ctx.in_facet |= within == Within::Facet;
+    pub fn parse_nested(stages: Doc<'_>, outer: &QueryContext, within: Within) -> Result<Pipeline> {
+        let mut ctx = outer.nested()?;
+        if within == Within::Facet {
+            ctx.in_facet = true;
+            // Its documents come from outside.
+            ctx.metadata.available = outer.metadata.available;
+        }
         let parsed = Pipeline::parse(stages, &ctx);
         if let Err(e) = &parsed
             && e.code() != Code::CommandNotSupported
@@ -263,6 +282,11 @@ impl Pipeline {
         }
     }
 
+    /// The metadata that any stage of the command's pipelines asks for.
+    pub fn metadata(&self) -> MetaSet {
+        self.metadata.asked()
+    }
+
     /// True if no stage is left.
     pub fn is_empty(&self) -> bool {
         self.stages.is_empty()
@@ -311,6 +335,12 @@ impl Pipeline {
     pub fn take_leading_match(&mut self) -> Option<Filter> {
         let mut taken: Option<Filter> = None;
         while let Some(Stage::Match(_)) = self.stages.front() {
+            let later = taken.is_some();
+            if let (true, Some(Stage::Match(f))) = (later, self.stages.front())
+                && reads_metadata(f)
+            {
+                break;
+            }
             let Some((Stage::Match(f), _)) = self.pop() else {
                 break;
             };
@@ -430,7 +460,8 @@ impl Pipeline {
                     false
                 }
                 Stage::Sort(s) => {
-                    s.keys().iter().for_each(|k| needs.path(k.path.as_str()));
+                    let fields = s.keys().iter().filter(|k| k.meta.is_none());
+                    fields.for_each(|k| needs.path(k.path.as_str()));
                     false
                 }
                 Stage::Limit(_) | Stage::Skip(_) => false,
@@ -452,6 +483,7 @@ impl Pipeline {
     /// What opening a stage raises.
     pub fn open(mut self, source: Box<dyn DocStream>, rt: &Runtime) -> Result<Box<dyn DocStream>> {
         let mut top = source;
+        let keeps_key = self.metadata.asked().has(Meta::SortKey);
         while let Some(stage) = self.stages.pop_front() {
             top = match stage {
                 Stage::Match(f) => Box::new(match_::MatchStream::new(top, f, rt)),
@@ -465,7 +497,9 @@ impl Pipeline {
                     map,
                     ticker: Ticker::new(rt),
                 }),
-                Stage::Sort(spec) => Box::new(SortStream::new(top, spec, self.wanted(), rt)),
+                Stage::Sort(spec) => {
+                    Box::new(SortStream::new(top, spec, self.wanted(), keeps_key, rt))
+                }
                 Stage::Limit(n) => Box::new(limit::LimitStream::new(top, n)),
                 Stage::Skip(n) => Box::new(skip::SkipStream::new(top, n, rt)),
                 Stage::Count(name) => Box::new(count::CountStream::new(top, name, rt)),
@@ -519,6 +553,9 @@ fn divide(f: &Filter, before: &Stage) -> (Option<Filter>, Option<Filter>) {
         Stage::Other(op) => op.changes(path),
         Stage::Limit(_) | Stage::Skip(_) | Stage::Count(_) => true,
     };
+    if reads_metadata(f) {
+        return (None, Some(f.clone()));
+    }
     if matches!(before, Stage::Sort(_)) {
         return (Some(f.clone()), None);
     }
@@ -547,6 +584,13 @@ fn divide(f: &Filter, before: &Stage) -> (Option<Filter>, Option<Filter>) {
         _ => Some(Filter::from_root(Node::And(list))),
     };
     (filter(first), filter(second))
+}
+
+/// Whether a filter looks at metadata: it stays behind the stage that gives them.
+fn reads_metadata(f: &Filter) -> bool {
+    let mut needs = Needs::default();
+    needs.filter(f.root());
+    needs.has_metadata()
 }
 
 /// A filter that asks for both.

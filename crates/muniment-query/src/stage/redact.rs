@@ -6,6 +6,7 @@ use crate::bytes::{IndexName, close, head, open, put};
 use crate::context::{QueryContext, Runtime};
 use crate::expr::arena::with_arena;
 use crate::expr::{EvalContext, Expr};
+use crate::meta::carry;
 use bytes::Bytes;
 use muniment_value::{Doc, Elem, Error, Result, Type, Value};
 use std::sync::Arc;
@@ -145,6 +146,7 @@ impl DocStream for RedactStream {
             let doc = Doc::new(&bytes);
             let mut out = Vec::with_capacity(bytes.len());
             if self.spec.level(doc, doc, &mut out)? {
+                carry(doc, &mut out);
                 return Ok(Some(out.into()));
             }
         }

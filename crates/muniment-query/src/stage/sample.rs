@@ -8,10 +8,11 @@ use super::sorter::Sorter;
 use super::{DocStream, Stage, StageOp, Ticker};
 use crate::context::{QueryContext, Runtime};
 use crate::expr::ops::rand::bits as random_bits;
+use crate::meta::{Meta, MetaSet, Metadata, attach};
 use crate::needs::Needs;
 use bytes::Bytes;
 use muniment_value::decimal::{Decimal, Round};
-use muniment_value::{Elem, Error, Result, Value, number};
+use muniment_value::{Doc, Elem, Error, Result, Value, number};
 use std::sync::Arc;
 
 pub(crate) const SPEC: Spec = Spec {
@@ -24,9 +25,10 @@ pub(crate) const SPEC: Spec = Spec {
 #[derive(Debug)]
 struct Sample {
     size: u64,
+    metadata: Metadata,
 }
 
-fn parse(e: Elem<'_>, _: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
+fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
     let Value::Document(d) = e.value() else {
         return Err(Error::location(
             28745,
@@ -64,11 +66,18 @@ fn parse(e: Elem<'_>, _: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
         .ok_or_else(|| {
             Error::location(28747, "size argument to $sample must be a positive integer")
         })?;
-    stages.push(Stage::Other(Arc::new(Sample { size })));
+    stages.push(Stage::Other(Arc::new(Sample {
+        size,
+        metadata: ctx.metadata.clone(),
+    })));
     Ok(())
 }
 
 impl StageOp for Sample {
+    fn metadata(&self, before: MetaSet) -> MetaSet {
+        before.with(Meta::RandVal)
+    }
+
     fn needs(&self, _: &mut Needs) -> bool {
         false
     }
@@ -81,6 +90,7 @@ impl StageOp for Sample {
         Ok(Box::new(SampleStream {
             source: Some(source),
             sorter: Sorter::new(Some(self.size), rt.memory_limit),
+            keeps_number: self.metadata.asked().has(Meta::RandVal),
             rt: rt.clone(),
             ticker: Ticker::new(rt),
         }))
@@ -90,6 +100,8 @@ impl StageOp for Sample {
 struct SampleStream {
     source: Option<Box<dyn DocStream>>,
     sorter: Sorter,
+    /// The random number goes with the document.
+    keeps_number: bool,
     rt: Runtime,
     ticker: Ticker,
 }
@@ -99,7 +111,14 @@ impl DocStream for SampleStream {
         if let Some(mut source) = self.source.take() {
             while let Some(doc) = source.next()? {
                 self.ticker.tick()?;
-                let key = random_bits().to_be_bytes();
+                let number = random_bits();
+                let key = number.to_be_bytes();
+                let doc = if self.keeps_number {
+                    let part = number as f64 / u64::MAX as f64;
+                    attach(Doc::new(&doc), &[(Meta::RandVal, Value::Double(part))])
+                } else {
+                    doc
+                };
                 if self.sorter.wants(&key) && self.sorter.push(&key, &[&doc])? {
                     self.sorter.spill(&self.rt)?;
                 }

@@ -15,7 +15,7 @@ pub(crate) const SPEC: Spec = Spec {
     parse,
 };
 
-fn parse(e: Elem<'_>, _: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
+fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
     let Value::Document(d) = e.value() else {
         return Err(Error::location(
             15973,
@@ -28,7 +28,7 @@ fn parse(e: Elem<'_>, _: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
             "$sort stage must have at least one sort key",
         ));
     }
-    stages.push(Stage::Sort(SortSpec::parse(d)?));
+    stages.push(Stage::Sort(SortSpec::parse(d, ctx)?));
     Ok(())
 }
 
@@ -38,23 +38,27 @@ pub(crate) struct SortStream {
     source: Option<Box<dyn DocStream>>,
     sorter: Sorter,
     spec: SortSpec,
+    /// What was compared goes with the documents.
+    keeps_key: bool,
     rt: Runtime,
     ticker: Ticker,
 }
 
 impl SortStream {
-    /// `source` in the order of `spec`, or the first `limit` documents of it. Nothing is read
-    /// before the first call of `next`.
+    /// `source` in the order of `spec`, or the first `limit` documents of it, with their sort keys
+    /// as metadata when it `keeps_key`. Nothing is read before the first call of `next`.
     pub fn new(
         source: Box<dyn DocStream>,
         spec: SortSpec,
         limit: Option<u64>,
+        keeps_key: bool,
         rt: &Runtime,
     ) -> SortStream {
         SortStream {
             source: (limit != Some(0)).then_some(source),
             sorter: Sorter::new(limit, rt.memory_limit),
             spec,
+            keeps_key,
             rt: rt.clone(),
             ticker: Ticker::new(rt),
         }
@@ -76,7 +80,13 @@ impl DocStream for SortStream {
             self.sorter.finish(&self.rt)?;
         }
         self.ticker.tick()?;
-        self.sorter.next()
+        let Some(doc) = self.sorter.next()? else {
+            return Ok(None);
+        };
+        if self.keeps_key {
+            return self.spec.with_key(Doc::new(&doc)).map(Some);
+        }
+        Ok(Some(doc))
     }
 }
 
@@ -190,8 +200,8 @@ mod tests {
     #[test]
     fn a_limit_of_nothing_reads_nothing() {
         let source = Box::new(Docs(input(10).into_iter()));
-        let spec = SortSpec::parse(doc! { "k": 1 }.as_doc()).unwrap();
-        let s = SortStream::new(source, spec, Some(0), &Runtime::for_tests());
+        let spec = SortSpec::parse(doc! { "k": 1 }.as_doc(), &QueryContext::new()).unwrap();
+        let s = SortStream::new(source, spec, Some(0), false, &Runtime::for_tests());
         assert!(drain(Box::new(s)).unwrap().is_empty());
     }
 }

@@ -5,6 +5,7 @@ use super::registry::{Place, Spec};
 use super::{DocStream, Stage, StageOp, Ticker, check_size};
 use crate::bytes::set_path;
 use crate::context::{QueryContext, Runtime};
+use crate::meta::carry;
 use crate::needs::Needs;
 use crate::sort::check_field_path;
 use bytes::Bytes;
@@ -196,6 +197,7 @@ impl UnwindStream {
             out = indexed;
         }
         check_size(out.len())?;
+        carry(doc, &mut out);
         Ok(out.into())
     }
 }
@@ -232,6 +234,7 @@ impl DocStream for UnwindStream {
                 Some(Value::Array(_)) if self.spec.preserve => {
                     let mut out = Vec::with_capacity(bytes.len());
                     set_path(doc, self.spec.path.parts(), None, &mut out);
+                    carry(doc, &mut out);
                     return self.output(Doc::new(&out), None, None).map(Some);
                 }
                 None if self.spec.preserve => return self.output(doc, None, None).map(Some),

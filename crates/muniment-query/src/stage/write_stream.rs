@@ -2,6 +2,7 @@
 
 use super::host::Writer;
 use super::{DocStream, Ticker};
+use crate::meta;
 use bytes::Bytes;
 use muniment_value::Result;
 
@@ -27,7 +28,7 @@ impl DocStream for WriteStream {
         if let Some(mut writer) = self.writer.take() {
             while let Some(doc) = self.source.next()? {
                 self.ticker.tick()?;
-                writer.write(doc)?;
+                writer.write(meta::without(doc))?;
             }
             writer.finish()?;
         }

@@ -1,36 +1,27 @@
-//! `$meta`: what a query found out about a document beside its fields. No plan hands such metadata
-//! on yet: what MongoDB demands of the query is an error, what may be absent is missing.
+//! `$meta`: what a query found out about a document beside its fields.
 
 use crate::expr::Expr;
 use crate::expr::{Arity, OpSpec, Parser};
+use crate::meta::Meta;
 use muniment_value::{Error, Result, Value};
 
 /// The specification.
 pub(super) const SPEC: OpSpec = OpSpec {
-    name: "$meta",
+    name: NAME,
     arity: Arity::Custom(parse),
     doc: "Metadata of the document: textScore, indexKey, …",
     pure: false,
-    eval: |_, _| Ok(None),
+    eval: |args, ctx| {
+        let kind = args.first().and_then(Expr::as_constant);
+        let kind = kind.and_then(|v| v.as_str()).and_then(Meta::parse);
+        Ok(kind.and_then(|m| m.of(ctx.root)))
+    },
 };
 
-/// The kinds that a query may lack.
-const OPTIONAL: [&str; 12] = [
-    "indexKey",
-    "randVal",
-    "recordId",
-    "score",
-    "scoreDetails",
-    "searchHighlights",
-    "searchScore",
-    "searchScoreDetails",
-    "searchSequenceToken",
-    "sortKey",
-    "stream",
-    "vectorSearchScore",
-];
+/// The operator's name.
+pub(crate) const NAME: &str = "$meta";
 
-fn parse(operand: Value<'_>, _: &mut Parser<'_>) -> Result<Vec<Expr>> {
+fn parse(operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
     let Value::String(name) = operand else {
         return Err(Error::location(
             17307,
@@ -40,25 +31,10 @@ fn parse(operand: Value<'_>, _: &mut Parser<'_>) -> Result<Vec<Expr>> {
             ),
         ));
     };
-    match name {
-        "textScore" => unavailable("text score"),
-        "geoNearDistance" => unavailable("$geoNear distance"),
-        "geoNearPoint" => unavailable("$geoNear point"),
-        "timeseriesBucketMinTime" => unavailable("timeseries bucket min time"),
-        "timeseriesBucketMaxTime" => unavailable("timeseries bucket max time"),
-        name if OPTIONAL.contains(&name) => Ok(Vec::new()),
-        name => Err(Error::location(
-            17308,
-            format!("Unsupported argument to $meta: {name}"),
-        )),
-    }
-}
-
-fn unavailable(what: &str) -> Result<Vec<Expr>> {
-    Err(Error::location(
-        40218,
-        format!("query requires {what} metadata, but it is not available"),
-    ))
+    let kind = Meta::parse(name)
+        .ok_or_else(|| Error::location(17308, format!("Unsupported argument to $meta: {name}")))?;
+    p.context().metadata.ask(kind)?;
+    Ok(vec![Expr::constant(operand)])
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ mod higher;
 mod index_of;
 mod let_;
 mod literal;
-mod meta;
+pub(crate) mod meta;
 mod object;
 pub(crate) mod rand;
 mod regex;

@@ -47,7 +47,7 @@ fn parse(o: &Options<'_>, bottom: bool, single: bool) -> Result<Parsed> {
             format!("expected 'sortBy' of {} to be an object", o.name),
         ));
     };
-    let sort = Arc::new(SortSpec::parse(sort)?);
+    let sort = Arc::new(SortSpec::parse(sort, o.ctx)?);
     // One expression gives the document, for its sort key, and the output.
     let mut both = DocBuf::new();
     both.append("d", "$$ROOT");

@@ -215,8 +215,10 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
     };
     let mut order = Order::default();
     if let Some(s) = sort {
-        let spec = SortSpec::parse(s)?;
-        if let [key] = spec.keys() {
+        let spec = SortSpec::parse(s, ctx)?;
+        if let [key] = spec.keys()
+            && key.meta.is_none()
+        {
             let path = format!("${}", key.path.as_str());
             order.by = Some(Arc::new(Expr::parse(Value::String(&path), ctx)?));
         }

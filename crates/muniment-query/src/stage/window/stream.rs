@@ -10,6 +10,7 @@ use crate::bytes::{close, open, put, set_path};
 use crate::context::Runtime;
 use crate::expr::arena::with_arena;
 use crate::expr::{EvalContext, Expr};
+use crate::meta::carry;
 use bytes::Bytes;
 use muniment_value::{Doc, Error, Result, Value, ValueBuf, cmp_values, keyenc};
 use std::cmp::Ordering;
@@ -336,7 +337,7 @@ impl WindowStream {
             number,
             spool: &p.spool,
         };
-        let mut done = bytes.to_vec();
+        let mut done = row.doc.as_bytes().to_vec();
         let (mut field, mut next) = (Vec::new(), Vec::new());
         for ((path, f), runner) in self.spec.outputs.iter().zip(&mut p.runners) {
             field.clear();
@@ -356,6 +357,7 @@ impl WindowStream {
                 check_size(done.len())?;
             }
         }
+        carry(row.doc, &mut done);
         Ok(Some(done.into()))
     }
 }

@@ -1,0 +1,84 @@
+//! The metadata of a plan's rows that are known where they leave it: sort key, index key, record
+//! id. What only a stage knows (distances, scores) that stage attaches to the row's document.
+
+use super::Row;
+use super::exec::{Recipe, key_document};
+use crate::plan::candidate::{Access, Candidate};
+use bytes::Bytes;
+use muniment_query::meta::{Meta, attach};
+use muniment_query::{MetaSet, SortSpec};
+use muniment_value::path::Path;
+use muniment_value::{Doc, DocBuf, Result, Value};
+
+/// What a plan attaches.
+pub(super) struct RowMetadata {
+    wanted: MetaSet,
+    sort: Option<SortSpec>,
+    key: Key,
+}
+
+/// Where a row's index key comes from.
+enum Key {
+    /// There is none.
+    Not,
+    /// The record's own: `_id`.
+    Id,
+    /// The row's key of an index with these fields.
+    Row(Vec<(Path, bool)>),
+}
+
+impl RowMetadata {
+    /// What the plan has to attach; `None`: nothing.
+    pub fn of(recipe: &Recipe, candidate: &Candidate) -> Option<RowMetadata> {
+        let here = [Meta::IndexKey, Meta::RecordId, Meta::SortKey];
+        if !here.iter().any(|m| recipe.metadata.has(*m)) {
+            return None;
+        }
+        let key = match &candidate.access {
+            Access::IdHack(_) => Key::Id,
+            Access::Index(a) if a.bound.info.clustered => Key::Id,
+            Access::Index(a) => Key::Row(a.bound.info.fields().to_vec()),
+            _ => Key::Not,
+        };
+        Some(RowMetadata {
+            wanted: recipe.metadata,
+            sort: recipe.sort.as_ref().map(|(s, _)| s.clone()),
+            key,
+        })
+    }
+
+    /// The row's document with its metadata.
+    pub fn attach(&self, row: &Row) -> Result<Bytes> {
+        let doc = Doc::new(&row.doc);
+        let key = match &self.key {
+            _ if !self.wanted.has(Meta::IndexKey) => None,
+            Key::Not => None,
+            Key::Id => doc.get_elem("_id").map(|id| {
+                let mut d = DocBuf::new();
+                d.append_elem(id);
+                d
+            }),
+            Key::Row(_) if row.key.is_empty() => None,
+            Key::Row(fields) => Some(key_document(fields, row)?),
+        };
+        let sort = match &self.sort {
+            Some(s) if self.wanted.has(Meta::SortKey) => Some(s.values(doc)?),
+            _ => None,
+        };
+        let mut kinds = Vec::new();
+        if let Some(k) = &key {
+            kinds.push((Meta::IndexKey, Value::Document(k.as_doc())));
+        }
+        if let Some(s) = &sort {
+            kinds.push((Meta::SortKey, Value::Array(s.as_doc())));
+        }
+        if self.wanted.has(Meta::RecordId) {
+            let id = Value::Binary {
+                subtype: 0,
+                bytes: &row.record_key,
+            };
+            kinds.push((Meta::RecordId, id));
+        }
+        Ok(attach(doc, &kinds))
+    }
+}
