@@ -82,6 +82,13 @@ impl Link {
             return self.open_near(stages, operand, ctx, hint);
         }
         let pipeline = Pipeline::parse(stages, ctx)?;
+        if let Some(refusal) = pipeline.refuses_time_series() {
+            let namespace = format!("{}.{}", ctx.db, ctx.collection);
+            let read = self.collection(ctx).filter(|c| c.is_time_series());
+            if read.is_some() || self.engine.buckets_of(&namespace).is_some() {
+                return Err(refusal);
+            }
+        }
         let given = |docs: VecDeque<Bytes>| Box::new(Given(docs));
         if ctx.collection.is_empty() || pipeline.has_source() {
             let stream = pipeline.open(given(VecDeque::new()), &self.runtime()?)?;

@@ -114,9 +114,19 @@ struct FacetStream {
 }
 
 /// The kept input, for one pipeline.
-struct Kept {
+pub(crate) struct Kept {
     spool: Arc<Spool>,
     cursor: Cursor,
+}
+
+impl Kept {
+    /// All of the spool's documents.
+    pub fn new(spool: Arc<Spool>) -> Kept {
+        Kept {
+            cursor: spool.cursor(),
+            spool,
+        }
+    }
 }
 
 impl DocStream for Kept {
@@ -170,10 +180,7 @@ impl DocStream for FacetStream {
             spool.finish()?;
             let spool = Arc::new(spool);
             for (name, pipeline) in &spec.pipelines {
-                let kept = Box::new(Kept {
-                    cursor: spool.cursor(),
-                    spool: Arc::clone(&spool),
-                });
+                let kept = Box::new(Kept::new(Arc::clone(&spool)));
                 self.run(name, pipeline, kept, &mut out)?;
             }
         }

@@ -17,6 +17,7 @@ mod documents;
 pub(crate) mod external;
 mod facet;
 mod fill;
+mod fusion;
 pub mod geo_near;
 mod granularity;
 mod graph_lookup;
@@ -70,7 +71,7 @@ use crate::projection::Projection;
 use crate::sort::SortSpec;
 use bytes::Bytes;
 use muniment_value::path::Path;
-use muniment_value::{Doc, Result};
+use muniment_value::{Doc, Error, Result};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -174,6 +175,11 @@ pub trait StageOp: Debug + Send + Sync {
     /// stream.
     fn is_source(&self) -> bool {
         false
+    }
+
+    /// The error when the stage is a source that cannot read a time-series collection.
+    fn refuses_time_series(&self) -> Option<Error> {
+        None
     }
 
     /// Checks what opening would, without the stage's effects: for explain.

@@ -89,7 +89,7 @@ fn check_places(all: Doc<'_>, within: Within) -> Result<()> {
             }
             Position::First if i > 0 => {
                 return Err(Error::location(
-                    40602,
+                    place.not_first,
                     format!("{name} is only valid as the first stage in a pipeline"),
                 ));
             }
@@ -106,7 +106,7 @@ fn check_places(all: Doc<'_>, within: Within) -> Result<()> {
 }
 
 /// The one field of a stage's specification.
-fn single(v: Value<'_>) -> Result<Elem<'_>> {
+pub(super) fn single(v: Value<'_>) -> Result<Elem<'_>> {
     let Value::Document(d) = v else {
         return Err(Error::type_mismatch(
             "Each element of the 'pipeline' array must be an object",
@@ -303,6 +303,14 @@ impl Pipeline {
             .iter()
             .map(DocBuf::as_doc)
             .filter(|d| !d.is_empty())
+    }
+
+    /// The error of a first stage that cannot read a time-series collection.
+    pub fn refuses_time_series(&self) -> Option<Error> {
+        match self.stages.front() {
+            Some(Stage::Other(op)) => op.refuses_time_series(),
+            _ => None,
+        }
     }
 
     /// True when the first stage reads no collection.

@@ -2,7 +2,7 @@
 
 use super::{
     Stage, add_fields, bucket, bucket_auto, change_stream, coll_stats, count, current_op, densify,
-    documents, facet, fill, geo_near, graph_lookup, group, index_stats, limit,
+    documents, facet, fill, fusion, geo_near, graph_lookup, group, index_stats, limit,
     list_cluster_catalog, list_sessions, lookup, match_, merge, out, plan_cache_stats, project,
     query_settings, redact, replace_root, sample, search, skip, sort, sort_by_count, union_with,
     unset, unwind, window,
@@ -15,6 +15,8 @@ use muniment_value::{Code, Elem, Error, Result};
 pub struct Place {
     /// Its position in its pipeline.
     pub position: Position,
+    /// The code of the error when it makes the documents and does not stand first.
+    pub not_first: i32,
     /// What it needs below it.
     pub input: Input,
     /// Whether a pipeline update may have it.
@@ -62,6 +64,7 @@ impl Place {
     /// In every pipeline but an update's.
     pub const ANYWHERE: Place = Place {
         position: Position::Any,
+        not_first: 40602,
         input: Input::Documents,
         in_updates: false,
         in_facet: true,
@@ -183,6 +186,7 @@ pub fn registry() -> &'static [Spec] {
         project::SPEC,
         query_settings::SPEC,
         query_settings::STATS,
+        fusion::RANK,
         redact::SPEC,
         replace_root::SPEC,
         replace_root::WITH,
@@ -210,7 +214,6 @@ const NOT_YET: &[(&str, Place)] = &[
         "$listSampledQueries",
         Place::REPORT.needs(Input::AdminDatabase),
     ),
-    ("$rankFusion", Place::SOURCE),
     ("$scoreFusion", Place::SOURCE),
     (
         "$shardedDataDistribution",
