@@ -151,8 +151,7 @@ pub(crate) fn distinct_scan(
         let usable = candidate.filter.is_none()
             && access.key_filter.is_none()
             && !bound.info.clustered
-            && !bound.info.field_multikey(field)
-            && !bound.info.index.transforms(field)
+            && bound.info.holds_value(field)
             && (0..field).all(|i| bound.single_point(i))
             && (everything || candidate.rank <= best);
         usable.then(|| DistinctScan {

@@ -16,6 +16,7 @@ use crate::engine::{EngineSnapshot, Space};
 use crate::index::{Index, KeySet};
 use crate::keys;
 use crate::latch;
+use crate::multikey::Arrays;
 use crate::store::{Inner, Store, dropped};
 use crate::writeset::{duplicate, entry_of, taken_by_other};
 use bytes::Bytes;
@@ -41,7 +42,7 @@ struct Entry {
 struct Slice {
     records: Vec<Bytes>,
     entries: Vec<Entry>,
-    multikey: Vec<u64>,
+    arrays: Arrays,
 }
 
 impl Store {
@@ -115,7 +116,12 @@ impl Inner {
                 ),
             ));
         }
-        let index = Arc::new(Index::new(self.fresh_id()?, spec.clone(), false, &[])?);
+        let index = Arc::new(Index::new(
+            self.fresh_id()?,
+            spec.clone(),
+            false,
+            &Arrays::default(),
+        )?);
         let _alone = collection.ddl.write();
         if collection.is_dropped() {
             return Err(dropped(collection));
@@ -273,18 +279,18 @@ impl Inner {
             batch.put(Space::Index, key, value);
             staged += 1;
         }
-        let widened = index.widens(&slice.multikey);
-        let paths = index.widen(&slice.multikey);
-        if widened {
-            let mask: Vec<u8> = paths.iter().flat_map(|m| m.to_le_bytes()).collect();
-            batch.put(Space::Meta, keys::multikey(index.id), mask);
+        let mut arrays = slice.arrays.clone();
+        index.multikey().widen(&mut arrays);
+        let widened = index.multikey().widens(&arrays.masks, &arrays.paths);
+        for (key, value) in arrays.entries(index.id).filter(|_| widened) {
+            batch.put(Space::Meta, key, value);
             staged += 1;
         }
         if staged > 0 {
             batch.commit().inspect_err(|_| self.write_failed())?;
             self.journal.committed();
         }
-        index.saved(&paths);
+        index.multikey().saved(&arrays);
         Ok(())
     }
 
@@ -337,11 +343,8 @@ fn read_slice(
                 bits: bits.to_vec(),
             });
         }
-        slice
-            .multikey
-            .resize(set.multikey().len().max(slice.multikey.len()), 0);
-        for (all, one) in slice.multikey.iter_mut().zip(set.multikey()) {
-            *all |= one;
+        if let Some(keys) = set.keys() {
+            slice.arrays.add(keys);
         }
         slice.records.push(record_key);
     }

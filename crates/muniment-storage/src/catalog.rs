@@ -4,6 +4,7 @@
 //! indexes: [{id, state, spec}]}`.
 
 use crate::index::is_id_pattern;
+use crate::kinds::is_wildcard;
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
 use std::path::Path;
 
@@ -78,6 +79,7 @@ impl IndexSpec {
         let mut prepare_unique = false;
         let mut partial_filter = None;
         let mut expire_after_seconds = None;
+        let mut version = 2;
         let mut options = DocBuf::new();
         for e in spec {
             let v = e.value();
@@ -123,7 +125,7 @@ impl IndexSpec {
                     }
                 },
                 "expireAfterSeconds" => expire_after_seconds = Some(expire_seconds(v)?),
-                "v" => check_version(v)?,
+                "v" => version = check_version(v)?,
                 // Accepted and without effect since MongoDB 4.2, as here; `ns` came with dumps
                 // of old servers.
                 "background" | "ns" => {}
@@ -174,6 +176,11 @@ impl IndexSpec {
                 }
             }
             return Ok(IndexSpec::id_index());
+        }
+        if version < 2 && key.as_doc().iter().any(|e| is_wildcard(e.name())) {
+            return Err(cannot_create(
+                "Invalid index specification: wildcard indexes need v: 2",
+            ));
         }
         if sparse && partial_filter.is_some() {
             return Err(cannot_create(
@@ -272,13 +279,12 @@ fn check_key(key: Doc<'_>) -> Result<DocBuf> {
         if path.split('.').any(str::is_empty) {
             return Err(cannot_create("Index keys cannot contain an empty field."));
         }
-        if path.split('.').any(|p| p.starts_with('$')) {
+        // `$**` may end a path.
+        let named = path.strip_suffix("$**").unwrap_or(path);
+        if named.split('.').any(|p| p.starts_with('$')) {
             return Err(cannot_create(format!(
                 "Index key contains an illegal field name: field name starts with '$': {path}"
             )));
-        }
-        if path.split('.').any(|p| p == "$**") {
-            return Err(cannot_create("wildcard indexes are not supported"));
         }
         match e.value() {
             v if v.is_number() => {
@@ -306,9 +312,9 @@ fn check_key(key: Doc<'_>) -> Result<DocBuf> {
     Ok(key.to_buf())
 }
 
-fn check_version(v: Value<'_>) -> Result<()> {
+fn check_version(v: Value<'_>) -> Result<i64> {
     match v.as_i64_exact() {
-        Some(1 | 2) => Ok(()),
+        Some(n @ (1 | 2)) => Ok(n),
         _ if v.is_number() => Err(cannot_create(format!(
             "Invalid index specification: v: {v:?}; only versions 1 and 2 are supported"
         ))),

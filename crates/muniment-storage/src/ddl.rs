@@ -5,6 +5,7 @@ use crate::collection::Collection;
 use crate::engine::{Engine, EngineSnapshot, Space};
 use crate::index::Index;
 use crate::keys;
+use crate::multikey::Arrays;
 use crate::store::{Inner, Store, damaged, db_of, dropped, index_by_name};
 use muniment_value::{Code, Error, Result};
 use std::collections::HashMap;
@@ -65,13 +66,8 @@ impl Inner {
                     indexes.push(old);
                     continue;
                 }
-                let masks = snapshot.get(Space::Meta, &keys::multikey(i.id))?;
-                let masks: Vec<u64> = masks
-                    .iter()
-                    .flat_map(|m| m.chunks_exact(8))
-                    .filter_map(|c| <[u8; 8]>::try_from(c).ok().map(u64::from_le_bytes))
-                    .collect();
-                indexes.push(Arc::new(Index::new(i.id, i.spec, i.ready, &masks)?));
+                let arrays = read_arrays(snapshot, i.id)?;
+                indexes.push(Arc::new(Index::new(i.id, i.spec, i.ready, &arrays)?));
             }
             let collection = match held {
                 Some(c) => {
@@ -160,6 +156,25 @@ pub(crate) fn read_totals(snapshot: &EngineSnapshot, id: u32) -> Result<(u64, u6
     Ok((number(0..8), number(8..16)))
 }
 
+fn read_arrays(snapshot: &EngineSnapshot, index: u32) -> Result<Arrays> {
+    let mut arrays = Arrays::default();
+    if let Some(masks) = snapshot.get(Space::Meta, &keys::multikey(index))? {
+        let masks = masks.chunks_exact(8).filter_map(|c| c.try_into().ok());
+        arrays.masks.extend(masks.map(u64::from_le_bytes));
+    }
+    let low = keys::array_path(index, "");
+    if let Some(high) = muniment_value::keyenc::prefix_end(&low) {
+        let mut paths = snapshot.range(Space::Meta, low.clone(), high);
+        while let Some((key, _)) = paths.next()? {
+            let path = key.get(low.len()..).unwrap_or_default();
+            arrays
+                .paths
+                .push(String::from_utf8_lossy(path).into_owned());
+        }
+    }
+    Ok(arrays)
+}
+
 fn new_uuid() -> Result<[u8; 16]> {
     use std::io::Read;
     let mut uuid = [0u8; 16];
@@ -193,7 +208,7 @@ impl Store {
         let index_id = inner.fresh_id()?;
         let mut indexes = Vec::new();
         if options.time_field.is_none() {
-            let index = Index::new(index_id, IndexSpec::id_index(), true, &[])?;
+            let index = Index::new(index_id, IndexSpec::id_index(), true, &Arrays::default())?;
             indexes.push(Arc::new(index));
         }
         let collection = Arc::new(Collection::new(
@@ -434,6 +449,8 @@ fn stage_drop(collection: &Collection, batch: &mut crate::engine::Batch) -> Resu
 }
 
 fn stage_drop_index(index: &Index, batch: &mut crate::engine::Batch) {
-    batch.delete(Space::Meta, keys::multikey(index.id));
+    for (key, _) in index.multikey().known().entries(index.id) {
+        batch.delete(Space::Meta, key);
+    }
     batch.put(Space::Meta, keys::drop_pending(b'I', index.id), Vec::new());
 }

@@ -2,6 +2,7 @@
 
 use crate::catalog::IndexSpec;
 use crate::kinds::{self, IndexKind};
+use crate::multikey::{Arrays, Multikey};
 use muniment_query::{Filter, QueryContext};
 use muniment_value::path::Path;
 use muniment_value::{Doc, DocBuf, Error, IndexKeys, Result, Type, index_keys};
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed, Ord
 pub struct Index {
     pub(crate) id: u32,
     spec: RwLock<Arc<IndexSpec>>,
-    fields: Vec<(Path, bool)>,
+    fields: Arc<[(Path, bool)]>,
     /// What makes the keys when the index is not plain.
     kind: Option<Arc<dyn IndexKind>>,
     partial: Option<Filter>,
@@ -23,10 +24,7 @@ pub struct Index {
     sparse: bool,
     is_id: bool,
     ready: AtomicBool,
-    /// What readers see: set before the commit that first needs it.
-    multikey: Vec<AtomicU64>,
-    /// What a commit has made durable.
-    saved: Vec<AtomicU64>,
+    multikey: Multikey,
     uses: AtomicU64,
     since: AtomicI64,
     /// Why the build that runs must fail: a writer met a duplicate key.
@@ -49,13 +47,9 @@ impl KeySet {
             .take(if self.excluded { 0 } else { usize::MAX })
     }
 
-    /// Per field, bit i set: part i of the path went through an array.
-    pub fn multikey(&self) -> &[u64] {
-        if self.excluded {
-            &[]
-        } else {
-            self.keys.multikey()
-        }
+    /// The keys with what the document's arrays say; `None` when there is no document.
+    pub fn keys(&self) -> Option<&IndexKeys> {
+        (!self.excluded).then_some(&self.keys)
     }
 
     /// Makes it the set of no document.
@@ -69,21 +63,20 @@ impl Index {
     ///
     /// # Errors
     /// What parsing the partial filter says.
-    pub(crate) fn new(id: u32, spec: IndexSpec, ready: bool, multikey: &[u64]) -> Result<Index> {
-        let fields: Vec<(Path, bool)> = spec
-            .key
-            .as_doc()
-            .iter()
-            .map(|e| (Path::new(e.name()), descending(e.value())))
-            .collect();
+    pub(crate) fn new(id: u32, spec: IndexSpec, ready: bool, arrays: &Arrays) -> Result<Index> {
+        let kind = kinds::open(&spec)?;
+        let fields: Arc<[(Path, bool)]> = match kind.as_ref().and_then(|k| k.columns()) {
+            Some(columns) => columns.into(),
+            None => spec
+                .key
+                .as_doc()
+                .iter()
+                .map(|e| (Path::new(e.name()), descending(e.value())))
+                .collect(),
+        };
         let partial = match &spec.partial_filter {
             Some(f) => Some(Filter::parse(f.as_doc(), &QueryContext::new())?),
             None => None,
-        };
-        let masks = || -> Vec<AtomicU64> {
-            (0..fields.len())
-                .map(|i| AtomicU64::new(multikey.get(i).copied().unwrap_or(0)))
-                .collect()
         };
         Ok(Index {
             id,
@@ -92,10 +85,9 @@ impl Index {
             prepares: AtomicBool::new(spec.prepare_unique),
             sparse: spec.sparse,
             partial,
-            multikey: masks(),
-            saved: masks(),
+            multikey: Multikey::new(fields.len(), arrays),
             fields,
-            kind: kinds::open(&spec)?,
+            kind,
             spec: RwLock::new(Arc::new(spec)),
             ready: AtomicBool::new(ready),
             uses: AtomicU64::new(0),
@@ -114,9 +106,18 @@ impl Index {
         *self.spec.write() = Arc::new(spec);
     }
 
-    /// The fields in order, with true for descending.
-    pub fn fields(&self) -> &[(Path, bool)] {
+    /// The fields of its keys in order, with true for descending.
+    pub fn fields(&self) -> &Arc<[(Path, bool)]> {
         &self.fields
+    }
+
+    /// False when the keys of a document stay the same as long as `touched` is false for the
+    /// paths whose values changed.
+    pub(crate) fn reads(&self, touched: &dyn Fn(&str) -> bool) -> bool {
+        match self.kind.as_ref().and_then(|k| k.wildcard()) {
+            Some(w) => w.reads(touched),
+            None => self.fields.iter().any(|(p, _)| touched(p.as_str())),
+        }
     }
 
     /// What makes the keys when the index is not plain.
@@ -171,42 +172,24 @@ impl Index {
     /// i): empty for an index that is not multikey.
     pub fn multikey_paths(&self) -> Vec<u64> {
         if self.is_multikey() {
-            self.multikey.iter().map(|m| m.load(SeqCst)).collect()
+            self.multikey.masks()
         } else {
             Vec::new()
         }
     }
 
+    /// The same for one path of a wildcard index.
+    pub fn multikey_path(&self, path: &str) -> u64 {
+        self.multikey.mask_of(path)
+    }
+
     /// True when some document has an array on one of the index's paths.
     pub fn is_multikey(&self) -> bool {
-        self.multikey.iter().any(|m| m.load(Relaxed) != 0)
+        self.multikey.any()
     }
 
-    /// True if `paths` has a bit that no commit has saved yet.
-    pub(crate) fn widens(&self, paths: &[u64]) -> bool {
-        paths
-            .iter()
-            .zip(&self.saved)
-            .any(|(new, old)| new & !old.load(SeqCst) != 0)
-    }
-
-    /// Adds the bits for readers; returns all that are to be saved.
-    pub(crate) fn widen(&self, paths: &[u64]) -> Vec<u64> {
-        self.multikey
-            .iter()
-            .enumerate()
-            .map(|(i, m)| {
-                let new = paths.get(i).copied().unwrap_or(0);
-                m.fetch_or(new, SeqCst) | new
-            })
-            .collect()
-    }
-
-    /// Notes that `paths` are on the disk.
-    pub(crate) fn saved(&self, paths: &[u64]) {
-        for (m, new) in self.saved.iter().zip(paths) {
-            m.fetch_or(*new, SeqCst);
-        }
+    pub(crate) fn multikey(&self) -> &Multikey {
+        &self.multikey
     }
 
     /// How often the planner used it, and since when (ms since 1970): `$indexStats`.
@@ -249,7 +232,7 @@ impl Index {
     pub(crate) fn key_value(&self, key: &[u8], bits: &[u8]) -> DocBuf {
         let mut values = DocBuf::new();
         let (mut rest, mut bits) = (key, bits);
-        for (path, desc) in &self.fields {
+        for (path, desc) in self.fields.iter() {
             match muniment_value::keyenc::decode(rest, *desc, &mut bits) {
                 Ok((value, r)) => {
                     values.append(path.as_str(), value);

@@ -37,6 +37,13 @@ pub(crate) fn multikey(index: u32) -> Vec<u8> {
     tagged(b'm', index)
 }
 
+/// `meta`: a path at which a wildcard index found an array; no value.
+pub(crate) fn array_path(index: u32, path: &str) -> Vec<u8> {
+    let mut key = tagged(b'w', index);
+    key.extend_from_slice(path.as_bytes());
+    key
+}
+
 /// `meta`: documents (`D`) or index entries (`I`) of a dropped collection or index that are still
 /// to be deleted.
 pub(crate) fn drop_pending(kind: u8, id: u32) -> Vec<u8> {

@@ -26,6 +26,7 @@ mod keys;
 pub mod kinds;
 mod latch;
 mod lockfile;
+mod multikey;
 mod precheck;
 mod reclaim;
 mod snapshot;

@@ -25,6 +25,7 @@ pub struct IndexKeys {
     data: Vec<u8>,
     entries: Vec<Entry>,
     multikey: Vec<u64>,
+    arrays: Vec<String>,
     bits: TypeBits,
 }
 
@@ -73,6 +74,12 @@ impl IndexKeys {
         self.multikey.iter().any(|&m| m != 0)
     }
 
+    /// The paths that an index whose fields are open found arrays at: see
+    /// [`IndexKeys::mark_array`].
+    pub fn arrays(&self) -> &[String] {
+        &self.arrays
+    }
+
     /// Empties it for the keys of another document in an index of `fields` fields. An index kind
     /// that makes its own keys goes on with [`IndexKeys::push`], [`IndexKeys::end_key`] and, at
     /// last, [`IndexKeys::finish`].
@@ -81,6 +88,7 @@ impl IndexKeys {
         self.entries.clear();
         self.multikey.clear();
         self.multikey.resize(fields, 0);
+        self.arrays.clear();
         self.bits.clear();
     }
 
@@ -110,8 +118,17 @@ impl IndexKeys {
         }
     }
 
+    /// Notes an array at `path`, for an index without a field of that path: a wildcard index.
+    pub fn mark_array(&mut self, path: &str) {
+        if self.arrays.last().is_none_or(|last| last != path) {
+            self.arrays.push(path.to_string());
+        }
+    }
+
     /// Brings the keys into order and drops duplicates: after the last key.
     pub fn finish(&mut self) {
+        self.arrays.sort_unstable();
+        self.arrays.dedup();
         let IndexKeys { data, entries, .. } = self;
         let key = |e: &Entry| data.get(e.start..e.key_end).unwrap_or_default();
         entries.sort_by(|a, b| key(a).cmp(key(b)));

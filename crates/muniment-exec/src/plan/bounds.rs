@@ -6,7 +6,7 @@
 
 use super::interval::{Interval, bracket, complement, intersect, union};
 use muniment_query::filter::{Pred, Regex};
-use muniment_value::{Value, ValueBuf, number};
+use muniment_value::{Doc, Type, Value, ValueBuf, number};
 
 /// What one predicate means for the keys of an index on its path.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,7 +54,8 @@ pub fn of_pred(pred: &Pred, multikey: bool) -> Option<FieldBounds> {
         Pred::Regex(r) => Some(of_regex(r)),
         Pred::Exists(true) => Some(FieldBounds::new(vec![Interval::all()], false, false)),
         Pred::Exists(false) => Some(missing()),
-        Pred::ElemMatchObject(_) | Pred::Other(_) => None,
+        Pred::Other(op) => op.types().map(of_types),
+        Pred::ElemMatchObject(_) => None,
         Pred::ElemMatchValue(list) => {
             let mut all = FieldBounds::new(vec![Interval::all()], false, false);
             // All conditions are on one element, so they may be intersected.
@@ -91,6 +92,36 @@ fn of_eq(v: &ValueBuf) -> Option<FieldBounds> {
         }
         value => FieldBounds::new(vec![Interval::point(value)], true, false),
     })
+}
+
+/// `$type`. Types that compare as one share an interval, so every key is looked at again.
+fn of_types(types: &[Type]) -> FieldBounds {
+    let interval = |t: &Type| match t {
+        // With NaN, which no comparison reaches.
+        Type::Double | Type::Int32 | Type::Int64 | Type::Decimal128 => {
+            Some(Interval::new(f64::NAN, true, f64::INFINITY, true))
+        }
+        Type::String => bracket(Value::String("")),
+        Type::Document => bracket(Value::Document(Doc::EMPTY)),
+        Type::Binary => bracket(Value::Binary {
+            subtype: 0,
+            bytes: &[],
+        }),
+        Type::ObjectId => bracket(Value::ObjectId([0; 12])),
+        Type::Bool => bracket(Value::Bool(false)),
+        Type::DateTime => bracket(Value::DateTime(0)),
+        Type::Timestamp => bracket(Value::Timestamp { t: 0, i: 0 }),
+        Type::Null => Some(Interval::point(Value::Null)),
+        Type::Undefined => Some(Interval::point(Value::Undefined)),
+        Type::MinKey => Some(Interval::point(Value::MinKey)),
+        Type::MaxKey => Some(Interval::point(Value::MaxKey)),
+        // An array's keys are its elements; the others are rare.
+        _ => None,
+    };
+    let intervals = types
+        .iter()
+        .map(|t| interval(t).unwrap_or_else(Interval::all));
+    FieldBounds::new(union(intervals.collect()), false, false)
 }
 
 enum Side {
@@ -344,6 +375,17 @@ mod tests {
             (r#"{"a": {"$lte": true}}"#, false, "[false, true]"),
             (r#"{"a": {"$lt": {"$numberDouble": "NaN"}}}"#, false, ""),
             (r#"{"a": {"$in": [7, 1]}}"#, true, "[1, 1] [7, 7]"),
+            (
+                r#"{"a": {"$type": ["string", "bool", "int"]}}"#,
+                false,
+                "[nan, inf] [\"\", {}) [false, true] ~",
+            ),
+            (
+                r#"{"a": {"$type": ["array", "bool"]}}"#,
+                true,
+                "[MinKey, MaxKey] ~",
+            ),
+            (r#"{"a": {"$type": "null"}}"#, false, "[null, null] ~"),
             (r#"{"a": {"$exists": true}}"#, false, "[MinKey, MaxKey] ~"),
             (
                 r#"{"a": {"$exists": false}}"#,

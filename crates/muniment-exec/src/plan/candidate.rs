@@ -1,7 +1,7 @@
 //! All plans that could answer a query.
 
 use super::filters::IndexFilter;
-use super::index_plan::{BoundIndex, IndexInfo, bind};
+use super::index_plan::{BoundIndex, IndexInfo, binds};
 use super::interval::Interval;
 use super::key_filter::{cover, residual};
 use super::leaf::Leaves;
@@ -261,13 +261,20 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
             return Ok(vec![min_max(query, &info, &leaves)?]);
         }
         // Asked for by name, a sparse index is used although it leaves documents out.
-        let bound = bind(&info, &leaves, true).ok_or_else(|| {
-            Error::new(
+        let mut out: Vec<Candidate> = binds(&info, &leaves, true)
+            .into_iter()
+            .map(|bound| finish(query, &leaves, bound, None))
+            .collect();
+        if info.index.kind().is_some_and(|k| k.wildcard().is_some()) {
+            out.extend(or_candidates(query, &leaves, &[info]));
+        }
+        if out.is_empty() {
+            return Err(Error::new(
                 Code::NoQueryExecutionPlans,
                 format!("error processing query: ns={namespace} No query solutions"),
-            )
-        })?;
-        return Ok(vec![finish(query, &leaves, bound, None)]);
+            ));
+        }
+        return Ok(out);
     }
     if bounded_by_hand {
         return Err(min_max_error());
@@ -283,14 +290,12 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
     }
     let mut out: Vec<Candidate> = Vec::new();
     for info in &infos {
-        let Some(bound) = bind(info, &leaves, false) else {
-            continue;
-        };
-        let helps = bound.bounded > 0
-            && (bound.rank() < 10_000 || info.sparse || info.index.partial_filter().is_some());
-        let c = finish(query, &leaves, bound, None);
-        if helps || (query.sort.is_some() && !c.needs_sort) {
-            out.push(c);
+        for bound in binds(info, &leaves, false) {
+            let narrows = bound.narrows();
+            let c = finish(query, &leaves, bound, None);
+            if narrows || (query.sort.is_some() && !c.needs_sort) {
+                out.push(c);
+            }
         }
     }
     out.extend(or_candidates(query, &leaves, &infos));
@@ -307,7 +312,7 @@ pub fn unbounded(collection: &Collection, query: &Query<'_>) -> Vec<Candidate> {
         .indexes()
         .iter()
         .filter(|i| !i.spec().hidden && query.allowed.as_ref().is_none_or(|a| a.allows(&i.spec())))
-        .filter_map(|i| bind(&IndexInfo::of(i, collection.is_capped()), &leaves, false))
+        .flat_map(|i| binds(&IndexInfo::of(i, collection.is_capped()), &leaves, false))
         .filter(|b| b.bounded == 0)
         .map(|b| finish(query, &leaves, b, None))
         .collect()
@@ -411,8 +416,7 @@ impl Candidate {
     /// currentOp's planSummary.
     pub fn summary(&self) -> String {
         fn stage(name: &str, info: &Arc<IndexInfo>) -> String {
-            let key: DocBuf = info.index.spec().key.clone();
-            let key = muniment_value::Value::Document(key.as_doc()).to_display();
+            let key = muniment_value::Value::Document(info.pattern().as_doc()).to_display();
             format!("{name} {key}")
         }
         let pattern = |info: &Arc<IndexInfo>| stage("IXSCAN", info);

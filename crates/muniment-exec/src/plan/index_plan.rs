@@ -8,10 +8,13 @@
 use super::bounds::{FieldBounds, of_pred};
 use super::interval::{Interval, intersect};
 use super::leaf::{Leaf, Leaves};
+use super::wildcard::{self, Documents};
 use muniment_query::Filter;
 use muniment_query::filter::{Node, Pred};
 use muniment_storage::Index;
-use muniment_value::path::Path;
+use muniment_storage::kinds::is_wildcard;
+use muniment_value::DocBuf;
+use muniment_value::path::{Path, array_index};
 use std::sync::Arc;
 
 /// An index as the planner sees it.
@@ -29,6 +32,20 @@ pub struct IndexInfo {
     pub unique: bool,
     /// True for `_id_` of a collection that is clustered by `_id`.
     pub clustered: bool,
+    /// The fields of its keys: of a wildcard index for one path.
+    pub fields: Arc<[(Path, bool)]>,
+    /// Set for one path of a wildcard index.
+    pub wild: Option<Wild>,
+}
+
+/// What is special about the keys of one path of a wildcard index.
+#[derive(Clone, Copy, Debug)]
+pub struct Wild {
+    /// Which field of the keys is their path. The value stands behind it.
+    pub at: usize,
+    /// True when keys of other paths are read too, or those of documents of which nothing is
+    /// indexed: a key then says nothing of the value at the path, and a document may have many.
+    pub opaque: bool,
 }
 
 impl IndexInfo {
@@ -44,18 +61,65 @@ impl IndexInfo {
             sparse: spec.sparse,
             unique: spec.unique || index.is_id(),
             clustered: index.is_id() && !capped,
+            fields: index.fields().clone(),
+            wild: None,
             index: index.clone(),
         })
     }
 
-    /// Its name.
+    /// What tells it from others in a plan: its name, with the path of a wildcard index.
     pub fn name(&self) -> String {
-        self.index.spec().name.clone()
+        let name = self.index.spec().name.clone();
+        match self.wild.and_then(|w| self.fields.get(w.at + 1)) {
+            Some((path, _)) => format!("{name} {}", path.as_str()),
+            None => name,
+        }
+    }
+
+    /// The key pattern as `explain` shows it.
+    pub fn pattern(&self) -> DocBuf {
+        let spec = self.index.spec();
+        let Some(wild) = self.wild else {
+            return spec.key.clone();
+        };
+        let mut pattern = DocBuf::new();
+        let mut own = self.fields.iter().skip(wild.at).take(2);
+        for e in spec.key.as_doc() {
+            if !is_wildcard(e.name()) {
+                pattern.append_elem(e);
+                continue;
+            }
+            if let Some((path, _)) = own.next() {
+                pattern.append(path.as_str(), 1);
+            }
+            match own.next() {
+                Some((path, _)) => pattern.append(path.as_str(), e.value()),
+                // The fields in front of the wildcard are all that is asked for.
+                None => break,
+            };
+        }
+        pattern
     }
 
     /// Paths with true for descending.
     pub fn fields(&self) -> &[(Path, bool)] {
-        self.index.fields()
+        &self.fields
+    }
+
+    /// True when a scan may give a document more than once.
+    pub fn repeats(&self) -> bool {
+        self.is_multikey || self.wild.is_some_and(|w| w.opaque)
+    }
+
+    /// True when a key holds the value at the path of field `i`, or null if there is none. A
+    /// number in the path may have selected an element of an array, which makes no index multikey.
+    pub fn holds_value(&self, i: usize) -> bool {
+        let path = self.fields.get(i).map(|(p, _)| p.parts());
+        let numeric = path.is_none_or(|p| p.iter().any(|p| array_index(p).is_some()));
+        !numeric
+            && !self.field_multikey(i)
+            && !self.index.transforms(i)
+            && !self.wild.is_some_and(|w| w.opaque && i > w.at)
     }
 
     /// Whether some document has an array on the way of field `i`.
@@ -85,6 +149,13 @@ impl BoundIndex {
         self.fields.iter().any(Vec::is_empty)
     }
 
+    /// Sets `points` from the intervals.
+    pub fn count_points(&mut self) {
+        let fields = self.fields.iter();
+        let points = fields.take_while(|f| !f.is_empty() && f.iter().all(Interval::is_point));
+        self.points = points.count();
+    }
+
     /// True when field `i` is bounded to one value.
     pub fn single_point(&self, i: usize) -> bool {
         matches!(self.fields.get(i).map(Vec::as_slice), Some([one]) if one.is_point())
@@ -99,11 +170,24 @@ impl BoundIndex {
         if self.info.unique && all_points {
             return 1;
         }
+        // The path of a wildcard's keys says nothing of the filter.
+        let first = usize::from(self.info.wild.is_some_and(|w| w.at == 0));
         self.fields
-            .first()
+            .get(first)
             .map_or(usize::MAX, |f| field_rank(f) + 2)
     }
+
+    /// True when the scan reads less than the whole collection.
+    pub fn narrows(&self) -> bool {
+        self.bounded > 0
+            && (self.rank() < EVERYTHING
+                || self.info.sparse
+                || self.info.index.partial_filter().is_some())
+    }
 }
+
+/// The least rank of a scan of all values.
+const EVERYTHING: usize = 10_000;
 
 fn field_rank(list: &[Interval]) -> usize {
     FieldBounds {
@@ -151,6 +235,7 @@ struct Chosen<'l, 'f> {
 /// What `pred` on the path of field `i` means for its keys.
 fn field_bounds(info: &IndexInfo, i: usize, pred: &Pred, multikey: bool) -> Option<FieldBounds> {
     match info.index.kind() {
+        Some(_) if info.wild.is_some_and(|w| w.at + 1 == i) && !wildcard::answers(pred) => None,
         Some(kind) if kind.transforms(i) => {
             let intervals = kind.bounds(i, pred)?;
             Some(FieldBounds {
@@ -163,6 +248,15 @@ fn field_bounds(info: &IndexInfo, i: usize, pred: &Pred, multikey: bool) -> Opti
             })
         }
         _ => of_pred(pred, multikey),
+    }
+}
+
+/// What an index can do for a filter: one access, or one for every path of a wildcard index that
+/// the filter has. `hinted` as for [`bind`].
+pub fn binds(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Vec<BoundIndex> {
+    match info.index.kind().and_then(|k| k.wildcard()) {
+        Some(paths) => wildcard::binds(info, paths, leaves, hinted),
+        None => bind(info, leaves, hinted).into_iter().collect(),
     }
 }
 
@@ -193,9 +287,14 @@ pub fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<
             // A number may mean an element or a field of the elements; the index has one of them.
             .filter(|(b, l)| !(l.has_numeric_part() && (mask != 0 || b.matches_missing)))
             .collect();
-        proves_present |= options.iter().any(|(b, _)| !b.matches_missing);
+        let present = options.iter().any(|(b, _)| !b.matches_missing);
+        if info.wild.is_some_and(|w| w.at + 1 == i) && !present {
+            return None;
+        }
+        proves_present |= present;
         options.sort_by_key(|(b, _)| b.rank());
         let mut here: Option<Vec<Interval>> = None;
+        let mut exact = Vec::new();
         for (b, leaf) in options {
             let fits = chosen.iter().all(|c| {
                 let (other_path, other_mask) = match info.fields().get(c.field) {
@@ -217,13 +316,22 @@ pub fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<
                 Some(h) => intersect(&h, &b.intervals),
             });
             chosen.push(Chosen { field: i, leaf });
-            if b.exact
-                && leaf.elem.is_empty()
-                && !leaf.has_numeric_part()
-                && let Some(n) = answered.get_mut(leaf.child)
-            {
+            if b.exact && leaf.elem.is_empty() && !leaf.has_numeric_part() {
+                exact.push(leaf.child);
+            }
+        }
+        let wild = info.wild.filter(|w| w.at + 1 == i);
+        let met = |h: &Vec<Interval>| wildcard::documents(h) != Documents::None;
+        if wild.is_some() && here.as_ref().is_some_and(met) {
+            exact.clear();
+        }
+        for child in exact {
+            if let Some(n) = answered.get_mut(child) {
                 *n += 1;
             }
+        }
+        if info.wild.is_some_and(|w| w.at == i) {
+            here = Some(wildcard::all_paths());
         }
         if here.is_some() && bounded == i {
             bounded = i + 1;
@@ -231,26 +339,28 @@ pub fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<
         kind_bound |= here.is_some() && info.index.transforms(i);
         fields.push(here.unwrap_or_else(|| vec![Interval::all()]));
     }
-    if info.sparse && !proves_present && !hinted {
+    if info.sparse && info.wild.is_none() && !proves_present && !hinted {
         return None;
     }
-    if info.index.kind().is_some_and(|k| k.leaves_out()) && !kind_bound && !hinted {
+    if info.index.kind().is_some_and(|k| k.leaves_out())
+        && info.wild.is_none()
+        && !kind_bound
+        && !hinted
+    {
         return None;
     }
-    let points = fields
-        .iter()
-        .take_while(|f| !f.is_empty() && f.iter().all(Interval::is_point))
-        .count();
     let residual = (0..leaves.children.len())
         .filter(|&c| answered.get(c) != leaves.parts.get(c))
         .collect();
-    Some(BoundIndex {
+    let mut bound = BoundIndex {
         info: info.clone(),
         fields,
         bounded,
-        points,
+        points: 0,
         residual,
-    })
+    };
+    bound.count_points();
+    Some(bound)
 }
 
 /// True when every document that the query can return satisfies the partial index's filter.

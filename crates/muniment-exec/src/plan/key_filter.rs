@@ -61,7 +61,7 @@ fn conjunction(mut nodes: Vec<Node>) -> Option<Filter> {
 /// The place of the field whose key is the value at `path`.
 fn field(info: &IndexInfo, path: &str) -> Option<usize> {
     let at = info.fields().iter().position(|(p, _)| p.as_str() == path)?;
-    (!info.field_multikey(at) && !info.index.transforms(at)).then_some(at)
+    info.holds_value(at).then_some(at)
 }
 
 /// True when the keys of the index tell whether the predicates hold.

@@ -20,6 +20,12 @@ pub fn min_max_error() -> Error {
 /// # Errors
 /// 51174, 51176: the bounds do not fit the index; 51175: they are the wrong way round.
 pub fn min_max(query: &Query<'_>, info: &Arc<IndexInfo>, leaves: &Leaves<'_>) -> Result<Candidate> {
+    if info.index.kind().is_some_and(|k| k.wildcard().is_some()) {
+        return Err(Error::location(
+            51174,
+            "The index chosen is not compatible with min() and max(): it is a wildcard index",
+        ));
+    }
     let encode = |bounds: Doc<'_>, what: &str| -> Result<Option<Vec<u8>>> {
         if bounds.is_empty() {
             return Ok(None);

@@ -18,3 +18,4 @@ pub mod or_plan;
 pub mod order;
 pub mod ranges;
 pub mod shape;
+pub mod wildcard;

@@ -4,7 +4,7 @@
 //! the branch's scan; a branch without an index of its own may be an `$or` that has them.
 
 use super::candidate::{Access, Branch, Candidate, IndexAccess, MergeInput, Query};
-use super::index_plan::{BoundIndex, IndexInfo, bind};
+use super::index_plan::{BoundIndex, IndexInfo, binds};
 use super::key_filter::residual;
 use super::leaf::Leaves;
 use super::order::sort_begins;
@@ -116,8 +116,8 @@ impl Plan {
             let leaves = Leaves::of_node(&node);
             let best = infos
                 .iter()
-                .filter_map(|i| bind(i, &leaves, false))
-                .filter(|b| b.bounded > 0 && b.rank() < 10_000)
+                .flat_map(|i| binds(i, &leaves, false))
+                .filter(BoundIndex::narrows)
                 .min_by_key(|b| (b.rank(), usize::MAX - b.points, b.residual.len()));
             if let Some(bound) = best {
                 self.take(&bound)?;
@@ -165,8 +165,8 @@ impl Plan {
             let leaves = Leaves::of_node(&node);
             let fitting = infos
                 .iter()
-                .filter_map(|i| bind(i, &leaves, false))
-                .filter(|b| b.bounded > 0 && b.rank() < 10_000)
+                .flat_map(|i| binds(i, &leaves, false))
+                .filter(BoundIndex::narrows)
                 .filter_map(|b| sort_begins(&b, sort).map(|s| (b, s)))
                 .filter(|(_, s)| order.as_ref().is_none_or(|o| *o == s.order));
             let (bound, begins) = fitting.min_by_key(|(b, _)| (b.rank(), b.residual.len()))?;

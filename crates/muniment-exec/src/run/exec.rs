@@ -476,7 +476,7 @@ fn merge(recipe: &Recipe, list: &[MergeInput]) -> Stage {
     let backward = list.first().is_some_and(|i| i.access.backward);
     let once = list
         .iter()
-        .all(|i| i.disjoint && !i.access.bound.info.is_multikey);
+        .all(|i| i.disjoint && !i.access.bound.info.repeats());
     let inputs = list
         .iter()
         .map(|i| scan(recipe, &i.access, i.filter.as_ref()))

@@ -283,7 +283,7 @@ impl IxScan {
         }
         IxScan {
             index: access.bound.info.index.clone(),
-            seen: access.bound.info.is_multikey.then(|| Seen::new(limits)),
+            seen: access.bound.info.repeats().then(|| Seen::new(limits)),
             key_doc: Vec::new(),
             access,
             ranges,
@@ -489,7 +489,7 @@ fn describe_index(
     spec: &muniment_storage::IndexSpec,
     multikey: bool,
 ) {
-    d.append("keyPattern", &spec.key);
+    d.append("keyPattern", access.bound.info.pattern());
     d.append("indexName", spec.name.as_str());
     d.append("isMultiKey", multikey);
     let mut paths = DocBuf::new();
@@ -515,7 +515,7 @@ fn describe_index(
     }
     d.append("multiKeyPaths", paths);
     d.append("isUnique", spec.unique || access.bound.info.unique);
-    d.append("isSparse", spec.sparse);
+    d.append("isSparse", access.bound.info.sparse);
     d.append("isPartial", spec.partial_filter.is_some());
     d.append("indexVersion", 2);
     d.append(

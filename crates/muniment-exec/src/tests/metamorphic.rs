@@ -2,7 +2,7 @@
 
 use super::random::Rng;
 use super::*;
-use muniment_value::doc;
+use muniment_value::{Code, doc};
 
 /// Sorted by text, with the fields of every document sorted by name (a covered query takes them
 /// from the index, in its order).
@@ -85,6 +85,8 @@ fn check(b: &Bench, rng: &mut Rng, seed: u64) {
         match (&want, &got) {
             (Ok(w), Ok(g)) if w == g => {}
             (Err(w), Err(g)) if w.code() == g.code() => {}
+            // A wildcard index has no plan for a filter without its paths.
+            (_, Err(g)) if g.code() == Code::NoQueryExecutionPlans && hint.is_some() => {}
             _ => {
                 let explain =
                     b.engine
@@ -141,6 +143,7 @@ fn distinct(b: &Bench, rng: &mut Rng, filter: &DocBuf, hints: &[Option<String>],
         match (&want, &got) {
             (Ok(w), Ok(g)) if w == g => {}
             (Err(w), Err(g)) if w.code() == g.code() => {}
+            (_, Err(g)) if g.code() == Code::NoQueryExecutionPlans && hint.is_some() => {}
             _ => panic!("seed {seed}: distinct {key} of {filter:?} by {hint:?}: {want:?}, {got:?}"),
         }
     }
@@ -166,7 +169,7 @@ fn as_ordered(docs: &[DocBuf], sorted: bool) -> Vec<String> {
     }
 }
 
-fn round(seed: u64, docs: usize, queries: usize) {
+fn round(seed: u64, docs: usize, queries: usize, index: fn(&mut Rng) -> &'static str) {
     let mut rng = Rng::new(seed);
     let b = Bench::new();
     let arrays = rng.below(3) > 0;
@@ -174,7 +177,7 @@ fn round(seed: u64, docs: usize, queries: usize) {
     assert!(b.insert(&all).errors.is_empty());
     for _ in 0..1 + rng.below(5) {
         // The same twice, or arrays in two fields: not the matter here.
-        let _ = b.index(rng.index());
+        let _ = b.index(index(&mut rng));
     }
     for _ in 0..queries {
         check(&b, &mut rng, seed);
@@ -185,7 +188,15 @@ fn round(seed: u64, docs: usize, queries: usize) {
 fn plans_agree() {
     let (from, to) = seeds();
     for seed in from..to {
-        round(seed, 60, 60);
+        round(seed, 60, 60, Rng::index);
+    }
+}
+
+#[test]
+fn plans_by_wildcard_indexes_agree() {
+    let (from, to) = seeds();
+    for seed in from..to {
+        round(seed, 60, 60, Rng::wildcard);
     }
 }
 

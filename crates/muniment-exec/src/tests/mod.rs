@@ -13,6 +13,7 @@ mod model;
 mod pipelines;
 mod random;
 mod speed;
+mod wildcard;
 
 use crate::*;
 use muniment_query::NeverInterrupted;

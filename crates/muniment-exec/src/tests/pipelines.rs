@@ -4,7 +4,7 @@
 use super::metamorphic::{as_set, seeds};
 use super::random::Rng;
 use super::*;
-use muniment_value::{ArrayBuf, Value, doc};
+use muniment_value::{ArrayBuf, Code, Value, doc};
 
 /// A pipeline whose result does not depend on the order of its input, and whether the order of
 /// its result is determined.
@@ -158,6 +158,9 @@ fn round(seed: u64) {
                 (Err(w), Err(g)) if w.code() == g.code() => {}
                 // A filter that is moved down may leave out what a sort could not sort.
                 (Err(w), Ok(_)) if w.message().contains("parallel arrays") => {}
+                // A wildcard index has no plan for a filter without its paths.
+                (_, Err(g))
+                    if g.code() == Code::NoQueryExecutionPlans && how.starts_with("hint") => {}
                 _ => panic!(
                     "seed {seed}, {how}\n{}\nwant {want:#?}\ngot {got:#?}",
                     plain.join(", ")

@@ -119,6 +119,19 @@ impl Rng {
                 r#"{{"$regex": "{}"}}"#,
                 self.pick(&["^a", "^ab", "b", "^a*", "^(a|b)"])
             ),
+            14 if self.below(2) == 0 => format!(
+                r#"{{"$type": {}}}"#,
+                self.pick(&[
+                    r#""number""#,
+                    r#""int""#,
+                    r#"["string", "bool"]"#,
+                    r#""null""#,
+                    r#""object""#,
+                    r#""array""#,
+                    r#"["undefined", "date"]"#,
+                    r#"["minKey", "objectId"]"#,
+                ])
+            ),
             14 => format!(r#"{{"$size": {}}}"#, self.below(3)),
             15 if depth > 0 => match self.below(3) {
                 0 => format!(
@@ -171,8 +184,28 @@ impl Rng {
         format!("{{{}}}", keys.join(", "))
     }
 
+    /// A wildcard index.
+    pub fn wildcard(&mut self) -> &'static str {
+        self.pick(&[
+            r#"{"key": {"$**": 1}, "name": "w"}"#,
+            r#"{"key": {"$**": -1}, "name": "w-"}"#,
+            r#"{"key": {"a.$**": 1}, "name": "wa"}"#,
+            r#"{"key": {"a.x.$**": -1}, "name": "wax"}"#,
+            r#"{"key": {"$**": 1}, "name": "w_in", "wildcardProjection": {"a": 1, "b.x": 1}}"#,
+            r#"{"key": {"$**": 1}, "name": "w_out", "wildcardProjection": {"a.x": 0, "c": 0}}"#,
+            r#"{"key": {"$**": 1}, "name": "w_id", "wildcardProjection": {"_id": 1, "b": 0}}"#,
+            r#"{"key": {"c": 1, "a.$**": 1}, "name": "c_wa"}"#,
+            r#"{"key": {"c": -1, "$**": -1, "b": 1}, "name": "c_w_b", "wildcardProjection": {"c": 0, "b": 0}}"#,
+            r#"{"key": {"$**": 1, "b": 1}, "name": "w_b", "wildcardProjection": {"a": 1, "c": 1}}"#,
+            r#"{"key": {"$**": 1}, "name": "w_part", "partialFilterExpression": {"c": {"$gt": 1}}}"#,
+        ])
+    }
+
     /// An index.
     pub fn index(&mut self) -> &'static str {
+        if self.below(5) == 0 {
+            return self.wildcard();
+        }
         self.pick(&[
             r#"{"key": {"a": 1}, "name": "a"}"#,
             r#"{"key": {"a": -1}, "name": "a-"}"#,

@@ -28,7 +28,7 @@ use crate::expr::Expr;
 use crate::geo::{GeoQuery, NearQuery};
 use crate::meta::{Meta, MetaSet};
 use muniment_value::path::Path;
-use muniment_value::{Doc, DocBuf, Result, Value, ValueBuf};
+use muniment_value::{Doc, DocBuf, Result, Type, Value, ValueBuf};
 use std::sync::Arc;
 
 /// A parsed and compiled filter. Cloning is cheap.
@@ -110,6 +110,10 @@ pub trait FieldOp: std::fmt::Debug + Send + Sync {
     fn operand(&self) -> ValueBuf;
     /// Whether one value (never the elements of an array; the matcher sees to them) satisfies it.
     fn matches(&self, value: Option<Value<'_>>) -> bool;
+    /// The types that `$type` asks for, for the planner.
+    fn types(&self) -> Option<&[Type]> {
+        None
+    }
     /// The query of a geospatial predicate, for the planner.
     fn geo(&self) -> Option<&GeoQuery> {
         None

@@ -133,6 +133,11 @@ impl Projection {
         closed
     }
 
+    /// True when some field is computed.
+    pub fn computes(&self) -> bool {
+        self.root.computes
+    }
+
     /// For covered queries: the dotted paths (with `_id` if it is included) when the projection
     /// is a plain inclusion that needs nothing else.
     pub fn included_paths(&self) -> Option<Vec<String>> {

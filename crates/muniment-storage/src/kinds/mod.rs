@@ -2,8 +2,8 @@
 //!
 //! A plain index (ascending and descending fields) has no kind and pays nothing for the
 //! mechanism. A kind is one file with its [`KindSpec`] and one line in the sorted registry; it is
-//! chosen by a string in the key pattern (`{loc: "2dsphere"}`) and makes all the keys of a
-//! document, those of the plain fields beside its own included.
+//! chosen by a string in the key pattern (`{loc: "2dsphere"}`), or by the field name `$**`, and
+//! makes all the keys of a document, those of the plain fields beside its own included.
 //!
 //! Invariants: the same document always has the same keys (validate and updates compute them
 //! anew); the fields of a key are encoded values as in a plain index, so that every reader of
@@ -13,10 +13,14 @@ mod hashed;
 mod literal;
 mod plane;
 mod sphere;
+mod wildcard;
+
+pub use wildcard::{Wildcard, is_wildcard};
 
 use crate::catalog::IndexSpec;
 use muniment_query::filter::Pred;
 use muniment_query::geo::NearQuery;
+use muniment_value::path::Path;
 use muniment_value::{Code, Doc, DocBuf, Error, IndexKeys, Put, Result, Value, ValueBuf};
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -46,6 +50,16 @@ pub trait IndexKind: Debug + Send + Sync {
     /// it may be used only where a predicate has bounds on one of them.
     fn leaves_out(&self) -> bool {
         true
+    }
+
+    /// The fields of its keys, with true for descending, where they are not those of the pattern.
+    fn columns(&self) -> Option<Vec<(Path, bool)>> {
+        None
+    }
+
+    /// The paths of a wildcard index.
+    fn wildcard(&self) -> Option<&Wildcard> {
+        None
     }
 
     /// How it gives documents by their distance, if it can.
@@ -103,6 +117,7 @@ const REGISTRY: &[&KindSpec] = &[
     &plane::SPEC,
     &sphere::SPEC,
     &hashed::SPEC,
+    &wildcard::SPEC,
 ];
 
 /// True for an option that belongs to some kind.
@@ -117,16 +132,22 @@ pub(crate) fn is_option(name: &str) -> bool {
 pub(crate) fn of_key(key: Doc<'_>) -> Result<Option<&'static KindSpec>> {
     let mut found: Option<&'static KindSpec> = None;
     for e in key {
-        let Value::String(name) = e.value() else {
-            continue;
+        let name = match e.value() {
+            Value::String(name) => name,
+            _ if is_wildcard(e.name()) => wildcard::SPEC.name,
+            _ => continue,
         };
-        let spec = REGISTRY.iter().find(|k| k.name == name).ok_or_else(|| {
+        let known = REGISTRY.iter().find(|k| k.name == name);
+        let spec = known.ok_or_else(|| {
             let index = Value::Document(key).to_display();
             Error::new(
                 Code::CannotCreateIndex,
                 format!("Unknown index plugin '{name}'. Invalid index specification {index}"),
             )
         })?;
+        if let Value::String(_) = e.value() {
+            wildcard::check_plugin(e.name(), spec.name)?;
+        }
         match found {
             Some(other) if other.name != spec.name => {
                 return Err(Error::new(
@@ -148,7 +169,11 @@ pub(crate) fn of_key(key: Doc<'_>) -> Result<Option<&'static KindSpec>> {
 /// # Errors
 /// What the kind refuses.
 pub(crate) fn prepare(spec: &mut IndexSpec) -> Result<()> {
-    match of_key(spec.key.as_doc())? {
+    let kind = of_key(spec.key.as_doc())?;
+    if kind.is_none_or(|k| k.name != wildcard::SPEC.name) {
+        wildcard::refuse_projection(spec)?;
+    }
+    match kind {
         Some(kind) => (kind.prepare)(spec),
         None => Ok(()),
     }

@@ -3,7 +3,6 @@
 
 use super::WriteSet;
 use crate::engine::{Batch, Space};
-use crate::keys;
 use crate::store::CommitId;
 use bytes::Bytes;
 use muniment_value::Result;
@@ -49,18 +48,19 @@ impl WriteSet<'_> {
                 Bytes::copy_from_slice(&totals),
             );
         }
-        for (index, paths) in &mut self.widened {
+        for (index, arrays) in &mut self.widened {
             // Readers see it before the data: a plan made in between is only more careful.
-            *paths = index.widen(paths);
+            index.multikey().widen(arrays);
             collection.bump();
-            let mask: Vec<u8> = paths.iter().flat_map(|m| m.to_le_bytes()).collect();
-            batch.put(Space::Meta, keys::multikey(index.id), mask);
+            for (key, value) in arrays.entries(index.id) {
+                batch.put(Space::Meta, key, value);
+            }
         }
         batch.commit().inspect_err(|_| self.store.write_failed())?;
         collection.docs.store(docs, SeqCst);
         collection.bytes.store(bytes, SeqCst);
-        for (index, paths) in &self.widened {
-            index.saved(paths);
+        for (index, arrays) in &self.widened {
+            index.multikey().saved(arrays);
         }
         for written in state.dirty.values_mut() {
             written.extend(self.dirty.iter().cloned());

@@ -7,6 +7,7 @@ use crate::engine::{Engine, EngineSnapshot, Space};
 use crate::index::{Index, KeySet};
 use crate::keys;
 use crate::latch::{self, Tried};
+use crate::multikey::Arrays;
 use muniment_value::{Doc, Error, Result};
 use std::sync::Arc;
 
@@ -56,7 +57,7 @@ impl WriteSet<'_> {
         let skipped = |index: &Index| {
             index.is_ready()
                 && index.partial_filter().is_none()
-                && touched.is_some_and(|t| !index.fields().iter().any(|(p, _)| t(p.as_str())))
+                && touched.is_some_and(|t| !index.reads(t))
         };
         if new_sets.len() < indexes.len() {
             new_sets.resize_with(indexes.len(), KeySet::default);
@@ -140,8 +141,10 @@ impl WriteSet<'_> {
                 None => old_set.clear(),
             }
             self.stage_difference(index, old_set, set, record_key);
-            if index.widens(set.multikey()) {
-                self.widened.push((index.clone(), set.multikey().to_vec()));
+            if let Some(keys) = set.keys()
+                && index.multikey().widens(keys.multikey(), keys.arrays())
+            {
+                self.widened.push((index.clone(), Arrays::of(keys)));
             }
         }
         Ok(Attempt::Done)

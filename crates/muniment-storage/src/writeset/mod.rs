@@ -19,6 +19,7 @@ use crate::engine::{Batch, Engine, Space};
 use crate::index::{Index, KeySet};
 use crate::keys;
 use crate::latch::{self, Tried};
+use crate::multikey::Arrays;
 use crate::snapshot::DocCursor;
 use crate::store::{CommitId, Inner};
 use bytes::Bytes;
@@ -48,7 +49,7 @@ pub struct WriteSet<'s> {
     appending: bool,
     held: Vec<u64>,
     dirty: Vec<Vec<u8>>,
-    widened: Vec<(Arc<Index>, Vec<u64>)>,
+    widened: Vec<(Arc<Index>, Arrays)>,
     last: Option<CommitId>,
     eviction: Option<DocCursor>,
     capped_order: Option<ArcMutexGuard<RawMutex, ()>>,

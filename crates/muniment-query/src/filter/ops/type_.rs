@@ -78,6 +78,10 @@ impl FieldOp for Types {
         self.operand.clone()
     }
 
+    fn types(&self) -> Option<&[Type]> {
+        Some(&self.types)
+    }
+
     fn matches(&self, value: Option<Value<'_>>) -> bool {
         value.is_some_and(|v| self.types.contains(&v.ty()))
     }
