@@ -1,0 +1,115 @@
+//! The keys of one document in a wildcard index.
+
+use super::Wildcard;
+use super::scope::Part;
+use muniment_value::{Doc, IndexKeys, Value};
+
+/// The walk over one document.
+pub(super) struct Walk<'a, 'o> {
+    index: &'a Wildcard,
+    others: &'a [Value<'a>],
+    path: String,
+    /// Documents that were entered.
+    depth: usize,
+    out: &'o mut IndexKeys,
+}
+
+impl<'a, 'o> Walk<'a, 'o> {
+    /// A walk for `index`; `others` are the values of its other fields.
+    pub fn new(
+        index: &'a Wildcard,
+        others: &'a [Value<'a>],
+        out: &'o mut IndexKeys,
+    ) -> Walk<'a, 'o> {
+        Walk {
+            index,
+            others,
+            path: String::new(),
+            depth: 0,
+            out,
+        }
+    }
+
+    /// Appends the keys of `doc`.
+    pub fn run(mut self, doc: Doc<'a>) {
+        self.document(doc, self.index.scope.root());
+        if !self.others.is_empty() && self.out.is_empty() {
+            self.key(Value::MinKey, Value::MinKey);
+        }
+    }
+
+    fn key(&mut self, path: Value<'_>, value: Value<'_>) {
+        let (before, behind) = self
+            .others
+            .split_at(self.index.position.min(self.others.len()));
+        let mut directions = self.index.others.iter().map(|(_, d)| *d);
+        for v in before {
+            self.out.push(*v, directions.next().unwrap_or(false));
+        }
+        self.out.push(path, false);
+        self.out.push(value, self.index.descending);
+        for v in behind {
+            self.out.push(*v, directions.next().unwrap_or(false));
+        }
+        self.out.end_key();
+    }
+
+    fn leaf(&mut self, value: Value<'_>) {
+        let path = std::mem::take(&mut self.path);
+        self.key(Value::String(&path), value);
+        self.path = path;
+    }
+
+    /// The fields of a document. The nesting is that of the document, which has a limit.
+    fn document(&mut self, doc: Doc<'a>, part: Part<'a>) {
+        for e in doc {
+            // A name with a dot is no path that a query could have.
+            if e.name().contains('.') {
+                continue;
+            }
+            let Some(part) = self.index.scope.enter(part, e.name()) else {
+                continue;
+            };
+            let before = self.path.len();
+            if self.depth > 0 {
+                self.path.push('.');
+            }
+            self.path.push_str(e.name());
+            self.depth += 1;
+            match e.value() {
+                Value::Array(a) => self.array(a, part),
+                v => self.value(v, part),
+            }
+            self.depth -= 1;
+            self.path.truncate(before);
+        }
+    }
+
+    fn value(&mut self, value: Value<'a>, part: Part<'a>) {
+        if let Value::Document(d) = value {
+            let before = self.out.len();
+            self.document(d, part);
+            if self.out.len() > before {
+                return;
+            }
+        }
+        // What a named path only leads through is none of the index's.
+        if self.index.scope.includes && matches!(part, Part::Some(_)) {
+            return;
+        }
+        match value {
+            Value::Document(_) => self.leaf(Value::Document(Doc::EMPTY)),
+            v => self.leaf(v),
+        }
+    }
+
+    fn array(&mut self, array: Doc<'a>, part: Part<'a>) {
+        self.out.mark_array(&self.path);
+        if array.first().is_none() {
+            return self.value(Value::Undefined, part);
+        }
+        for v in array.values() {
+            self.value(v, part);
+        }
+    }
+}
