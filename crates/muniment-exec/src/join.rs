@@ -50,13 +50,16 @@ pub(crate) fn open(link: &Link, namespace: &str, field: &Path) -> Box<dyn Join> 
     Box::new(Lookups {
         op: link.op.clone(),
         link: link.clone(),
+        // A part of what a blocking stage may hold.
+        cache: JoinCache::new(
+            link.engine.sort_limits(None).memory / 4,
+            collection.count(),
+        ),
         collection,
         field: field.clone(),
         method,
         calls: 0,
         key: Vec::new(),
-        // A part of what a blocking stage may hold.
-        cache: JoinCache::new(link.engine.sort_limits(None).memory / 4),
     })
 }
 
