@@ -51,10 +51,7 @@ pub(crate) fn open(link: &Link, namespace: &str, field: &Path) -> Box<dyn Join> 
         op: link.op.clone(),
         link: link.clone(),
         // A part of what a blocking stage may hold.
-        cache: JoinCache::new(
-            link.engine.sort_limits(None).memory / 4,
-            collection.count(),
-        ),
+        cache: JoinCache::new(link.engine.sort_limits(None).memory / 4, collection.count()),
         collection,
         field: field.clone(),
         method,

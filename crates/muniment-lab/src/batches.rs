@@ -5,6 +5,7 @@ use crate::docs;
 use crate::fail::Result;
 use crate::lab::DB;
 use crate::load::Worker;
+use crate::meter::Meter;
 use crate::rng::Rng;
 use muniment_value::{DocBuf, doc};
 use std::sync::Arc;
@@ -115,7 +116,7 @@ impl Worker for Batches {
         self.messages.truncate(used);
     }
 
-    fn operate(&mut self) -> Result<u64> {
+    fn operate(&mut self, _: &mut Meter) -> Result<u64> {
         for m in &mut self.messages {
             self.conn.send(m)?;
             if !self.template.no_reply {

@@ -3,7 +3,7 @@
 use crate::fail::{Context, Failure, Result};
 use crate::lab::{Lab, Preset};
 use crate::report::{Outcome, Run, html};
-use crate::{environment, null, raw_engine, stop, uri, workloads, yardsticks};
+use crate::{environment, null, raw_engine, stop, uri, workloads, yardsticks, ycsb};
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -19,12 +19,8 @@ pub struct Options {
     pub uri: Option<uri::Uri>,
     /// How much.
     pub preset: Preset,
-    /// JSON lines go here.
-    pub json: Option<PathBuf>,
-    /// The report goes here.
-    pub out: PathBuf,
-    /// Temporary directories are made here.
-    pub data: PathBuf,
+    /// Where results go.
+    pub output: Output,
     /// One yardstick alone.
     pub only: Option<u32>,
 }
@@ -42,6 +38,29 @@ pub enum Command {
     NullResponder(PathBuf),
     /// Take orders for the raw engine on stdin (the lab's own child).
     RawEngine(Vec<OsString>),
+    /// `ycsb` with the arguments behind it.
+    Ycsb(Vec<OsString>),
+}
+
+/// Where results go.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Output {
+    /// JSON lines go here.
+    pub json: Option<PathBuf>,
+    /// The report goes here.
+    pub dir: PathBuf,
+    /// Temporary directories are made here.
+    pub data: PathBuf,
+}
+
+impl Default for Output {
+    fn default() -> Output {
+        Output {
+            json: None,
+            dir: PathBuf::from("bench-report"),
+            data: std::env::temp_dir(),
+        }
+    }
 }
 
 /// Runs `muniment bench` with these arguments (without the program's and `bench`).
@@ -64,6 +83,17 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         }
         Command::NullResponder(file) => null::serve(&file),
         Command::RawEngine(args) => raw_engine::serve(&args),
+        Command::Ycsb(args) => match ycsb::cli::parse(&args) {
+            Ok(Some(o)) => ycsb::cli::run(&o),
+            Ok(None) => {
+                print!("{}", ycsb::cli::HELP);
+                return ExitCode::SUCCESS;
+            }
+            Err(e) => {
+                eprintln!("muniment bench ycsb: {e}");
+                return ExitCode::from(2);
+            }
+        },
         Command::Run(o) => experiments(&o),
     };
     match result {
@@ -82,9 +112,7 @@ pub fn parse(args: Vec<OsString>) -> Result<Command> {
         names: Vec::new(),
         uri: None,
         preset: Preset::Smoke,
-        json: None,
-        out: PathBuf::from("bench-report"),
-        data: std::env::temp_dir(),
+        output: Output::default(),
         only: None,
     };
     let mut p = lexopt::Parser::from_args(args);
@@ -104,9 +132,9 @@ pub fn parse(args: Vec<OsString>) -> Result<Command> {
                     }
                 }
             }
-            Long("json") => o.json = Some(p.value().map_err(said)?.into()),
-            Long("out") => o.out = p.value().map_err(said)?.into(),
-            Long("data") => o.data = p.value().map_err(said)?.into(),
+            Long("json") => o.output.json = Some(p.value().map_err(said)?.into()),
+            Long("out") => o.output.dir = p.value().map_err(said)?.into(),
+            Long("data") => o.output.data = p.value().map_err(said)?.into(),
             Long("only") => {
                 let n = text(p.value().map_err(said)?)?;
                 let known = n
@@ -130,6 +158,9 @@ pub fn parse(args: Vec<OsString>) -> Result<Command> {
                     }
                     "raw-engine" => {
                         return Ok(Command::RawEngine(p.raw_args().map_err(said)?.collect()));
+                    }
+                    "ycsb" if o.names.is_empty() => {
+                        return Ok(Command::Ycsb(p.raw_args().map_err(said)?.collect()));
                     }
                     "yardsticks" => o.names.push(v),
                     "all" => {}
@@ -194,6 +225,7 @@ Runs published benchmark experiments against a MongoDB-compatible server and pri
 what they show beside what was published.
 
 Usage: muniment bench [EXPERIMENT…] [OPTIONS]
+       muniment bench ycsb [load|run] -P FILE [-p NAME=VALUE]… (see ycsb --help)
        muniment bench list
 
 Without EXPERIMENT all of them run (under three minutes with the smoke preset); w4 is
@@ -222,14 +254,9 @@ The lab works in a database of its own, muniment_bench, which it drops before an
 
 fn experiments(o: &Options) -> Result<()> {
     stop::install();
-    let mut lab = Lab::new(o.uri.clone(), o.preset, o.data.clone());
-    let mut run = Run {
-        command: command_line(),
-        started: environment::utc_now(),
-        ..Run::default()
-    };
+    let mut lab = Lab::new(o.uri.clone(), o.preset, o.output.data.clone());
+    let mut session = Session::new(&o.output);
     let busy = environment::busy();
-    let mut failures = Vec::new();
     let names = if o.names.is_empty() {
         workloads::ALL.iter().map(|s| s.name.to_string()).collect()
     } else {
@@ -239,14 +266,9 @@ fn experiments(o: &Options) -> Result<()> {
         if name == "yardsticks" {
             let mut out = Outcome::default();
             out.warnings.extend(busy.clone());
-            one(
-                &mut lab,
-                &mut run,
-                &mut failures,
-                o,
-                &mut out,
-                |lab, out| yardsticks::run(lab, o.only, out),
-            );
+            session.one(&mut lab, &mut out, |lab, out| {
+                yardsticks::run(lab, o.only, out)
+            });
             continue;
         }
         for spec in workloads::named(name) {
@@ -257,75 +279,120 @@ fn experiments(o: &Options) -> Result<()> {
                 warnings: busy.iter().cloned().collect(),
                 ..Outcome::default()
             };
-            one(&mut lab, &mut run, &mut failures, o, &mut out, spec.run);
+            session.one(&mut lab, &mut out, spec.run);
         }
     }
-    lab.progress.end_line();
-    println!("\nEnvironment");
-    for (k, v) in &run.environment {
-        println!("  {k}: {v}");
-    }
-    let report = o.out.join("report.html");
-    println!(
-        "\nReport: {}",
-        report.canonicalize().unwrap_or(report).display()
-    );
-    if let Some(f) = &o.json {
-        println!("JSON lines: {}", f.display());
-    }
-    match failures.as_slice() {
-        [] if run.interrupted => Err(Failure::new("interrupted; what there was has been written")),
-        [] => Ok(()),
-        some => Err(Failure(some.join("\nmuniment bench: "))),
-    }
+    session.end(&mut lab)
 }
 
-/// Runs one experiment, prints it, and writes the report so far.
-fn one(
+/// Runs a single experiment that is not in the registry, with everything around it.
+pub fn single(
     lab: &mut Lab,
-    run: &mut Run,
-    failures: &mut Vec<String>,
-    o: &Options,
-    out: &mut Outcome,
+    output: &Output,
+    id: &str,
+    title: &str,
     f: impl FnOnce(&mut Lab, &mut Outcome) -> Result<()>,
-) {
-    if stop::asked() {
-        run.interrupted = true;
-        return;
+) -> Result<()> {
+    let mut session = Session::new(output);
+    let mut out = Outcome {
+        id: id.into(),
+        title: title.into(),
+        warnings: environment::busy().into_iter().collect(),
+        ..Outcome::default()
+    };
+    session.one(lab, &mut out, f);
+    session.end(lab)
+}
+
+/// A run of experiments: what they found so far, and what failed.
+struct Session<'a> {
+    output: &'a Output,
+    run: Run,
+    failures: Vec<String>,
+}
+
+impl<'a> Session<'a> {
+    fn new(output: &'a Output) -> Session<'a> {
+        Session {
+            output,
+            run: Run {
+                command: command_line(),
+                started: environment::utc_now(),
+                ..Run::default()
+            },
+            failures: Vec::new(),
+        }
     }
-    let begin = Instant::now();
-    out.preset = o.preset.name().into();
-    let result = f(lab, out);
-    out.seconds = begin.elapsed().as_secs_f64();
-    if stop::asked() {
-        run.interrupted = true;
-        out.warnings
-            .push("Interrupted: the figures are of what had been done by then.".into());
-    } else if let Err(e) = result {
-        failures.push(format!("{}: {e}", out.id));
-        out.warnings.push(format!("Failed: {e}"));
+
+    /// Says where everything is, and what failed.
+    fn end(self, lab: &mut Lab) -> Result<()> {
+        lab.progress.end_line();
+        println!("\nEnvironment");
+        for (k, v) in &self.run.environment {
+            println!("  {k}: {v}");
+        }
+        let report = self.output.dir.join("report.html");
+        println!(
+            "\nReport: {}",
+            report.canonicalize().unwrap_or(report).display()
+        );
+        if let Some(f) = &self.output.json {
+            println!("JSON lines: {}", f.display());
+        }
+        match self.failures.as_slice() {
+            [] if self.run.interrupted => {
+                Err(Failure::new("interrupted; what there was has been written"))
+            }
+            [] => Ok(()),
+            some => Err(Failure(some.join("\nmuniment bench: "))),
+        }
     }
-    let mut seen = std::collections::HashSet::new();
-    out.warnings.retain(|w| seen.insert(w.clone()));
-    lab.progress.end_line();
-    print!("{}", out.text());
-    run.outcomes.push(out.clone());
-    run.environment.clone_from(&lab.environment);
-    if let Err(e) = write(run, o) {
-        failures.push(e.0);
+
+    /// Runs one experiment, prints it, and writes the report so far.
+    fn one(
+        &mut self,
+        lab: &mut Lab,
+        out: &mut Outcome,
+        f: impl FnOnce(&mut Lab, &mut Outcome) -> Result<()>,
+    ) {
+        if stop::asked() {
+            self.run.interrupted = true;
+            return;
+        }
+        let begin = Instant::now();
+        out.preset = lab.preset.name().into();
+        let result = f(lab, out);
+        out.seconds = begin.elapsed().as_secs_f64();
+        if stop::asked() {
+            self.run.interrupted = true;
+            out.warnings
+                .push("Interrupted: the figures are of what had been done by then.".into());
+        } else if let Err(e) = result {
+            self.failures.push(format!("{}: {e}", out.id));
+            out.warnings.push(format!("Failed: {e}"));
+        }
+        let mut seen = std::collections::HashSet::new();
+        out.warnings.retain(|w| seen.insert(w.clone()));
+        lab.progress.end_line();
+        print!("{}", out.text());
+        self.run.outcomes.push(out.clone());
+        self.run.environment.clone_from(&lab.environment);
+        if let Err(e) = write(&self.run, self.output) {
+            self.failures.push(e.0);
+        }
     }
 }
 
 /// Writes report.html, results.json and the JSON lines, each whole.
-fn write(run: &Run, o: &Options) -> Result<()> {
-    std::fs::create_dir_all(&o.out).context(&format!("making {}", o.out.display()))?;
+fn write(run: &Run, o: &Output) -> Result<()> {
+    std::fs::create_dir_all(&o.dir).context(&format!("making {}", o.dir.display()))?;
     let put = |path: PathBuf, text: String| {
         std::fs::write(&path, text).context(&format!("writing {}", path.display()))
     };
     let lines = run.json();
-    put(o.out.join("report.html"), html::page(run))?;
+    put(o.dir.join("report.html"), html::page(run))?;
     put(
-        o.out.join("results.json"),
+        o.dir.join("results.json"),
         serde_json::to_string(&lines).context("encoding the results")?,
     )?;
     if let Some(f) = &o.json {
@@ -367,8 +434,8 @@ mod tests {
         };
         assert_eq!(o.names, ["w1", "w4"]);
         assert_eq!(o.preset, Preset::Quick);
-        assert_eq!(o.json, Some(PathBuf::from("a.jsonl")));
-        assert_eq!(o.out, PathBuf::from("d"));
+        assert_eq!(o.output.json, Some(PathBuf::from("a.jsonl")));
+        assert_eq!(o.output.dir, PathBuf::from("d"));
         assert_eq!(o.uri.unwrap().hosts, ["h:1"]);
         let Command::Run(o) = parsed("").unwrap() else {
             panic!("not a run");

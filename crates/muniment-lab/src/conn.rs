@@ -22,9 +22,18 @@ pub struct Message(pub Vec<u8>);
 impl Message {
     /// A command with everything in its body.
     pub fn command(db: &str, body: &DocBuf) -> Message {
+        Message::with_flags(0, db, body)
+    }
+
+    /// As [`Message::command`] for a write with w:0: there will be no reply.
+    pub fn unacknowledged(db: &str, body: &DocBuf) -> Message {
+        Message::with_flags(2, db, body)
+    }
+
+    fn with_flags(flags: u32, db: &str, body: &DocBuf) -> Message {
         let mut body = body.clone();
         body.append("$db", db);
-        let mut m = start(0);
+        let mut m = start(flags);
         m.push(0);
         m.extend_from_slice(body.as_bytes());
         finish(m)

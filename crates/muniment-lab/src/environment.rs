@@ -142,16 +142,29 @@ pub fn file_system(path: &Path) -> Option<String> {
 
 /// `2026-01-31 12:00:05 UTC`.
 pub fn utc_now() -> String {
-    let s = SystemTime::now()
+    format!("{} UTC", clock().0)
+}
+
+/// `2026-01-31 12:00:05:123`.
+pub fn utc_millis() -> String {
+    let (text, millis) = clock();
+    format!("{text}:{millis:03}")
+}
+
+/// The time in UTC to the second, and the milliseconds.
+fn clock() -> (String, u32) {
+    let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_secs());
+        .unwrap_or_default();
+    let s = now.as_secs();
     let (year, month, day) = civil(s / 86_400);
-    format!(
-        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC",
+    let text = format!(
+        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}",
         s / 3600 % 24,
         s / 60 % 60,
         s % 60
-    )
+    );
+    (text, now.subsec_millis())
 }
 
 /// Year, month and day of a day number since 1970-01-01 in the Gregorian calendar: 400-year eras

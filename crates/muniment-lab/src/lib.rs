@@ -5,10 +5,11 @@
 //! |---|---|
 //! | [`cli`] | `muniment bench …` |
 //! | [`workloads`], [`yardsticks`] | the experiments, one file each |
+//! | [`ycsb`] | YCSB as it is released: property files, choices, output |
 //! | [`lab`], [`process`], [`uri`] | the target: embedded or external, and its surroundings |
 //! | [`conn`], [`workers`], [`batches`], [`load`] | the load generator |
-//! | [`docs`], [`rng`] | the documents |
-//! | [`hist`], [`stats`] | measurements and what they show |
+//! | [`docs`], [`rng`], [`distributions`] | the documents, and which of them |
+//! | [`meter`], [`hist`], [`stats`] | measurements and what they show |
 //! | [`report`] | text, JSON and HTML |
 //! | [`environment`], [`procs`], [`disk`] | the host |
 //! | [`raw_engine`], [`null`] | the two things the server is compared with |
@@ -20,12 +21,14 @@ pub mod batches;
 pub mod cli;
 pub mod conn;
 pub mod disk;
+pub mod distributions;
 pub mod docs;
 pub mod environment;
 pub mod fail;
 pub mod hist;
 pub mod lab;
 pub mod load;
+pub mod meter;
 pub mod null;
 pub mod process;
 pub mod procs;
@@ -39,3 +42,4 @@ pub mod uri;
 pub mod workers;
 pub mod workloads;
 pub mod yardsticks;
+pub mod ycsb;

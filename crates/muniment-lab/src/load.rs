@@ -1,15 +1,20 @@
-//! The closed-loop load driver: one thread and one connection a worker, latencies by the
-//! monotonic clock, and what is needed to tell a slow server from a slow client.
+//! The load driver: one thread and one connection a worker, latencies by the monotonic clock, and
+//! what is needed to tell a slow server from a slow client. Without a pace it is a closed loop;
+//! with one, operations have a time at which they are due, and a worker that falls behind sends
+//! back to back: the latency from the due time on has no coordinated omission.
 
 use crate::fail::{Failure, Result};
 use crate::hist::Latency;
+use crate::meter::{Board, Measured, Meter};
 use crate::procs::{self, thread_cpu_seconds};
 use crate::progress::Progress;
 use crate::report::SampleSet;
 use crate::report::table::rate;
+use crate::rng::Rng;
 use crate::stop;
-use std::sync::Barrier;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 /// One worker's work.
@@ -17,8 +22,9 @@ pub trait Worker: Send {
     /// Makes the next request ready, outside the clock of the operation.
     fn prepare(&mut self) {}
 
-    /// One operation; returns how many documents it wrote or read.
-    fn operate(&mut self) -> Result<u64>;
+    /// One operation; returns how many documents it wrote or read. A load of several kinds of
+    /// operations records each in `meter`; the driver records the whole.
+    fn operate(&mut self, meter: &mut Meter) -> Result<u64>;
 
     /// After the last one, inside the clock: for w:0, an acknowledged command on the same
     /// connection, so that everything sent has been applied.
@@ -27,11 +33,28 @@ pub trait Worker: Send {
     }
 }
 
+/// When a worker sends.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub enum Pace {
+    /// The next operation when the last one is answered.
+    #[default]
+    Closed,
+    /// So many operations a second and worker, evenly, as YCSB's `-target` does: up to one a
+    /// millisecond, workers begin at random within the first tick.
+    Steady(f64),
+    /// So many a second and worker, at random (exponential) distances.
+    Poisson(f64),
+}
+
 /// When to end.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {
     /// Operations a worker.
     pub operations: u64,
+    /// So many of the first workers do one more.
+    pub extra: u64,
+    /// When each sends.
+    pub pace: Pace,
     /// Time for all.
     pub time: Duration,
     /// Keep every latency, for a plot against the operation's number.
@@ -43,6 +66,8 @@ impl Limit {
     pub fn time(time: Duration) -> Limit {
         Limit {
             operations: u64::MAX,
+            extra: 0,
+            pace: Pace::Closed,
             time,
             keep_each: false,
         }
@@ -52,6 +77,8 @@ impl Limit {
     pub fn operations(operations: u64, time: Duration) -> Limit {
         Limit {
             operations,
+            extra: 0,
+            pace: Pace::Closed,
             time,
             keep_each: false,
         }
@@ -81,6 +108,34 @@ pub struct Load {
     pub server_written: Option<f64>,
     /// True if the time limit or Ctrl-C came before the operations were done.
     pub cut_short: bool,
+    /// Whether the workers had to wait for the time at which an operation was due.
+    pub paced: bool,
+    /// What the workers recorded by kind of operation.
+    pub kinds: BTreeMap<&'static str, Measured>,
+}
+
+/// How a load stands, at one of its status lines.
+pub struct Status {
+    /// Since it began.
+    pub elapsed: Duration,
+    /// Since the last status.
+    pub interval: Duration,
+    /// Operations so far.
+    pub operations: u64,
+    /// Operations since the last status.
+    pub new: u64,
+    /// Operations still to do; `None` without a number.
+    pub left: Option<u64>,
+    /// What was measured since the last status.
+    pub kinds: BTreeMap<&'static str, Measured>,
+}
+
+/// Who wants to know how a load stands, and how often.
+pub struct Watch<'a> {
+    /// How often.
+    pub every: Duration,
+    /// Called at the start, then so often, and at the end.
+    pub show: &'a mut dyn FnMut(&Status),
 }
 
 impl Load {
@@ -114,7 +169,7 @@ impl Load {
                 self.busiest_worker * 100.0
             ));
         }
-        if self.occupancy < 0.95 && self.samples.operations > 100 {
+        if !self.paced && self.occupancy < 0.95 && self.samples.operations > 100 {
             return Some(format!(
                 "{}: workers spent {:.0} % of the time between operations: the client may be the bottleneck",
                 self.samples.name,
@@ -144,7 +199,76 @@ pub fn run<W: Worker>(
     server: Option<u32>,
     progress: &mut Progress,
 ) -> Result<Load> {
+    run_watched(name, workers, limit, server, progress, None)
+}
+
+/// What a [`Watch`] has seen.
+struct Watcher<'w, 'a> {
+    watch: Option<&'w mut Watch<'a>>,
+    board: &'w Board,
+    /// Operations of all workers, if they have a number.
+    all: Option<u64>,
+    shown: Duration,
+    operations: u64,
+    asked: bool,
+}
+
+impl Watcher<'_, '_> {
+    fn look(&mut self, elapsed: Duration, operations: u64, end: bool) {
+        let Some(watch) = &mut self.watch else { return };
+        let due = self.shown + watch.every;
+        // The workers answer with their next operations.
+        if !self.asked && elapsed + Duration::from_millis(50) >= due {
+            self.board.ask();
+            self.asked = true;
+        }
+        if !end && elapsed < due {
+            return;
+        }
+        (watch.show)(&Status {
+            elapsed,
+            interval: elapsed - self.shown,
+            operations,
+            new: operations - self.operations,
+            left: self.all.map(|a| a.saturating_sub(operations)),
+            kinds: self.board.interval(),
+        });
+        self.shown = elapsed;
+        self.operations = operations;
+        self.asked = false;
+    }
+}
+
+/// As [`run`], and tells `watch` how it goes.
+pub fn run_watched<W: Worker>(
+    name: &str,
+    workers: Vec<W>,
+    limit: Limit,
+    server: Option<u32>,
+    progress: &mut Progress,
+    mut watch: Option<Watch<'_>>,
+) -> Result<Load> {
     let count = workers.len().max(1);
+    let board = Arc::new(Board::default());
+    let all = (limit.operations != u64::MAX).then(|| limit.operations * count as u64 + limit.extra);
+    if let Some(w) = &mut watch {
+        (w.show)(&Status {
+            elapsed: Duration::ZERO,
+            interval: Duration::ZERO,
+            operations: 0,
+            new: 0,
+            left: all,
+            kinds: BTreeMap::new(),
+        });
+    }
+    let mut watcher = Watcher {
+        watch: watch.as_mut(),
+        board: &board,
+        all,
+        shown: Duration::ZERO,
+        operations: 0,
+        asked: false,
+    };
     let done: Vec<Counter> = (0..count).map(|_| Counter::default()).collect();
     let barrier = Barrier::new(count + 1);
     let failed = AtomicBool::new(false);
@@ -155,11 +279,26 @@ pub fn run<W: Worker>(
         let handles: Vec<_> = workers
             .into_iter()
             .zip(&done)
-            .map(|(w, counter)| {
+            .enumerate()
+            .map(|(i, (w, counter))| {
                 let (barrier, failed) = (&barrier, &failed);
+                let meter = Meter::new(board.clone());
+                let limit = Limit {
+                    operations: limit
+                        .operations
+                        .saturating_add(u64::from((i as u64) < limit.extra)),
+                    ..limit
+                };
                 scope.spawn(move || {
                     barrier.wait();
-                    worker(w, limit, counter, failed)
+                    worker(
+                        w,
+                        limit,
+                        Clock::new(limit.pace, i as u64),
+                        meter,
+                        counter,
+                        failed,
+                    )
                 })
             })
             .collect();
@@ -172,16 +311,13 @@ pub fn run<W: Worker>(
             tick += 1;
             let t = begin.elapsed().as_secs_f64();
             let n: u64 = done.iter().map(|c| c.0.load(Ordering::Relaxed)).sum();
+            watcher.look(begin.elapsed(), n, false);
             if timeline.last().is_none_or(|l| t - l.0 >= 0.1) {
                 timeline.push((t, n as f64));
                 if let Some(s) = server.and_then(procs::sample) {
                     top_rss = top_rss.max(s.rss);
                 }
-                let of = if limit.operations == u64::MAX {
-                    String::new()
-                } else {
-                    format!(" of {}", rate((limit.operations * count as u64) as f64))
-                };
+                let of = all.map_or_else(String::new, |n| format!(" of {}", rate(n as f64)));
                 progress.news(&format!(
                     "{}{of} operations, {}/s",
                     rate(n as f64),
@@ -195,6 +331,14 @@ pub fn run<W: Worker>(
             .collect()
     });
     let after = server.and_then(procs::sample);
+    let ended = parts
+        .iter()
+        .flatten()
+        .map(|p| p.done)
+        .max()
+        .unwrap_or_default();
+    let operations = done.iter().map(|c| c.0.load(Ordering::Relaxed)).sum();
+    watcher.look(ended.max(watcher.shown), operations, true);
     let mut latency = Latency::new();
     let mut each_ms = Vec::new();
     let (mut documents, mut sent, mut total, mut busiest) = (0, 0.0f64, 0.0f64, 0.0f64);
@@ -226,6 +370,8 @@ pub fn run<W: Worker>(
         server_rss: after.map(|a| a.rss.max(top_rss)),
         server_written: pair.map(|(b, a)| a.written - b.written),
         cut_short,
+        paced: limit.pace != Pace::Closed,
+        kinds: board.total(),
         samples: SampleSet {
             name: name.to_string(),
             operations: latency.count(),
@@ -242,7 +388,68 @@ pub fn run<W: Worker>(
 #[repr(align(128))]
 struct Counter(AtomicU64);
 
-fn worker<W: Worker>(mut w: W, limit: Limit, counter: &Counter, failed: &AtomicBool) -> Part {
+/// When a worker's operations are due.
+struct Clock {
+    pace: Pace,
+    rng: Rng,
+    due: Option<Instant>,
+}
+
+impl Clock {
+    fn new(pace: Pace, worker: u64) -> Clock {
+        Clock {
+            pace,
+            rng: Rng::new(0x70ac_e000 + worker),
+            due: None,
+        }
+    }
+
+    /// Waits until the next operation is due; gives that moment. `done` operations have been sent
+    /// since `begin`. YCSB's first operation has no due time but that of its sending.
+    fn wait(&mut self, begin: Instant, done: u64) -> Option<Instant> {
+        let due = match self.pace {
+            Pace::Closed => return None,
+            Pace::Steady(rate) => {
+                let first = match self.due {
+                    Some(first) => first,
+                    None => {
+                        let share = if rate <= 1000.0 { self.rng.unit() } else { 0.0 };
+                        *self.due.insert(begin + seconds(share / rate))
+                    }
+                };
+                first + seconds(done as f64 / rate)
+            }
+            Pace::Poisson(rate) => {
+                let last = self.due.unwrap_or(begin);
+                *self
+                    .due
+                    .insert(last + seconds(-(1.0 - self.rng.unit()).ln() / rate))
+            }
+        };
+        // In pieces, so that Ctrl-C does not wait for a slow pace.
+        while let Some(left) = due.checked_duration_since(Instant::now()) {
+            if left.is_zero() || stop::asked() {
+                break;
+            }
+            std::thread::sleep(left.min(Duration::from_millis(100)));
+        }
+        Some(due)
+    }
+}
+
+/// As a duration; what is none (a rate of zero) is a day.
+fn seconds(s: f64) -> Duration {
+    Duration::try_from_secs_f64(s).unwrap_or(Duration::from_secs(86_400))
+}
+
+fn worker<W: Worker>(
+    mut w: W,
+    limit: Limit,
+    mut clock: Clock,
+    mut meter: Meter,
+    counter: &Counter,
+    failed: &AtomicBool,
+) -> Part {
     let cpu = thread_cpu_seconds();
     let begin = Instant::now();
     let mut part = Part {
@@ -259,8 +466,9 @@ fn worker<W: Worker>(mut w: W, limit: Limit, counter: &Counter, failed: &AtomicB
     let mut n = 0;
     while n < limit.operations {
         w.prepare();
+        meter.set_due(clock.wait(begin, n));
         let start = Instant::now();
-        match w.operate() {
+        match w.operate(&mut meter) {
             Ok(d) => part.documents += d,
             Err(e) => {
                 part.error = Some(e);
@@ -277,6 +485,7 @@ fn worker<W: Worker>(mut w: W, limit: Limit, counter: &Counter, failed: &AtomicB
         }
         n += 1;
         counter.0.store(n, Ordering::Relaxed);
+        meter.answer();
         if n < limit.operations
             && (now - begin >= limit.time || stop::asked() || failed.load(Ordering::Relaxed))
         {

@@ -5,6 +5,7 @@ use crate::docs;
 use crate::fail::{Failure, Result};
 use crate::lab::DB;
 use crate::load::Worker;
+use crate::meter::Meter;
 use crate::rng::Rng;
 use muniment_value::{DocBuf, doc};
 
@@ -55,7 +56,7 @@ impl Worker for Inserts {
     }
 
     #[inline]
-    fn operate(&mut self) -> Result<u64> {
+    fn operate(&mut self, _: &mut Meter) -> Result<u64> {
         self.conn.send(&mut self.message)?;
         if !self.template.no_reply {
             check(self.conn.receive()?)?;
@@ -100,7 +101,7 @@ impl Finds {
 
 impl Worker for Finds {
     #[inline]
-    fn operate(&mut self) -> Result<u64> {
+    fn operate(&mut self, _: &mut Meter) -> Result<u64> {
         let id = self.rng.below(self.documents) as i64;
         self.message.patch(self.at, &id.to_le_bytes());
         let reply = self.conn.call(&mut self.message)?;
@@ -146,7 +147,7 @@ impl Updates {
 
 impl Worker for Updates {
     #[inline]
-    fn operate(&mut self) -> Result<u64> {
+    fn operate(&mut self, _: &mut Meter) -> Result<u64> {
         let id = self.rng.below(self.documents) as i64;
         let value = self.rng.next_u64() as i32;
         self.message.patch(self.at, &id.to_le_bytes());

@@ -1,0 +1,60 @@
+//! How keys, lengths and counts are drawn: one file a distribution.
+//!
+//! Each worker has its own; what workers share (a counter) they share by `Arc`. The formulas are
+//! those of YCSB's generators, so that a hot key is as hot here as there; the random numbers are
+//! not (YCSB takes Java's).
+
+pub mod counter;
+pub mod exponential;
+pub mod fnv;
+pub mod histogram;
+pub mod hotspot;
+pub mod latest;
+pub mod scrambled;
+pub mod sequential;
+pub mod uniform;
+pub mod zipfian;
+
+use crate::rng::Rng;
+
+/// A source of numbers.
+pub trait Distribution: Send {
+    /// The next number.
+    fn draw(&mut self, rng: &mut Rng) -> u64;
+}
+
+/// Always the same number.
+#[derive(Debug, Clone)]
+pub struct Constant(pub u64);
+
+impl Distribution for Constant {
+    fn draw(&mut self, _: &mut Rng) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+
+    /// Pearson's χ² of `draws` numbers against expected shares of the numbers 0, 1, ….
+    pub fn chi_square(d: &mut dyn Distribution, shares: &[f64], draws: u64) -> f64 {
+        let mut counts = vec![0_u64; shares.len()];
+        let mut rng = Rng::new(42);
+        for _ in 0..draws {
+            let n = d.draw(&mut rng) as usize;
+            if let Some(c) = counts.get_mut(n) {
+                *c += 1;
+            }
+        }
+        counts
+            .iter()
+            .zip(shares)
+            .filter(|(_, s)| **s > 0.0)
+            .map(|(c, s)| {
+                let expected = s * draws as f64;
+                (*c as f64 - expected).powi(2) / expected
+            })
+            .sum()
+    }
+}

@@ -1,0 +1,50 @@
+//! One after the other, from the start again at the end; shared by all workers.
+
+use super::Distribution;
+use crate::rng::Rng;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Sequential over `low..=high`.
+#[derive(Debug, Clone)]
+pub struct Sequential {
+    low: u64,
+    count: u64,
+    next: Arc<AtomicU64>,
+}
+
+impl Sequential {
+    /// Over `low..=high`; `next` is what the workers share.
+    pub fn new(low: u64, high: u64, next: Arc<AtomicU64>) -> Sequential {
+        Sequential {
+            low,
+            count: high.saturating_sub(low).saturating_add(1),
+            next,
+        }
+    }
+}
+
+impl Distribution for Sequential {
+    fn draw(&mut self, _: &mut Rng) -> u64 {
+        self.low + self.next.fetch_add(1, Ordering::Relaxed) % self.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_goes_round() {
+        let next = Arc::new(AtomicU64::new(0));
+        let (mut a, mut b) = (
+            Sequential::new(3, 5, next.clone()),
+            Sequential::new(3, 5, next),
+        );
+        let mut rng = Rng::new(0);
+        let got: Vec<u64> = (0..3)
+            .flat_map(|_| [a.draw(&mut rng), b.draw(&mut rng)])
+            .collect();
+        assert_eq!(got, [3, 4, 5, 3, 4, 5]);
+    }
+}

@@ -1,0 +1,44 @@
+//! Every number of a range alike.
+
+use super::Distribution;
+use crate::rng::Rng;
+
+/// Uniform over `low..=high`.
+#[derive(Debug, Clone)]
+pub struct Uniform {
+    low: u64,
+    count: u64,
+}
+
+impl Uniform {
+    /// Over `low..=high`; of an empty range always `low`.
+    pub fn new(low: u64, high: u64) -> Uniform {
+        Uniform {
+            low,
+            count: (high.saturating_sub(low)).saturating_add(1),
+        }
+    }
+}
+
+impl Distribution for Uniform {
+    #[inline]
+    fn draw(&mut self, rng: &mut Rng) -> u64 {
+        self.low + rng.below(self.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::chi_square;
+    use super::*;
+
+    #[test]
+    fn all_alike() {
+        // 99 degrees of freedom: above 149 in one of a thousand cases.
+        let x = chi_square(&mut Uniform::new(0, 99), &[0.01; 100], 200_000);
+        assert!(x < 149.0, "{x}");
+        let mut rng = Rng::new(1);
+        assert_eq!(Uniform::new(7, 7).draw(&mut rng), 7);
+        assert_eq!(Uniform::new(7, 3).draw(&mut rng), 7);
+    }
+}

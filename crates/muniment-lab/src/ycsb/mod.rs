@@ -1,0 +1,77 @@
+//! YCSB: stock property files, the released client's keys, values, choices, pacing and output,
+//! through the lab's raw client.
+
+pub mod cli;
+pub mod client;
+pub mod core;
+pub mod output;
+pub mod properties;
+pub mod settings;
+
+use crate::fail::Result;
+use crate::lab::Target;
+use crate::load::{self, Limit, Load, Status, Watch};
+use crate::progress::Progress;
+use client::Client;
+use settings::Settings;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// One phase of a run.
+pub struct Phase {
+    /// Its name: `load` or `run`.
+    pub name: &'static str,
+    /// What it did.
+    pub load: Load,
+    /// The first error the server gave, if it gave one.
+    pub error: Option<String>,
+}
+
+/// The load phase, or the transaction phase, against `target`.
+///
+/// # Errors
+/// No connection, an insert of the load that failed for good.
+pub fn phase(
+    target: &Target,
+    workload: &Arc<core::Workload>,
+    settings: &Arc<Settings>,
+    loads: bool,
+    progress: &mut Progress,
+    show: &mut dyn FnMut(&Status),
+) -> Result<Phase> {
+    let name = if loads { "load" } else { "run" };
+    progress.step(format!("YCSB {name}"));
+    let error = Arc::new(OnceLock::new());
+    let clients = target
+        .connections(settings.threads as usize)?
+        .into_iter()
+        .enumerate()
+        .map(|(i, conn)| {
+            let seed = 0x9c5b_0000 + i as u64 + if loads { 0 } else { 1 << 20 };
+            Client::new(conn, workload, settings, loads, seed, &error)
+        })
+        .collect();
+    let operations = match loads {
+        true => workload.insert_count,
+        false => workload.operations,
+    };
+    let longest = settings.longest.unwrap_or(Duration::MAX);
+    let limit = Limit {
+        extra: operations % settings.threads,
+        pace: settings.pace(),
+        ..match operations {
+            0 if !loads => Limit::time(longest),
+            n => Limit::operations(n / settings.threads, longest),
+        }
+    };
+    let watch = settings.status.then_some(Watch {
+        every: settings.status_every,
+        show,
+    });
+    let load = load::run_watched(name, clients, limit, target.pid, progress, watch)?;
+    Ok(Phase {
+        name,
+        load,
+        error: error.get().cloned(),
+    })
+}
