@@ -323,11 +323,11 @@ fn write_down(phases: &[Phase], settings: &Settings, out: &mut Outcome) {
         let throughput = p.load.samples.operations as f64 / s;
         out.figure(p.name, throughput, "operations/s", None);
         let mut words = format!("{}: {} operations/s", p.name, rate(throughput));
-        if let Some(us) = p.load.server_us() {
-            words += &format!(", {us:.1} µs of the server's CPU an operation");
+        let each = |seconds: f64| seconds * 1e6 / p.load.samples.operations.max(1) as f64;
+        if let Some(cpu) = p.load.server_cpu {
+            words += &format!(", {:.1} µs of the server's CPU an operation", each(cpu));
         }
-        let client = p.load.client_cpu * 1e6 / p.load.samples.operations.max(1) as f64;
-        words += &format!(", {client:.1} µs of the client's");
+        words += &format!(", {:.1} µs of the client's", each(p.load.client_cpu));
         out.findings.push(words);
         if let Some(e) = &p.error {
             out.warnings

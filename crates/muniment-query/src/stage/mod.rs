@@ -134,6 +134,21 @@ pub trait StageOp: Debug + Send + Sync {
         rt: &Runtime,
     ) -> Result<Box<dyn DocStream>>;
 
+    /// As [`StageOp::open`], where this stage and those behind it read only the paths `needs` of
+    /// the input (`None`: whole documents).
+    ///
+    /// # Errors
+    /// What opening it raises.
+    fn open_for(
+        self: Arc<Self>,
+        source: Box<dyn DocStream>,
+        rt: &Runtime,
+        needs: Option<Vec<String>>,
+    ) -> Result<Box<dyn DocStream>> {
+        let _ = needs;
+        self.open(source, rt)
+    }
+
     /// Adds the fields that the stage reads of its input. True: nothing else of the input reaches
     /// the stages behind it. A stage that says nothing needs whole documents.
     fn needs(&self, needs: &mut Needs) -> bool {

@@ -492,7 +492,15 @@ impl Pipeline {
     pub fn open(mut self, source: Box<dyn DocStream>, rt: &Runtime) -> Result<Box<dyn DocStream>> {
         let mut top = source;
         let keeps_key = self.metadata.asked().has(Meta::SortKey);
-        while let Some(stage) = self.stages.pop_front() {
+        loop {
+            // Many documents of one: what is left out of it is left out of all.
+            let needs = match self.stages.front() {
+                Some(Stage::Other(op)) if op.as_unwind().is_some() => self.needs(),
+                _ => None,
+            };
+            let Some(stage) = self.stages.pop_front() else {
+                return Ok(top);
+            };
             top = match stage {
                 Stage::Match(f) => Box::new(match_::MatchStream::new(top, f, rt)),
                 Stage::Project(p) => Box::new(MapStream {
@@ -511,10 +519,9 @@ impl Pipeline {
                 Stage::Limit(n) => Box::new(limit::LimitStream::new(top, n)),
                 Stage::Skip(n) => Box::new(skip::SkipStream::new(top, n, rt)),
                 Stage::Count(name) => Box::new(count::CountStream::new(top, name, rt)),
-                Stage::Other(op) => op.open(top, rt)?,
+                Stage::Other(op) => op.open_for(top, rt, needs)?,
             };
         }
-        Ok(top)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::lookup::{Unwound, overlap};
 use super::registry::{Place, Spec};
 use super::{DocStream, Stage, StageOp, Ticker, check_size};
-use crate::bytes::set_path;
+use crate::bytes::{close, open, put, set_path};
 use crate::context::{QueryContext, Runtime};
 use crate::meta::carry;
 use crate::needs::Needs;
@@ -11,6 +11,7 @@ use crate::sort::check_field_path;
 use bytes::Bytes;
 use muniment_value::path::Path;
 use muniment_value::{Doc, Elem, Error, Result, Value};
+use std::ops::Range;
 use std::sync::Arc;
 
 pub(crate) const SPEC: Spec = Spec {
@@ -148,8 +149,19 @@ impl StageOp for Unwind {
         source: Box<dyn DocStream>,
         rt: &Runtime,
     ) -> Result<Box<dyn DocStream>> {
+        self.open_for(source, rt, None)
+    }
+
+    fn open_for(
+        self: Arc<Self>,
+        source: Box<dyn DocStream>,
+        rt: &Runtime,
+        needs: Option<Vec<String>>,
+    ) -> Result<Box<dyn DocStream>> {
+        let head = |path: &str| path.split('.').next().unwrap_or_default().to_string();
         Ok(Box::new(UnwindStream {
             source,
+            keep: needs.map(|n| n.iter().map(|p| head(p)).collect()),
             spec: self,
             current: None,
             ticker: Ticker::new(rt),
@@ -160,6 +172,8 @@ impl StageOp for Unwind {
 struct UnwindStream {
     source: Box<dyn DocStream>,
     spec: Arc<Unwind>,
+    /// The top fields that the stages behind this one read; `None`: all.
+    keep: Option<Vec<String>>,
     current: Option<Current>,
     ticker: Ticker,
 }
@@ -167,6 +181,8 @@ struct UnwindStream {
 /// A document whose array is being unwound.
 struct Current {
     doc: Bytes,
+    /// Where the field with the array lies in the document, when it is a top field.
+    field: Option<Range<usize>>,
     /// Where the next element lies in the array's bytes.
     at: usize,
     index: i64,
@@ -182,17 +198,75 @@ fn lookup<'a>(doc: Doc<'a>, path: &Path) -> Option<Value<'a>> {
     Some(at)
 }
 
-impl UnwindStream {
-    /// The document with its array replaced by `item` (kept as it is for `None`) and the index.
-    fn output(&self, doc: Doc<'_>, item: Option<Elem<'_>>, index: Option<i64>) -> Result<Bytes> {
-        let mut out = Vec::with_capacity(doc.byte_len() + 32);
-        match item {
-            Some(item) => set_path(doc, self.spec.path.parts(), Some(&item), &mut out),
-            None => out.extend_from_slice(doc.as_bytes()),
+impl Current {
+    /// Begins with a document that has an array at `path`. Each element gets a copy of it, so it
+    /// is worth leaving out what nobody reads.
+    fn new(doc: Bytes, path: &Path, keep: Option<&[String]>) -> Current {
+        let mut current = Current {
+            doc,
+            field: None,
+            at: 4,
+            index: 0,
+        };
+        if let Some(keep) = keep {
+            let all = Doc::new(&current.doc);
+            let mut out = Vec::with_capacity(current.doc.len());
+            let start = open(&mut out);
+            all.iter()
+                .filter(|e| keep.iter().any(|k| k.as_bytes() == e.name_bytes()))
+                .for_each(|e| out.extend_from_slice(e.as_bytes()));
+            close(&mut out, start);
+            carry(all, &mut out);
+            current.doc = out.into();
         }
+        if let [name] = path.parts() {
+            let mut fields = Doc::new(&current.doc).iter();
+            let mut before = fields.offset();
+            while let Some(e) = fields.next() {
+                if e.name_bytes() == name.as_bytes() {
+                    current.field = Some(before..fields.offset());
+                    break;
+                }
+                before = fields.offset();
+            }
+        }
+        current
+    }
+
+    /// The array.
+    fn array(&self, path: &Path) -> Option<Doc<'_>> {
+        let value = match &self.field {
+            // Behind its type and name.
+            Some(field) => {
+                let name = path.as_str().len();
+                let bytes = self.doc.get(field.start + name + 2..field.end)?;
+                return Some(Doc::new(bytes));
+            }
+            None => lookup(Doc::new(&self.doc), path)?,
+        };
+        value.as_array()
+    }
+
+    /// The document with `item` in the array's place.
+    fn with(&self, item: Elem<'_>, path: &Path, out: &mut Vec<u8>) {
+        let doc = Doc::new(&self.doc);
+        let Some(field) = &self.field else {
+            return set_path(doc, path.parts(), Some(&item), out);
+        };
+        let end = doc.byte_len().saturating_sub(1);
+        let start = open(out);
+        out.extend_from_slice(self.doc.get(4..field.start).unwrap_or_default());
+        put(out, path.as_str().as_bytes(), &item);
+        out.extend_from_slice(self.doc.get(field.end..end).unwrap_or_default());
+        close(out, start);
+    }
+}
+
+impl UnwindStream {
+    /// The finished document: with the index, and the metadata of `doc`, which it was made of.
+    fn output(&self, doc: Doc<'_>, mut out: Vec<u8>, index: Option<i64>) -> Result<Bytes> {
         if let Some(path) = &self.spec.index {
             let mut indexed = Vec::with_capacity(out.len() + 32);
-            let index: Option<i64> = index;
             set_path(Doc::new(&out), path.parts(), Some(&index), &mut indexed);
             out = indexed;
         }
@@ -200,51 +274,62 @@ impl UnwindStream {
         carry(doc, &mut out);
         Ok(out.into())
     }
+
+    /// The next element's document.
+    fn item(&mut self) -> Result<Option<Bytes>> {
+        let Some(current) = &self.current else {
+            return Ok(None);
+        };
+        let path = &self.spec.path;
+        let Some(mut items) = current.array(path).map(|a| a.iter_from(current.at)) else {
+            return Ok(None);
+        };
+        let Some(item) = items.next() else {
+            return Ok(None);
+        };
+        let at = items.offset();
+        let mut out = Vec::with_capacity(current.doc.len() + 32);
+        current.with(item, path, &mut out);
+        let out = self.output(Doc::new(&current.doc), out, Some(current.index))?;
+        if let Some(current) = &mut self.current {
+            current.at = at;
+            current.index += 1;
+        }
+        Ok(Some(out))
+    }
 }
 
 impl DocStream for UnwindStream {
     fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
             self.ticker.tick()?;
-            if let Some(mut current) = self.current.take() {
-                let doc = Doc::new(&current.doc);
-                if let Some(Value::Array(array)) = lookup(doc, &self.spec.path) {
-                    let mut items = array.iter_from(current.at);
-                    if let Some(item) = items.next() {
-                        let out = self.output(doc, Some(item), Some(current.index))?;
-                        current.at = items.offset();
-                        current.index += 1;
-                        self.current = Some(current);
-                        return Ok(Some(out));
-                    }
-                }
+            if let Some(out) = self.item()? {
+                return Ok(Some(out));
             }
+            self.current = None;
             let Some(bytes) = self.source.next()? else {
                 return Ok(None);
             };
             let doc = Doc::new(&bytes);
+            let mut out = Vec::new();
             match lookup(doc, &self.spec.path) {
                 Some(Value::Array(a)) if !a.is_empty() => {
-                    self.current = Some(Current {
-                        doc: bytes,
-                        at: 4,
-                        index: 0,
-                    });
+                    let keep = self.keep.as_deref();
+                    self.current = Some(Current::new(bytes, &self.spec.path, keep));
+                    continue;
                 }
                 Some(Value::Array(_)) if self.spec.preserve => {
-                    let mut out = Vec::with_capacity(bytes.len());
                     set_path(doc, self.spec.path.parts(), None, &mut out);
-                    carry(doc, &mut out);
-                    return self.output(Doc::new(&out), None, None).map(Some);
                 }
-                None if self.spec.preserve => return self.output(doc, None, None).map(Some),
+                None if self.spec.preserve => out.extend_from_slice(doc.as_bytes()),
                 Some(v)
                     if !matches!(v, Value::Array(_)) && (self.spec.preserve || !v.is_nullish()) =>
                 {
-                    return self.output(doc, None, None).map(Some);
+                    out.extend_from_slice(doc.as_bytes());
                 }
-                _ => {}
+                _ => continue,
             }
+            return self.output(doc, out, None).map(Some);
         }
     }
 }
@@ -265,6 +350,18 @@ mod tests {
                 "[{a:{b:[1,2],c:1}}]",
                 "[{$unwind:'$a.b'}]",
                 "[{a:{b:1,c:1}},{a:{b:2,c:1}}]",
+            ),
+            // Only what the stages behind it read is copied for each element.
+            (
+                "[{x:9,a:[{k:1,n:2},{k:1,n:3}],b:3,c:4,y:[1]}]",
+                "[{$unwind:'$a'},{$group:{_id:'$a.k',n:{$sum:{$add:['$a.n','$c']}}}}]",
+                "[{_id:1,n:13}]",
+            ),
+            (
+                "[{x:9,a:{l:[{k:1},{k:2}],z:7},c:4}]",
+                "[{$unwind:{path:'$a.l',includeArrayIndex:'i'}},\
+                 {$project:{_id:0,s:{$add:['$a.l.k','$c','$i','$a.z']}}}]",
+                "[{s:{$numberLong:'12'}},{s:{$numberLong:'14'}}]",
             ),
             ("[{a:5},{a:null},{a:[]},{}]", "[{$unwind:'$a'}]", "[{a:5}]"),
             (
