@@ -16,6 +16,7 @@ pub mod projection;
 pub mod running;
 pub mod sort;
 pub mod stage;
+pub mod text;
 pub mod update;
 
 pub use context::{Clocks, Interrupt, MatchInfo, NeverInterrupted, QueryContext, Runtime};

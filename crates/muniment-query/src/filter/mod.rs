@@ -18,6 +18,7 @@ pub(crate) mod regex;
 pub mod schema;
 #[cfg(test)]
 mod tests;
+mod text;
 mod walk;
 
 pub use ops::{OpSpec, registry};
@@ -27,6 +28,7 @@ use crate::context::{MatchInfo, QueryContext};
 use crate::expr::Expr;
 use crate::geo::{GeoQuery, NearQuery};
 use crate::meta::{Meta, MetaSet};
+use crate::text::{TextSearch, TextSpec};
 use muniment_value::path::Path;
 use muniment_value::{Doc, DocBuf, Result, Type, Value, ValueBuf};
 use std::sync::Arc;
@@ -140,16 +142,52 @@ pub trait DocOp: std::fmt::Debug + Send + Sync {
     /// # Errors
     /// The operator's own.
     fn matches(&self, doc: Doc<'_>) -> Result<bool>;
+    /// A `$text`, for the planner.
+    fn text(&self) -> Option<&ops::TextOp> {
+        None
+    }
 }
 
 impl Filter {
-    /// Parses a filter document that is matched, not planned: `$near` and `$where` are refused.
+    /// Parses a filter document that is matched, not planned: `$near`, `$text` and `$where` are
+    /// refused.
     ///
     /// # Errors
     /// 2 BadValue and 9 FailedToParse with MongoDB's messages; 5626500 for `$near`.
     pub fn parse(doc: Doc<'_>, ctx: &QueryContext) -> Result<Filter> {
+        Filter::parse_unplanned(doc, ctx, || {
+            muniment_value::Error::bad_value("$text is not allowed in this context")
+        })
+    }
+
+    /// Parses the filter of a `$match`; a `$text` may stand in the first stage only.
+    ///
+    /// # Errors
+    /// As [`Filter::parse`]; 17313 for a `$text` that may not stand there.
+    pub fn parse_match(doc: Doc<'_>, ctx: &QueryContext, first: bool) -> Result<Filter> {
+        if !first {
+            return Filter::parse_unplanned(doc, ctx, text::not_first);
+        }
         let mut parser = parse::Parser::new(ctx);
         let root = parser.filter(doc)?;
+        text::check(&parser, &root)?;
+        Filter::matched(&parser, root)
+    }
+
+    fn parse_unplanned(
+        doc: Doc<'_>,
+        ctx: &QueryContext,
+        text: impl FnOnce() -> muniment_value::Error,
+    ) -> Result<Filter> {
+        let mut parser = parse::Parser::new(ctx);
+        let root = parser.filter(doc)?;
+        if parser.saw_text {
+            return Err(text());
+        }
+        Filter::matched(&parser, root)
+    }
+
+    fn matched(parser: &parse::Parser<'_>, root: Node) -> Result<Filter> {
         if parser.saw_where {
             return Err(muniment_value::Error::bad_value(
                 "$where is not allowed in this context",
@@ -167,7 +205,20 @@ impl Filter {
         parser.planned = true;
         let root = parser.filter(doc)?;
         near::check(&parser, &root)?;
+        text::check(&parser, &root)?;
         Ok(Filter::from_root(root))
+    }
+
+    /// True if there is a `$text` in it.
+    pub fn has_text(&self) -> bool {
+        text::is_in(&self.root)
+    }
+
+    /// The filter with its `$text` in the terms of an index: it can be planned then, and matched
+    /// by itself.
+    #[must_use]
+    pub fn bind_text(&self, spec: &Arc<TextSpec>) -> Filter {
+        Filter::from_root(text::bind(&self.root, spec))
     }
 
     /// The `$near` of the filter with its path.
@@ -181,6 +232,7 @@ impl Filter {
             Some(_) => MetaSet::NONE
                 .with(Meta::GeoNearDistance)
                 .with(Meta::GeoNearPoint),
+            None if self.has_text() => MetaSet::NONE.with(Meta::TextScore),
             None => MetaSet::NONE,
         }
     }
@@ -199,6 +251,16 @@ impl Filter {
     #[must_use]
     pub fn without_near(&self) -> Filter {
         Filter::from_root(near::without(&self.root))
+    }
+
+    /// The bound `$text` of a tree, when it is a condition of the whole.
+    pub fn text_of(root: &Node) -> Option<&Arc<TextSearch>> {
+        text::find(root)
+    }
+
+    /// The tree without the `$text` that [`Filter::text_of`] finds.
+    pub fn without_text(root: &Node) -> Node {
+        text::without(root)
     }
 
     /// The filter that matches everything.

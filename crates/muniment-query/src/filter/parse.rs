@@ -18,6 +18,8 @@ pub struct Parser<'c> {
     pub(super) inside: usize,
     /// Whether there was a `$near`.
     pub(super) saw_near: bool,
+    /// Whether there was a `$text`.
+    pub(super) saw_text: bool,
     /// Whether there was a `$where`.
     pub(super) saw_where: bool,
     /// Whether a `$near` may stand here: the filter goes through the planner.
@@ -48,6 +50,7 @@ impl<'c> Parser<'c> {
             depth: 0,
             inside: 0,
             saw_near: false,
+            saw_text: false,
             saw_where: false,
             planned: false,
         }

@@ -21,7 +21,8 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
             "the match filter must be an expression in an object",
         ));
     };
-    stages.push(Stage::Match(Filter::parse(d, ctx)?));
+    let first = stages.is_empty() && !ctx.in_facet;
+    stages.push(Stage::Match(Filter::parse_match(d, ctx, first)?));
     Ok(())
 }
 

@@ -18,9 +18,11 @@ mod not;
 mod regex;
 mod sample_rate;
 mod size;
+mod text;
 mod type_;
-mod unsupported;
 mod where_;
+
+pub use text::TextOp;
 
 use super::parse::{FieldOperand, Parser};
 use super::{Node, Pred};
@@ -122,7 +124,7 @@ const REGISTRY: &[&OpSpec] = &[
     &regex::SPEC,
     &sample_rate::SPEC,
     &size::SPEC,
-    &unsupported::TEXT,
+    &text::SPEC,
     &type_::SPEC,
     &geo::UNIQUE_DOCS,
     &where_::SPEC,
