@@ -14,6 +14,7 @@ use crate::plan::cache::{COMMAND, NEEDS};
 use crate::plan::candidate::{Query, candidates};
 use crate::plan::choose::{Choice, choose};
 use crate::plan::shape::shape;
+use crate::plan::text::bind_text;
 use crate::run::exec::{Exec, Output, Recipe, into_bytes};
 use bytes::Bytes;
 use muniment_query::stage::{CountOnly, check_target};
@@ -265,6 +266,7 @@ impl Engine {
         allow_disk_use: Option<bool>,
         explain: bool,
     ) -> Result<Choice> {
+        let filter = bind_text(collection, &split.filter)?;
         // What nobody above looks at need not be read.
         let needs = match &split.project {
             // Metadata may tell of fields that nobody names.
@@ -285,13 +287,10 @@ impl Engine {
                 .as_ref()
                 .is_some_and(|(p, _)| p.included_paths().is_some()),
             hint,
-            allowed: self.index_filters.of(
-                collection,
-                &split.filter,
-                split.sort_source(),
-                Doc::EMPTY,
-            ),
-            ..Query::of(&split.filter)
+            allowed: self
+                .index_filters
+                .of(collection, &filter, split.sort_source(), Doc::EMPTY),
+            ..Query::of(&filter)
         };
         let candidates = candidates(collection, &query)?;
         let covers = needs.as_ref().map_or_else(String::new, |n| n.join(","));
@@ -311,7 +310,7 @@ impl Engine {
             output,
             sort_limits: self.sort_limits(allow_disk_use),
             metadata: split.metadata,
-            ..self.recipe(collection, &split.filter)
+            ..self.recipe(collection, &filter)
         };
         choose(
             &self.plans,

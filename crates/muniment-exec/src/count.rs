@@ -6,6 +6,7 @@ use crate::operation::OpContext;
 use crate::plan::candidate::{Query, candidates};
 use crate::plan::choose::{Choice, choose};
 use crate::plan::shape::of_command;
+use crate::plan::text::bind_text;
 use crate::run::exec::Recipe;
 use muniment_query::filter::Node;
 use muniment_query::{Clocks, Filter};
@@ -95,6 +96,7 @@ impl Engine {
         filter: &Arc<Filter>,
         explain: bool,
     ) -> Result<Choice> {
+        let filter = &bind_text(collection, filter)?;
         let query = Query {
             hint: request.hint,
             allowed: self

@@ -7,6 +7,7 @@ use crate::plan::candidate::{Access, Candidate, IndexAccess, Query, candidates, 
 use crate::plan::choose::{Choice, choose};
 use crate::plan::ranges::Checked;
 use crate::plan::shape::of_command;
+use crate::plan::text::bind_text;
 use crate::run::exec::Recipe;
 use muniment_query::filter::Node;
 use muniment_query::{Clocks, Filter, Interrupt};
@@ -51,6 +52,7 @@ impl Engine {
                 None => Ok(ArrayBuf::new()),
             };
         };
+        let filter = bind_text(&collection, &filter)?;
         let path = Path::new(request.key);
         let mut found = Found::default();
         let restricted = self

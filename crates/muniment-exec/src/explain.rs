@@ -10,6 +10,7 @@ use crate::host::Link;
 use crate::operation::OpContext;
 use crate::plan::choose::Choice;
 use crate::plan::shape::{hash, of_command, shape};
+use crate::plan::text::bind_text;
 use crate::run::Stats;
 use crate::run::exec::{Exec, Recipe, wrap};
 use crate::write::core::{Change, Write, is_everything, with_constants};
@@ -108,7 +109,8 @@ impl Engine {
         match what {
             Explainable::Find(r) => {
                 let ctx = self.query_context(op, r.let_)?;
-                let parsed = Parsed::new(&ctx, r.filter, r.sort, r.projection)?;
+                let mut parsed = Parsed::new(&ctx, r.filter, r.sort, r.projection)?;
+                parsed.filter = self.bound(r.namespace, parsed.filter)?;
                 let mut planned = Planned {
                     namespace: r.namespace,
                     parsed_query: parsed.filter.to_doc(),
@@ -168,6 +170,14 @@ impl Engine {
         Ok(d)
     }
 
+    /// The filter with a `$text` in the terms of the collection's index.
+    fn bound(&self, namespace: &str, filter: Arc<Filter>) -> Result<Arc<Filter>> {
+        match self.store.collection(namespace) {
+            Some(c) => bind_text(&c, &filter),
+            None => Ok(filter),
+        }
+    }
+
     /// True if planCacheSetFilter restricts the indexes of this shape.
     fn is_filtered(&self, collection: &Collection, filter: &Filter, sort: Doc<'_>) -> bool {
         let filter = self.index_filters.of(collection, filter, sort, Doc::EMPTY);
@@ -182,7 +192,7 @@ impl Engine {
         d: &mut DocBuf,
     ) -> Result<()> {
         let ctx = self.query_context(op, r.let_)?;
-        let filter = Arc::new(Filter::parse_query(r.filter, &ctx)?);
+        let filter = self.bound(r.namespace, Arc::new(Filter::parse_query(r.filter, &ctx)?))?;
         let mut planned = Planned {
             namespace: r.namespace,
             parsed_query: filter.to_doc(),
@@ -228,7 +238,7 @@ impl Engine {
         d: &mut DocBuf,
     ) -> Result<()> {
         let ctx = self.query_context(op, r.let_)?;
-        let filter = Arc::new(Filter::parse_query(r.filter, &ctx)?);
+        let filter = self.bound(r.namespace, Arc::new(Filter::parse_query(r.filter, &ctx)?))?;
         let mut planned = Planned {
             namespace: r.namespace,
             parsed_query: filter.to_doc(),
@@ -420,7 +430,7 @@ impl Engine {
             .unwrap_or_default();
         let mut planned = Planned {
             namespace,
-            parsed_query: write.filter.to_doc(),
+            parsed_query: self.bound(namespace, write.filter.clone())?.to_doc(),
             shape: shape(write.filter.root(), source.as_doc(), Doc::EMPTY),
             began: Instant::now(),
             choice: None,

@@ -6,6 +6,7 @@ use crate::operation::OpContext;
 use crate::plan::candidate::{Query, candidates, natural};
 use crate::plan::choose::{Choice, choose};
 use crate::plan::shape::shape;
+use crate::plan::text::bind_text;
 use crate::run::exec::{Output, ProjectionKind, Recipe};
 use bytes::Bytes;
 use muniment_query::filter::near::not_here;
@@ -277,8 +278,22 @@ impl Engine {
         parsed: Parsed,
         explain: bool,
     ) -> Result<Choice> {
+        let parsed = Parsed {
+            filter: bind_text(collection, &parsed.filter)?,
+            ..parsed
+        };
+        if request.tailable && parsed.filter.has_text() {
+            return Err(Error::bad_value(
+                "text and tailable cursor not allowed in same query",
+            ));
+        }
         let natural = parsed.natural.map(natural_hint);
         let hint = match &natural {
+            Some(_) if parsed.filter.has_text() => {
+                return Err(Error::bad_value(
+                    "text expression not allowed with $natural sort order",
+                ));
+            }
             Some(n) => Some(Hint::Pattern(n.as_doc())),
             None => request.hint,
         };

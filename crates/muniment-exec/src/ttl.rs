@@ -53,7 +53,8 @@ impl Engine {
                     let Some(seconds) = spec.expire_after_seconds else {
                         continue;
                     };
-                    if collection.is_capped() || index.is_id() {
+                    // Keys that an index kind makes are no dates.
+                    if collection.is_capped() || index.is_id() || index.transforms(0) {
                         continue;
                     }
                     op.check()?;

@@ -114,9 +114,9 @@ impl Index {
     /// False when the keys of a document stay the same as long as `touched` is false for the
     /// paths whose values changed.
     pub(crate) fn reads(&self, touched: &dyn Fn(&str) -> bool) -> bool {
-        match self.kind.as_ref().and_then(|k| k.wildcard()) {
-            Some(w) => w.reads(touched),
+        match &self.kind {
             None => self.fields.iter().any(|(p, _)| touched(p.as_str())),
+            Some(kind) => kind.reads(&self.fields, touched),
         }
     }
 

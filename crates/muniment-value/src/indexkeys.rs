@@ -99,9 +99,15 @@ impl IndexKeys {
 
     /// Ends the key whose values were pushed since the last one.
     pub fn end_key(&mut self) {
+        self.end_key_with(&[]);
+    }
+
+    /// As [`IndexKeys::end_key`], with something that an index kind keeps behind the type bits.
+    pub fn end_key_with(&mut self, more: &[u8]) {
         let start = self.entries.last().map_or(0, |e| e.end);
         let key_end = self.data.len();
         self.data.extend_from_slice(self.bits.as_bytes());
+        self.data.extend_from_slice(more);
         self.bits.clear();
         let end = self.data.len();
         self.entries.push(Entry {

@@ -9,6 +9,7 @@ use super::min_max::{min_max, min_max_error};
 use super::near::{NearAccess, near_candidate};
 use super::or_plan::or_candidates;
 use super::order::{explode, gives_sort};
+use super::text::{TextAccess, text_candidate};
 use crate::find::Hint;
 use crate::run::key_doc::KeyDoc;
 use crate::run::scan::KeyFilter;
@@ -106,6 +107,8 @@ pub enum Access {
     Index(Arc<IndexAccess>),
     /// A geospatial index, by distance.
     Near(Arc<NearAccess>),
+    /// A text index, by words.
+    Text(Arc<TextAccess>),
     /// Index scans that each come in the sort's order, merged: one per combination of points, or
     /// one per branch of an `$or`.
     SortMerge(Vec<MergeInput>),
@@ -122,7 +125,11 @@ impl Access {
     /// Calls `f` with every index scan in it.
     fn each_index<'a>(&'a self, f: &mut dyn FnMut(&'a IndexAccess)) {
         match self {
-            Access::Eof | Access::CollScan { .. } | Access::IdHack(_) | Access::Near(_) => {}
+            Access::Eof
+            | Access::CollScan { .. }
+            | Access::IdHack(_)
+            | Access::Near(_)
+            | Access::Text(_) => {}
             Access::Index(a) => f(a),
             Access::SortMerge(list) => list.iter().for_each(|i| f(&i.access)),
             Access::Or { branches, .. } => branches.iter().for_each(|b| b.access.each_index(f)),
@@ -217,6 +224,19 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
             signature: "EOF".into(),
             rank: 0,
         }]);
+    }
+    if query.filter.has_text() {
+        let usable = |i: &&Arc<Index>| {
+            let spec = i.spec();
+            !spec.hidden && query.allowed.as_ref().is_none_or(|a| a.allows(&spec))
+        };
+        let infos: Vec<Arc<IndexInfo>> = collection
+            .indexes()
+            .iter()
+            .filter(usable)
+            .map(|i| IndexInfo::of(i, collection.is_capped()))
+            .collect();
+        return Ok(vec![text_candidate(&namespace, query, &infos)?]);
     }
     let bounded_by_hand = !query.min.is_empty() || !query.max.is_empty();
     if let Some(Hint::Pattern(p)) = hint
@@ -394,8 +414,10 @@ pub(super) fn finish(
 impl Candidate {
     /// Counts a use of every index in it, for `$indexStats`.
     pub fn note_use(&self) {
-        if let Access::Near(a) = &self.access {
-            a.bound.info.index.note_use();
+        match &self.access {
+            Access::Near(a) => a.bound.info.index.note_use(),
+            Access::Text(a) => a.info.index.note_use(),
+            _ => {}
         }
         let mut used: Vec<&Arc<Index>> = Vec::new();
         self.access.each_index(&mut |a| {
@@ -425,6 +447,7 @@ impl Candidate {
             Access::CollScan { .. } => "COLLSCAN".into(),
             Access::IdHack(_) => "IDHACK".into(),
             Access::Near(a) => stage(a.stage(), &a.bound.info),
+            Access::Text(a) => pattern(&a.info),
             Access::Index(_) | Access::SortMerge(_) | Access::Or { .. } => {
                 let mut list = Vec::new();
                 self.access

@@ -263,6 +263,10 @@ pub fn binds(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Vec<Bo
 /// The bounds of `leaves` on `info`, or `None` when the index may not be used (sparse, partial).
 /// `hinted` takes a sparse or partial index as it is, with the documents it leaves out. An index without any bound is returned with `bounded == 0`: a sort or a hint may want it.
 pub fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<BoundIndex> {
+    // Words answer nothing but a $text.
+    if info.index.kind().is_some_and(|k| k.text().is_some()) {
+        return None;
+    }
     if let Some(partial) = info.index.partial_filter()
         && !hinted
         && !implies(leaves, partial)
@@ -364,7 +368,7 @@ pub fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<
 }
 
 /// True when every document that the query can return satisfies the partial index's filter.
-fn implies(query: &Leaves<'_>, partial: &Filter) -> bool {
+pub(super) fn implies(query: &Leaves<'_>, partial: &Filter) -> bool {
     let wanted = Leaves::of(partial);
     wanted
         .children

@@ -18,4 +18,5 @@ pub mod or_plan;
 pub mod order;
 pub mod ranges;
 pub mod shape;
+pub mod text;
 pub mod wildcard;

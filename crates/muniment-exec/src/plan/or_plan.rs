@@ -8,6 +8,8 @@ use super::index_plan::{BoundIndex, IndexInfo, binds};
 use super::key_filter::residual;
 use super::leaf::Leaves;
 use super::order::sort_begins;
+use super::text::text_access;
+use muniment_query::Filter;
 use muniment_query::filter::Node;
 use std::sync::Arc;
 
@@ -44,6 +46,28 @@ pub fn or_candidates(
         out.extend(merges.min_by_key(|c| c.rank));
     }
     out
+}
+
+/// The plan of a query that has its `$text` in an `$or`: all branches are indexed, or there is
+/// none.
+pub fn text_candidate(
+    query: &Query<'_>,
+    leaves: &Leaves<'_>,
+    infos: &[Arc<IndexInfo>],
+) -> Option<Candidate> {
+    let (child, list) = leaves.ors.iter().find(|(_, list)| has_text(list))?;
+    let mut plan = Plan::new("OR");
+    let outer = outer(leaves, *child);
+    let branches = plan.branches(list, &outer, infos, MAX_DEPTH)?;
+    let rooted = outer.is_empty();
+    Some(plan.candidate(Access::Or { branches, rooted }, query.sort.is_some()))
+}
+
+fn has_text(nodes: &[Node]) -> bool {
+    nodes.iter().any(|n| match n {
+        Node::And(list) | Node::Or(list) => has_text(list),
+        node => Filter::text_of(node).is_some(),
+    })
 }
 
 /// What stands beside child `at`.
@@ -113,6 +137,17 @@ impl Plan {
         let mut branches = Vec::new();
         for branch in list.iter().filter(|b| !matches!(b, Node::False)) {
             let node = with_outer(branch, outer);
+            if Filter::text_of(&node).is_some() {
+                let access = text_access(infos, &node)?;
+                self.signature.push_str(" TEXT ");
+                self.signature.push_str(&access.info.name());
+                self.scans += 1;
+                branches.push(Branch {
+                    access: Access::Text(Arc::new(access)),
+                    filter: None,
+                });
+                continue;
+            }
             let leaves = Leaves::of_node(&node);
             let best = infos
                 .iter()
@@ -135,7 +170,8 @@ impl Plan {
             }
             let depth = depth.checked_sub(1)?;
             self.signature.push_str(" (");
-            let (child, inner) = leaves.ors.first()?;
+            let with_text = leaves.ors.iter().find(|(_, list)| has_text(list));
+            let (child, inner) = with_text.or(leaves.ors.first())?;
             let inner = self.branches(inner, &self::outer(&leaves, *child), infos, depth)?;
             self.signature.push(')');
             branches.push(Branch {

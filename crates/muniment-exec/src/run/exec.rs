@@ -6,6 +6,7 @@ use super::metadata::RowMetadata;
 use super::near::GeoNear;
 use super::scan::{CollScan, IdHack, IxScan};
 use super::sort::{Sort, SortLimits};
+use super::text::TextMatch;
 use super::{Cx, Row, Stage, Step};
 use crate::operation::OpContext;
 use crate::plan::candidate::{Access, Branch, Candidate, IndexAccess, MergeInput};
@@ -119,6 +120,7 @@ impl Exec {
             candidate.filter.clone()
         };
         let mut fetched = true;
+        let keys_wanted = recipe.keys_only && !candidate.needs_sort;
         let mut root = match &candidate.access {
             Access::Eof => Stage::Eof(super::Stats::default()),
             Access::CollScan { backward } => Stage::CollScan(Box::new(CollScan::new(
@@ -141,6 +143,12 @@ impl Exec {
                 recipe.want_info,
                 recipe.metadata,
             ))),
+            Access::Text(access) => Stage::Text(Box::new(TextMatch::new(
+                access.clone(),
+                recipe.sort_limits.clone(),
+                recipe.want_info,
+                !keys_wanted,
+            ))),
             Access::SortMerge(scans) => {
                 fetched = false;
                 merge(recipe, scans)
@@ -150,7 +158,7 @@ impl Exec {
                 or(recipe, branches)
             }
         };
-        let keys_suffice = (recipe.keys_only && filter.is_none() && !candidate.needs_sort)
+        let keys_suffice = (keys_wanted && filter.is_none())
             || matches!(recipe.output, Output::Key { .. }) && filter.is_none();
         if let Some(keys) = &candidate.covered {
             // The rows of a clustered index are documents.
@@ -459,6 +467,13 @@ fn or(recipe: &Recipe, branches: &[Branch]) -> Stage {
     let inputs = branches.iter().map(|b| match &b.access {
         Access::Index(a) => scan(recipe, a, b.filter.as_ref()),
         Access::Or { branches, .. } => filtered(or(recipe, branches), b.filter.as_ref()),
+        // Whatever the others need is read above them all.
+        Access::Text(a) => Stage::Text(Box::new(TextMatch::new(
+            a.clone(),
+            recipe.sort_limits.clone(),
+            false,
+            false,
+        ))),
         _ => Stage::Eof(super::Stats::default()),
     });
     Stage::Or(Box::new(Or::new(

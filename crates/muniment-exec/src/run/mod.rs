@@ -14,6 +14,7 @@ pub mod near;
 pub mod scan;
 pub mod seen;
 pub mod sort;
+pub mod text;
 
 use crate::operation::OpContext;
 use bytes::Bytes;
@@ -177,6 +178,8 @@ pub enum Stage {
     SortMerge(Box<merge::SortMerge>),
     /// Documents by their distance.
     GeoNear(Box<near::GeoNear>),
+    /// Documents by their words.
+    Text(Box<text::TextMatch>),
     /// A blocking sort.
     Sort(Box<sort::Sort>),
 }
@@ -211,6 +214,7 @@ impl Stage {
             Stage::Or(s) => s.next(cx),
             Stage::SortMerge(s) => s.next(cx),
             Stage::GeoNear(s) => s.next(cx),
+            Stage::Text(s) => s.next(cx),
             Stage::Sort(s) => s.next(cx),
         }
     }
@@ -226,6 +230,7 @@ impl Stage {
             Stage::Or(s) => s.inputs.iter_mut().for_each(Stage::save),
             Stage::SortMerge(s) => s.inputs.iter_mut().for_each(Stage::save),
             Stage::GeoNear(s) => s.save(),
+            Stage::Text(s) => s.save(),
             Stage::Sort(s) => s.input.save(),
         }
     }
@@ -248,6 +253,7 @@ impl Stage {
             Stage::Or(s) => s.explain(exec),
             Stage::SortMerge(s) => s.explain(exec),
             Stage::GeoNear(s) => s.explain(exec),
+            Stage::Text(s) => s.explain(exec),
             Stage::Sort(s) => s.explain(exec),
         }
     }
@@ -263,6 +269,7 @@ impl Stage {
             Stage::Or(s) => &mut s.stats,
             Stage::SortMerge(s) => &mut s.stats,
             Stage::GeoNear(s) => &mut s.stats,
+            Stage::Text(s) => &mut s.stats,
             Stage::Sort(s) => &mut s.stats,
         }
     }
@@ -279,6 +286,7 @@ impl Stage {
             Stage::Or(s) => s.stats,
             Stage::SortMerge(s) => s.stats,
             Stage::GeoNear(s) => s.stats,
+            Stage::Text(s) => s.stats,
             Stage::Sort(s) => s.stats,
         }
     }

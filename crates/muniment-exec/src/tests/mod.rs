@@ -13,6 +13,7 @@ mod model;
 mod pipelines;
 mod random;
 mod speed;
+mod text;
 mod wildcard;
 
 use crate::*;

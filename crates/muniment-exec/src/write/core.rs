@@ -9,6 +9,7 @@ use crate::operation::OpContext;
 use crate::plan::candidate::{Query, candidates, natural};
 use crate::plan::choose::{Choice, choose};
 use crate::plan::shape::shape;
+use crate::plan::text::bind_text;
 use crate::run::Row;
 use crate::run::exec::Recipe;
 use crate::run::scan::matches;
@@ -30,6 +31,7 @@ const ROWS_AT_ONCE: usize = 128;
 const UPSERT_ATTEMPTS: usize = 5;
 
 /// What is done to a matching document.
+#[derive(Clone, Copy)]
 pub(crate) enum Change<'u> {
     /// Updated.
     Update {
@@ -45,6 +47,7 @@ pub(crate) enum Change<'u> {
 }
 
 /// One write statement, parsed.
+#[derive(Clone)]
 pub(crate) struct Write<'w> {
     pub filter: Arc<Filter>,
     pub sort: Option<(SortSpec, DocBuf)>,
@@ -182,7 +185,7 @@ impl Engine {
         let mut attempt = 1;
         loop {
             let mut done = match self.store.collection(namespace) {
-                Some(c) => match self.write_matching(op, &c, write) {
+                Some(c) => match self.write_bound(op, &c, write) {
                     // Dropped under our hands: as if it had not been there.
                     Err(e) if e.code() == Code::NamespaceNotFound => Done::default(),
                     other => other?,
@@ -270,6 +273,7 @@ impl Engine {
         write: &Write<'_>,
         explain: bool,
     ) -> Result<Choice> {
+        let filter = bind_text(collection, &write.filter)?;
         let natural = write.natural.map(natural_hint);
         let hint = match &natural {
             Some(n) => Some(Hint::Pattern(n.as_doc())),
@@ -282,14 +286,14 @@ impl Engine {
             hint,
             allowed: self
                 .index_filters
-                .of(collection, &write.filter, source.as_doc(), Doc::EMPTY),
-            ..Query::of(&write.filter)
+                .of(collection, &filter, source.as_doc(), Doc::EMPTY),
+            ..Query::of(&filter)
         };
         let candidates = candidates(collection, &query)?;
         let recipe = Recipe {
             sort,
             want_info: write.needs_info(),
-            ..self.recipe(collection, &write.filter)
+            ..self.recipe(collection, &filter)
         };
         choose(
             &self.plans,
@@ -299,6 +303,24 @@ impl Engine {
             || shape(write.filter.root(), source.as_doc(), Doc::EMPTY),
             explain,
         )
+    }
+
+    /// With a `$text` in the terms of the collection's index: documents that changed are matched
+    /// again.
+    fn write_bound(
+        &self,
+        op: &Arc<OpContext>,
+        collection: &Arc<Collection>,
+        write: &Write<'_>,
+    ) -> Result<Done> {
+        if !write.filter.has_text() {
+            return self.write_matching(op, collection, write);
+        }
+        let bound = Write {
+            filter: bind_text(collection, &write.filter)?,
+            ..write.clone()
+        };
+        self.write_matching(op, collection, &bound)
     }
 
     fn write_matching(

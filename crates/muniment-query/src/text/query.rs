@@ -222,7 +222,7 @@ impl TextSearch {
             let text = normalized(text, self.keep.case, self.keep.marks, turkish);
             refused = self.refused.iter().any(|p| text.contains(p.as_str()));
             missing.retain(|p| !text.contains(p));
-            !refused && !(missing.is_empty() && self.refused.is_empty())
+            !refused && (!missing.is_empty() || !self.refused.is_empty())
         })?;
         Ok(missing.is_empty() && !refused)
     }

@@ -167,6 +167,37 @@ fn same_signature(a: &IndexSpec, b: &IndexSpec) -> bool {
         && a.options == b.options
 }
 
+/// Refuses a second text index. Where the first has the same key pattern, only what is the same
+/// in everything but the name is called the same index.
+///
+/// # Errors
+/// 67 CannotCreateIndex, 85 IndexOptionsConflict.
+fn second_text(old: &IndexSpec, new: &IndexSpec) -> Result<()> {
+    let is_text = |s: &IndexSpec| s.key.as_doc().get_str("_fts").is_some();
+    if !is_text(old) || !is_text(new) || same_signature(old, new) {
+        return Ok(());
+    }
+    let show = |s: &IndexSpec| muniment_value::Value::Document(s.document.as_doc()).to_display();
+    if old.key == new.key {
+        return Err(Error::new(
+            Code::IndexOptionsConflict,
+            format!(
+                "An equivalent index already exists with a different name and options. Requested \
+                 index: {}, existing index: {}",
+                show(new),
+                show(old)
+            ),
+        ));
+    }
+    Err(Error::new(
+        Code::CannotCreateIndex,
+        format!(
+            "only one text index per collection allowed, found existing text index \"{}\"",
+            old.name
+        ),
+    ))
+}
+
 /// True if the index is there already.
 ///
 /// # Errors
@@ -174,6 +205,9 @@ fn same_signature(a: &IndexSpec, b: &IndexSpec) -> bool {
 fn conflict(collection: &Arc<Collection>, new: &IndexSpec) -> Result<bool> {
     let show = |s: &IndexSpec| muniment_value::Value::Document(s.document.as_doc()).to_display();
     let indexes = collection.indexes();
+    for old in indexes.iter() {
+        second_text(&old.spec(), new)?;
+    }
     if let Some(old) = indexes.iter().map(|i| i.spec()).find(|s| s.name == new.name) {
         if !same_signature(&old, new) {
             return Err(Error::new(

@@ -13,13 +13,16 @@ mod hashed;
 mod literal;
 mod plane;
 mod sphere;
+mod text;
 mod wildcard;
 
 pub use wildcard::{Wildcard, is_wildcard};
 
 use crate::catalog::IndexSpec;
+use crate::snapshot::KeyRange;
 use muniment_query::filter::Pred;
 use muniment_query::geo::NearQuery;
+use muniment_query::text::TextSpec;
 use muniment_value::path::Path;
 use muniment_value::{Code, Doc, DocBuf, Error, IndexKeys, Put, Result, Value, ValueBuf};
 use std::fmt::Debug;
@@ -62,10 +65,40 @@ pub trait IndexKind: Debug + Send + Sync {
         None
     }
 
+    /// False when the keys of a document stay the same as long as `touched` is false for the
+    /// paths whose values changed. `fields` are those of the keys.
+    fn reads(&self, fields: &[(Path, bool)], touched: &dyn Fn(&str) -> bool) -> bool {
+        fields.iter().any(|(p, _)| touched(p.as_str()))
+    }
+
     /// How it gives documents by their distance, if it can.
     fn near(&self) -> Option<&dyn NearIndex> {
         None
     }
+
+    /// How it gives documents by their words, if it can; it then serves nothing else.
+    fn text(&self) -> Option<&dyn TextIndex> {
+        None
+    }
+}
+
+/// An index that gives documents by their words.
+pub trait TextIndex {
+    /// What it indexes.
+    fn spec(&self) -> &Arc<TextSpec>;
+
+    /// The plain fields that stand in front of the words, with true for descending: a search
+    /// needs one value for each.
+    fn before(&self) -> &[(Path, bool)];
+
+    /// The entries of a term under those values.
+    fn postings(&self, before: &[ValueBuf], term: &str) -> KeyRange;
+
+    /// The score in the type bits of an entry.
+    fn score(&self, bits: &[u8]) -> f64;
+
+    /// True when the entries of a term stand in the order of their records.
+    fn by_record(&self) -> bool;
 }
 
 /// An index that gives documents by their distance from a point.
@@ -117,6 +150,7 @@ const REGISTRY: &[&KindSpec] = &[
     &plane::SPEC,
     &sphere::SPEC,
     &hashed::SPEC,
+    &text::SPEC,
     &wildcard::SPEC,
 ];
 
@@ -170,8 +204,12 @@ pub(crate) fn of_key(key: Doc<'_>) -> Result<Option<&'static KindSpec>> {
 /// What the kind refuses.
 pub(crate) fn prepare(spec: &mut IndexSpec) -> Result<()> {
     let kind = of_key(spec.key.as_doc())?;
-    if kind.is_none_or(|k| k.name != wildcard::SPEC.name) {
+    let is = |k: &KindSpec| kind.is_some_and(|kind| kind.name == k.name);
+    if !is(&wildcard::SPEC) {
         wildcard::refuse_projection(spec)?;
+    }
+    if !is(&text::SPEC) {
+        text::refuse_weights(spec)?;
     }
     match kind {
         Some(kind) => (kind.prepare)(spec),

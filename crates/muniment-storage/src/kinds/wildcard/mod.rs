@@ -255,4 +255,8 @@ impl IndexKind for Wildcard {
     fn wildcard(&self) -> Option<&Wildcard> {
         Some(self)
     }
+
+    fn reads(&self, _: &[(Path, bool)], touched: &dyn Fn(&str) -> bool) -> bool {
+        Wildcard::reads(self, touched)
+    }
 }

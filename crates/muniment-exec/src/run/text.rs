@@ -1,0 +1,348 @@
+//! TEXT_MATCH: the documents that have one of the terms of a search, with their scores.
+//!
+//! The entries of each term come in the order of their records, so the terms are merged while
+//! they are read: nothing is held but one entry a term, and each document is read once, if at
+//! all. In a unique index they come in another order; there the entries of a term are held and
+//! sorted.
+
+use super::combine::fetch;
+use super::scan::matches;
+use super::sort::SortLimits;
+use super::{Cx, Row, Stats, Step};
+use crate::plan::text::TextAccess;
+use bytes::Bytes;
+use muniment_storage::kinds::TextIndex;
+use muniment_storage::{Bound, Direction, IndexCursor, KeyRange};
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, doc};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+/// What an entry that is held costs beside its record's key.
+const HELD: usize = 64;
+/// Entries read between two looks at the operation, where none pauses.
+const LOOK: u64 = 1024;
+
+/// The entries of one term.
+struct Posting {
+    range: KeyRange,
+    source: Option<Source>,
+    done: bool,
+    examined: u64,
+}
+
+enum Source {
+    /// In the order of their records.
+    Cursor(Box<IndexCursor>),
+    /// Held and sorted.
+    Held(std::vec::IntoIter<(Bytes, f64)>),
+}
+
+/// The next entry of a term: its record, the term's place, the score's bits (scores are never
+/// negative, so they order as the scores do).
+type Head = Reverse<(Bytes, usize, u64)>;
+
+/// The stage.
+pub struct TextMatch {
+    access: Arc<TextAccess>,
+    limits: SortLimits,
+    want_info: bool,
+    /// Documents are read although the index decides alone.
+    fetches: bool,
+    postings: Vec<Posting>,
+    /// The terms whose next entry is to be read.
+    due: Vec<usize>,
+    heads: BinaryHeap<Head>,
+    /// The last record given or passed over, to go on behind it.
+    last: Option<Bytes>,
+    docs: u64,
+    rejected: u64,
+    pub(super) stats: Stats,
+}
+
+impl TextMatch {
+    /// The stage over `access`; without `fetches` rows have no document where none is needed.
+    pub fn new(
+        access: Arc<TextAccess>,
+        limits: SortLimits,
+        want_info: bool,
+        fetches: bool,
+    ) -> TextMatch {
+        let index = access.index();
+        let postings: Vec<Posting> = access
+            .search
+            .terms()
+            .filter_map(|t| {
+                Some(Posting {
+                    range: index?.postings(&access.before, t),
+                    source: None,
+                    done: false,
+                    examined: 0,
+                })
+            })
+            .collect();
+        TextMatch {
+            fetches: fetches || !access.is_exact(),
+            due: (0..postings.len()).rev().collect(),
+            postings,
+            access,
+            limits,
+            want_info,
+            heads: BinaryHeap::new(),
+            last: None,
+            docs: 0,
+            rejected: 0,
+            stats: Stats::default(),
+        }
+    }
+
+    /// Reads the next entry of every term that is due; false when the budget ended before.
+    fn refill(&mut self, cx: &mut Cx) -> Result<bool> {
+        let access = self.access.clone();
+        let Some(index) = access.index() else {
+            return Ok(true);
+        };
+        while let Some(&at) = self.due.last() {
+            if cx.budget <= 0 {
+                return Ok(false);
+            }
+            let Some(p) = self.postings.get_mut(at) else {
+                self.due.pop();
+                continue;
+            };
+            if p.source.is_none() && !p.done {
+                p.source = Some(open(
+                    p,
+                    &access,
+                    index,
+                    self.last.as_ref(),
+                    &self.limits,
+                    cx,
+                )?);
+            }
+            cx.step();
+            self.stats.works += 1;
+            let next = match &mut p.source {
+                None => None,
+                Some(Source::Held(list)) => list.next(),
+                Some(Source::Cursor(c)) => c.next()?.map(|e| {
+                    cx.keys += 1;
+                    p.examined += 1;
+                    (e.record_key, index.score(&e.type_bits))
+                }),
+            };
+            match next {
+                Some((record, score)) => self.heads.push(Reverse((record, at, score.to_bits()))),
+                None => {
+                    p.done = true;
+                    p.source = None;
+                }
+            }
+            self.due.pop();
+        }
+        Ok(true)
+    }
+
+    /// Takes the entries of the first record; its key and score.
+    fn first(&mut self) -> Option<(Bytes, f64)> {
+        let Reverse((record, at, bits)) = self.heads.pop()?;
+        self.due.push(at);
+        let mut score = f64::from_bits(bits);
+        while let Some(Reverse((other, _, _))) = self.heads.peek()
+            && *other == record
+            && let Some(Reverse((_, at, bits))) = self.heads.pop()
+        {
+            self.due.push(at);
+            score += f64::from_bits(bits);
+        }
+        Some((record, score))
+    }
+
+    /// Reads and matches the row's document; false when it is not to be given.
+    fn take(&mut self, row: &mut Row, cx: &mut Cx) -> Result<bool> {
+        if !self.fetches {
+            return Ok(true);
+        }
+        if !fetch(row, cx)? {
+            return Ok(false);
+        }
+        self.docs += 1;
+        if let Some(f) = &self.access.filter {
+            match matches(f, &row.doc, self.want_info)? {
+                Some(info) => row.info = info,
+                None => return Ok(false),
+            }
+        }
+        let accepted = self.access.search.accepts(Doc::new(&row.doc))?;
+        self.rejected += u64::from(!accepted);
+        Ok(accepted)
+    }
+
+    pub(super) fn next(&mut self, cx: &mut Cx) -> Result<Step> {
+        loop {
+            if !self.refill(cx)? {
+                return Ok(Step::Pause);
+            }
+            let Some((record_key, _score)) = self.first() else {
+                self.stats.eof = true;
+                return Ok(Step::Eof);
+            };
+            self.last = Some(record_key.clone());
+            let mut row = Row {
+                record_key,
+                ..Row::default()
+            };
+            if self.take(&mut row, cx)? {
+                self.stats.advanced += 1;
+                return Ok(Step::Row(row));
+            }
+        }
+    }
+
+    pub(super) fn save(&mut self) {
+        // Everything is read again behind the last record.
+        self.heads.clear();
+        self.due.clear();
+        for (at, p) in self.postings.iter_mut().enumerate().rev() {
+            p.source = None;
+            if !p.done {
+                self.due.push(at);
+            }
+        }
+        self.stats.saves += 1;
+    }
+
+    pub(super) fn explain(&self, exec: bool) -> DocBuf {
+        let spec = self.access.info.index.spec();
+        let mut d = doc! { "stage": "TEXT_MATCH" };
+        if exec {
+            self.stats.append(&mut d);
+        }
+        let mut prefix = DocBuf::new();
+        let fields = self.access.index().map_or(&[][..], |i| i.before());
+        for ((path, _), v) in fields.iter().zip(&self.access.before) {
+            prefix.append(path.as_str(), v);
+        }
+        d.append("indexPrefix", prefix);
+        d.append("indexName", spec.name.as_str());
+        d.append("parsedTextQuery", self.access.search.to_doc());
+        d.append("textIndexVersion", 3);
+        if exec {
+            d.append("docsRejected", self.rejected as i64);
+        }
+        d.append("inputStage", self.below(exec));
+        d
+    }
+
+    /// What is below TEXT_MATCH, as MongoDB names it.
+    fn below(&self, exec: bool) -> DocBuf {
+        let mut scans: Vec<DocBuf> = self.postings.iter().map(|p| self.scan(p, exec)).collect();
+        let input = match scans.len() {
+            1 => scans.pop().unwrap_or_default(),
+            _ => {
+                let mut d = doc! { "stage": "OR" };
+                if exec {
+                    self.stats.append(&mut d);
+                }
+                let inputs: ArrayBuf = scans.into_iter().collect();
+                d.append("inputStages", inputs);
+                d
+            }
+        };
+        if !self.fetches {
+            return input;
+        }
+        let mut d = doc! { "stage": "FETCH" };
+        if let Some(f) = &self.access.filter {
+            d.append("filter", f.to_doc());
+        }
+        if exec {
+            self.stats.append(&mut d);
+            d.append("docsExamined", self.docs as i64);
+        }
+        d.append("inputStage", input);
+        d
+    }
+
+    fn scan(&self, p: &Posting, exec: bool) -> DocBuf {
+        let info = &self.access.info;
+        let spec = info.index.spec();
+        let mut d = doc! { "stage": "IXSCAN" };
+        if exec {
+            let stats = Stats {
+                works: p.examined,
+                advanced: p.examined,
+                eof: p.done,
+                saves: self.stats.saves,
+                ..Stats::default()
+            };
+            stats.append(&mut d);
+        }
+        d.append("keyPattern", &spec.key);
+        d.append("indexName", spec.name.as_str());
+        d.append("isMultiKey", info.is_multikey);
+        d.append("isUnique", spec.unique);
+        d.append("isSparse", spec.sparse);
+        d.append("isPartial", spec.partial_filter.is_some());
+        d.append("indexVersion", 2);
+        d.append("direction", "forward");
+        d.append("indexBounds", DocBuf::new());
+        if exec {
+            d.append("keysExamined", p.examined as i64);
+        }
+        d
+    }
+}
+
+/// Opens the entries of a term behind the record `last`.
+fn open(
+    p: &mut Posting,
+    access: &TextAccess,
+    index: &dyn TextIndex,
+    last: Option<&Bytes>,
+    limits: &SortLimits,
+    cx: &mut Cx,
+) -> Result<Source> {
+    let collection = cx.collection.clone();
+    let mut range = p.range.clone();
+    if index.by_record() {
+        if let (Some(last), Bound::Included(term)) = (last, &p.range.low) {
+            range.low = Bound::Excluded([term.as_slice(), last].concat());
+        }
+        let entries =
+            cx.snapshot()
+                .entries(&collection, &access.info.index, &range, Direction::Forward);
+        return Ok(Source::Cursor(Box::new(entries)));
+    }
+    let mut entries =
+        cx.snapshot()
+            .entries(&collection, &access.info.index, &range, Direction::Forward);
+    let (mut held, mut bytes) = (Vec::new(), 0);
+    while let Some(e) = entries.next()? {
+        cx.keys += 1;
+        p.examined += 1;
+        if p.examined.is_multiple_of(LOOK) {
+            cx.interrupt().check()?;
+        }
+        if last.is_some_and(|l| e.record_key <= *l) {
+            continue;
+        }
+        bytes += e.record_key.len() + HELD;
+        if bytes > limits.memory {
+            return Err(Error::new(
+                Code::ExceededMemoryLimit,
+                format!(
+                    "sorting the entries of one term of a unique text index exceeded the memory \
+                     limit of {} bytes",
+                    limits.memory
+                ),
+            ));
+        }
+        held.push((
+            Bytes::copy_from_slice(&e.record_key),
+            index.score(&e.type_bits),
+        ));
+    }
+    held.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(Source::Held(held.into_iter()))
+}
