@@ -145,8 +145,7 @@ impl Exec {
             ))),
             Access::Text(access) => Stage::Text(Box::new(TextMatch::new(
                 access.clone(),
-                recipe.sort_limits.clone(),
-                recipe.want_info,
+                recipe,
                 !keys_wanted,
             ))),
             Access::SortMerge(scans) => {
@@ -468,12 +467,7 @@ fn or(recipe: &Recipe, branches: &[Branch]) -> Stage {
         Access::Index(a) => scan(recipe, a, b.filter.as_ref()),
         Access::Or { branches, .. } => filtered(or(recipe, branches), b.filter.as_ref()),
         // Whatever the others need is read above them all.
-        Access::Text(a) => Stage::Text(Box::new(TextMatch::new(
-            a.clone(),
-            recipe.sort_limits.clone(),
-            false,
-            false,
-        ))),
+        Access::Text(a) => Stage::Text(Box::new(TextMatch::new(a.clone(), recipe, false))),
         _ => Stage::Eof(super::Stats::default()),
     });
     Stage::Or(Box::new(Or::new(

@@ -6,14 +6,16 @@
 //! sorted.
 
 use super::combine::fetch;
+use super::exec::Recipe;
 use super::scan::matches;
 use super::sort::SortLimits;
 use super::{Cx, Row, Stats, Step};
 use crate::plan::text::TextAccess;
 use bytes::Bytes;
+use muniment_query::meta::{Meta, attach};
 use muniment_storage::kinds::TextIndex;
 use muniment_storage::{Bound, Direction, IndexCursor, KeyRange};
-use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, doc};
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -49,6 +51,8 @@ pub struct TextMatch {
     want_info: bool,
     /// Documents are read although the index decides alone.
     fetches: bool,
+    /// Documents carry their scores.
+    scores: bool,
     postings: Vec<Posting>,
     /// The terms whose next entry is to be read.
     due: Vec<usize>,
@@ -62,12 +66,8 @@ pub struct TextMatch {
 
 impl TextMatch {
     /// The stage over `access`; without `fetches` rows have no document where none is needed.
-    pub fn new(
-        access: Arc<TextAccess>,
-        limits: SortLimits,
-        want_info: bool,
-        fetches: bool,
-    ) -> TextMatch {
+    pub fn new(access: Arc<TextAccess>, recipe: &Recipe, fetches: bool) -> TextMatch {
+        let scores = recipe.metadata.has(Meta::TextScore);
         let index = access.index();
         let postings: Vec<Posting> = access
             .search
@@ -82,12 +82,13 @@ impl TextMatch {
             })
             .collect();
         TextMatch {
-            fetches: fetches || !access.is_exact(),
+            fetches: fetches || scores || !access.is_exact(),
+            scores,
             due: (0..postings.len()).rev().collect(),
             postings,
             access,
-            limits,
-            want_info,
+            limits: recipe.sort_limits.clone(),
+            want_info: recipe.want_info,
             heads: BinaryHeap::new(),
             last: None,
             docs: 0,
@@ -183,7 +184,7 @@ impl TextMatch {
             if !self.refill(cx)? {
                 return Ok(Step::Pause);
             }
-            let Some((record_key, _score)) = self.first() else {
+            let Some((record_key, score)) = self.first() else {
                 self.stats.eof = true;
                 return Ok(Step::Eof);
             };
@@ -193,6 +194,10 @@ impl TextMatch {
                 ..Row::default()
             };
             if self.take(&mut row, cx)? {
+                if self.scores {
+                    let score = (Meta::TextScore, Value::Double(score));
+                    row.doc = attach(Doc::new(&row.doc), &[score]);
+                }
                 self.stats.advanced += 1;
                 return Ok(Step::Row(row));
             }
@@ -237,6 +242,18 @@ impl TextMatch {
     /// What is below TEXT_MATCH, as MongoDB names it.
     fn below(&self, exec: bool) -> DocBuf {
         let mut scans: Vec<DocBuf> = self.postings.iter().map(|p| self.scan(p, exec)).collect();
+        if self.scores {
+            let mut d = doc! { "stage": "TEXT_OR" };
+            if let Some(f) = &self.access.filter {
+                d.append("filter", f.to_doc());
+            }
+            if exec {
+                self.stats.append(&mut d);
+                d.append("docsExamined", self.docs as i64);
+            }
+            d.append("inputStages", scans.into_iter().collect::<ArrayBuf>());
+            return d;
+        }
         let input = match scans.len() {
             1 => scans.pop().unwrap_or_default(),
             _ => {

@@ -192,11 +192,6 @@ impl Wildcard {
         fields
     }
 
-    /// True when a change of what `touched` says may change keys.
-    pub(crate) fn reads(&self, touched: &dyn Fn(&str) -> bool) -> bool {
-        self.others.iter().any(|(p, _)| touched(p.as_str())) || self.scope.reads(touched)
-    }
-
     /// The value of another field.
     ///
     /// # Errors
@@ -257,6 +252,6 @@ impl IndexKind for Wildcard {
     }
 
     fn reads(&self, _: &[(Path, bool)], touched: &dyn Fn(&str) -> bool) -> bool {
-        Wildcard::reads(self, touched)
+        self.others.iter().any(|(p, _)| touched(p.as_str())) || self.scope.reads(touched)
     }
 }
