@@ -5,6 +5,7 @@ mod w1;
 mod w3;
 mod w4a;
 mod w4b;
+pub mod w5;
 
 use crate::fail::Result;
 use crate::lab::Lab;
@@ -23,7 +24,14 @@ pub struct Spec {
 }
 
 /// Every experiment, sorted by name.
-pub const ALL: &[&Spec] = &[&query::SPEC, &w1::SPEC, &w3::SPEC, &w4a::SPEC, &w4b::SPEC];
+pub const ALL: &[&Spec] = &[
+    &query::SPEC,
+    &w1::SPEC,
+    &w3::SPEC,
+    &w4a::SPEC,
+    &w4b::SPEC,
+    &w5::SPEC,
+];
 
 /// The experiments that `name` stands for: one, or a family (`w4` is W4a and W4b).
 pub fn named(name: &str) -> Vec<&'static Spec> {

@@ -1,0 +1,597 @@
+//! W5: YCSB on one server: the post's five scenarios and YCSB's own workloads A to F, and where
+//! more workers stop helping.
+//!
+//! Source: a post of 2015 that ran YCSB on one server and on 2–8 shards of the same machine
+//! (shards come with the router), and YCSB's workload files.
+
+use super::Spec;
+use crate::fail::{Failure, Result};
+use crate::lab::{DB, Lab, Preset, Target};
+use crate::report::Outcome;
+use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
+use crate::report::table::{Table, bytes, rate};
+use crate::stop;
+use crate::usl::{self, Fit};
+use crate::ycsb::core::Workload;
+use crate::ycsb::properties::Properties;
+use crate::ycsb::settings::Settings;
+use crate::ycsb::{Phase, phase};
+use std::sync::Arc;
+
+/// The experiment.
+pub const SPEC: Spec = Spec {
+    name: "w5",
+    title: "YCSB: five scenarios, workloads A to F",
+    about: "YCSB's CoreWorkload through the lab's raw client: keys, choices and values as the released YCSB makes them. S1 loads documents of 8 fields of 250 bytes with 32 workers; S2 to S5 read, update and insert by uniform keys; A to F are YCSB's own files (10 fields of 100 bytes). The sweep runs S3's mix with more and more workers and fits the Universal Scalability Law.",
+    run,
+};
+
+/// Workers of the scenarios.
+const WORKERS: u64 = 32;
+
+/// A scenario's transactions.
+struct Scenario {
+    name: &'static str,
+    what: &'static str,
+    properties: &'static str,
+    /// Operations a second in the post, and of how many operations.
+    published: Option<f64>,
+}
+
+const POST: &str = "fieldcount=8\nfieldlength=250\nrequestdistribution=uniform\n";
+
+/// The post's scenarios after its load.
+const SCENARIOS: [Scenario; 4] = [
+    Scenario {
+        name: "S2",
+        what: "read 10 %, update 90 %",
+        properties: "readproportion=0.1\nupdateproportion=0.9",
+        published: Some(12_102.0),
+    },
+    Scenario {
+        name: "S3",
+        what: "read 65 %, update 10 %, insert 25 %",
+        properties: "readproportion=0.65\nupdateproportion=0.10\ninsertproportion=0.25",
+        published: Some(15_982.0),
+    },
+    Scenario {
+        name: "S4",
+        what: "read 90 %, update 5 %, insert 5 %",
+        properties: "readproportion=0.90\nupdateproportion=0.05\ninsertproportion=0.05",
+        published: Some(19_102.0),
+    },
+    Scenario {
+        name: "S5",
+        what: "read",
+        properties: "readproportion=1\nupdateproportion=0",
+        published: Some(49_020.0),
+    },
+];
+
+/// YCSB's own.
+const STOCK: [Scenario; 6] = [
+    Scenario {
+        name: "A",
+        what: "read 50 %, update 50 %, zipfian",
+        properties: "readproportion=0.5\nupdateproportion=0.5\nrequestdistribution=zipfian",
+        published: None,
+    },
+    Scenario {
+        name: "B",
+        what: "read 95 %, update 5 %, zipfian",
+        properties: "readproportion=0.95\nupdateproportion=0.05\nrequestdistribution=zipfian",
+        published: None,
+    },
+    Scenario {
+        name: "C",
+        what: "read, zipfian",
+        properties: "readproportion=1\nupdateproportion=0\nrequestdistribution=zipfian",
+        published: None,
+    },
+    Scenario {
+        name: "D",
+        what: "read 95 %, insert 5 %, latest",
+        properties: "readproportion=0.95\nupdateproportion=0\ninsertproportion=0.05\nrequestdistribution=latest",
+        published: None,
+    },
+    Scenario {
+        name: "E",
+        what: "scan 95 %, insert 5 %, zipfian, up to 100 documents",
+        properties: "readproportion=0\nupdateproportion=0\nscanproportion=0.95\ninsertproportion=0.05\nrequestdistribution=zipfian\nmaxscanlength=100",
+        published: None,
+    },
+    Scenario {
+        name: "F",
+        what: "read 50 %, read-modify-write 50 %, zipfian",
+        properties: "readproportion=0.5\nupdateproportion=0\nreadmodifywriteproportion=0.5\nrequestdistribution=zipfian",
+        published: None,
+    },
+];
+
+/// The post's load.
+const LOAD: Scenario = Scenario {
+    name: "S1",
+    what: "load",
+    properties: "",
+    published: Some(7295.0),
+};
+
+/// Counts by preset.
+struct Size {
+    records: u64,
+    operations: u64,
+    stock_records: u64,
+    stock_operations: u64,
+    /// The longest a scenario runs, s.
+    longest: u64,
+    sweep_seconds: u64,
+}
+
+impl Size {
+    fn of(preset: Preset) -> Size {
+        Size {
+            records: preset.pick(10_000, 50_000, 5_000_000),
+            operations: preset.pick(1_000_000, 1_000_000, 100_000_000),
+            stock_records: preset.pick(10_000, 50_000, 5_000_000),
+            stock_operations: preset.pick(1_000_000, 200_000, 10_000_000),
+            longest: preset.pick(1, 60, 36_000),
+            sweep_seconds: preset.pick(1, 3, 60),
+        }
+    }
+}
+
+/// A collection as it stands.
+struct Data {
+    table: &'static str,
+    common: &'static str,
+    records: u64,
+}
+
+/// One row of the table.
+struct Row {
+    scenario: &'static Scenario,
+    phase: Phase,
+}
+
+impl Row {
+    fn rate(&self) -> f64 {
+        self.phase.load.samples.operations as f64 / self.phase.load.samples.seconds
+    }
+}
+
+fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
+    let size = Size::of(lab.preset);
+    if lab.preset != Preset::Paper {
+        out.deviations.push(format!(
+            "{} documents and up to {} operations (at most {} s) a scenario instead of 5 M and 100 M.",
+            rate(size.records as f64),
+            rate(size.operations as f64),
+            size.longest
+        ));
+    }
+    out.deviations
+        .push("One server: the post's 2 to 8 shards need the router.".into());
+    // The post's machine held all of its data.
+    let mut target = lab.target(Some(lab.preset.pick(1.0, 1.0, 24.0)))?;
+    let mut rows = Vec::new();
+    let result =
+        scenarios(lab, &target, &size, &mut rows).and_then(|data| sweep(lab, &target, &size, data));
+    let sweep = match result {
+        Ok(points) => points,
+        Err(e) => {
+            target.check_alive()?;
+            out.warnings.push(format!("Ended early: {e}"));
+            Vec::new()
+        }
+    };
+    for row in &rows {
+        let name = format!("W5 {}", row.scenario.name);
+        out.warnings.extend(
+            lab.doubts(&row.phase.load, WORKERS as usize)
+                .into_iter()
+                .map(|w| w.replace("run:", &format!("{name}:"))),
+        );
+        if let Some(e) = &row.phase.error {
+            out.warnings
+                .push(format!("{name}: the server's first error: {e}"));
+        }
+    }
+    write_down(&rows, &sweep, out);
+    lab.done(target);
+    Ok(())
+}
+
+/// All scenarios; gives the post's collection as they leave it.
+fn scenarios(lab: &mut Lab, target: &Target, size: &Size, rows: &mut Vec<Row>) -> Result<Data> {
+    let mut post = Data {
+        table: "usertable",
+        common: POST,
+        records: size.records,
+    };
+    rows.push(one(
+        lab,
+        target,
+        &LOAD,
+        &mut post,
+        size.records,
+        size,
+        true,
+    )?);
+    for s in &SCENARIOS {
+        if stop::asked() {
+            return Ok(post);
+        }
+        rows.push(one(
+            lab,
+            target,
+            s,
+            &mut post,
+            size.operations,
+            size,
+            false,
+        )?);
+    }
+    let mut stock = Data {
+        table: "usertable_stock",
+        common: "",
+        records: size.stock_records,
+    };
+    one(
+        lab,
+        target,
+        &LOAD,
+        &mut stock,
+        size.stock_records,
+        size,
+        true,
+    )?;
+    for s in &STOCK {
+        if stop::asked() {
+            break;
+        }
+        rows.push(one(
+            lab,
+            target,
+            s,
+            &mut stock,
+            size.stock_operations,
+            size,
+            false,
+        )?);
+    }
+    Ok(post)
+}
+
+/// One scenario on `data`, which grows by what it inserts.
+fn one(
+    lab: &mut Lab,
+    target: &Target,
+    scenario: &'static Scenario,
+    data: &mut Data,
+    operations: u64,
+    size: &Size,
+    loads: bool,
+) -> Result<Row> {
+    let longest = if loads { 0 } else { size.longest };
+    let phase = run_one(
+        lab, target, scenario, data, operations, longest, WORKERS, loads,
+    )?;
+    Ok(Row { scenario, phase })
+}
+
+#[allow(clippy::too_many_arguments)]
+fn run_one(
+    lab: &mut Lab,
+    target: &Target,
+    scenario: &Scenario,
+    data: &mut Data,
+    operations: u64,
+    seconds: u64,
+    workers: u64,
+    loads: bool,
+) -> Result<Phase> {
+    let mut p = Properties::default();
+    p.read(data.common)?;
+    p.read(scenario.properties)?;
+    p.read(&format!(
+        "table={}\nrecordcount={}\noperationcount={operations}\nthreadcount={workers}\nmaxexecutiontime={seconds}",
+        data.table, data.records
+    ))?;
+    let workload = Arc::new(Workload::new(&p)?);
+    let settings = Arc::new(Settings {
+        database: DB.into(),
+        ..Settings::new(&p)?
+    });
+    lab.progress.step(format!("W5 {}", scenario.name));
+    let done = phase(
+        target,
+        &workload,
+        &settings,
+        loads,
+        &mut lab.progress,
+        &mut |_| {},
+    )
+    .map_err(|e| e.while_doing(scenario.name))?;
+    // The next scenario inserts behind these.
+    if let Some(last) = workload.new_keys.last() {
+        data.records = data.records.max(last + 1);
+    }
+    Ok(done)
+}
+
+/// S3's mix with more and more workers: (workers, operations/s).
+fn sweep(lab: &mut Lab, target: &Target, size: &Size, mut data: Data) -> Result<Vec<(f64, f64)>> {
+    let s3 = SCENARIOS
+        .iter()
+        .find(|s| s.name == "S3")
+        .ok_or_else(|| Failure::new("there is no S3"))?;
+    let mut points = Vec::new();
+    for workers in [1, 2, 4, 8, 16, 32, 48] {
+        if stop::asked() {
+            break;
+        }
+        let p = run_one(
+            lab,
+            target,
+            s3,
+            &mut data,
+            0,
+            size.sweep_seconds,
+            workers,
+            false,
+        )?;
+        let x = p.load.samples.operations as f64 / p.load.samples.seconds;
+        points.push((workers as f64, x));
+    }
+    Ok(points)
+}
+
+fn write_down(rows: &[Row], sweep: &[(f64, f64)], out: &mut Outcome) {
+    let mut t = Table::new(
+        "Scenarios",
+        &[
+            "<scenario",
+            "<operations",
+            ">done",
+            ">operations/s",
+            ">published",
+            ">read p50 µs",
+            ">read p99 µs",
+            ">write p50 µs",
+            ">write p99 µs",
+            ">server µs each",
+            ">written each",
+            "<failed",
+        ],
+    );
+    let dash = || "–".to_string();
+    for row in rows {
+        let load = &row.phase.load;
+        let latency = |kinds: &[&str], q: f64| {
+            let mut all = crate::hist::Latency::new();
+            kinds
+                .iter()
+                .filter_map(|k| load.kinds.get(k))
+                .for_each(|m| all.merge(&m.service));
+            match all.count() {
+                0 => dash(),
+                _ => format!("{:.0}", all.quantile_ms(q) * 1e3),
+            }
+        };
+        let reads = ["READ", "SCAN"];
+        let writes = ["UPDATE", "INSERT"];
+        let failed: Vec<String> = load
+            .kinds
+            .iter()
+            .flat_map(|(kind, m)| {
+                let bad = m.statuses.iter().filter(|(s, _)| **s != "OK");
+                bad.map(move |(s, n)| format!("{kind} {s} {n}"))
+            })
+            .collect();
+        let each = load.samples.operations.max(1) as f64;
+        t.row([
+            row.scenario.name.to_string(),
+            row.scenario.what.to_string(),
+            rate(load.samples.operations as f64),
+            rate(row.rate()),
+            row.scenario.published.map_or_else(dash, rate),
+            latency(&reads, 0.5),
+            latency(&reads, 0.99),
+            latency(&writes, 0.5),
+            latency(&writes, 0.99),
+            load.server_cpu
+                .map_or_else(dash, |s| format!("{:.1}", s * 1e6 / each)),
+            load.server_written.map_or_else(dash, |w| bytes(w / each)),
+            failed.join(", "),
+        ]);
+        out.figure(
+            row.scenario.name,
+            row.rate(),
+            "operations/s",
+            row.scenario.published,
+        );
+        let mut samples = load.samples.clone();
+        samples.name = row.scenario.name.to_string();
+        out.samples.push(samples);
+    }
+    t.note("Published: YCSB's Java client on an 8-core machine with 30 GB, 2015. Compare the order of the scenarios, not the figures.".to_string());
+    out.tables.push(t);
+    let find = |name: &str| rows.iter().find(|r| r.scenario.name == name).map(Row::rate);
+    if let (Some(s2), Some(s5)) = (find("S2"), find("S5")) {
+        out.findings.push(format!(
+            "Reading only (S5) is {:.1} × as fast as nine updates in ten (S2); in the post it was {:.1} ×.",
+            s5 / s2,
+            49_020.0 / 12_102.0
+        ));
+    }
+    if rows.len() > 1 {
+        let points = |f: &dyn Fn(&Row) -> Option<f64>| {
+            let rows = rows.iter().enumerate();
+            rows.filter_map(|(i, r)| f(r).map(|y| (i as f64, y)))
+                .collect()
+        };
+        let series = |name: &str, published, color, points| Series {
+            name: name.into(),
+            mark: Mark::Bar,
+            published,
+            color,
+            points,
+        };
+        out.plots.push(Plot {
+            title: "Operations a second".into(),
+            caption: "Filled: measured. Outlined: published.".into(),
+            x: Axis {
+                label: "scenario".into(),
+                scale: Scale::Linear,
+            },
+            y: Axis {
+                label: "operations/s".into(),
+                scale: Scale::Linear,
+            },
+            categories: rows.iter().map(|r| r.scenario.name.to_string()).collect(),
+            series: vec![
+                series("measured", false, 0, points(&|r| Some(r.rate()))),
+                series("published", true, 1, points(&|r| r.scenario.published)),
+            ],
+        });
+    }
+    if !sweep.is_empty() {
+        scaling("S3's mix", sweep, out);
+    }
+}
+
+/// The table, the finding and the plot of a sweep over workers.
+pub fn scaling(what: &str, points: &[(f64, f64)], out: &mut Outcome) {
+    let fit = Fit::new(points);
+    let mut t = Table::new(
+        &format!("{what} by workers"),
+        &[">workers", ">operations/s", ">fitted"],
+    );
+    for (n, x) in points {
+        t.row([
+            rate(*n),
+            rate(*x),
+            fit.as_ref().map_or_else(|| "–".into(), |f| rate(f.at(*n))),
+        ]);
+        out.figure(format!("{what}, {n:.0} workers"), *x, "operations/s", None);
+    }
+    let mut series = vec![Series {
+        name: "measured".into(),
+        mark: Mark::Line,
+        published: false,
+        color: 0,
+        points: points.to_vec(),
+    }];
+    match &fit {
+        None => out.warnings.push(format!(
+            "{what}: too few points to fit the Universal Scalability Law."
+        )),
+        Some(f) => {
+            let e = |e: &usl::Estimate| {
+                format!(
+                    "{:.3e} (95 %: {:.1e} … {:.1e})",
+                    e.value, e.interval.0, e.interval.1
+                )
+            };
+            t.note(format!(
+                "Universal Scalability Law: λ {}/s a worker (± {}), σ {}, κ {}.",
+                rate(f.lambda.value),
+                rate(f.lambda.error),
+                e(&f.sigma),
+                e(&f.kappa)
+            ));
+            out.findings.push(match f.knee {
+                Some(knee) => format!(
+                    "{what}: the knee is at {knee:.0} workers{}, {} operations/s.",
+                    if f.extrapolated {
+                        " (extrapolated: beyond what was measured)"
+                    } else {
+                        ""
+                    },
+                    rate(f.at(knee))
+                ),
+                None => format!(
+                    "{what}: no knee shown; the limit of contention is {} operations/s.",
+                    rate(f.limit())
+                ),
+            });
+            if f.points < usl::ENOUGH {
+                out.warnings.push(format!(
+                    "{what}: {} points are few for the Universal Scalability Law.",
+                    f.points
+                ));
+            }
+            let last = points.iter().map(|p| p.0).fold(1.0, f64::max);
+            let curve = (0..=60).map(|i| {
+                let n = 1.0 + (last - 1.0) * f64::from(i) / 60.0;
+                (n, f.at(n))
+            });
+            series.push(Series {
+                name: "Universal Scalability Law".into(),
+                mark: Mark::Line,
+                published: true,
+                color: 1,
+                points: curve.collect(),
+            });
+        }
+    }
+    out.tables.push(t);
+    out.plots.push(Plot {
+        title: format!("{what}: throughput by workers"),
+        caption: "Line: measured. Dashed: the fitted law.".into(),
+        x: Axis {
+            label: "workers".into(),
+            scale: Scale::Linear,
+        },
+        y: Axis {
+            label: "operations/s".into(),
+            scale: Scale::Linear,
+        },
+        categories: Vec::new(),
+        series,
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn every_scenario_is_a_workload_whose_proportions_make_one() {
+        for s in SCENARIOS.iter().chain(&STOCK) {
+            let mut p = Properties::default();
+            p.read("recordcount=1000").unwrap();
+            p.read(POST).unwrap();
+            p.read(s.properties).unwrap();
+            Workload::new(&p).unwrap();
+            let sum: f64 = [
+                ("readproportion", 0.95),
+                ("updateproportion", 0.05),
+                ("insertproportion", 0.0),
+                ("scanproportion", 0.0),
+                ("readmodifywriteproportion", 0.0),
+            ]
+            .iter()
+            .map(|(n, d)| p.number(n, *d).unwrap())
+            .sum();
+            assert!((sum - 1.0).abs() < 1e-9, "{}: {sum}", s.name);
+        }
+    }
+
+    #[test]
+    fn a_sweep_tells_its_knee() {
+        let points: Vec<(f64, f64)> = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 48.0]
+            .iter()
+            .map(|n| (*n, usl::throughput([1000.0, 0.05, 0.002], *n)))
+            .collect();
+        let mut out = Outcome::default();
+        scaling("a mix", &points, &mut out);
+        assert!(
+            out.findings
+                .iter()
+                .any(|f| f.contains("the knee is at 22 workers, "))
+        );
+        assert_eq!((out.tables.len(), out.plots.len()), (1, 1));
+    }
+}
