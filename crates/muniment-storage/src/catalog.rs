@@ -5,7 +5,7 @@
 
 use crate::index::is_id_pattern;
 use crate::kinds::is_wildcard;
-use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc, number};
 use std::path::Path;
 
 /// The layout's version, in `meta` and in the FORMAT file.
@@ -59,7 +59,8 @@ fn cannot_create(message: impl Into<String>) -> Error {
 
 fn boolean(v: Value<'_>, name: &str) -> Result<bool> {
     match v {
-        Value::Bool(_) | Value::Int32(_) | Value::Int64(_) | Value::Double(_) => Ok(v.truthy()),
+        Value::Bool(b) => Ok(b),
+        v if v.is_number() => Ok(v.truthy()),
         _ => Err(Error::type_mismatch(format!(
             "The field '{name}' has value {name}: {v:?}, which is not convertible to bool"
         ))),
@@ -113,7 +114,15 @@ impl IndexSpec {
                 },
                 "unique" => unique = boolean(v, "unique")?,
                 "sparse" => sparse = boolean(v, "sparse")?,
-                "hidden" => hidden = boolean(v, "hidden")?,
+                "hidden" => match v {
+                    Value::Bool(b) => hidden = b,
+                    _ => {
+                        return Err(Error::type_mismatch(format!(
+                            "The field 'hidden' must be a bool, but got {}",
+                            v.type_name()
+                        )));
+                    }
+                },
                 "prepareUnique" => prepare_unique = boolean(v, "prepareUnique")?,
                 "partialFilterExpression" => match v {
                     Value::Document(d) => partial_filter = Some(d.to_buf()),
@@ -260,10 +269,10 @@ fn check_key(key: Doc<'_>) -> Result<DocBuf> {
         return Err(cannot_create("Index keys cannot be an empty object."));
     }
     if key.count() > 32 {
-        return Err(cannot_create(format!(
-            "Index key pattern has too many fields: {}, at most 32 are allowed",
-            key.count()
-        )));
+        return Err(Error::location(
+            13103,
+            format!("too many compound keys: {}, at most 32", key.count()),
+        ));
     }
     let mut seen = std::collections::HashSet::new();
     for e in key {
@@ -332,10 +341,12 @@ fn expire_seconds(v: Value<'_>) -> Result<i64> {
             v.type_name()
         )));
     }
-    let seconds = match v {
-        Value::Double(d) => d as i64,
-        other => other.as_i64_exact().unwrap_or(-1),
-    };
+    if number::is_nan(v) {
+        return Err(cannot_create(
+            "TTL index 'expireAfterSeconds' option cannot be NaN.",
+        ));
+    }
+    let seconds = number::to_i64_clamped(v).unwrap_or(-1);
     if seconds < 0 {
         return Err(cannot_create(
             "TTL index 'expireAfterSeconds' option cannot be less than 0.",

@@ -103,7 +103,13 @@ impl Index {
 
     pub(crate) fn set_spec(&self, spec: IndexSpec) {
         self.prepares.store(spec.prepare_unique, Relaxed);
-        *self.spec.write() = Arc::new(spec);
+        let mut held = self.spec.write();
+        if held.hidden != spec.hidden {
+            // As an index made anew: it was of no use while it was hidden.
+            self.uses.store(0, Relaxed);
+            self.since.store(QueryContext::new().now_ms, Relaxed);
+        }
+        *held = Arc::new(spec);
     }
 
     /// The fields of its keys in order, with true for descending.

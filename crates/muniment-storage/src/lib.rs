@@ -27,6 +27,7 @@ pub mod kinds;
 mod latch;
 mod lockfile;
 mod multikey;
+mod new_index;
 mod precheck;
 mod reclaim;
 mod snapshot;

@@ -76,10 +76,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             }
         }
     };
-    // A clustered collection's index on _id does not count.
-    let clustered = collection.options().document.as_doc().get("clusteredIndex").is_some();
-    let not_counted = usize::from(clustered);
-    let before = collection.indexes().len().saturating_sub(not_counted);
+    for spec in &specs {
+        super::time_series_index::check(collection.options().document.as_doc(), spec)?;
+    }
+    let before = counted(&collection);
     let mut built: Vec<String> = Vec::new();
     for spec in specs {
         let result = match conflict(&collection, &spec) {
@@ -103,7 +103,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             }
         }
     }
-    let after = collection.indexes().len().saturating_sub(not_counted);
+    let after = counted(&collection);
     if created_collection || after != before {
         cx.note_write();
     }
@@ -115,6 +115,13 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         w.field("note", "all indexes already exist");
     }
     Ok(())
+}
+
+/// How many indexes a collection has; a clustered one's on _id does not count.
+pub(super) fn counted(collection: &Collection) -> usize {
+    let options = collection.options();
+    let clustered = options.document.as_doc().get("clusteredIndex").is_some();
+    collection.indexes().len().saturating_sub(usize::from(clustered))
 }
 
 fn parse(cx: &CommandContext<'_>) -> Result<Vec<IndexSpec>> {
@@ -136,7 +143,7 @@ fn parse(cx: &CommandContext<'_>) -> Result<Vec<IndexSpec>> {
         } else {
             d
         };
-        let parsed = IndexSpec::parse(d).map_err(|e| {
+        let parsed = checked(cx, d).map_err(|e| {
             let spec = muniment_value::Value::Document(d).to_display();
             e.context(&format!("Error in specification {spec} :: caused by :: "))
         })?;
@@ -148,6 +155,19 @@ fn parse(cx: &CommandContext<'_>) -> Result<Vec<IndexSpec>> {
         ));
     }
     Ok(specs)
+}
+
+/// One index as it may be made.
+///
+/// # Errors
+/// What is wrong with it.
+fn checked(cx: &CommandContext<'_>, d: Doc<'_>) -> Result<IndexSpec> {
+    let spec = IndexSpec::parse(d)?;
+    spec.check_new()?;
+    if spec.hidden && cx.collection_name().starts_with("system.") {
+        return Err(Error::bad_value("can't hide index on system collection"));
+    }
+    Ok(spec)
 }
 
 fn without_unknown(d: Doc<'_>) -> DocBuf {
@@ -163,7 +183,7 @@ fn same_signature(a: &IndexSpec, b: &IndexSpec) -> bool {
     a.key == b.key
         && a.unique == b.unique
         && a.sparse == b.sparse
-        && a.partial_filter == b.partial_filter
+        && a.same_partial_filter(b)
         && a.options == b.options
 }
 
@@ -221,7 +241,7 @@ fn conflict(collection: &Arc<Collection>, new: &IndexSpec) -> Result<bool> {
                 ),
             ));
         }
-        if old.expire_after_seconds != new.expire_after_seconds {
+        if old.expire_after_seconds != new.expire_after_seconds || old.hidden != new.hidden {
             return Err(Error::new(
                 Code::IndexOptionsConflict,
                 format!(
@@ -239,7 +259,8 @@ fn conflict(collection: &Arc<Collection>, new: &IndexSpec) -> Result<bool> {
         .map(|i| i.spec())
         .find(|s| same_signature(s, new))
     {
-        let message = if old.expire_after_seconds == new.expire_after_seconds {
+        let same = old.expire_after_seconds == new.expire_after_seconds && old.hidden == new.hidden;
+        let message = if same {
             format!("Index already exists with a different name: {}", old.name)
         } else {
             format!(

@@ -1,11 +1,14 @@
 //! `dropIndexes`.
 
-use crate::args::{Types, req};
+use super::create_indexes::counted;
+use crate::args::{Types, check_type, req};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_storage::Collection;
 use muniment_value::{Code, Doc, Error, Result, Value};
 use std::sync::Arc;
+
+const INDEX: Types = Types::STRING.or(Types::OBJECT).or(Types::ARRAY);
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -16,7 +19,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     target: Target::Collection,
     write_concern: true,
     api_v1: true,
-    fields: &[req("index", Types::STRING.or(Types::OBJECT).or(Types::ARRAY))],
+    fields: &[req("index", Types::ANY)],
     run,
     ..CommandSpec::DEFAULT
 };
@@ -30,6 +33,10 @@ fn is_id_key(key: muniment_value::Doc<'_>) -> bool {
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let store = &cx.engine().store;
+    if let Some(v) = cx.args.get("index") {
+        // Null is of the wrong type too, not absent.
+        check_type("dropIndexes", "index", INDEX, v.ty())?;
+    }
     cx.engine().refuse_view(cx.ns())?;
     let collection = store.collection(cx.ns()).ok_or_else(|| {
         Error::new(
@@ -37,7 +44,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             format!("ns not found {}", cx.ns()),
         )
     })?;
-    let before = collection.indexes().len();
+    let before = counted(&collection);
     let by_id = match cx.args.get("index") {
         Some(Value::String(name)) => name == "_id_",
         Some(Value::Document(key)) => is_id_key(key),
@@ -49,10 +56,15 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             "It is illegal to drop the clusteredIndex",
         ));
     }
-    let mut all = false;
-    let names: Vec<String> = match cx.args.get("index") {
-        Some(Value::String("*")) => {
-            all = true;
+    let index = cx.args.get("index");
+    let all = match index {
+        Some(Value::Array(list)) if list.count() == 1 => {
+            list.values().next().is_some_and(|v| v.as_str() == Some("*"))
+        }
+        v => v.is_some_and(|v| v.as_str() == Some("*")),
+    };
+    let names: Vec<String> = match index {
+        _ if all => {
             let indexes = collection.indexes();
             indexes
                 .iter()

@@ -5,7 +5,7 @@ use crate::args::{Field, Types, idle, opt};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Target};
 use muniment_storage::Collection;
-use muniment_value::{Code, DocBuf, Error, Result};
+use muniment_value::{Code, DocBuf, Error, Result, doc};
 
 const FIELDS: &[Field] = &[
     opt("cursor", Types::OBJECT),
@@ -14,11 +14,7 @@ const FIELDS: &[Field] = &[
         Types::SAFE_BOOL,
         "builds that run are not listed",
     ),
-    idle(
-        "includeIndexBuildInfo",
-        Types::SAFE_BOOL,
-        "builds that run are not listed",
-    ),
+    opt("includeIndexBuildInfo", Types::SAFE_BOOL),
 ];
 
 /// The command.
@@ -50,12 +46,26 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             format!("ns does not exist: {}", cx.ns()),
         )
     })?;
+    let build_info = cx.args.bool("includeIndexBuildInfo", false);
+    if build_info && cx.args.bool("includeBuildUUIDs", false) {
+        return Err(Error::new(
+            Code::InvalidOptions,
+            "The includeBuildUUIDs flag and includeIndexBuildInfo flag cannot both be set to true",
+        ));
+    }
+    // MongoDB's profiler collection has no index on _id.
+    let profile = cx.collection_name() == "system.profile";
     let all = collection
         .indexes()
         .iter()
+        .filter(|i| !(profile && i.is_id()))
         .map(|i| match clustered_id(&collection).filter(|_| i.is_id()) {
             Some(clustered) => clustered,
             None => i.spec().document.clone(),
+        })
+        .map(|listed| match build_info {
+            true => doc! { "spec": &listed },
+            false => listed,
         })
         .collect();
     answer(cx, cx.ns(), all)

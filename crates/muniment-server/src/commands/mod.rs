@@ -12,6 +12,7 @@ mod coll_mod_index;
 mod collection_options;
 mod cursor_reply;
 mod query_shape;
+mod time_series_index;
 mod write_reply;
 
 macro_rules! registry {

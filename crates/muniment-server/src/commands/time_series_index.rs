@@ -1,0 +1,128 @@
+//! What an index of a time-series collection may be.
+
+use muniment_query::{Filter, Needs, QueryContext};
+use muniment_storage::IndexSpec;
+use muniment_storage::kinds::is_wildcard;
+use muniment_value::{Code, Doc, Error, Result, Value};
+
+fn invalid(message: impl Into<String>) -> Error {
+    Error::new(Code::InvalidOptions, message)
+}
+
+/// Checks an index of a collection with these options; passes for one without time series.
+///
+/// # Errors
+/// 72 InvalidOptions, 67 CannotCreateIndex, 85 IndexOptionsConflict, 7246201.
+pub(super) fn check(options: Doc<'_>, spec: &IndexSpec) -> Result<()> {
+    let Some(series) = options.get_doc("timeseries") else {
+        return Ok(());
+    };
+    let time = series.get_str("timeField").unwrap_or_default();
+    let meta = series.get_str("metaField");
+    let of_meta = |path: &str| {
+        meta.and_then(|m| path.strip_prefix(m))
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    let key = spec.key.as_doc();
+    for e in key {
+        if is_wildcard(e.name()) {
+            return Err(Error::location(
+                7_246_201,
+                "Wildcard indexes are not supported on time-series collections",
+            ));
+        }
+        match e.value() {
+            Value::String("text") => {
+                return Err(invalid(
+                    "Text indexes are not supported on time-series collections",
+                ));
+            }
+            Value::String(kind @ ("hashed" | "2d")) if !of_meta(e.name()) => {
+                return Err(Error::new(
+                    Code::CannotCreateIndex,
+                    format!(
+                        "Measurements of a time-series collection cannot have an index of type \
+                         '{kind}'"
+                    ),
+                ));
+            }
+            _ => {}
+        }
+    }
+    if spec.unique {
+        return Err(invalid(
+            "Unique indexes are not supported on time-series collections",
+        ));
+    }
+    if spec.sparse && !key.iter().all(|e| of_meta(e.name())) {
+        return Err(invalid(
+            "Sparse indexes are not supported on time-series collections but on the metaField",
+        ));
+    }
+    let filter = match &spec.partial_filter {
+        Some(f) => Some(Filter::parse(f.as_doc(), &QueryContext::new())?),
+        None => None,
+    };
+    if filter.is_some() && spec.document.as_doc().get("collation").is_some() {
+        return Err(Error::new(
+            Code::IndexOptionsConflict,
+            "The partial index of a time-series collection cannot have a collation of its own",
+        ));
+    }
+    if spec.expire_after_seconds.is_some() {
+        let on_time = key.count() == 1 && key.first().is_some_and(|e| e.name() == time);
+        let on_meta = filter.is_some_and(|f| {
+            let mut needs = Needs::default();
+            needs.filter(f.root());
+            needs
+                .into_paths()
+                .is_some_and(|p| p.iter().all(|p| of_meta(p)))
+        });
+        if !on_time || !on_meta {
+            return Err(invalid(
+                "TTL indexes on time-series collections must be on the timeField and need a \
+                 partialFilterExpression on the metaField",
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use muniment_value::DocBuf;
+
+    #[test]
+    fn measurements_have_less_indexes_than_documents() {
+        let series = DocBuf::from_json(r#"{"timeseries": {"timeField": "t", "metaField": "m"}}"#);
+        let series = series.unwrap();
+        for (spec, code) in [
+            (r#""key": {"v": 1}"#, None),
+            (r#""key": {"m.a": 1}, "sparse": true"#, None),
+            (r#""key": {"m": "hashed"}"#, None),
+            (r#""key": {"v": "2dsphere"}"#, None),
+            (
+                r#""key": {"t": 1}, "expireAfterSeconds": 5, "partialFilterExpression": {"m.x": 1}"#,
+                None,
+            ),
+            (r#""key": {"v": 1}, "unique": true"#, Some(72)),
+            (r#""key": {"mv": 1}, "sparse": true"#, Some(72)),
+            (r#""key": {"v": "hashed"}"#, Some(67)),
+            (r#""key": {"v": "2d"}"#, Some(67)),
+            (r#""key": {"$**": 1}"#, Some(7_246_201)),
+            (r#""key": {"t": 1}, "expireAfterSeconds": 5"#, Some(72)),
+            (
+                r#""key": {"t": 1}, "expireAfterSeconds": 5, "partialFilterExpression": {"v": 1}"#,
+                Some(72),
+            ),
+        ] {
+            let json = DocBuf::from_json(&format!(r#"{{"name": "x", {spec}}}"#)).unwrap();
+            let parsed = IndexSpec::parse(json.as_doc()).unwrap();
+            let got = check(series.as_doc(), &parsed).err().map(|e| e.code());
+            assert_eq!(got, code.map(Code), "{spec}");
+            assert!(check(Doc::EMPTY, &parsed).is_ok());
+        }
+    }
+}

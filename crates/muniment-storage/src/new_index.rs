@@ -1,0 +1,157 @@
+//! What a new index may not be, although one that is there may: limits that catalogs written
+//! before they were checked need not keep.
+
+use crate::catalog::IndexSpec;
+use muniment_query::filter::{Node, Pred};
+use muniment_query::{Filter, QueryContext};
+use muniment_value::{Code, DocBuf, Error, Result, Value};
+
+impl IndexSpec {
+    /// Checks a specification that is to become an index.
+    ///
+    /// # Errors
+    /// 2 BadValue for a key or name that is `_id_`'s own; 67 CannotCreateIndex and 224
+    /// QueryFeatureNotAllowed for a partial filter that no index can have.
+    pub fn check_new(&self) -> Result<()> {
+        let key = self.key.as_doc();
+        let id = *self == IndexSpec::id_index();
+        if !id && self.name == "_id_" {
+            return Err(Error::bad_value(format!(
+                "The index name '_id_' is reserved for the _id index, which must have key pattern \
+                 {{_id: 1}}, found key: {}",
+                Value::Document(key).to_display()
+            )));
+        }
+        let only = key.first().filter(|_| key.count() == 1);
+        if !id && only.is_some_and(|e| e.name() == "_id" && e.value().is_number()) {
+            return Err(Error::bad_value(format!(
+                "The field 'key' for an _id index must be {{_id: 1}}, but got {}",
+                Value::Document(key).to_display()
+            )));
+        }
+        match &self.partial_filter {
+            Some(f) => check_node(Filter::parse(f.as_doc(), &QueryContext::new())?.root()),
+            None => Ok(()),
+        }
+    }
+
+    /// True if both leave out the same documents, in whatever order they say so.
+    pub fn same_partial_filter(&self, other: &IndexSpec) -> bool {
+        let normal = |f: &DocBuf| {
+            let filter = Filter::parse(f.as_doc(), &QueryContext::new());
+            filter.map(|f| text(f.root())).ok()
+        };
+        match (&self.partial_filter, &other.partial_filter) {
+            (Some(a), Some(b)) => a == b || (normal(a).is_some() && normal(a) == normal(b)),
+            (a, b) => a == b,
+        }
+    }
+}
+
+/// The filter's text, the same for every order of its clauses.
+fn text(node: &Node) -> String {
+    let list = |list: &[Node]| {
+        let mut all: Vec<String> = list.iter().map(text).collect();
+        all.sort_unstable();
+        all.join(",")
+    };
+    match node {
+        Node::And(nodes) => format!("and({})", list(nodes)),
+        Node::Or(nodes) => format!("or({})", list(nodes)),
+        other => format!("{other:?}"),
+    }
+}
+
+fn unsupported(what: &str) -> Error {
+    Error::new(
+        Code::CannotCreateIndex,
+        format!("Expression not supported in partial index: {what}"),
+    )
+}
+
+fn check_node(node: &Node) -> Result<()> {
+    match node {
+        Node::True => Ok(()),
+        Node::And(list) | Node::Or(list) => list.iter().try_for_each(check_node),
+        Node::Field { path, pred } if allowed(pred) => {
+            let _ = path;
+            Ok(())
+        }
+        Node::Field { path, pred } => Err(unsupported(&format!("{}: {pred:?}", path.as_str()))),
+        Node::Expr(_) => Err(Error::new(
+            Code::QueryFeatureNotAllowed,
+            "$expr is not allowed in partial index filters",
+        )),
+        Node::Nor(_) => Err(unsupported("$nor")),
+        Node::Doc(op) => Err(unsupported(op.name())),
+        Node::False => Err(unsupported("$alwaysFalse")),
+    }
+}
+
+/// What an index may decide on: comparisons, `$in`, `$exists: true`, `$type` and shapes.
+fn allowed(pred: &Pred) -> bool {
+    match pred {
+        Pred::Eq(_) | Pred::Lt(_) | Pred::Lte(_) | Pred::Gt(_) | Pred::Gte(_) => true,
+        Pred::In { .. } => true,
+        Pred::Exists(yes) => *yes,
+        Pred::And(list) => list.iter().all(allowed),
+        Pred::Other(op) => op.types().is_some() || op.geo().is_some(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    fn spec(json: &str) -> IndexSpec {
+        IndexSpec::parse(DocBuf::from_json(json).unwrap().as_doc()).unwrap()
+    }
+
+    fn partial(filter: &str) -> IndexSpec {
+        spec(&format!(
+            r#"{{"key": {{"a": 1}}, "name": "a", "partialFilterExpression": {filter}}}"#
+        ))
+    }
+
+    #[test]
+    fn a_partial_filter_asks_for_what_an_index_can_decide() {
+        for (filter, code) in [
+            (r#"{"a": 1, "b": {"$gt": 2, "$lte": 5}}"#, None),
+            (
+                r#"{"$or": [{"a": {"$in": [1, 2]}}, {"b": {"$exists": true}}]}"#,
+                None,
+            ),
+            (r#"{"a": {"$type": "string"}}"#, None),
+            ("{}", None),
+            (r#"{"a": {"$ne": 5}}"#, Some(67)),
+            (r#"{"a": {"$not": {"$gt": 5}}}"#, Some(67)),
+            (r#"{"$nor": [{"a": 1}]}"#, Some(67)),
+            (r#"{"a": {"$regex": "^x"}}"#, Some(67)),
+            (r#"{"a": {"$elemMatch": {"x": 1}}}"#, Some(67)),
+            (r#"{"a": {"$size": 3}}"#, Some(67)),
+            (r#"{"a": {"$exists": false}}"#, Some(67)),
+            (r#"{"$expr": {"$gt": ["$a", 5]}}"#, Some(224)),
+        ] {
+            let got = partial(filter).check_new().err().map(|e| e.code());
+            assert_eq!(got, code.map(Code), "{filter}");
+        }
+        let a = partial(r#"{"$and": [{"b": 2}, {"a": 1}]}"#);
+        assert!(a.same_partial_filter(&partial(r#"{"a": 1, "b": 2}"#)));
+        assert!(!a.same_partial_filter(&partial(r#"{"a": 2, "b": 1}"#)));
+    }
+
+    #[test]
+    fn what_is_of_id_stays_so() {
+        for (json, refused) in [
+            (r#"{"key": {"_id": 1}, "name": "x"}"#, false),
+            (r#"{"key": {"_id": "hashed"}, "name": "x"}"#, false),
+            (r#"{"key": {"_id": -1, "a": 1}, "name": "x"}"#, false),
+            (r#"{"key": {"_id": -1}, "name": "x"}"#, true),
+            (r#"{"key": {"a": 1}, "name": "_id_"}"#, true),
+        ] {
+            assert_eq!(spec(json).check_new().is_err(), refused, "{json}");
+        }
+    }
+}
