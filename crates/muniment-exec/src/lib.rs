@@ -40,7 +40,7 @@ pub use explain::{Explainable, Verbosity};
 pub use find::{FindRequest, Hint};
 pub use operation::{Counters, OpContext, OpGuard, OpStart, Operations};
 pub use plan::filters::{ShapeSpec, shape_without_query};
-pub use timeseries::{BUCKETS, TimeSeries, buckets_options};
+pub use timeseries::{BUCKETS, TimeSeries, buckets_options, granularity_span, series_options};
 pub use ttl::TtlOutcome;
 pub use view::{
     MAX_DEPTH as MAX_VIEW_DEPTH, Resolved, View, check_pipeline as check_view_pipeline,

@@ -7,7 +7,8 @@
 
 use crate::engine::Engine;
 use crate::view::not_a_collection;
-use muniment_storage::Collection;
+use muniment_query::Interrupt;
+use muniment_storage::{Collection, IndexSpec};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
 use std::sync::Arc;
 
@@ -111,6 +112,39 @@ impl TimeSeries {
     }
 }
 
+/// Seconds that a bucket of a granularity spans; `None` for another word.
+pub fn granularity_span(granularity: &str) -> Option<i64> {
+    match granularity {
+        "seconds" => Some(3600),
+        "minutes" => Some(86_400),
+        "hours" => Some(2_592_000),
+        _ => None,
+    }
+}
+
+/// The options of a time-series collection as they are stored and listed: its fields, and its
+/// granularity or else the rounding, in seconds, of what a bucket spans.
+pub fn series_options(
+    time: &str,
+    meta: Option<&str>,
+    granularity: Option<&str>,
+    span: i64,
+    rounding: i64,
+) -> DocBuf {
+    let mut d = doc! { "timeField": time };
+    d.append_some("metaField", meta);
+    match granularity {
+        Some(g) => {
+            d.append("granularity", g);
+        }
+        None => {
+            d.append("bucketRoundingSeconds", rounding as i32);
+        }
+    }
+    d.append("bucketMaxSpanSeconds", span as i32);
+    d
+}
+
 /// The options of the buckets of a time-series collection, as MongoDB lists them: all of the
 /// collection's, with `clusteredIndex` and the shape of a bucket.
 pub fn buckets_options(options: Doc<'_>) -> DocBuf {
@@ -155,6 +189,35 @@ pub fn buckets_options(options: Doc<'_>) -> DocBuf {
 }
 
 impl Engine {
+    /// A time-series collection with a metaField has an index on it and the time.
+    ///
+    /// # Errors
+    /// What building it raises.
+    pub fn create_series_index(
+        &self,
+        collection: &Arc<Collection>,
+        interrupt: &dyn Interrupt,
+    ) -> Result<()> {
+        let Some(TimeSeries {
+            time_field,
+            meta_field: Some(meta),
+        }) = TimeSeries::of(collection)
+        else {
+            return Ok(());
+        };
+        let mut key = DocBuf::new();
+        key.append(&meta, 1);
+        key.append(&time_field, 1);
+        let name = format!("{meta}_1_{time_field}_1");
+        let spec = doc! { "v": 2, "key": key, "name": name };
+        // A field name that no index can have leaves the collection without one.
+        let Ok(spec) = IndexSpec::parse(spec.as_doc()) else {
+            return Ok(());
+        };
+        let built = self.store.create_index(collection, spec, interrupt);
+        built.map(drop)
+    }
+
     /// The time-series collection whose buckets this namespace names, `db.system.buckets.NAME`.
     pub fn buckets_of(&self, namespace: &str) -> Option<Arc<Collection>> {
         let (db, name) = namespace.split_once('.')?;

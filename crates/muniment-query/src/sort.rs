@@ -51,8 +51,8 @@ impl SortSpec {
                     ctx.metadata.ask(meta)?;
                     keys.push(SortKey {
                         path: Path::new(&format!("${}", meta.name())),
-                        // The best scores come first, and the nearest places.
-                        descending: meta != Meta::GeoNearDistance,
+                        // The best scores come first, and so do the farthest places.
+                        descending: true,
                         meta: Some(meta),
                     });
                     continue;

@@ -48,7 +48,7 @@ fn stages_keep_metadata() {
         r#"{"$replaceRoot": {"newRoot": {"_id": "$_id"}}},"#,
         r#"{"$limit": 5}, {"$skip": 0},"#,
         r#"{"$sort": {"a": -1}},"#,
-        r#"{"$sort": {"x": {"$meta": "geoNearDistance"}}},"#,
+        r#"{"$sort": {"x": {"$meta": "geoNearDistance"}}}, {"$sort": {"_id": -1}},"#,
         r#"{"$set": {"u": [1]}}, {"$unwind": "$u"},"#,
         r#"{"$unwind": {"path": "$none", "preserveNullAndEmptyArrays": true}},"#,
         r#"{"$lookup": {"from": "c", "localField": "a", "foreignField": "a", "as": "j"}},"#,

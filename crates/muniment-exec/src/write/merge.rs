@@ -41,7 +41,7 @@ pub(crate) struct MergeWriter {
 impl MergeWriter {
     pub fn new(link: Link, spec: &MergeSpec, ctx: &QueryContext) -> Result<MergeWriter> {
         let namespace = format!("{}.{}", spec.db, spec.collection);
-        link.engine.refuse_view(&namespace)?;
+        link.engine.refuse_view_like(&namespace)?;
         let sparse = check_unique(&link, &namespace, spec)?;
         let on = match spec.on.as_slice() {
             [] => vec![Path::new("_id")],

@@ -4,12 +4,13 @@
 use super::insert::InsertOptions;
 use crate::engine::Engine;
 use crate::host::Link;
+use crate::timeseries::{granularity_span, series_options};
 use bytes::Bytes;
 use muniment_query::Interrupt;
 use muniment_query::stage::host::Writer;
-use muniment_query::stage::out::OutSpec;
-use muniment_storage::Collection;
-use muniment_value::{Code, Doc, Error, Result, new_object_id};
+use muniment_query::stage::out::{OutSpec, SeriesSpec};
+use muniment_storage::{Collection, CollectionOptions};
+use muniment_value::{Code, Doc, Error, Result, doc, new_object_id};
 use std::sync::Arc;
 
 /// What the names of half-written collections begin with.
@@ -33,19 +34,10 @@ pub(crate) struct OutWriter {
 impl OutWriter {
     pub fn new(link: Link, spec: &OutSpec) -> Result<OutWriter> {
         let target = format!("{}.{}", spec.db, spec.collection);
-        if spec.timeseries.is_some() {
-            let there = link.engine.store.collection(&target).is_some();
-            if there || link.engine.view(&target)?.is_some() {
-                return Err(Error::location(
-                    7_268_700,
-                    "Cannot create a time-series collection from a non time-series collection",
-                ));
-            }
-            return Err(Error::new(
-                Code::CommandNotSupported,
-                "$out into a time-series collection is not supported",
-            ));
-        }
+        let series = match &spec.timeseries {
+            Some(series) => Some(new_series(&link.engine, &target, series)?),
+            None => None,
+        };
         crate::write::core::check_new_namespace(&target)?;
         link.engine.refuse_view(&target)?;
         let store = &link.engine.store;
@@ -59,7 +51,8 @@ impl OutWriter {
         let id: String = new_object_id().iter().map(|b| format!("{b:02x}")).collect();
         let temporary = format!("{}.{TEMPORARY}{id}", spec.db);
         let options = before.as_ref().map(|c| (*c.options()).clone());
-        let collection = store.create_collection(&temporary, options.unwrap_or_default())?;
+        let options = options.or(series).unwrap_or_default();
+        let collection = store.create_collection(&temporary, options)?;
         let writer = OutWriter {
             link: link.clone(),
             target,
@@ -74,6 +67,9 @@ impl OutWriter {
                 let spec = (*index.spec()).clone();
                 store.create_index(&collection, spec, &*link.op)?;
             }
+        } else {
+            let engine = &writer.link.engine;
+            engine.create_series_index(&collection, &*link.op)?;
         }
         Ok(writer)
     }
@@ -100,6 +96,52 @@ impl OutWriter {
             .next()
             .map_or(Ok(()), |e| Err(e.error))
     }
+}
+
+/// The options of the time-series collection that `$out` makes.
+///
+/// # Errors
+/// 7268700 when there is another kind of collection; 7406103 when there is a time-series
+/// collection with other options.
+fn new_series(engine: &Engine, target: &str, spec: &SeriesSpec) -> Result<CollectionOptions> {
+    let (granularity, span) = match (spec.granularity.as_deref(), spec.span) {
+        (None, Some(span)) => (None, span),
+        (g, _) => {
+            let g = g.unwrap_or("seconds");
+            (Some(g), granularity_span(g).unwrap_or_default())
+        }
+    };
+    let (time, meta) = (spec.time_field.as_str(), spec.meta_field.as_deref());
+    let wanted = series_options(time, meta, granularity, span, span);
+    let there = engine.store.collection(target);
+    let series = there.as_ref().filter(|c| c.is_time_series());
+    if (there.is_some() && series.is_none()) || engine.view(target)?.is_some() {
+        return Err(Error::location(
+            7_268_700,
+            "Cannot create a time-series collection from a non time-series collection",
+        ));
+    }
+    if let Some(c) = series
+        && c.options()
+            .document
+            .as_doc()
+            .get_doc("timeseries")
+            .map(|d| d.to_buf())
+            != Some(wanted.clone())
+    {
+        return Err(Error::location(
+            7_406_103,
+            format!(
+                "Time-series options of $out do not match those of the existing time-series \
+                 collection {target}"
+            ),
+        ));
+    }
+    Ok(CollectionOptions {
+        time_field: Some(spec.time_field.clone()),
+        document: doc! { "timeseries": wanted },
+        ..CollectionOptions::default()
+    })
 }
 
 impl Writer for OutWriter {
@@ -154,7 +196,8 @@ impl Engine {
             for c in self.store.collections(&db) {
                 let namespace = c.namespace();
                 let name = namespace.get(db.len() + 1..).unwrap_or_default();
-                if name.starts_with(TEMPORARY) {
+                let id = name.strip_prefix(TEMPORARY).unwrap_or_default();
+                if id.len() == 24 && id.bytes().all(|b| b.is_ascii_hexdigit()) {
                     let _ = self.store.drop_collection(&namespace);
                 }
             }

@@ -26,6 +26,7 @@ struct State<'c> {
     id_included: bool,
     id_named: bool,
     elem_match: bool,
+    meta: bool,
     positional: bool,
 }
 
@@ -38,6 +39,7 @@ pub(super) fn parse(doc: Doc<'_>, dialect: Dialect<'_>, ctx: &QueryContext) -> R
         id_included: false,
         id_named: false,
         elem_match: false,
+        meta: false,
         positional: false,
     };
     match dialect {
@@ -54,7 +56,9 @@ pub(super) fn parse(doc: Doc<'_>, dialect: Dialect<'_>, ctx: &QueryContext) -> R
     for e in doc {
         s.element(e, e.name(), 0)?;
     }
-    let mode = s.mode.unwrap_or(if s.id_included || s.elem_match {
+    // With metadata alone, find keeps the document and the stage does not.
+    let meta = s.meta && matches!(dialect, Dialect::Stage);
+    let mode = s.mode.unwrap_or(if s.id_included || s.elem_match || meta {
         Mode::Inclusion
     } else {
         Mode::Exclusion
@@ -151,6 +155,7 @@ impl State<'_> {
         if first.name() == "$meta" {
             // Allowed beside exclusions too, and decides nothing.
             let expr = Expr::parse(e.value(), self.ctx)?;
+            self.meta = true;
             return self.add(path, Action::Compute(Box::new(expr)));
         }
         if find

@@ -4,7 +4,7 @@
 use super::Stage;
 use super::group::{Key, group, parse_field};
 use super::registry::{Place, Spec};
-use crate::context::QueryContext;
+use crate::context::{Clocks, QueryContext};
 use crate::expr::{EvalContext, Expr};
 use crate::sort::SortSpec;
 use muniment_value::{DocBuf, Elem, Error, Result, Value, ValueBuf, cmp_values, doc};
@@ -60,9 +60,15 @@ impl Buckets {
     }
 }
 
-/// The constant that `v` is.
+/// The constant that `v` is. What depends on the time is none, though a command has only one.
 fn constant(v: Value<'_>, ctx: &QueryContext) -> Result<Option<ValueBuf>> {
-    Ok(Expr::parse(v, ctx)?.as_constant().map(ValueBuf::new))
+    let expr = Expr::parse(v, ctx)?;
+    if matches!(v, Value::String(_) | Value::Document(_) | Value::Array(_))
+        && Expr::parse(v, &ctx.clone().with_clocks(Clocks::None)).is_err()
+    {
+        return Ok(None);
+    }
+    Ok(expr.as_constant().map(ValueBuf::new))
 }
 
 fn boundaries(v: Value<'_>, ctx: &QueryContext) -> Result<Vec<ValueBuf>> {

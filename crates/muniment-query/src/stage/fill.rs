@@ -9,7 +9,8 @@ use muniment_value::{ArrayBuf, Doc, DocBuf, Elem, Error, Result, Value, doc};
 pub(crate) const SPEC: Spec = Spec {
     name: "$fill",
     doc: "Values for fields that are null or missing.",
-    place: Place::ANYWHERE,
+    // With values alone it is an $addFields.
+    place: Place::UPDATE,
     parse,
 };
 

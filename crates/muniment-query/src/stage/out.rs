@@ -3,7 +3,7 @@
 use super::registry::{Place, Spec};
 use super::{DocStream, Stage, StageOp, Ticker, idl, write_stream};
 use crate::context::{QueryContext, Runtime};
-use muniment_value::{Code, DocBuf, Elem, Error, Result, Value, number};
+use muniment_value::{Code, Doc, Elem, Error, Result, Value, number};
 use std::sync::Arc;
 
 pub(crate) const SPEC: Spec = Spec {
@@ -20,8 +20,21 @@ pub struct OutSpec {
     pub db: String,
     /// The target.
     pub collection: String,
-    /// The options of a time-series collection, as `create` takes them.
-    pub timeseries: Option<DocBuf>,
+    /// The options of a time-series collection.
+    pub timeseries: Option<SeriesSpec>,
+}
+
+/// What a `$out` says of the time-series collection that it makes.
+#[derive(Clone, Debug)]
+pub struct SeriesSpec {
+    /// The field with the date.
+    pub time_field: String,
+    /// The field that labels a series.
+    pub meta_field: Option<String>,
+    /// `seconds`, `minutes` or `hours`.
+    pub granularity: Option<String>,
+    /// The span of a bucket, in seconds.
+    pub span: Option<i64>,
 }
 
 fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
@@ -47,7 +60,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
                     .ok_or_else(|| idl::missing("$out", "coll"))?
                     .to_string(),
                 db: db.ok_or_else(|| idl::missing("$out", "db"))?.to_string(),
-                timeseries: timeseries.map(|t| t.to_buf()),
+                timeseries: timeseries.map(parse_timeseries).transpose()?,
             }
         }
         v => {
@@ -60,9 +73,6 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
             ));
         }
     };
-    if let Some(t) = &spec.timeseries {
-        check_timeseries(t)?;
-    }
     check_target(&spec)?;
     stages.push(Stage::Other(Arc::new(Out {
         spec,
@@ -76,8 +86,7 @@ fn check_target(spec: &OutSpec) -> Result<()> {
     let invalid_db = spec.db.is_empty()
         || spec.db.len() >= 64
         || spec.db.contains(['/', '\\', '.', ' ', '"', '$', '\0']);
-    let invalid =
-        name.is_empty() || name.starts_with('.') || name.ends_with('.') || name.contains('\0');
+    let invalid = name.is_empty() || name.starts_with('.') || name.contains('\0');
     if invalid || invalid_db {
         return Err(Error::new(
             Code::InvalidNamespace,
@@ -108,10 +117,9 @@ fn check_target(spec: &OutSpec) -> Result<()> {
 /// The longest span of a bucket: a year.
 const MAX_SECONDS: i64 = 31_536_000;
 
-/// The options' types and ranges.
-fn check_timeseries(t: &DocBuf) -> Result<()> {
+/// The options, of the right types and within their ranges.
+fn parse_timeseries(d: Doc<'_>) -> Result<SeriesSpec> {
     const NAME: &str = "$out.timeseries";
-    let d = t.as_doc();
     idl::only(
         NAME,
         d,
@@ -127,10 +135,8 @@ fn check_timeseries(t: &DocBuf) -> Result<()> {
         Some(Value::Null) => Ok(None),
         _ => idl::string(NAME, d, field),
     };
-    if text("timeField")?.is_none() {
-        return Err(idl::missing(NAME, "timeField"));
-    }
-    text("metaField")?;
+    let time_field = text("timeField")?.ok_or_else(|| idl::missing(NAME, "timeField"))?;
+    let meta_field = text("metaField")?;
     let granularity = text("granularity")?;
     if let Some(g) = granularity
         && !["seconds", "minutes", "hours"].contains(&g)
@@ -164,7 +170,12 @@ fn check_timeseries(t: &DocBuf) -> Result<()> {
              same value, without 'granularity'",
         ));
     }
-    Ok(())
+    Ok(SeriesSpec {
+        time_field: time_field.to_string(),
+        meta_field: meta_field.map(str::to_string),
+        granularity: granularity.map(str::to_string),
+        span,
+    })
 }
 
 #[derive(Debug)]

@@ -194,6 +194,9 @@ impl Pipeline {
         {
             return parsed;
         }
+        if within == Within::Facet && !stages.is_empty() && !ctx.collection.is_empty() {
+            check_target(stages, &ctx.db, true)?;
+        }
         check_places(stages, within)?;
         if ctx.in_facet {
             // Nor may a pipeline inside one of $facet's have what those may not.

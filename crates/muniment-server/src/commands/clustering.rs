@@ -1,6 +1,7 @@
 //! The options of clustered and time-series collections, for `create` and `collMod`.
 
 use crate::args::{Args, Field, Types, check_type, opt, req};
+use muniment_exec::{granularity_span, series_options};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Type, Value, doc, number};
 
 /// Seconds that a bucket spans at most: a year.
@@ -105,16 +106,6 @@ const CHANGE: &[Field] = &[
     opt("bucketRoundingSeconds", Types::NUMBER),
 ];
 
-/// Seconds that a bucket of a granularity spans.
-fn span(granularity: &str) -> Option<i64> {
-    match granularity {
-        "seconds" => Some(3600),
-        "minutes" => Some(86_400),
-        "hours" => Some(2_592_000),
-        _ => None,
-    }
-}
-
 /// How measurements are grouped.
 struct Bucketing<'a> {
     granularity: Option<&'a str>,
@@ -127,7 +118,7 @@ struct Bucketing<'a> {
 fn bucketing<'a>(path: &str, a: &Args<'a>) -> Result<Bucketing<'a>> {
     let granularity = a.str("granularity");
     if let Some(g) = granularity
-        && span(g).is_none()
+        && granularity_span(g).is_none()
     {
         return Err(Error::bad_value(format!(
             "Enumeration value '{g}' for field '{path}.granularity' is not a valid value."
@@ -138,21 +129,6 @@ fn bucketing<'a>(path: &str, a: &Args<'a>) -> Result<Bucketing<'a>> {
         max_span: a.int("bucketMaxSpanSeconds", 1, MAX_SPAN)?,
         rounding: a.int("bucketRoundingSeconds", 1, MAX_SPAN)?,
     })
-}
-
-fn shown(time: &str, meta: Option<&str>, granularity: Option<&str>, spans: [i64; 2]) -> DocBuf {
-    let mut d = doc! { "timeField": time };
-    d.append_some("metaField", meta);
-    match granularity {
-        Some(g) => {
-            d.append("granularity", g);
-        }
-        None => {
-            d.append("bucketRoundingSeconds", spans[1] as i32);
-        }
-    }
-    d.append("bucketMaxSpanSeconds", spans[0] as i32);
-    d
 }
 
 /// `create.timeseries`: the options as they are listed, defaults with them.
@@ -188,14 +164,24 @@ pub(super) fn time_series(d: Doc<'_>) -> Result<DocBuf> {
     }
     let b = bucketing("create.timeseries", &a)?;
     let granularity = b.granularity.unwrap_or("seconds");
-    let default = span(granularity).unwrap_or(3600);
+    let default = granularity_span(granularity).unwrap_or(3600);
     match (b.max_span, b.rounding) {
-        (None, None) => Ok(shown(time, meta, Some(granularity), [default, default])),
-        (Some(n), None) if b.granularity.is_some() && n == default => {
-            Ok(shown(time, meta, Some(granularity), [default, default]))
-        }
+        (None, None) => Ok(series_options(
+            time,
+            meta,
+            Some(granularity),
+            default,
+            default,
+        )),
+        (Some(n), None) if b.granularity.is_some() && n == default => Ok(series_options(
+            time,
+            meta,
+            Some(granularity),
+            default,
+            default,
+        )),
         (Some(a), Some(b_)) if a == b_ && b.granularity.is_none() => {
-            Ok(shown(time, meta, None, [a, b_]))
+            Ok(series_options(time, meta, None, a, b_))
         }
         _ => Err(invalid(
             "bucketMaxSpanSeconds and bucketRoundingSeconds must be given together, be equal, \
@@ -225,17 +211,17 @@ pub(super) fn change_time_series(d: Doc<'_>, old: Doc<'_>) -> Result<DocBuf> {
     match (b.granularity, b.max_span, b.rounding) {
         (None, None, None) => Ok(old.to_buf()),
         (Some(g), None, None) => {
-            let new = span(g).unwrap_or(0);
+            let new = granularity_span(g).unwrap_or(0);
             if new < old_span {
                 return Err(shorter());
             }
-            Ok(shown(time, meta, Some(g), [new, new]))
+            Ok(series_options(time, meta, Some(g), new, new))
         }
         (None, Some(max), Some(rounding)) => {
             if max != rounding || max < old_span || rounding < old_rounding {
                 return Err(shorter());
             }
-            Ok(shown(time, meta, None, [max, rounding]))
+            Ok(series_options(time, meta, None, max, rounding))
         }
         _ => Err(shorter()),
     }

@@ -9,11 +9,10 @@ use crate::args::{Field, Types, idle, opt, refused};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
-use muniment_exec::{TimeSeries, View, check_view_pipeline};
+use muniment_exec::{View, check_view_pipeline};
 use muniment_query::collation;
-use muniment_storage::{Collection, CollectionOptions, IndexSpec};
-use muniment_value::{Code, Doc, DocBuf, Error, Result, doc, number};
-use std::sync::Arc;
+use muniment_storage::CollectionOptions;
+use muniment_value::{Code, Doc, DocBuf, Error, Result, number};
 
 const FIELDS: &[Field] = &[
     opt("capped", Types::SAFE_BOOL),
@@ -187,28 +186,6 @@ fn clustering(cx: &CommandContext<'_>, o: &mut CollectionOptions) -> Result<()> 
     Ok(())
 }
 
-/// A time-series collection with a metaField has an index on it and the time.
-fn create_series_index(cx: &CommandContext<'_>, collection: &Arc<Collection>) -> Result<()> {
-    let Some(TimeSeries {
-        time_field,
-        meta_field: Some(meta),
-    }) = TimeSeries::of(collection)
-    else {
-        return Ok(());
-    };
-    let mut key = DocBuf::new();
-    key.append(&meta, 1);
-    key.append(&time_field, 1);
-    let name = format!("{meta}_1_{time_field}_1");
-    let spec = doc! { "v": 2, "key": key, "name": name };
-    // A field name that no index can have leaves the collection without one.
-    let Ok(spec) = IndexSpec::parse(spec.as_doc()) else {
-        return Ok(());
-    };
-    let store = &cx.engine().store;
-    store.create_index(collection, spec, &**cx.op).map(drop)
-}
-
 /// The view that the arguments describe, if they do.
 fn view(cx: &CommandContext<'_>, collation: Option<DocBuf>) -> Result<Option<View>> {
     let a = &cx.args;
@@ -286,7 +263,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     }
     let wanted = options.document.clone();
     match cx.engine().create_collection(cx.ns(), options) {
-        Ok(c) => create_series_index(cx, &c)?,
+        Ok(c) => cx.engine().create_series_index(&c, &**cx.op)?,
         Err(e) if e.code() == Code::NamespaceExists => {
             // The same collection again is no error.
             let same = cx
