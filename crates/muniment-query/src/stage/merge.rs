@@ -1,7 +1,7 @@
 //! `$merge`: writes the documents into a collection, by what is there already.
 
 use super::registry::{Place, Spec};
-use super::{DocStream, Stage, StageOp, Ticker, idl, write_stream};
+use super::{DocStream, Stage, StageOp, idl, write_stream};
 use crate::context::{QueryContext, Runtime};
 use crate::expr::{Expr, Parser};
 use crate::sort::check_field_path;
@@ -354,11 +354,7 @@ impl StageOp for Merge {
         rt: &Runtime,
     ) -> Result<Box<dyn DocStream>> {
         let writer = rt.host.merge(&self.spec, &self.ctx)?;
-        Ok(Box::new(write_stream::WriteStream::new(
-            source,
-            writer,
-            Ticker::new(rt),
-        )))
+        Ok(write_stream::open(source, writer, rt))
     }
 
     fn writes(&self) -> bool {

@@ -1,7 +1,7 @@
 //! `$out`: the documents become a collection, in the place of the one that is there.
 
 use super::registry::{Place, Spec};
-use super::{DocStream, Stage, StageOp, Ticker, idl, write_stream};
+use super::{DocStream, Stage, StageOp, idl, write_stream};
 use crate::context::{QueryContext, Runtime};
 use muniment_value::{Code, Doc, Elem, Error, Result, Value, number};
 use std::sync::Arc;
@@ -191,11 +191,7 @@ impl StageOp for Out {
         rt: &Runtime,
     ) -> Result<Box<dyn DocStream>> {
         let writer = rt.host.out(&self.spec, &self.ctx)?;
-        Ok(Box::new(write_stream::WriteStream::new(
-            source,
-            writer,
-            Ticker::new(rt),
-        )))
+        Ok(write_stream::open(source, writer, rt))
     }
 
     fn writes(&self) -> bool {

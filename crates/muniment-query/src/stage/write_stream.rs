@@ -2,25 +2,29 @@
 
 use super::host::Writer;
 use super::{DocStream, Ticker};
+use crate::context::Runtime;
 use crate::meta;
 use bytes::Bytes;
 use muniment_value::Result;
 
 /// Drains its source into a writer at the first call.
-pub(crate) struct WriteStream {
+struct WriteStream {
     source: Box<dyn DocStream>,
     writer: Option<Box<dyn Writer>>,
     ticker: Ticker,
 }
 
-impl WriteStream {
-    pub fn new(source: Box<dyn DocStream>, writer: Box<dyn Writer>, ticker: Ticker) -> WriteStream {
-        WriteStream {
-            source,
-            writer: Some(writer),
-            ticker,
-        }
-    }
+/// The documents of `source` written by `writer`.
+pub(crate) fn open(
+    source: Box<dyn DocStream>,
+    writer: Box<dyn Writer>,
+    rt: &Runtime,
+) -> Box<dyn DocStream> {
+    Box::new(WriteStream {
+        source,
+        writer: Some(writer),
+        ticker: Ticker::new(rt),
+    })
 }
 
 impl DocStream for WriteStream {

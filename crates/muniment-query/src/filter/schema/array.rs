@@ -1,8 +1,9 @@
 //! `items`, `additionalItems`, `minItems`, `maxItems`, `uniqueItems`: about arrays only.
 
-use super::parse::{Keywords, length, mismatch, schemas};
+use super::limits::{Counted, least, most};
+use super::parse::{Keywords, mismatch, schemas};
 use super::{KeywordSpec, Rule, Schema, canonical, considered, head};
-use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, ValueBuf, doc};
+use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, doc};
 use std::collections::HashSet;
 
 /// `items`.
@@ -35,30 +36,14 @@ pub(super) const ADDITIONAL_ITEMS: KeywordSpec = KeywordSpec {
 pub(super) const MIN_ITEMS: KeywordSpec = KeywordSpec {
     name: "minItems",
     doc: "The least number of elements",
-    parse: |_, v| {
-        let least = length("minItems", v)?;
-        Ok(Some(Box::new(Count {
-            keyword: "minItems",
-            least,
-            most: u64::MAX,
-            operand: ValueBuf::new(v),
-        })))
-    },
+    parse: |_, v| least("minItems", v, &ELEMENTS),
 };
 
 /// `maxItems`.
 pub(super) const MAX_ITEMS: KeywordSpec = KeywordSpec {
     name: "maxItems",
     doc: "The greatest number of elements",
-    parse: |_, v| {
-        let most = length("maxItems", v)?;
-        Ok(Some(Box::new(Count {
-            keyword: "maxItems",
-            least: 0,
-            most,
-            operand: ValueBuf::new(v),
-        })))
-    },
+    parse: |_, v| most("maxItems", v, &ELEMENTS),
 };
 
 /// `uniqueItems`.
@@ -179,27 +164,12 @@ impl Rule for NoMore {
     }
 }
 
-#[derive(Debug)]
-struct Count {
-    keyword: &'static str,
-    least: u64,
-    most: u64,
-    operand: ValueBuf,
-}
-
-impl Rule for Count {
-    fn holds(&self, v: Value<'_>) -> Result<bool> {
-        Ok(match v {
-            Value::Array(a) => (self.least..=self.most).contains(&(a.count() as u64)),
-            _ => true,
-        })
-    }
-
-    fn explain(&self, v: Value<'_>) -> Result<DocBuf> {
-        let reason = "array did not match specified length";
-        Ok(considered(self.keyword, self.operand.as_value(), reason, v))
-    }
-}
+const ELEMENTS: Counted = Counted {
+    of: |v| v.as_array().map(|a| a.count()),
+    explain: |keyword, operand, v| {
+        considered(keyword, operand, "array did not match specified length", v)
+    },
+};
 
 #[derive(Debug)]
 struct Unique;

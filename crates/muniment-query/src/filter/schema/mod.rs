@@ -10,6 +10,7 @@
 
 mod array;
 mod canonical;
+mod limits;
 mod logic;
 mod notes;
 mod numeric;

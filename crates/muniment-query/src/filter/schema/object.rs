@@ -1,6 +1,7 @@
 //! `required`, `minProperties`, `maxProperties`, `dependencies`: about objects only.
 
-use super::parse::{Keywords, length, mismatch, names};
+use super::limits::{Counted, least, most};
+use super::parse::{Keywords, mismatch, names};
 use super::{KeywordSpec, Rule, Schema, head};
 use muniment_value::{ArrayBuf, Doc, DocBuf, Error, Result, Value, ValueBuf, doc, number};
 
@@ -24,30 +25,14 @@ pub(super) const REQUIRED: KeywordSpec = KeywordSpec {
 pub(super) const MIN_PROPERTIES: KeywordSpec = KeywordSpec {
     name: "minProperties",
     doc: "The least number of fields",
-    parse: |_, v| {
-        let least = length("minProperties", v)?;
-        Ok(Some(Box::new(Count {
-            keyword: "minProperties",
-            least,
-            most: u64::MAX,
-            operand: ValueBuf::new(v),
-        })))
-    },
+    parse: |_, v| least("minProperties", v, &FIELDS),
 };
 
 /// `maxProperties`.
 pub(super) const MAX_PROPERTIES: KeywordSpec = KeywordSpec {
     name: "maxProperties",
     doc: "The greatest number of fields",
-    parse: |_, v| {
-        let most = length("maxProperties", v)?;
-        Ok(Some(Box::new(Count {
-            keyword: "maxProperties",
-            least: 0,
-            most,
-            operand: ValueBuf::new(v),
-        })))
-    },
+    parse: |_, v| most("maxProperties", v, &FIELDS),
 };
 
 /// `dependencies`.
@@ -84,30 +69,16 @@ impl Rule for Required {
     }
 }
 
-#[derive(Debug)]
-struct Count {
-    keyword: &'static str,
-    least: u64,
-    most: u64,
-    operand: ValueBuf,
-}
-
-impl Rule for Count {
-    fn holds(&self, v: Value<'_>) -> Result<bool> {
-        Ok(match v {
-            Value::Document(d) => (self.least..=self.most).contains(&(d.count() as u64)),
-            _ => true,
-        })
-    }
-
-    fn explain(&self, v: Value<'_>) -> Result<DocBuf> {
-        let mut d = head(self.keyword, self.operand.as_value());
+const FIELDS: Counted = Counted {
+    of: |v| v.as_doc().map(|d| d.count()),
+    explain: |keyword, operand, v| {
+        let mut d = head(keyword, operand);
         d.append("reason", "specified number of properties was not satisfied");
         let n = v.as_doc().map_or(0, |d| d.count());
         d.append("numberOfProperties", number::narrow(n as i64));
-        Ok(d)
-    }
-}
+        d
+    },
+};
 
 #[derive(Debug)]
 enum Needs {

@@ -1,38 +1,23 @@
 //! `minLength`, `maxLength` (in code points) and `pattern`: about strings only.
 
-use super::parse::{length, mismatch};
+use super::limits::{Counted, least, most};
+use super::parse::mismatch;
 use super::{KeywordSpec, Rule, considered};
 use crate::filter::Regex;
-use muniment_value::{DocBuf, Result, Value, ValueBuf};
+use muniment_value::{DocBuf, Result, Value};
 
 /// `minLength`.
 pub(super) const MIN_LENGTH: KeywordSpec = KeywordSpec {
     name: "minLength",
     doc: "The least number of code points",
-    parse: |_, v| {
-        let least = length("minLength", v)?;
-        Ok(Some(Box::new(Length {
-            keyword: "minLength",
-            least,
-            most: u64::MAX,
-            operand: ValueBuf::new(v),
-        })))
-    },
+    parse: |_, v| least("minLength", v, &CODE_POINTS),
 };
 
 /// `maxLength`.
 pub(super) const MAX_LENGTH: KeywordSpec = KeywordSpec {
     name: "maxLength",
     doc: "The greatest number of code points",
-    parse: |_, v| {
-        let most = length("maxLength", v)?;
-        Ok(Some(Box::new(Length {
-            keyword: "maxLength",
-            least: 0,
-            most,
-            operand: ValueBuf::new(v),
-        })))
-    },
+    parse: |_, v| most("maxLength", v, &CODE_POINTS),
 };
 
 /// `pattern`.
@@ -45,27 +30,17 @@ pub(super) const PATTERN: KeywordSpec = KeywordSpec {
     },
 };
 
-#[derive(Debug)]
-struct Length {
-    keyword: &'static str,
-    least: u64,
-    most: u64,
-    operand: ValueBuf,
-}
-
-impl Rule for Length {
-    fn holds(&self, v: Value<'_>) -> Result<bool> {
-        Ok(match v {
-            Value::String(s) => (self.least..=self.most).contains(&(s.chars().count() as u64)),
-            _ => true,
-        })
-    }
-
-    fn explain(&self, v: Value<'_>) -> Result<DocBuf> {
-        let reason = "specified string length was not satisfied";
-        Ok(considered(self.keyword, self.operand.as_value(), reason, v))
-    }
-}
+const CODE_POINTS: Counted = Counted {
+    of: |v| v.as_str().map(|s| s.chars().count()),
+    explain: |keyword, operand, v| {
+        considered(
+            keyword,
+            operand,
+            "specified string length was not satisfied",
+            v,
+        )
+    },
+};
 
 #[derive(Debug)]
 struct Pattern(Regex);

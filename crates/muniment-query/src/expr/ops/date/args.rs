@@ -198,6 +198,47 @@ pub(super) fn or_default(
     }
 }
 
+/// Adds the arguments that say how a calendar is read, timezone and startOfWeek, which may be left
+/// out, to the three before them; a call with a constant null among its arguments is null.
+///
+/// # Errors
+/// Those of parsing.
+pub(super) fn with_calendar(
+    p: &mut Parser<'_>,
+    mut list: Vec<Expr>,
+    zone: Option<Value<'_>>,
+    first_day: Option<Value<'_>>,
+) -> Result<Vec<Expr>> {
+    list.push(or_default(p, zone, Value::String("UTC"))?);
+    list.push(or_default(p, first_day, Value::String("sunday"))?);
+    if null_among(&list) {
+        return Ok(vec![Expr::constant(Value::Null)]);
+    }
+    Ok(list)
+}
+
+/// The unit, the time zone and the day on which weeks begin, 1 (Monday) to 7, of a call whose
+/// arguments [`with_calendar`] completed; `None`: one that counts is null.
+///
+/// # Errors
+/// As [`unit`], [`start_of_week`] and [`zone`].
+pub(super) fn calendar<'a>(
+    op: &str,
+    name: Value<'_>,
+    args: &'a [Expr],
+    ctx: &EvalContext<'a>,
+) -> Result<Option<(Unit, Zone, i64)>> {
+    let unit = unit(op, name)?;
+    let mut first_day = 7;
+    if unit == Unit::Week {
+        match arg_some(args, 4, ctx)? {
+            Some(v) => first_day = start_of_week(op, v)?,
+            None => return Ok(None),
+        }
+    }
+    Ok(zone(args, 3, ctx)?.map(|zone| (unit, zone, first_day)))
+}
+
 /// True when one of the expressions is a constant null or missing, and not all are constants.
 /// MongoDB's optimizer gives null for such a call, even where evaluation would not ask for that
 /// argument.

@@ -31,13 +31,8 @@ fn parse(operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
         p.parse(named.need(0, 5439009)?)?,
         p.parse(named.need(1, 5439010)?)?,
         args::or_default(p, named.get(2), Value::Int32(1))?,
-        args::or_default(p, named.get(3), Value::String("UTC"))?,
-        args::or_default(p, named.get(4), Value::String("sunday"))?,
     ];
-    if args::null_among(&list) {
-        return Ok(vec![Expr::constant(Value::Null)]);
-    }
-    Ok(list)
+    args::with_calendar(p, list, named.get(3), named.get(4))
 }
 
 fn eval<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
@@ -48,15 +43,7 @@ fn eval<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>
     ) else {
         return NULL;
     };
-    let unit = args::unit(OP, unit)?;
-    let mut first_day = 7;
-    if unit == Unit::Week {
-        match arg_some(args, 4, ctx)? {
-            Some(v) => first_day = args::start_of_week(OP, v)?,
-            None => return NULL,
-        }
-    }
-    let Some(zone) = args::zone(args, 3, ctx)? else {
+    let Some((unit, zone, first_day)) = args::calendar(OP, unit, args, ctx)? else {
         return NULL;
     };
     let date = args::named_millis(OP, "date", date)?;
