@@ -321,6 +321,16 @@ impl Collection {
         !self.capped && !self.time_series
     }
 
+    /// True for a collection created with `clusteredIndex`. (The documents of every other one are
+    /// clustered by `_id` too, unless it is capped: here the client is told.)
+    pub fn is_clustered(&self) -> bool {
+        self.options()
+            .document
+            .as_doc()
+            .get("clusteredIndex")
+            .is_some()
+    }
+
     /// True for a capped collection.
     pub fn is_capped(&self) -> bool {
         self.capped

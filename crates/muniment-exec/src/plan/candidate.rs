@@ -234,7 +234,7 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
             .indexes()
             .iter()
             .filter(usable)
-            .map(|i| IndexInfo::of(i, collection.is_capped()))
+            .map(|i| IndexInfo::of(i, collection))
             .collect();
         return Ok(vec![text_candidate(&namespace, query, &infos)?]);
     }
@@ -253,7 +253,6 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
         }
         return Ok(vec![collscan(query, backward)]);
     }
-    let capped = collection.is_capped();
     let mut indexes = collection.indexes();
     if let Some(allowed) = &query.allowed {
         let left = indexes.iter().filter(|i| allowed.allows(&i.spec()));
@@ -272,7 +271,7 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
                     }
             })
             .ok_or_else(|| bad_hint(&namespace))?;
-        let info = IndexInfo::of(index, capped);
+        let info = IndexInfo::of(index, collection);
         if let Some((path, near)) = query.filter.near() {
             let candidate = near_candidate(&namespace, query, &[info], path, near)?;
             return Ok(vec![candidate]);
@@ -302,7 +301,7 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
     let infos: Vec<Arc<IndexInfo>> = indexes
         .iter()
         .filter(|i| !i.spec().hidden)
-        .map(|i| IndexInfo::of(i, capped))
+        .map(|i| IndexInfo::of(i, collection))
         .collect();
     if let Some((path, near)) = query.filter.near() {
         let candidate = near_candidate(&namespace, query, &infos, path, near)?;
@@ -332,7 +331,7 @@ pub fn unbounded(collection: &Collection, query: &Query<'_>) -> Vec<Candidate> {
         .indexes()
         .iter()
         .filter(|i| !i.spec().hidden && query.allowed.as_ref().is_none_or(|a| a.allows(&i.spec())))
-        .flat_map(|i| binds(&IndexInfo::of(i, collection.is_capped()), &leaves, false))
+        .flat_map(|i| binds(&IndexInfo::of(i, collection), &leaves, false))
         .filter(|b| b.bounded == 0)
         .map(|b| finish(query, &leaves, b, None))
         .collect()
@@ -441,7 +440,10 @@ impl Candidate {
             let key = muniment_value::Value::Document(info.pattern().as_doc()).to_display();
             format!("{name} {key}")
         }
-        let pattern = |info: &Arc<IndexInfo>| stage("IXSCAN", info);
+        let pattern = |info: &Arc<IndexInfo>| match info.declared {
+            true => "CLUSTERED_IXSCAN".into(),
+            false => stage("IXSCAN", info),
+        };
         match &self.access {
             Access::Eof => "EOF".into(),
             Access::CollScan { .. } => "COLLSCAN".into(),

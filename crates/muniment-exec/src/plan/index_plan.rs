@@ -11,8 +11,8 @@ use super::leaf::{Leaf, Leaves};
 use super::wildcard::{self, Documents};
 use muniment_query::Filter;
 use muniment_query::filter::{Node, Pred};
-use muniment_storage::Index;
 use muniment_storage::kinds::is_wildcard;
+use muniment_storage::{Collection, Index};
 use muniment_value::DocBuf;
 use muniment_value::path::{Path, array_index};
 use std::sync::Arc;
@@ -32,6 +32,8 @@ pub struct IndexInfo {
     pub unique: bool,
     /// True for `_id_` of a collection that is clustered by `_id`.
     pub clustered: bool,
+    /// True if the client asked for that: `explain` then says so.
+    pub declared: bool,
     /// The fields of its keys: of a wildcard index for one path.
     pub fields: Arc<[(Path, bool)]>,
     /// Set for one path of a wildcard index.
@@ -50,7 +52,7 @@ pub struct Wild {
 
 impl IndexInfo {
     /// Reads what planning needs from the index.
-    pub fn of(index: &Arc<Index>, capped: bool) -> Arc<IndexInfo> {
+    pub fn of(index: &Arc<Index>, collection: &Collection) -> Arc<IndexInfo> {
         let spec = index.spec();
         let mut multikey = index.multikey_paths();
         multikey.resize(index.fields().len(), 0);
@@ -60,7 +62,8 @@ impl IndexInfo {
             multikey,
             sparse: spec.sparse,
             unique: spec.unique || index.is_id(),
-            clustered: index.is_id() && !capped,
+            clustered: index.is_id() && !collection.is_capped(),
+            declared: index.is_id() && collection.is_clustered(),
             fields: index.fields().clone(),
             wild: None,
             index: index.clone(),

@@ -61,6 +61,14 @@ impl Fetch {
     }
 
     pub(super) fn explain(&self, exec: bool) -> DocBuf {
+        if let Stage::IxScan(scan) = &self.input
+            && scan.is_declared()
+        {
+            // What the scan gives are the documents.
+            let mut stats = scan.stats;
+            stats.advanced = self.stats.advanced;
+            return scan.explain_clustered(exec, self.filter.as_deref(), &stats);
+        }
         let mut d = doc! { "stage": "FETCH" };
         if let Some(f) = &self.filter {
             d.append("filter", f.to_doc());

@@ -140,15 +140,16 @@ impl CollScan {
         if exec {
             self.stats.append(&mut d);
         }
-        d.append(
-            "direction",
-            if self.backward { "backward" } else { "forward" },
-        );
+        d.append("direction", direction_name(self.backward));
         if exec {
             d.append("docsExamined", self.examined as i64);
         }
         d
     }
+}
+
+fn direction_name(backward: bool) -> &'static str {
+    if backward { "backward" } else { "forward" }
 }
 
 fn direction(backward: bool) -> Direction {
@@ -460,7 +461,41 @@ impl IxScan {
         }
     }
 
+    /// True for the `_id` of a collection that was created with `clusteredIndex`.
+    pub(super) fn is_declared(&self) -> bool {
+        self.access.bound.info.declared
+    }
+
+    /// The scan of a clustered collection, with what is matched on its documents.
+    pub(super) fn explain_clustered(
+        &self,
+        exec: bool,
+        filter: Option<&Filter>,
+        stats: &Stats,
+    ) -> DocBuf {
+        let mut d = doc! { "stage": "CLUSTERED_IXSCAN" };
+        if let Some(f) = filter {
+            d.append("filter", f.to_doc());
+        }
+        if exec {
+            stats.append(&mut d);
+        }
+        d.append("direction", direction_name(self.access.backward));
+        let ids = self.access.bound.fields.first();
+        if let Some((low, high)) = ids.and_then(|f| f.first().zip(f.last())) {
+            d.append("minRecord", low.low.as_value());
+            d.append("maxRecord", high.high.as_value());
+        }
+        if exec {
+            d.append("docsExamined", self.examined as i64);
+        }
+        d
+    }
+
     pub(super) fn explain(&self, exec: bool) -> DocBuf {
+        if self.is_declared() {
+            return self.explain_clustered(exec, None, &self.stats);
+        }
         let info = &self.access.bound.info;
         let spec = self.index.spec();
         let mut d = doc! { "stage": "IXSCAN" };
@@ -518,13 +553,6 @@ fn describe_index(
     d.append("isSparse", access.bound.info.sparse);
     d.append("isPartial", spec.partial_filter.is_some());
     d.append("indexVersion", 2);
-    d.append(
-        "direction",
-        if access.backward {
-            "backward"
-        } else {
-            "forward"
-        },
-    );
+    d.append("direction", direction_name(access.backward));
     d.append("indexBounds", access.bounds_doc());
 }

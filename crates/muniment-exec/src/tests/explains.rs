@@ -612,3 +612,33 @@ fn sorts_spill() {
         }
     }
 }
+
+#[test]
+fn a_clustered_collection_says_so() {
+    let b = Bench::new();
+    let options = muniment_storage::CollectionOptions {
+        document: j(r#"{"clusteredIndex": {"key": {"_id": 1}, "name": "c", "unique": true}}"#),
+        ..Default::default()
+    };
+    b.engine.create_collection(NS, options).unwrap();
+    b.insert(
+        &(0..20)
+            .map(|i| doc! { "_id": i, "a": i })
+            .collect::<Vec<_>>(),
+    );
+    let filter = j(r#"{"_id": {"$gte": 5, "$lt": 15}, "a": {"$gt": 9}}"#);
+    let d = b.explain(&FindRequest {
+        filter: filter.as_doc(),
+        ..FindRequest::new(NS)
+    });
+    assert_eq!(winner(&d), "CLUSTERED_IXSCAN +filter");
+    let shown = text(&d);
+    for part in [
+        r#""direction":"forward","minRecord":5,"maxRecord":15"#,
+        r#""nReturned":5,"#,
+        r#""totalDocsExamined":10,"#,
+        r#""docsExamined":10"#,
+    ] {
+        assert!(shown.contains(part), "{part} in {shown}");
+    }
+}

@@ -110,12 +110,7 @@ pub(super) fn plan(
     change: IndexChange<'_>,
 ) -> Result<Plan> {
     let indexes = collection.indexes();
-    let clustered = collection
-        .options()
-        .document
-        .as_doc()
-        .get("clusteredIndex")
-        .is_some();
+    let clustered = collection.is_clustered();
     if clustered && change.name == Some("_id_") && change.hidden.is_some() {
         return Err(Error::location(
             6_011_800,

@@ -119,9 +119,8 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
 
 /// How many indexes a collection has; a clustered one's on _id does not count.
 pub(super) fn counted(collection: &Collection) -> usize {
-    let options = collection.options();
-    let clustered = options.document.as_doc().get("clusteredIndex").is_some();
-    collection.indexes().len().saturating_sub(usize::from(clustered))
+    let not_counted = usize::from(collection.is_clustered());
+    collection.indexes().len().saturating_sub(not_counted)
 }
 
 fn parse(cx: &CommandContext<'_>) -> Result<Vec<IndexSpec>> {

@@ -205,7 +205,7 @@ impl<'s> WriteSet<'s> {
             .extend_from_slice(&keys::prefix(self.collection.id));
         keyenc::encode(id, false, &mut self.key);
         if let Err(e) = keys::check_len(&self.key, "the _id") {
-            return Err(match self.clustered() {
+            return Err(match self.collection.is_clustered() {
                 true => Error::location(5_894_900, e.message().to_string()),
                 false => e,
             });
@@ -274,16 +274,10 @@ impl<'s> WriteSet<'s> {
         Ok(Claim::Latched)
     }
 
-    /// True for a collection created with `clusteredIndex`.
-    fn clustered(&self) -> bool {
-        let options = self.collection.options();
-        options.document.as_doc().get("clusteredIndex").is_some()
-    }
-
     /// 11000; MongoDB has codes of its own for numbers that its record ids cannot hold.
     fn duplicate_id(&self, id: Value<'_>) -> Error {
         let n = muniment_value::number::to_f64(id).filter(|n| !n.is_finite());
-        if let Some(n) = n.filter(|_| self.clustered()) {
+        if let Some(n) = n.filter(|_| self.collection.is_clustered()) {
             let code = if n.is_nan() { 50_819 } else { 50_826 };
             return Error::location(
                 code,
