@@ -6,7 +6,7 @@ use crate::operation::OpContext;
 use crate::plan::candidate::{Query, candidates};
 use crate::plan::choose::{Choice, choose};
 use crate::plan::shape::of_command;
-use crate::plan::text::bind_text;
+use crate::plan::text::{bind_text, refuse_text};
 use crate::run::exec::Recipe;
 use muniment_query::filter::Node;
 use muniment_query::{Clocks, Filter};
@@ -59,7 +59,7 @@ impl Engine {
         let Some(collection) = self.store.collection(request.namespace) else {
             return match self.resolve_view(request.namespace)? {
                 Some(view) => self.count_view(op, &view, request),
-                None => Ok(0),
+                None => refuse_text(request.namespace, &filter).map(|()| 0),
             };
         };
         self.count_filter(op, &collection, request, &filter)

@@ -7,7 +7,7 @@ use crate::plan::candidate::{Access, Candidate, IndexAccess, Query, candidates, 
 use crate::plan::choose::{Choice, choose};
 use crate::plan::ranges::Checked;
 use crate::plan::shape::of_command;
-use crate::plan::text::bind_text;
+use crate::plan::text::{bind_text, refuse_text};
 use crate::run::exec::Recipe;
 use muniment_query::filter::Node;
 use muniment_query::{Clocks, Filter, Interrupt};
@@ -49,7 +49,7 @@ impl Engine {
         let Some(collection) = self.store.collection(request.namespace) else {
             return match self.resolve_view(request.namespace)? {
                 Some(view) => self.distinct_view(op, &view, request),
-                None => Ok(ArrayBuf::new()),
+                None => refuse_text(request.namespace, &filter).map(|()| ArrayBuf::new()),
             };
         };
         let filter = bind_text(&collection, &filter)?;

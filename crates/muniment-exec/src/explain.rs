@@ -10,7 +10,7 @@ use crate::host::Link;
 use crate::operation::OpContext;
 use crate::plan::choose::Choice;
 use crate::plan::shape::{hash, of_command, shape};
-use crate::plan::text::bind_text;
+use crate::plan::text::{bind_text, refuse_text};
 use crate::run::Stats;
 use crate::run::exec::{Exec, Recipe, wrap};
 use crate::write::core::{Change, Write, is_everything, with_constants};
@@ -174,7 +174,7 @@ impl Engine {
     fn bound(&self, namespace: &str, filter: Arc<Filter>) -> Result<Arc<Filter>> {
         match self.store.collection(namespace) {
             Some(c) => bind_text(&c, &filter),
-            None => Ok(filter),
+            None => refuse_text(namespace, &filter).map(|()| filter),
         }
     }
 

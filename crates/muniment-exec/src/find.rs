@@ -6,7 +6,7 @@ use crate::operation::OpContext;
 use crate::plan::candidate::{Query, candidates, natural};
 use crate::plan::choose::{Choice, choose};
 use crate::plan::shape::shape;
-use crate::plan::text::bind_text;
+use crate::plan::text::{bind_text, refuse_text};
 use crate::run::exec::{Output, ProjectionKind, Recipe};
 use bytes::Bytes;
 use muniment_query::filter::near::not_here;
@@ -217,7 +217,10 @@ impl Engine {
         let Some(collection) = self.store.collection(request.namespace) else {
             return match self.resolve_view(request.namespace)? {
                 Some(view) => self.find_view(op, &view, request),
-                None => Ok(Cursor::empty(request.namespace, flags)),
+                None => {
+                    refuse_text(request.namespace, &parsed.filter)?;
+                    Ok(Cursor::empty(request.namespace, flags))
+                }
             };
         };
         if request.is_plain()

@@ -10,9 +10,11 @@ use crate::engine::Engine;
 use crate::find::Hint;
 use crate::geo_near::NearRows;
 use crate::join;
+use crate::plan::text::refuse_text;
 use crate::write::merge::MergeWriter;
 use crate::write::out::OutWriter;
 use bytes::Bytes;
+use muniment_query::stage::Stage;
 use muniment_query::stage::geo_near::{at_front, behind_near};
 use muniment_query::stage::host::{Host, Join, Writer};
 use muniment_query::stage::merge::MergeSpec;
@@ -102,6 +104,9 @@ impl Link {
                     ..ctx.clone()
                 };
                 return self.open(view.with(stages).as_doc(), &below, hint);
+            }
+            if let Some(Stage::Match(f)) = pipeline.stages().next() {
+                refuse_text(&namespace, f)?;
             }
             let stream = pipeline.open(given(VecDeque::new()), &self.runtime()?)?;
             return Ok(Opened::Stream(stream, None));

@@ -53,6 +53,20 @@ pub fn bind_text(collection: &Collection, filter: &Arc<Filter>) -> Result<Arc<Fi
     Ok(Arc::new(filter.bind_text(&spec)))
 }
 
+/// Refuses a filter with a `$text` where there is no collection.
+///
+/// # Errors
+/// 27 IndexNotFound.
+pub fn refuse_text(namespace: &str, filter: &Filter) -> Result<()> {
+    if !filter.has_text() {
+        return Ok(());
+    }
+    Err(Error::new(
+        Code::IndexNotFound,
+        format!("text index required for $text query (no such collection '{namespace}')"),
+    ))
+}
+
 /// The plan of a query with a `$text`, over one of `infos`.
 ///
 /// # Errors

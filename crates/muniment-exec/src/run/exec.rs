@@ -6,7 +6,7 @@ use super::metadata::RowMetadata;
 use super::near::GeoNear;
 use super::scan::{CollScan, IdHack, IxScan};
 use super::sort::{Sort, SortLimits};
-use super::text::TextMatch;
+use super::text::{Give, Load, TextMatch};
 use super::{Cx, Row, Stage, Step};
 use crate::operation::OpContext;
 use crate::plan::candidate::{Access, Branch, Candidate, IndexAccess, MergeInput};
@@ -143,11 +143,14 @@ impl Exec {
                 recipe.want_info,
                 recipe.metadata,
             ))),
-            Access::Text(access) => Stage::Text(Box::new(TextMatch::new(
-                access.clone(),
-                recipe,
-                !keys_wanted,
-            ))),
+            Access::Text(access) => {
+                let give = match &recipe.sort {
+                    _ if keys_wanted => Give::Records,
+                    Some((sort, _)) if Load::can(access, sort) => Give::Scores,
+                    _ => Give::Documents,
+                };
+                Stage::Text(Box::new(TextMatch::new(access.clone(), recipe, give)))
+            }
             Access::SortMerge(scans) => {
                 fetched = false;
                 merge(recipe, scans)
@@ -180,6 +183,11 @@ impl Exec {
                 limit,
                 recipe.sort_limits.clone(),
             )));
+            if let Access::Text(access) = &candidate.access
+                && Load::can(access, spec)
+            {
+                root = Stage::Load(Box::new(Load::new(root, access.clone())));
+            }
         }
         let mut output = recipe.output.clone();
         if let (Output::Key { fields }, Access::Index(a)) = (&mut output, &candidate.access) {
@@ -467,7 +475,7 @@ fn or(recipe: &Recipe, branches: &[Branch]) -> Stage {
         Access::Index(a) => scan(recipe, a, b.filter.as_ref()),
         Access::Or { branches, .. } => filtered(or(recipe, branches), b.filter.as_ref()),
         // Whatever the others need is read above them all.
-        Access::Text(a) => Stage::Text(Box::new(TextMatch::new(a.clone(), recipe, false))),
+        Access::Text(a) => Stage::Text(Box::new(TextMatch::new(a.clone(), recipe, Give::Records))),
         _ => Stage::Eof(super::Stats::default()),
     });
     Stage::Or(Box::new(Or::new(

@@ -180,6 +180,8 @@ pub enum Stage {
     GeoNear(Box<near::GeoNear>),
     /// Documents by their words.
     Text(Box<text::TextMatch>),
+    /// The documents of sorted scores.
+    Load(Box<text::Load>),
     /// A blocking sort.
     Sort(Box<sort::Sort>),
 }
@@ -215,6 +217,7 @@ impl Stage {
             Stage::SortMerge(s) => s.next(cx),
             Stage::GeoNear(s) => s.next(cx),
             Stage::Text(s) => s.next(cx),
+            Stage::Load(s) => s.next(cx),
             Stage::Sort(s) => s.next(cx),
         }
     }
@@ -231,6 +234,7 @@ impl Stage {
             Stage::SortMerge(s) => s.inputs.iter_mut().for_each(Stage::save),
             Stage::GeoNear(s) => s.save(),
             Stage::Text(s) => s.save(),
+            Stage::Load(s) => s.save(),
             Stage::Sort(s) => s.input.save(),
         }
     }
@@ -254,6 +258,7 @@ impl Stage {
             Stage::SortMerge(s) => s.explain(exec),
             Stage::GeoNear(s) => s.explain(exec),
             Stage::Text(s) => s.explain(exec),
+            Stage::Load(s) => s.explain(exec),
             Stage::Sort(s) => s.explain(exec),
         }
     }
@@ -270,6 +275,7 @@ impl Stage {
             Stage::SortMerge(s) => &mut s.stats,
             Stage::GeoNear(s) => &mut s.stats,
             Stage::Text(s) => &mut s.stats,
+            Stage::Load(s) => &mut s.stats,
             Stage::Sort(s) => &mut s.stats,
         }
     }
@@ -287,6 +293,7 @@ impl Stage {
             Stage::SortMerge(s) => s.stats,
             Stage::GeoNear(s) => s.stats,
             Stage::Text(s) => s.stats,
+            Stage::Load(s) => s.stats,
             Stage::Sort(s) => s.stats,
         }
     }

@@ -3,16 +3,19 @@
 //! The entries of each term come in the order of their records, so the terms are merged while
 //! they are read: nothing is held but one entry a term, and each document is read once, if at
 //! all. In a unique index they come in another order; there the entries of a term are held and
-//! sorted.
+//! sorted. A sort by the score alone sorts entries; [`Load`] above it reads the documents that are
+//! left.
 
 use super::combine::fetch;
 use super::exec::Recipe;
 use super::scan::matches;
 use super::sort::SortLimits;
-use super::{Cx, Row, Stats, Step};
+use super::{Cx, Row, Stage, Stats, Step};
 use crate::plan::text::TextAccess;
 use bytes::Bytes;
+use muniment_query::SortSpec;
 use muniment_query::meta::{Meta, attach};
+use muniment_query::sort::SortKey;
 use muniment_storage::kinds::TextIndex;
 use muniment_storage::{Bound, Direction, IndexCursor, KeyRange};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
@@ -44,14 +47,25 @@ enum Source {
 /// negative, so they order as the scores do).
 type Head = Reverse<(Bytes, usize, u64)>;
 
+/// What the rows of the stage have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Give {
+    /// Their records, where no document is needed to match.
+    Records,
+    /// Their documents, with scores where they are asked for.
+    Documents,
+    /// Scores without documents.
+    Scores,
+}
+
 /// The stage.
 pub struct TextMatch {
     access: Arc<TextAccess>,
     limits: SortLimits,
     want_info: bool,
-    /// Documents are read although the index decides alone.
+    /// Documents are read.
     fetches: bool,
-    /// Documents carry their scores.
+    /// Rows carry their scores.
     scores: bool,
     postings: Vec<Posting>,
     /// The terms whose next entry is to be read.
@@ -65,9 +79,14 @@ pub struct TextMatch {
 }
 
 impl TextMatch {
-    /// The stage over `access`; without `fetches` rows have no document where none is needed.
-    pub fn new(access: Arc<TextAccess>, recipe: &Recipe, fetches: bool) -> TextMatch {
+    /// The stage over `access`.
+    pub fn new(access: Arc<TextAccess>, recipe: &Recipe, give: Give) -> TextMatch {
         let scores = recipe.metadata.has(Meta::TextScore);
+        let fetches = match give {
+            Give::Documents => true,
+            Give::Records => scores || !access.is_exact(),
+            Give::Scores => !access.is_exact(),
+        };
         let index = access.index();
         let postings: Vec<Posting> = access
             .search
@@ -82,7 +101,7 @@ impl TextMatch {
             })
             .collect();
         TextMatch {
-            fetches: fetches || scores || !access.is_exact(),
+            fetches,
             scores,
             due: (0..postings.len()).rev().collect(),
             postings,
@@ -196,7 +215,11 @@ impl TextMatch {
             if self.take(&mut row, cx)? {
                 if self.scores {
                     let score = (Meta::TextScore, Value::Double(score));
-                    row.doc = attach(Doc::new(&row.doc), &[score]);
+                    let doc = match row.doc.is_empty() {
+                        true => Doc::EMPTY,
+                        false => Doc::new(&row.doc),
+                    };
+                    row.doc = attach(doc, &[score]);
                 }
                 self.stats.advanced += 1;
                 return Ok(Step::Row(row));
@@ -307,6 +330,71 @@ impl TextMatch {
         if exec {
             d.append("keysExamined", p.examined as i64);
         }
+        d
+    }
+}
+
+/// Reads the documents of sorted scores.
+pub struct Load {
+    pub(super) input: Stage,
+    access: Arc<TextAccess>,
+    /// Set once the snapshot was let go of: what is read may have changed.
+    check: bool,
+    pub(super) stats: Stats,
+}
+
+impl Load {
+    /// True when a sort can do with scores.
+    pub fn can(access: &TextAccess, sort: &SortSpec) -> bool {
+        let by_score = |k: &SortKey| k.meta == Some(Meta::TextScore);
+        access.is_exact() && sort.keys().iter().all(by_score)
+    }
+
+    /// The documents of `input`'s rows.
+    pub fn new(input: Stage, access: Arc<TextAccess>) -> Load {
+        Load {
+            input,
+            access,
+            check: false,
+            stats: Stats::default(),
+        }
+    }
+
+    pub(super) fn next(&mut self, cx: &mut Cx) -> Result<Step> {
+        loop {
+            let mut row = match self.input.next(cx)? {
+                Step::Row(row) => row,
+                Step::Pause => return Ok(Step::Pause),
+                Step::Eof => {
+                    self.stats.eof = true;
+                    return Ok(Step::Eof);
+                }
+            };
+            self.stats.works += 1;
+            let found = std::mem::take(&mut row.doc);
+            if !fetch(&mut row, cx)?
+                || self.check && !self.access.search.matches(Doc::new(&row.doc))?
+            {
+                continue;
+            }
+            row.doc = [&row.doc, Doc::new(&found).behind()].concat().into();
+            self.stats.advanced += 1;
+            return Ok(Step::Row(row));
+        }
+    }
+
+    pub(super) fn save(&mut self) {
+        self.check = true;
+        self.input.save();
+    }
+
+    pub(super) fn explain(&self, exec: bool) -> DocBuf {
+        let mut d = doc! { "stage": "FETCH" };
+        if exec {
+            self.stats.append(&mut d);
+            d.append("docsExamined", self.stats.works as i64);
+        }
+        d.append("inputStage", self.input.explain(exec));
         d
     }
 }

@@ -348,3 +348,84 @@ fn explain_shows_the_search() {
         Some(100)
     );
 }
+
+#[test]
+fn scores_sort_before_documents_are_read() {
+    let b = Bench::new();
+    b.index(INDEXES[0]).unwrap();
+    let docs: Vec<DocBuf> = (0..500)
+        .map(|i| {
+            let others = vec!["dog"; 1 + i as usize % 50].join(" ");
+            doc! { "_id": i, "p": i % 7, "a": format!("cat {others}").as_str() }
+        })
+        .collect();
+    assert!(b.insert(&docs).errors.is_empty());
+    let sort = j(r#"{"s": {"$meta": "textScore"}}"#);
+    let projection = j(r#"{"_id": 1, "p": 1, "s": {"$meta": "textScore"}}"#);
+    let score = |d: &DocBuf| match d.as_doc().get("s") {
+        Some(Value::Double(s)) => s,
+        other => panic!("{other:?}"),
+    };
+    let run = |filter: &str, limit: u64, released: bool| {
+        let filter = j(filter);
+        let request = FindRequest {
+            filter: filter.as_doc(),
+            sort: sort.as_doc(),
+            projection: projection.as_doc(),
+            limit,
+            ..FindRequest::new(NS)
+        };
+        let docs = match released {
+            true => run_with_releases(&b, &request).unwrap(),
+            false => b.run(&request).unwrap(),
+        };
+        let explain = b.explain(&request);
+        let stats = explain.as_doc().get_doc("executionStats").unwrap();
+        let read = stats.get("totalDocsExamined").unwrap().as_i64_exact();
+        (docs, read.unwrap())
+    };
+    let exact = r#"{"$text": {"$search": "cat dog"}}"#;
+    // The same search, for which documents must be looked at.
+    let looked_at = r#"{"$text": {"$search": "cat dog -bird"}}"#;
+    let (all, _) = run(exact, 0, false);
+    assert_eq!(all.len(), 500);
+    assert!(all.is_sorted_by(|x, y| score(x) >= score(y)));
+    assert_eq!(all, run(looked_at, 0, false).0);
+    assert_eq!(all, run(exact, 0, true).0);
+    let (ten, read) = run(exact, 10, false);
+    assert_eq!((ten.as_slice(), read), (&all[..10], 10));
+    let (ten, read) = run(looked_at, 10, false);
+    assert_eq!((ten.as_slice(), read), (&all[..10], 500));
+}
+
+#[test]
+fn find_and_modify_tells_the_score() {
+    let b = Bench::new();
+    b.index(INDEXES[0]).unwrap();
+    b.insert_json(&[r#"{"_id": 1, "a": "cat dog"}"#, r#"{"_id": 2, "a": "cat"}"#]);
+    let filter = j(r#"{"$text": {"$search": "cat"}}"#);
+    let sort = j(r#"{"s": {"$meta": "textScore"}}"#);
+    let fields = j(r#"{"x": 1, "s": {"$meta": "textScore"}}"#);
+    let update = j(r#"{"$inc": {"x": 1}}"#);
+    for (new, want) in [
+        (false, r#"{"_id":2,"s":1.1}"#),
+        (true, r#"{"_id":2,"x":2,"s":1.1}"#),
+    ] {
+        let request = FindAndModifyRequest {
+            namespace: NS,
+            filter: filter.as_doc(),
+            sort: sort.as_doc(),
+            remove: false,
+            update: Some(Value::Document(update.as_doc())),
+            new,
+            fields: fields.as_doc(),
+            upsert: false,
+            array_filters: Doc::EMPTY,
+            hint: None,
+            let_: Doc::EMPTY,
+            bypass_document_validation: false,
+        };
+        let out = b.engine.find_and_modify(&b.op, &request).unwrap();
+        assert_eq!(text(&out.value.unwrap()), want);
+    }
+}

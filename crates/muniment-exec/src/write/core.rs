@@ -9,13 +9,13 @@ use crate::operation::OpContext;
 use crate::plan::candidate::{Query, candidates, natural};
 use crate::plan::choose::{Choice, choose};
 use crate::plan::shape::shape;
-use crate::plan::text::bind_text;
+use crate::plan::text::{bind_text, refuse_text};
 use crate::run::Row;
 use crate::run::exec::Recipe;
 use crate::run::scan::matches;
 use bytes::Bytes;
 use muniment_query::filter::Node;
-use muniment_query::{Filter, MatchInfo, QueryContext, SortSpec, Update};
+use muniment_query::{Filter, MatchInfo, MetaSet, QueryContext, SortSpec, Update};
 use muniment_storage::{Collection, CollectionOptions, CommitId, WriteSet};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, ValueBuf};
 use std::sync::Arc;
@@ -55,6 +55,8 @@ pub(crate) struct Write<'w> {
     pub hint: Option<Hint<'w>>,
     pub multi: bool,
     pub change: Change<'w>,
+    /// What the sort and the projection ask for.
+    pub metadata: MetaSet,
 }
 
 /// What a write statement did.
@@ -67,6 +69,8 @@ pub(crate) struct Done {
     /// And as it is now; of an upsert the new document.
     pub new: Option<Bytes>,
     pub info: MatchInfo,
+    /// The metadata of that document, as they stand behind it.
+    pub metadata: Vec<u8>,
     pub upserted: Option<ValueBuf>,
     pub commit: Option<CommitId>,
 }
@@ -94,6 +98,13 @@ impl<'w> Write<'w> {
     ) -> Result<Write<'w>> {
         let natural = natural(sort);
         let filter = Filter::parse_query(filter, ctx)?;
+        let behind;
+        let ctx = if filter.metadata().is_empty() {
+            ctx
+        } else {
+            behind = ctx.clone().with_metadata(filter.metadata());
+            &behind
+        };
         // One document at most: MongoDB does not even look at the order then.
         let one = filter.id_equality().is_some();
         let sort = if sort.is_empty() || natural.is_some() || one {
@@ -108,6 +119,7 @@ impl<'w> Write<'w> {
             hint,
             multi,
             change,
+            metadata: ctx.metadata.asked(),
         })
     }
 
@@ -192,6 +204,7 @@ impl Engine {
                 },
                 None => {
                     self.refuse_view(namespace)?;
+                    refuse_text(namespace, &write.filter)?;
                     Done::default()
                 }
             };
@@ -293,6 +306,7 @@ impl Engine {
         let recipe = Recipe {
             sort,
             want_info: write.needs_info(),
+            metadata: write.metadata,
             ..self.recipe(collection, &filter)
         };
         choose(
@@ -390,13 +404,17 @@ impl Engine {
                 None => self.store.write_set(collection)?,
             };
             if let Some(old) = current.lock(&row.record_key)? {
-                let info = if old == row.doc {
+                let found = Doc::new(&row.doc);
+                let info = if *old == *found.as_bytes() {
                     Some(row.info)
                 } else {
                     // It changed since the snapshot: does it still match?
                     matches(&write.filter, &old, want_info)?
                 };
                 if let Some(info) = info {
+                    if !found.behind().is_empty() {
+                        done.metadata = found.behind().to_vec();
+                    }
                     let key = &row.record_key;
                     if let Err(e) = change(&mut current, write, validator, key, old, info, done) {
                         // What came before stays, as in MongoDB.

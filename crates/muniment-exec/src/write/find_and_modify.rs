@@ -5,6 +5,7 @@ use crate::engine::Engine;
 use crate::find::Hint;
 use crate::operation::OpContext;
 use bytes::Bytes;
+use muniment_query::meta::without;
 use muniment_query::{Clocks, Projection, QueryContext, Update};
 use muniment_storage::CommitId;
 use muniment_value::{Doc, DocBuf, Error, Result, Value, ValueBuf, doc};
@@ -126,15 +127,15 @@ impl Engine {
             Some(u) => Some(Update::parse(u, request.array_filters, &ctx)?),
             None => None,
         };
-        let write = request.write(&ctx, update.as_ref())?;
+        let mut write = request.write(&ctx, update.as_ref())?;
         let projection = if request.fields.is_empty() {
             None
         } else {
-            Some(Projection::parse(
-                request.fields,
-                Some(&write.filter),
-                &ctx,
-            )?)
+            let ctx = ctx.clone().with_metadata(write.filter.metadata());
+            let filter = Some(&*write.filter);
+            let projection = Projection::parse(request.fields, filter, &ctx)?;
+            write.metadata = ctx.metadata.asked();
+            Some(projection)
         };
         let done = self.write(op, request.namespace, &write)?;
         let shown = match (request.remove, request.new) {
@@ -150,9 +151,13 @@ impl Engine {
                         .unwrap_or(done.info),
                     false => done.info,
                 };
+                let with = match done.metadata.as_slice() {
+                    [] => doc,
+                    metadata => Bytes::from([&*doc, metadata].concat()),
+                };
                 let mut out = Vec::new();
-                p.apply(Doc::new(&doc), info, &mut out)?;
-                Some(Bytes::from(out))
+                p.apply(Doc::new(&with), info, &mut out)?;
+                Some(without(out.into()))
             }
             (doc, _) => doc,
         };

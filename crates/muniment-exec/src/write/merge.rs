@@ -14,7 +14,7 @@ use muniment_query::expr::{EvalContext, Expr};
 use muniment_query::filter::{Node, Pred};
 use muniment_query::stage::host::Writer;
 use muniment_query::stage::merge::{MergeSpec, WhenMatched, WhenNotMatched};
-use muniment_query::{Filter, Interrupt, QueryContext, Update};
+use muniment_query::{Filter, Interrupt, MetaSet, QueryContext, Update};
 use muniment_storage::Collection;
 use muniment_value::path::Path;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc, new_object_id};
@@ -234,6 +234,7 @@ impl MergeWriter {
             natural: None,
             hint: None,
             multi: false,
+            metadata: MetaSet::NONE,
             change: Change::Update {
                 update,
                 upsert,
