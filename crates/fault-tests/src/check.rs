@@ -21,7 +21,7 @@ pub enum Promise {
     },
 }
 
-/// The collections' indexes: unique, multikey, compound, sparse, partial.
+/// The collections' indexes: unique, multikey, compound, sparse, partial, wildcard.
 pub fn create_indexes(c: &mut Connection) {
     for coll in COLLECTIONS {
         let indexes = array![
@@ -32,6 +32,10 @@ pub fn create_indexes(c: &mut Connection) {
             doc! {
                 "key": doc! { "b": 1 }, "name": "b_1",
                 "partialFilterExpression": doc! { "a": doc! { "$gt": 20 } },
+            },
+            doc! {
+                "key": doc! { "$**": 1 }, "name": "all",
+                "wildcardProjection": doc! { "padding": 0, "b": 0 },
             },
         ];
         c.command(DB, &doc! { "createIndexes": coll, "indexes": indexes })
@@ -149,6 +153,8 @@ pub fn consistent(c: &mut Connection) {
             ("a_1_b_-1", doc! { "a": doc! { "$gte": -1_000_000 } }),
             ("s_1", doc! { "s": doc! { "$gte": 0 } }),
             ("tags_1", doc! { "tags": doc! { "$gte": 0, "$lte": 14 } }),
+            ("all", doc! { "tags": doc! { "$gte": 0, "$lte": 14 } }),
+            ("all", doc! { "s": doc! { "$exists": true } }),
             (
                 "b_1",
                 doc! { "b": doc! { "$gte": "" }, "a": doc! { "$gt": 20 } },
