@@ -22,7 +22,7 @@ use muniment_query::{
     DocStream, Filter, MetaSet, Needs, Pipeline, Projection, QueryContext, SortSpec,
 };
 use muniment_storage::Collection;
-use muniment_value::{Doc, DocBuf, Result};
+use muniment_value::{Collation, Doc, DocBuf, Result};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -42,6 +42,8 @@ pub struct AggregateRequest<'a> {
     pub allow_disk_use: Option<bool>,
     /// The command's `let`.
     pub let_: Doc<'a>,
+    /// How texts compare; `None`: as the collection has it.
+    pub collation: Option<Collation>,
     /// `$merge` and `$out` skip the target's validator.
     pub bypass_document_validation: bool,
 }
@@ -120,11 +122,7 @@ impl Split {
 
     /// What the plan cache knows the plan by.
     pub(crate) fn shape(&self) -> String {
-        let mut shape = shape(
-            self.filter.root(),
-            self.sort_source(),
-            self.project_source(),
-        );
+        let mut shape = shape(&self.filter, self.sort_source(), self.project_source());
         let next = self.rest.sources().next().and_then(|d| d.first());
         if let Some(name) = next.map(|e| e.name())
             && IN_SHAPE.contains(&name)
@@ -215,7 +213,12 @@ impl Engine {
         op: &OpContext,
         request: &AggregateRequest<'_>,
     ) -> Result<QueryContext> {
-        let mut ctx = self.query_context(op, request.let_)?;
+        let given = request.collation.as_ref();
+        let collation = match request.collection {
+            Some(c) => self.collation_for(&format!("{}.{c}", request.db), given)?,
+            None => given.cloned().unwrap_or_default(),
+        };
+        let mut ctx = self.query_context(op, request.let_, collation)?;
         ctx.db = request.db.to_string();
         ctx.collection = request.collection.unwrap_or_default().to_string();
         let target = check_target(request.pipeline, request.db, request.collection.is_some());
@@ -251,6 +254,7 @@ impl Engine {
                 limit: split.limit.unwrap_or(0),
                 hint,
                 let_: Doc::EMPTY,
+                collation: None,
             },
             &split.filter,
         )
@@ -334,6 +338,7 @@ impl<'a> AggregateRequest<'a> {
             hint: None,
             allow_disk_use: None,
             let_,
+            collation: None,
             bypass_document_validation: false,
         }
     }

@@ -11,7 +11,7 @@ use crate::run::exec::Recipe;
 use muniment_query::filter::Node;
 use muniment_query::{Clocks, Filter};
 use muniment_storage::Collection;
-use muniment_value::{Doc, Result};
+use muniment_value::{Collation, Doc, Result};
 use std::sync::Arc;
 
 /// A `count` command's content.
@@ -29,6 +29,8 @@ pub struct CountRequest<'a> {
     pub hint: Option<Hint<'a>>,
     /// The command's `let`; empty for none.
     pub let_: Doc<'a>,
+    /// How texts compare; `None`: as the collection has it.
+    pub collation: Option<Collation>,
 }
 
 impl<'a> CountRequest<'a> {
@@ -41,6 +43,7 @@ impl<'a> CountRequest<'a> {
             limit: 0,
             hint: None,
             let_: Doc::EMPTY,
+            collation: None,
         }
     }
 }
@@ -53,7 +56,7 @@ impl Engine {
     /// As [`Engine::find`].
     pub fn count(&self, op: &Arc<OpContext>, request: &CountRequest<'_>) -> Result<u64> {
         let ctx = self
-            .query_context(op, request.let_)?
+            .query_context(op, request.let_, self.count_collation(request)?)?
             .with_clocks(Clocks::None);
         let filter = Arc::new(Filter::parse_query(request.filter, &ctx)?);
         let Some(collection) = self.store.collection(request.namespace) else {
@@ -63,6 +66,10 @@ impl Engine {
             };
         };
         self.count_filter(op, &collection, request, &filter)
+    }
+
+    pub(crate) fn count_collation(&self, r: &CountRequest<'_>) -> Result<Collation> {
+        self.collation_for(r.namespace, r.collation.as_ref())
     }
 
     /// Counts what matches `filter`; the request's own is not looked at.
@@ -116,7 +123,7 @@ impl Engine {
             op,
             &recipe,
             candidates,
-            || of_command(filter.root(), "count"),
+            || of_command(filter, "count"),
             explain,
         )
     }

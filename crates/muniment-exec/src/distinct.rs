@@ -13,7 +13,7 @@ use muniment_query::filter::Node;
 use muniment_query::{Clocks, Filter, Interrupt};
 use muniment_storage::{Collection, Direction, IndexEntry};
 use muniment_value::path::{Path, visit};
-use muniment_value::{ArrayBuf, Doc, Error, Result, Value, ValueBuf, cmp_values, keyenc};
+use muniment_value::{ArrayBuf, Collation, Doc, Error, Result, Value, ValueBuf, keyenc};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -34,6 +34,8 @@ pub struct DistinctRequest<'a> {
     pub hint: Option<Hint<'a>>,
     /// The command's `let`; empty for none.
     pub let_: Doc<'a>,
+    /// How texts compare; `None`: as the collection has it.
+    pub collation: Option<Collation>,
 }
 
 impl Engine {
@@ -43,7 +45,7 @@ impl Engine {
     /// As [`Engine::find`]; 17217 "distinct too big, 16mb cap".
     pub fn distinct(&self, op: &Arc<OpContext>, request: &DistinctRequest<'_>) -> Result<ArrayBuf> {
         let ctx = self
-            .query_context(op, request.let_)?
+            .query_context(op, request.let_, self.distinct_collation(request)?)?
             .with_clocks(Clocks::None);
         let filter = Arc::new(Filter::parse_query(request.filter, &ctx)?);
         let Some(collection) = self.store.collection(request.namespace) else {
@@ -54,7 +56,7 @@ impl Engine {
         };
         let filter = bind_text(&collection, &filter)?;
         let path = Path::new(request.key);
-        let mut found = Found::default();
+        let mut found = Found::new(&ctx.collation);
         let restricted = self
             .index_filters
             .of(&collection, &filter, Doc::EMPTY, Doc::EMPTY)
@@ -73,6 +75,10 @@ impl Engine {
             found.add_path(Doc::new(&row.doc), &path)?;
         }
         Ok(found.sorted())
+    }
+
+    pub(crate) fn distinct_collation(&self, r: &DistinctRequest<'_>) -> Result<Collation> {
+        self.collation_for(r.namespace, r.collation.as_ref())
     }
 
     /// The plan of a distinct that cannot jump from value to value. A covered one reads keys.
@@ -103,7 +109,7 @@ impl Engine {
             op,
             &recipe,
             candidates,
-            || of_command(filter.root(), "distinct ") + request.key,
+            || of_command(filter, "distinct ") + request.key,
             explain,
         )
     }
@@ -236,24 +242,34 @@ impl DistinctScan {
 }
 
 /// Distinct values in the order they were found.
-#[derive(Default)]
 pub(crate) struct Found {
     seen: HashSet<Vec<u8>>,
     pub(crate) values: ArrayBuf,
     key: Vec<u8>,
+    collation: Collation,
 }
 
 impl Found {
+    /// Nothing yet; texts are distinct by the collation.
+    pub(crate) fn new(collation: &Collation) -> Found {
+        Found {
+            seen: HashSet::new(),
+            values: ArrayBuf::new(),
+            key: Vec::new(),
+            collation: collation.clone(),
+        }
+    }
+
     /// The values in canonical order.
     pub(crate) fn sorted(&self) -> ArrayBuf {
         let mut values: Vec<Value<'_>> = self.values.as_doc().values().collect();
-        values.sort_by(|a, b| cmp_values(*a, *b));
+        values.sort_by(|a, b| self.collation.cmp(*a, *b));
         values.into_iter().collect()
     }
 
     fn has(&mut self, value: Value<'_>) -> bool {
         self.key.clear();
-        keyenc::encode(value, false, &mut self.key);
+        self.collation.encode(value, false, &mut self.key);
         self.seen.contains(&self.key)
     }
 

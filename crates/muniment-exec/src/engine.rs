@@ -10,7 +10,7 @@ use crate::write::Validators;
 use muniment_query::expr::check_user_variable;
 use muniment_query::{Expr, Filter, MetaSet, Needs, QueryContext};
 use muniment_storage::{Collection, Store};
-use muniment_value::{Doc, DocBuf, Error, Result, Value};
+use muniment_value::{Collation, Doc, DocBuf, Error, Result, Value};
 use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -132,9 +132,33 @@ impl Engine {
         }
     }
 
+    /// How a command on a collection or view compares texts: as it says, else as what it reads
+    /// does.
+    ///
+    /// # Errors
+    /// 167 OptionNotSupportedOnView for another collation than a view's.
+    pub fn collation_for(&self, namespace: &str, given: Option<&Collation>) -> Result<Collation> {
+        if let Some(c) = self.store.collection(namespace) {
+            return Ok(given.unwrap_or(c.collation()).clone());
+        }
+        match (self.view(namespace)?, given) {
+            (None, given) => Ok(given.cloned().unwrap_or_default()),
+            (Some(view), None) => Ok(view.collation),
+            (Some(view), Some(given)) => {
+                view.check_collation(namespace, given)?;
+                Ok(view.collation)
+            }
+        }
+    }
+
     /// What parsing needs, with the command's `let` evaluated.
-    pub(crate) fn query_context(&self, op: &OpContext, let_: Doc<'_>) -> Result<QueryContext> {
-        let mut ctx = QueryContext::new();
+    pub(crate) fn query_context(
+        &self,
+        op: &OpContext,
+        let_: Doc<'_>,
+        collation: Collation,
+    ) -> Result<QueryContext> {
+        let mut ctx = QueryContext::new().with_collation(collation);
         ctx.now_ms = op.now_ms();
         if !let_.is_empty() {
             bind_variables(let_, &mut ctx)?;

@@ -101,6 +101,7 @@ impl Engine {
             let request = AggregateRequest {
                 collection: Some(collection),
                 hint,
+                collation: Some(view.collation.clone()),
                 ..AggregateRequest::new(db, pipeline.as_doc(), let_)
             };
             self.explain_aggregate(op, &request, verbosity, &mut d)?;
@@ -108,13 +109,14 @@ impl Engine {
         }
         match what {
             Explainable::Find(r) => {
-                let ctx = self.query_context(op, r.let_)?;
+                let collation = self.collation_for(r.namespace, r.collation.as_ref())?;
+                let ctx = self.query_context(op, r.let_, collation)?;
                 let mut parsed = Parsed::new(&ctx, r.filter, r.sort, r.projection)?;
                 parsed.filter = self.bound(r.namespace, parsed.filter)?;
                 let mut planned = Planned {
                     namespace: r.namespace,
                     parsed_query: parsed.filter.to_doc(),
-                    shape: shape(parsed.filter.root(), r.sort, r.projection),
+                    shape: shape(&parsed.filter, r.sort, r.projection),
                     began: Instant::now(),
                     choice: None,
                     filtered: false,
@@ -136,7 +138,8 @@ impl Engine {
                 statement,
             } => {
                 let variables = with_constants(statement.let_, statement.constants);
-                let ctx = self.query_context(op, variables.as_doc())?;
+                let collation = self.collation_for(namespace, statement.collation.as_ref())?;
+                let ctx = self.query_context(op, variables.as_doc(), collation)?;
                 let update = statement.parse(&ctx)?;
                 let write = statement.write(&ctx, &update)?;
                 self.explain_write(op, namespace, &write, verbosity, &mut d)?;
@@ -145,7 +148,8 @@ impl Engine {
                 namespace,
                 statement,
             } => {
-                let ctx = self.query_context(op, statement.let_)?;
+                let collation = self.collation_for(namespace, statement.collation.as_ref())?;
+                let ctx = self.query_context(op, statement.let_, collation)?;
                 let write = Write::new(
                     &ctx,
                     statement.filter,
@@ -158,7 +162,8 @@ impl Engine {
             }
             Explainable::FindAndModify(r) => {
                 r.check()?;
-                let ctx = self.query_context(op, r.let_)?;
+                let collation = self.collation_for(r.namespace, r.collation.as_ref())?;
+                let ctx = self.query_context(op, r.let_, collation)?;
                 let update = match r.update {
                     Some(u) => Some(Update::parse(u, r.array_filters, &ctx)?),
                     None => None,
@@ -191,12 +196,12 @@ impl Engine {
         verbosity: Verbosity,
         d: &mut DocBuf,
     ) -> Result<()> {
-        let ctx = self.query_context(op, r.let_)?;
+        let ctx = self.query_context(op, r.let_, self.count_collation(r)?)?;
         let filter = self.bound(r.namespace, Arc::new(Filter::parse_query(r.filter, &ctx)?))?;
         let mut planned = Planned {
             namespace: r.namespace,
             parsed_query: filter.to_doc(),
-            shape: of_command(filter.root(), "count"),
+            shape: of_command(&filter, "count"),
             began: Instant::now(),
             choice: None,
             filtered: false,
@@ -237,12 +242,12 @@ impl Engine {
         verbosity: Verbosity,
         d: &mut DocBuf,
     ) -> Result<()> {
-        let ctx = self.query_context(op, r.let_)?;
+        let ctx = self.query_context(op, r.let_, self.distinct_collation(r)?)?;
         let filter = self.bound(r.namespace, Arc::new(Filter::parse_query(r.filter, &ctx)?))?;
         let mut planned = Planned {
             namespace: r.namespace,
             parsed_query: filter.to_doc(),
-            shape: shape(filter.root(), Doc::EMPTY, Doc::EMPTY),
+            shape: shape(&filter, Doc::EMPTY, Doc::EMPTY),
             began: Instant::now(),
             choice: None,
             filtered: false,
@@ -343,6 +348,7 @@ impl Engine {
                 limit: split.limit.unwrap_or(0),
                 hint: r.hint,
                 let_: r.let_,
+                collation: r.collation.clone(),
                 ..CountRequest::new(&namespace)
             };
             self.explain_count(op, &count, verbosity, &mut cursor)?;
@@ -392,7 +398,7 @@ impl Engine {
         let planned = Planned {
             namespace: &namespace,
             parsed_query: filter.to_doc(),
-            shape: shape(filter.root(), Doc::EMPTY, Doc::EMPTY),
+            shape: shape(&filter, Doc::EMPTY, Doc::EMPTY),
             began: Instant::now(),
             choice: Some(choice),
             filtered: false,
@@ -431,7 +437,7 @@ impl Engine {
         let mut planned = Planned {
             namespace,
             parsed_query: self.bound(namespace, write.filter.clone())?.to_doc(),
-            shape: shape(write.filter.root(), source.as_doc(), Doc::EMPTY),
+            shape: shape(&write.filter, source.as_doc(), Doc::EMPTY),
             began: Instant::now(),
             choice: None,
             filtered: false,

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use muniment_query::filter::near::not_here;
 use muniment_query::{Filter, Interrupt, MetaSet, Needs, Projection, QueryContext, SortSpec};
 use muniment_storage::Collection;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc};
+use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, Value, ValueBuf, doc};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -62,6 +62,8 @@ pub struct FindRequest<'a> {
     pub allow_disk_use: Option<bool>,
     /// The command's `let`, as it came (values may be expressions).
     pub let_: Doc<'a>,
+    /// How texts compare; `None`: as the collection has it.
+    pub collation: Option<Collation>,
 }
 
 impl<'a> FindRequest<'a> {
@@ -85,6 +87,7 @@ impl<'a> FindRequest<'a> {
             single_batch: false,
             allow_disk_use: None,
             let_: Doc::EMPTY,
+            collation: None,
         }
     }
 }
@@ -206,7 +209,13 @@ impl Engine {
     /// fitting hint (51173 and its like), for a tailable cursor on a collection that is not
     /// capped.
     pub fn find(&self, op: &Arc<OpContext>, request: &FindRequest<'_>) -> Result<Cursor> {
-        let ctx = self.query_context(op, request.let_)?;
+        let there = self.store.collection(request.namespace);
+        let collation = match (&there, &request.collation) {
+            (Some(_), Some(given)) => given.clone(),
+            (Some(c), None) => c.collation().clone(),
+            (None, given) => self.collation_for(request.namespace, given.as_ref())?,
+        };
+        let ctx = self.query_context(op, request.let_, collation)?;
         let parsed = Parsed::new(&ctx, request.filter, request.sort, request.projection)?;
         let flags = CursorFlags {
             tailable: request.tailable,
@@ -214,7 +223,7 @@ impl Engine {
             no_timeout: request.no_cursor_timeout,
             single_batch: request.single_batch,
         };
-        let Some(collection) = self.store.collection(request.namespace) else {
+        let Some(collection) = there else {
             return match self.resolve_view(request.namespace)? {
                 Some(view) => self.find_view(op, &view, request),
                 None => {
@@ -226,7 +235,7 @@ impl Engine {
         if request.is_plain()
             && parsed.metadata.is_empty()
             && collection.is_keyed_by_id()
-            && let Some(id) = parsed.filter.id_equality()
+            && let Some(id) = parsed.filter.id_equality_by(collection.collation())
         {
             let doc = self.find_by_id(op, &collection, request, &parsed, id)?;
             return Ok(Cursor::of_one(request.namespace, doc, flags));
@@ -250,7 +259,7 @@ impl Engine {
         id: &ValueBuf,
     ) -> Result<Option<Bytes>> {
         op.check()?;
-        let key = Collection::record_key_of_id(id.as_value());
+        let key = collection.record_key_of_id(id.as_value());
         op.counters.keys_examined.fetch_add(1, Relaxed);
         let Some(doc) = self.store.snapshot().get(collection, &key)? else {
             return Ok(None);
@@ -363,7 +372,7 @@ impl Engine {
             op,
             &recipe,
             candidates,
-            || shape(parsed.filter.root(), request.sort, request.projection),
+            || shape(&parsed.filter, request.sort, request.projection),
             explain,
         )
     }

@@ -131,7 +131,7 @@ impl Engine {
             op,
             &recipe,
             candidates,
-            || shape(filter.root(), Doc::EMPTY, Doc::EMPTY),
+            || shape(&filter, Doc::EMPTY, Doc::EMPTY),
             explain,
         )?;
         Ok((stage, Path::new(&key), choice))

@@ -99,6 +99,7 @@ impl Link {
         let Some(collection) = self.collection(ctx) else {
             let namespace = format!("{}.{}", ctx.db, ctx.collection);
             if let Some(view) = self.engine.resolve_view(&namespace)? {
+                view.check_collation(&namespace, &ctx.collation)?;
                 let below = QueryContext {
                     collection: view.parts().1.to_string(),
                     ..ctx.clone()
@@ -169,12 +170,17 @@ impl Host for Link {
         })
     }
 
-    fn join(&self, db: &str, collection: &str, field: &Path) -> Result<Option<Box<dyn Join>>> {
-        let namespace = format!("{db}.{collection}");
+    fn join(
+        &self,
+        collection: &str,
+        field: &Path,
+        ctx: &QueryContext,
+    ) -> Result<Option<Box<dyn Join>>> {
+        let namespace = format!("{}.{collection}", ctx.db);
         if self.engine.view(&namespace)?.is_some() {
             return Ok(None);
         }
-        Ok(Some(join::open(self, &namespace, field)))
+        Ok(Some(join::open(self, &namespace, field, &ctx.collation)))
     }
 
     fn figures(&self, stage: &str, operand: Doc<'_>, ctx: &QueryContext) -> Result<Vec<Bytes>> {

@@ -19,7 +19,7 @@ use muniment_query::stage::host::Join;
 use muniment_query::{Filter, Interrupt};
 use muniment_storage::{Collection, Direction, Index, KeyRange};
 use muniment_value::path::{Path, array_index};
-use muniment_value::{Doc, Result, Value, ValueBuf, cmp_values, keyenc};
+use muniment_value::{Collation, Doc, Result, Value, ValueBuf};
 use muniment_value::{IndexKeys, index_keys};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -29,17 +29,25 @@ use std::sync::atomic::Ordering::Relaxed;
 const CHECK_EVERY: u32 = 32;
 
 /// Prepares look-ups on `field` of the collection with this namespace, which may not exist.
-pub(crate) fn open(link: &Link, namespace: &str, field: &Path) -> Box<dyn Join> {
+pub(crate) fn open(
+    link: &Link,
+    namespace: &str,
+    field: &Path,
+    collation: &Collation,
+) -> Box<dyn Join> {
     let Some(collection) = link.engine.store.collection(namespace) else {
         return Box::new(Nothing);
     };
     let method = if field.parts().iter().any(|p| array_index(p).is_some()) {
         // A number may mean an element or a field: keys do not say.
         Method::Plan
-    } else if field.as_str() == "_id" && !collection.is_capped() {
+    } else if field.as_str() == "_id"
+        && !collection.is_capped()
+        && collection.collation() == collation
+    {
         Method::Id
     } else {
-        match usable_index(&collection, field) {
+        match usable_index(&collection, field, collation) {
             Some((index, descending)) => Method::Index { index, descending },
             None => Method::Scan { looked: false },
         }
@@ -54,6 +62,7 @@ pub(crate) fn open(link: &Link, namespace: &str, field: &Path) -> Box<dyn Join> 
         cache: JoinCache::new(link.engine.sort_limits(None).memory / 4, collection.count()),
         collection,
         field: field.clone(),
+        collation: collation.clone(),
         method,
         calls: 0,
         key: Vec::new(),
@@ -61,7 +70,11 @@ pub(crate) fn open(link: &Link, namespace: &str, field: &Path) -> Box<dyn Join> 
 }
 
 /// An index whose first field is `field`, and whether it descends.
-fn usable_index(collection: &Collection, field: &Path) -> Option<(Arc<Index>, bool)> {
+fn usable_index(
+    collection: &Collection,
+    field: &Path,
+    collation: &Collation,
+) -> Option<(Arc<Index>, bool)> {
     let indexes = collection.indexes();
     let fitting = indexes.iter().filter_map(|i| {
         let (path, descending) = i.fields().first()?;
@@ -69,8 +82,7 @@ fn usable_index(collection: &Collection, field: &Path) -> Option<(Arc<Index>, bo
         let plain = !spec.hidden
             && i.kind().is_none()
             && i.partial_filter().is_none()
-            // Its keys compare by other rules than bytes.
-            && spec.document.as_doc().get("collation").is_none()
+            && i.collation() == collation
             && spec.key.as_doc().iter().all(|e| e.value().is_number());
         (plain && path == field && (collection.is_capped() || !i.is_id()))
             .then(|| (i.clone(), *descending))
@@ -111,6 +123,7 @@ struct Lookups {
     op: Arc<CurrentOp>,
     collection: Arc<Collection>,
     field: Path,
+    collation: Collation,
     method: Method,
     calls: u32,
     key: Vec<u8>,
@@ -148,7 +161,9 @@ impl Join for Lookups {
         }
         if !values.iter().all(has_exact_key) {
             return match &self.method {
-                Method::Hash(table) => hash_inexact(table, &self.field, values, found),
+                Method::Hash(table) => {
+                    hash_inexact(table, &self.field, &self.collation, values, found)
+                }
                 _ => self.plan(&op, values, found),
             };
         }
@@ -158,7 +173,7 @@ impl Join for Lookups {
                 let mut hits = Vec::new();
                 for v in values {
                     self.key.clear();
-                    keyenc::encode(*v, false, &mut self.key);
+                    self.collation.encode(*v, false, &mut self.key);
                     hits.extend(table.by_key.get(self.key.as_slice()).into_iter().flatten());
                 }
                 if values.len() > 1 {
@@ -194,7 +209,7 @@ impl Lookups {
             };
         };
         self.key.clear();
-        keyenc::encode(*value, false, &mut self.key);
+        self.collation.encode(*value, false, &mut self.key);
         if let Some(docs) = self.cache.get(&self.key) {
             return docs.iter().try_for_each(|d| found(d.clone()));
         }
@@ -276,7 +291,7 @@ impl Lookups {
             .iter()
             .map(|v| {
                 let mut key = Vec::with_capacity(24);
-                keyenc::encode(*v, descending, &mut key);
+                self.collation.encode(*v, descending, &mut key);
                 key
             })
             .collect();
@@ -293,7 +308,7 @@ impl Lookups {
         found: &mut dyn FnMut(Bytes) -> Result<()>,
     ) -> Result<()> {
         let engine = &self.link.engine;
-        let filter = Arc::new(equals_any(&self.field, values));
+        let filter = Arc::new(equals_any(&self.field, values, &self.collation));
         let candidates = candidates(&self.collection, &Query::of(&filter))?;
         let recipe = engine.recipe(&self.collection, &filter);
         let mut exec = choose(
@@ -301,7 +316,7 @@ impl Lookups {
             op,
             &recipe,
             candidates,
-            || shape(filter.root(), Doc::EMPTY, Doc::EMPTY),
+            || shape(&filter, Doc::EMPTY, Doc::EMPTY),
             false,
         )?
         .exec;
@@ -320,6 +335,7 @@ impl Lookups {
         };
         let fields = [(self.field.clone(), false)];
         let mut keys = IndexKeys::new();
+        keys.collate(&self.collation);
         let snapshot = self.link.engine.store.snapshot();
         let mut docs = snapshot.docs(&self.collection, &KeyRange::all(), Direction::Forward);
         let mut bytes = 0_usize;
@@ -358,12 +374,13 @@ impl Lookups {
 fn hash_inexact(
     table: &Table,
     field: &Path,
+    collation: &Collation,
     values: &[Value<'_>],
     found: &mut dyn FnMut(Bytes) -> Result<()>,
 ) -> Result<()> {
     let mut hits: Vec<u32> = Vec::new();
     let mut add = |v: Value<'_>| {
-        let key = keyenc::encoded(v);
+        let key = collation.encoded(v);
         hits.extend(table.by_key.get(key.as_slice()).into_iter().flatten());
     };
     for v in values {
@@ -382,7 +399,7 @@ fn hash_inexact(
     }
     hits.sort_unstable();
     hits.dedup();
-    let filter = equals_any(field, values);
+    let filter = equals_any(field, values, collation);
     for doc in hits.iter().filter_map(|&i| table.docs.get(i as usize)) {
         if filter.matches(Doc::new(doc))? {
             found(doc.clone())?;
@@ -392,10 +409,10 @@ fn hash_inexact(
 }
 
 /// `{field: {$in: values}}`, regular expressions by equality.
-fn equals_any(field: &Path, values: &[Value<'_>]) -> Filter {
+fn equals_any(field: &Path, values: &[Value<'_>], collation: &Collation) -> Filter {
     let mut buffers: Vec<ValueBuf> = values.iter().map(|v| ValueBuf::new(*v)).collect();
-    buffers.sort_by(|a, b| cmp_values(a.as_value(), b.as_value()));
-    buffers.dedup_by(|a, b| cmp_values(a.as_value(), b.as_value()).is_eq());
+    buffers.sort_by(|a, b| collation.cmp(a.as_value(), b.as_value()));
+    buffers.dedup_by(|a, b| collation.equal(a.as_value(), b.as_value()));
     let pred = if buffers.len() == 1 {
         Pred::Eq(buffers.swap_remove(0))
     } else {
@@ -404,8 +421,9 @@ fn equals_any(field: &Path, values: &[Value<'_>]) -> Filter {
             regexes: Vec::new(),
         }
     };
-    Filter::from_root(Node::Field {
+    let root = Node::Field {
         path: field.clone(),
         pred,
-    })
+    };
+    Filter::from_root(root, collation)
 }

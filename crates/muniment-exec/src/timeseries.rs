@@ -211,7 +211,7 @@ impl Engine {
         let name = format!("{meta}_1_{time_field}_1");
         let spec = doc! { "v": 2, "key": key, "name": name };
         // A field name that no index can have leaves the collection without one.
-        let Ok(spec) = IndexSpec::parse(spec.as_doc()) else {
+        let Ok(spec) = IndexSpec::parse_for(spec.as_doc(), collection.collation()) else {
             return Ok(());
         };
         let built = self.store.create_index(collection, spec, interrupt);

@@ -148,7 +148,7 @@ impl Engine {
             filter = doc! { "$and": array![partial, filter] };
         }
         let write = Write::new(
-            &QueryContext::new(),
+            &QueryContext::new().with_collation(index.collation().clone()),
             filter.as_doc(),
             Doc::EMPTY,
             (!spec.hidden).then_some(Hint::Name(&spec.name)),

@@ -2,7 +2,7 @@
 
 use crate::meta::{MetaSet, Metadata};
 use crate::stage::host::{Host, NoHost};
-use muniment_value::{Code, DocBuf, Error, Result};
+use muniment_value::{Code, Collation, DocBuf, Error, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -30,6 +30,8 @@ pub struct QueryContext {
     pub clocks: Clocks,
     /// The metadata of documents that are there and those that are asked for.
     pub metadata: Metadata,
+    /// How texts compare.
+    pub collation: Collation,
 }
 
 /// Which variables about time a command knows. MongoDB's commands differ: only updates by pipeline
@@ -65,6 +67,7 @@ impl QueryContext {
             in_facet: false,
             clocks: Clocks::default(),
             metadata: Metadata::default(),
+            collation: Collation::SIMPLE,
         }
     }
 
@@ -72,6 +75,13 @@ impl QueryContext {
     #[must_use]
     pub fn with_clocks(mut self, clocks: Clocks) -> QueryContext {
         self.clocks = clocks;
+        self
+    }
+
+    /// This context with another collation.
+    #[must_use]
+    pub fn with_collation(mut self, collation: Collation) -> QueryContext {
+        self.collation = collation;
         self
     }
 

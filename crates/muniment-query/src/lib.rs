@@ -5,7 +5,6 @@
 //! storage or of commands; everything works on raw BSON bytes; nothing panics on any input.
 
 pub mod bytes;
-pub mod collation;
 pub mod context;
 pub mod expr;
 pub mod filter;

@@ -8,7 +8,7 @@ use crate::context::QueryContext;
 use crate::meta::{Meta, attach};
 use bytes::Bytes;
 use muniment_value::path::Path;
-use muniment_value::{ArrayBuf, Doc, Error, Result, Value, ValueBuf, keyenc};
+use muniment_value::{ArrayBuf, Collation, Doc, Error, Result, Value, ValueBuf};
 
 /// MongoDB's limit on the keys of one sort.
 const MAX_KEYS: usize = 32;
@@ -20,6 +20,7 @@ const MAX_PARTS: usize = 200;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SortSpec {
     keys: Vec<SortKey>,
+    collation: Collation,
 }
 
 /// One key of a sort.
@@ -97,7 +98,15 @@ impl SortSpec {
                 meta: None,
             });
         }
-        Ok(SortSpec { keys })
+        Ok(SortSpec {
+            keys,
+            collation: ctx.collation.clone(),
+        })
+    }
+
+    /// How texts are ordered.
+    pub fn collation(&self) -> &Collation {
+        &self.collation
     }
 
     /// The keys.
@@ -115,7 +124,7 @@ impl SortSpec {
         let start = out.len();
         for key in &self.keys {
             match key.of(doc) {
-                At::Value(v) => keyenc::encode(v, key.descending, out),
+                At::Value(v) => self.collation.encode(v, key.descending, out),
                 At::Array { .. } => {
                     out.truncate(start);
                     return self.key_of_arrays(doc, out);
@@ -140,6 +149,7 @@ impl SortSpec {
                 at @ At::Array { .. } => {
                     let alone = SortSpec {
                         keys: vec![key.clone()],
+                        collation: self.collation.clone(),
                     };
                     let mut best: Option<(Vec<u8>, ValueBuf)> = None;
                     alone.expand(&[at], &mut |encoded, chosen| {
@@ -208,7 +218,7 @@ impl SortSpec {
             let mut values = Vec::new();
             for (k, s) in self.keys.iter().zip(states) {
                 if let At::Value(v) = s {
-                    keyenc::encode(*v, k.descending, &mut key);
+                    self.collation.encode(*v, k.descending, &mut key);
                     values.push(*v);
                 }
             }

@@ -5,7 +5,7 @@
 //! wherever the table gives types (as in MongoDB's own argument parser). So a command never
 //! ignores what it was given: what the table accepts without using, it says why.
 
-use muniment_value::{Code, Doc, Elem, Error, Result, Type, Value};
+use muniment_value::{Code, Collation, Doc, Elem, Error, Result, Type, Value};
 
 /// A set of BSON types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -280,11 +280,23 @@ impl<'a> Args<'a> {
     }
 }
 
-/// True for a value that asks for nothing: false, null, zero, an empty string, document or array,
-/// and the collation that compares bytes, which is what happens anyway.
+impl Args<'_> {
+    /// The `collation`; `None` when there is none or an empty one, so that what the command works
+    /// on decides.
+    ///
+    /// # Errors
+    /// As [`Collation::parse`].
+    pub fn collation(&self) -> Result<Option<Collation>> {
+        self.doc("collation")
+            .filter(|d| !d.is_empty())
+            .map(Collation::parse)
+            .transpose()
+    }
+}
+
+/// True for a value that asks for nothing: false, null, zero, an empty string, document or array.
 fn asks_nothing(v: Value<'_>) -> bool {
     match v {
-        Value::Document(d) if d.get_str("locale") == Some("simple") => true,
         Value::Document(d) | Value::Array(d) => d.is_empty(),
         Value::String(s) => s.is_empty(),
         v => !v.truthy(),
@@ -337,7 +349,7 @@ mod tests {
         opt("limit", Types::NUMBER),
         opt("single", Types::SAFE_BOOL),
         opt("any", Types::ANY),
-        refused("collation", Types::OBJECT),
+        refused("exchange", Types::OBJECT),
     ];
 
     fn parse(d: &DocBuf) -> Result<Args<'_>> {
@@ -374,9 +386,9 @@ mod tests {
                 "BSON field 'find.single' is the wrong type 'string', expected types '[bool, long, int, decimal, double]'",
             ),
             (
-                doc! { "filter": f(), "collation": doc! { "locale": "de" } },
+                doc! { "filter": f(), "exchange": doc! { "policy": "x" } },
                 238,
-                "BSON field 'find.collation' is not supported",
+                "BSON field 'find.exchange' is not supported",
             ),
             (
                 doc! { "filter": None::<i32> },
@@ -392,7 +404,7 @@ mod tests {
     #[test]
     fn null_is_absent_and_values_come_back() {
         let d = doc! { "filter": doc! { "a": 1 }, "limit": None::<i32>, "single": 2.0,
-        "collation": doc! {}, "any": None::<i32> };
+        "exchange": doc! {}, "any": None::<i32> };
         let a = parse(&d).unwrap();
         assert_eq!(a.doc("filter").unwrap().count(), 1);
         assert!(a.get("limit").is_none());

@@ -99,7 +99,7 @@ fn catalog(server: &ServerState, operand: Doc<'_>, db: &str) -> Vec<DocBuf> {
         }
         for (ns, view) in server.engine.views(&db).unwrap_or_default() {
             let mut options = doc! { "viewOn": view.on.as_str(), "pipeline": &view.pipeline };
-            options.append_some("collation", view.collation.as_ref());
+            options.append_some("collation", view.collation.spec());
             let mut d = doc! {
                 "db": db.as_str(),
                 "ns": ns.as_str(),

@@ -167,7 +167,7 @@ fn scans(docs: u64) {
         x = x.wrapping_mul(6364136223846793005).wrapping_add(1);
         let mut id = [0u8; 12];
         id[4..].copy_from_slice(&((x >> 33) % docs).to_be_bytes());
-        let key = Collection::record_key_of_id(Value::ObjectId(id));
+        let key = c.record_key_of_id(Value::ObjectId(id));
         assert!(store.snapshot().get(&c, &key).unwrap().is_some());
     }
     println!(
@@ -180,7 +180,7 @@ fn scans(docs: u64) {
         x = x.wrapping_mul(6364136223846793005).wrapping_add(1);
         let n = (x >> 33) % docs;
         let new = small(n);
-        let key = Collection::record_key_of_id(muniment_value::Doc::new(&new).get("_id").unwrap());
+        let key = c.record_key_of_id(muniment_value::Doc::new(&new).get("_id").unwrap());
         let mut w = store.write_set(&c).unwrap();
         let old = w.lock(&key).unwrap().unwrap();
         w.update(&key, &old, new, &|_| true).unwrap();

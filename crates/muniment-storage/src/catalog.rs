@@ -5,7 +5,7 @@
 
 use crate::index::is_id_pattern;
 use crate::kinds::is_wildcard;
-use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc, number};
+use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, Value, doc, number};
 use std::path::Path;
 
 /// The layout's version, in `meta` and in the FORMAT file.
@@ -28,6 +28,16 @@ pub struct CollectionOptions {
     pub document: DocBuf,
 }
 
+impl CollectionOptions {
+    /// How texts compare where a command says nothing else.
+    ///
+    /// # Errors
+    /// As [`Collation::parse`].
+    pub fn collation(&self) -> Result<Collation> {
+        Collation::parse_some(self.document.as_doc().get_doc("collation"))
+    }
+}
+
 /// An index as `createIndexes` describes it, parsed and checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IndexSpec {
@@ -47,6 +57,8 @@ pub struct IndexSpec {
     pub partial_filter: Option<DocBuf>,
     /// TTL: seconds after the indexed date.
     pub expire_after_seconds: Option<i64>,
+    /// How texts are ordered and which are equal.
+    pub collation: Collation,
     /// The options of an index kind (`2dsphereIndexVersion`, `bits`, …), with its defaults.
     pub options: DocBuf,
     /// The whole specification as `listIndexes` returns it: `{v: 2, key, name, …}`.
@@ -68,12 +80,22 @@ fn boolean(v: Value<'_>, name: &str) -> Result<bool> {
 }
 
 impl IndexSpec {
-    /// Parses and checks one element of `createIndexes.indexes`.
+    /// Parses and checks one element of `createIndexes.indexes`, for a collection without a
+    /// collation.
     ///
     /// # Errors
     /// 67 CannotCreateIndex, 197 InvalidIndexSpecificationOption, 9 FailedToParse,
     /// 14 TypeMismatch with MongoDB's messages; an option that is not supported is named.
     pub fn parse(spec: Doc<'_>) -> Result<IndexSpec> {
+        IndexSpec::parse_for(spec, &Collation::SIMPLE)
+    }
+
+    /// As [`IndexSpec::parse`], for a collection with this collation, which an index has that
+    /// names none.
+    ///
+    /// # Errors
+    /// As [`IndexSpec::parse`].
+    pub fn parse_for(spec: Doc<'_>, default: &Collation) -> Result<IndexSpec> {
         let mut name = None;
         let mut key = None;
         let (mut unique, mut sparse, mut hidden) = (false, false, false);
@@ -82,6 +104,7 @@ impl IndexSpec {
         let mut expire_after_seconds = None;
         let mut version = 2;
         let mut options = DocBuf::new();
+        let mut collation = None;
         for e in spec {
             let v = e.value();
             match e.name() {
@@ -139,12 +162,17 @@ impl IndexSpec {
                 // of old servers.
                 "background" | "ns" => {}
                 "collation" => match v {
-                    Value::Document(d) if d.get_str("locale") == Some("simple") => {}
-                    _ => {
-                        return Err(Error::new(
-                            Code::InvalidIndexSpecificationOption,
-                            "The field 'collation' is only supported with {locale: 'simple'}",
+                    Value::Document(d) if d.is_empty() => {
+                        return Err(Error::bad_value(
+                            "The field 'collation' cannot be an empty object.",
                         ));
+                    }
+                    Value::Document(d) => collation = Some(Collation::parse(d)?),
+                    _ => {
+                        return Err(Error::type_mismatch(format!(
+                            "The field 'collation' must be an object, but got {}",
+                            v.type_name()
+                        )));
                     }
                 },
                 option if crate::kinds::is_option(option) => {
@@ -184,7 +212,7 @@ impl IndexSpec {
                     ));
                 }
             }
-            return Ok(IndexSpec::id_index());
+            return Ok(IndexSpec::id_index(&collation.unwrap_or(default.clone())));
         }
         if version < 2 && key.as_doc().iter().any(|e| is_wildcard(e.name())) {
             return Err(cannot_create(
@@ -211,6 +239,7 @@ impl IndexSpec {
             prepare_unique,
             partial_filter,
             expire_after_seconds,
+            collation: collation.unwrap_or(default.clone()),
             options,
             document: DocBuf::new(),
         };
@@ -218,8 +247,8 @@ impl IndexSpec {
         Ok(spec.with_document())
     }
 
-    /// The `_id_` index.
-    pub fn id_index() -> IndexSpec {
+    /// The `_id_` index of a collection with this collation.
+    pub fn id_index(collation: &Collation) -> IndexSpec {
         IndexSpec {
             name: "_id_".to_string(),
             key: doc! { "_id": 1 },
@@ -229,6 +258,7 @@ impl IndexSpec {
             prepare_unique: false,
             partial_filter: None,
             expire_after_seconds: None,
+            collation: collation.clone(),
             options: DocBuf::new(),
             document: DocBuf::new(),
         }
@@ -259,6 +289,7 @@ impl IndexSpec {
             };
         }
         d.append_all(self.options.as_doc());
+        d.append_some("collation", self.collation.spec());
         self.document = d;
         self
     }

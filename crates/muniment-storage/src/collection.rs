@@ -3,7 +3,7 @@
 use crate::catalog::CollectionOptions;
 use crate::index::Index;
 use crate::keys;
-use muniment_value::{Result, Value, keyenc};
+use muniment_value::{Collation, Result, Value};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,6 +17,7 @@ pub struct Collection {
     uuid: [u8; 16],
     capped: bool,
     time_series: bool,
+    collation: Collation,
     namespace: RwLock<String>,
     options: RwLock<Arc<CollectionOptions>>,
     indexes: RwLock<Indexes>,
@@ -129,6 +130,8 @@ impl Collection {
             uuid,
             capped: options.capped_size.is_some(),
             time_series: options.time_field.is_some(),
+            // The collection was not created, or not opened, with one that cannot be made.
+            collation: options.collation().unwrap_or_default(),
             namespace: RwLock::new(namespace.to_string()),
             options: RwLock::new(Arc::new(options)),
             indexes: RwLock::default(),
@@ -254,11 +257,16 @@ impl Collection {
 
     /// The record key of a document with this `_id`: the encoding of `_id`, which also clusters
     /// the documents. Capped collections are keyed by insertion order and look it up in `_id_`:
-    /// see [`Collection::record_key`].
-    pub fn record_key_of_id(id: Value<'_>) -> Vec<u8> {
+    /// see [`Collection::record_key`]. Texts stand in it by the collection's collation.
+    pub fn record_key_of_id(&self, id: Value<'_>) -> Vec<u8> {
         let mut key = Vec::with_capacity(24);
-        keyenc::encode(id, false, &mut key);
+        self.collation.encode(id, false, &mut key);
         key
+    }
+
+    /// How texts compare where a command says nothing else, and in `_id`.
+    pub fn collation(&self) -> &Collation {
+        &self.collation
     }
 
     /// The record key of the document with this `_id`, in any collection. On a capped collection
@@ -267,7 +275,7 @@ impl Collection {
     /// # Errors
     /// 301 DataCorruptionDetected.
     pub fn record_key(&self, snapshot: &crate::Snapshot, id: Value<'_>) -> Result<Option<Vec<u8>>> {
-        let key = Collection::record_key_of_id(id);
+        let key = self.record_key_of_id(id);
         if self.is_keyed_by_id() {
             return Ok(Some(key));
         }

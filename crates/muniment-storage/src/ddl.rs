@@ -52,6 +52,8 @@ impl Inner {
                 .ok_or_else(|| damaged(&path, "the key of a catalog entry"))?;
             let doc = muniment_value::validate(&value)?;
             let entry = Entry::from_doc(doc, &path)?;
+            // Without it its documents would be looked for under other keys.
+            entry.options.collation()?;
             let held = known.remove(&id);
             let mut indexes = Vec::new();
             for i in entry.indexes {
@@ -208,7 +210,8 @@ impl Store {
         let index_id = inner.fresh_id()?;
         let mut indexes = Vec::new();
         if options.time_field.is_none() {
-            let index = Index::new(index_id, IndexSpec::id_index(), true, &Arrays::default())?;
+            let spec = IndexSpec::id_index(&options.collation()?);
+            let index = Index::new(index_id, spec, true, &Arrays::default())?;
             indexes.push(Arc::new(index));
         }
         let collection = Arc::new(Collection::new(

@@ -5,7 +5,7 @@ use crate::kinds::{self, IndexKind};
 use crate::multikey::{Arrays, Multikey};
 use muniment_query::{Filter, QueryContext};
 use muniment_value::path::Path;
-use muniment_value::{Doc, DocBuf, Error, IndexKeys, Result, Type, index_keys};
+use muniment_value::{Collation, Doc, DocBuf, Error, IndexKeys, Result, Type, index_keys};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -18,6 +18,7 @@ pub struct Index {
     /// What makes the keys when the index is not plain.
     kind: Option<Arc<dyn IndexKind>>,
     partial: Option<Filter>,
+    collation: Collation,
     unique: bool,
     /// See `IndexSpec::prepare_unique`.
     prepares: AtomicBool,
@@ -75,7 +76,10 @@ impl Index {
                 .collect(),
         };
         let partial = match &spec.partial_filter {
-            Some(f) => Some(Filter::parse(f.as_doc(), &QueryContext::new())?),
+            Some(f) => {
+                let ctx = QueryContext::new().with_collation(spec.collation.clone());
+                Some(Filter::parse(f.as_doc(), &ctx)?)
+            }
             None => None,
         };
         Ok(Index {
@@ -84,6 +88,7 @@ impl Index {
             unique: spec.unique || is_id_pattern(&spec.key),
             prepares: AtomicBool::new(spec.prepare_unique),
             sparse: spec.sparse,
+            collation: spec.collation.clone(),
             partial,
             multikey: Multikey::new(fields.len(), arrays),
             fields,
@@ -134,6 +139,11 @@ impl Index {
     /// True when the keys of field `field` hold something else than the values at its path.
     pub fn transforms(&self, field: usize) -> bool {
         self.kind.as_ref().is_some_and(|k| k.transforms(field))
+    }
+
+    /// How texts are ordered in it and which are equal.
+    pub fn collation(&self) -> &Collation {
+        &self.collation
     }
 
     /// The partial filter, parsed.
@@ -228,6 +238,7 @@ impl Index {
         if set.excluded {
             return Ok(());
         }
+        set.keys.collate(&self.collation);
         match &self.kind {
             None => index_keys(doc, &self.fields, self.sparse, &mut set.keys),
             Some(kind) => kind.keys(doc, &mut set.keys),

@@ -14,7 +14,7 @@ impl IndexSpec {
     /// QueryFeatureNotAllowed for a partial filter that no index can have.
     pub fn check_new(&self) -> Result<()> {
         let key = self.key.as_doc();
-        let id = *self == IndexSpec::id_index();
+        let id = *self == IndexSpec::id_index(&self.collation);
         if !id && self.name == "_id_" {
             return Err(Error::bad_value(format!(
                 "The index name '_id_' is reserved for the _id index, which must have key pattern \

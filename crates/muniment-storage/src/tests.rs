@@ -57,14 +57,14 @@ fn documents_survive_and_counts_are_exact() {
         assert_eq!(c.count(), 100);
 
         // An update, a delete, and one that is dropped without commit.
-        let key = Collection::record_key_of_id(Value::Int32(7));
+        let key = c.record_key_of_id(Value::Int32(7));
         let mut w = store.write_set(&c).unwrap();
         let old = w.lock(&key).unwrap().unwrap();
         w.update(&key, &old, bytes(doc! { "_id": 7, "y": "longer" }), &|_| {
             true
         })
         .unwrap();
-        let key8 = Collection::record_key_of_id(Value::Int32(8));
+        let key8 = c.record_key_of_id(Value::Int32(8));
         let old = w.lock(&key8).unwrap().unwrap();
         w.delete(&key8, &old).unwrap();
         w.commit().unwrap();
@@ -85,7 +85,7 @@ fn documents_survive_and_counts_are_exact() {
     assert_eq!(docs.len(), 99);
     let size: usize = docs.iter().map(|d| d.as_bytes().len()).sum();
     assert_eq!(c.data_bytes(), size as u64);
-    let key = Collection::record_key_of_id(Value::Int32(7));
+    let key = c.record_key_of_id(Value::Int32(7));
     let d = store.snapshot().get(&c, &key).unwrap().unwrap();
     assert_eq!(&*d, doc! { "_id": 7, "y": "longer" }.as_bytes());
     // The greatest key is read from the disk: 99 is not above it, 100 is.
@@ -118,7 +118,7 @@ fn duplicates_within_a_batch_are_found() {
     }
     w.insert(bytes(doc! { "_id": 4 })).unwrap();
     // A record that is staged already is read as it will be.
-    let key = Collection::record_key_of_id(Value::Int32(4));
+    let key = c.record_key_of_id(Value::Int32(4));
     assert!(w.lock(&key).unwrap().is_some());
     w.commit().unwrap();
     assert_eq!(c.count(), 4);

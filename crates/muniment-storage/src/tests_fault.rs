@@ -98,7 +98,7 @@ fn a_copy_made_while_writers_run_is_consistent() {
             valid(&crashed, &c);
             for (t, last) in before.iter().enumerate() {
                 for n in [0, *last / 2, *last] {
-                    let key = Collection::record_key_of_id(Value::Int64(n.max(0) * 3 + t as i64));
+                    let key = c.record_key_of_id(Value::Int64(n.max(0) * 3 + t as i64));
                     let found = crashed.snapshot().get(&c, &key).unwrap();
                     assert!(found.is_some() || *last < 0, "write {n} of {t} is lost");
                 }

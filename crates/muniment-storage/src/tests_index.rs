@@ -34,7 +34,7 @@ fn key(v: Value<'_>) -> Vec<u8> {
 }
 
 fn update(store: &Store, c: &Arc<Collection>, id: i32, new: DocBuf) -> Result<()> {
-    let key = Collection::record_key_of_id(Value::Int32(id));
+    let key = c.record_key_of_id(Value::Int32(id));
     let mut w = store.write_set(c)?;
     let old = w.lock(&key)?.expect("there");
     w.update(&key, &old, bytes(new), &|_| true)?;
@@ -42,7 +42,7 @@ fn update(store: &Store, c: &Arc<Collection>, id: i32, new: DocBuf) -> Result<()
 }
 
 fn delete(store: &Store, c: &Arc<Collection>, id: i32) -> Result<bool> {
-    let key = Collection::record_key_of_id(Value::Int32(id));
+    let key = c.record_key_of_id(Value::Int32(id));
     let mut w = store.write_set(c)?;
     let Some(old) = w.lock(&key)? else {
         return Ok(false);
@@ -122,7 +122,7 @@ fn entries_follow_their_documents() {
     update(&store, &c, 1, doc! { "_id": 1, "x": 1.0 }).unwrap();
     valid(&store, &c);
     // An untouched path leaves the index alone.
-    let k = Collection::record_key_of_id(Value::Int32(1));
+    let k = c.record_key_of_id(Value::Int32(1));
     let mut w = store.write_set(&c).unwrap();
     let old = w.lock(&k).unwrap().unwrap();
     let new = bytes(doc! { "_id": 1, "x": 1.0, "y": 5 });
@@ -229,7 +229,7 @@ fn unique_sparse_and_partial() {
     valid(&store, &c);
 
     // In one write set: a delete makes room for an insert, a duplicate of a staged key is found.
-    let k = Collection::record_key_of_id(Value::Int32(7));
+    let k = c.record_key_of_id(Value::Int32(7));
     let mut w = store.write_set(&c).unwrap();
     let old = w.lock(&k).unwrap().unwrap();
     w.delete(&k, &old).unwrap();
@@ -324,7 +324,7 @@ fn many_threads_leave_a_valid_collection() {
                             "m": array![random(5) as i32, random(5) as i32],
                             "x": random(10) as i32,
                         };
-                        let k = Collection::record_key_of_id(Value::Int32(id));
+                        let k = c.record_key_of_id(Value::Int32(id));
                         let result = match random(3) {
                             0 => w.insert(bytes(new)),
                             1 => match w.lock(&k).unwrap() {
@@ -422,7 +422,7 @@ fn an_index_is_built_while_writers_go_on() {
                             let _ = delete(store, c, n).unwrap();
                         }
                         _ => {
-                            let k = Collection::record_key_of_id(Value::Int32(n));
+                            let k = c.record_key_of_id(Value::Int32(n));
                             let mut w = store.write_set(c).unwrap();
                             if let Some(old) = w.lock(&k).unwrap() {
                                 let x = Doc::new(&old).get("x").unwrap();

@@ -187,7 +187,7 @@ fn scan_docs(
                 report.error(format!("document with key {record_key:02x?} has no _id"));
             }
             Some(id) if collection.is_keyed_by_id() => {
-                if Collection::record_key_of_id(id) != *record_key {
+                if collection.record_key_of_id(id) != *record_key {
                     report.invalid += 1;
                     report.error(format!(
                         "document with _id {} stands under another key",

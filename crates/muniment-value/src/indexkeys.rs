@@ -14,6 +14,7 @@
 //! Invariants: the common case, no array, is one pass over each path and allocates nothing once
 //! the buffers are warm. Recursion is bounded by the number of path parts.
 
+use crate::collation::Collation;
 use crate::keyenc::{TypeBits, encode_with_bits};
 use crate::path::{Path, array_index};
 use crate::{Code, Doc, Error, Result, Value};
@@ -27,6 +28,7 @@ pub struct IndexKeys {
     multikey: Vec<u64>,
     arrays: Vec<String>,
     bits: TypeBits,
+    collation: Collation,
 }
 
 #[derive(Clone, Copy)]
@@ -80,6 +82,13 @@ impl IndexKeys {
         &self.arrays
     }
 
+    /// Sets by which collation's keys the texts of values stand in the keys to come.
+    pub fn collate(&mut self, collation: &Collation) {
+        if self.collation != *collation {
+            self.collation = collation.clone();
+        }
+    }
+
     /// Empties it for the keys of another document in an index of `fields` fields. An index kind
     /// that makes its own keys goes on with [`IndexKeys::push`], [`IndexKeys::end_key`] and, at
     /// last, [`IndexKeys::finish`].
@@ -94,6 +103,12 @@ impl IndexKeys {
 
     /// Appends the value of the next field to the key that is being written.
     pub fn push(&mut self, v: Value<'_>, descending: bool) {
+        self.collation
+            .encode_with_bits(v, descending, &mut self.data, &mut self.bits);
+    }
+
+    /// As [`IndexKeys::push`] for what no collation says anything about: names, hashes.
+    pub fn push_plain(&mut self, v: Value<'_>, descending: bool) {
         encode_with_bits(v, descending, &mut self.data, &mut self.bits);
     }
 

@@ -9,6 +9,7 @@
 pub mod arbitrary;
 mod build;
 mod codes;
+pub mod collation;
 pub mod decimal;
 mod error;
 pub mod fuzzing;
@@ -27,6 +28,7 @@ mod validate;
 
 pub use build::{ArrayBuf, DocBuf, Put, ValueBuf};
 pub use codes::Code;
+pub use collation::Collation;
 pub use error::{Error, Result};
 pub use indexkeys::{IndexKeys, index_keys};
 pub use json::JsonMode;

@@ -3,6 +3,7 @@
 //! Source: the manual, "Comparison/Sort Order". Types compare by rank, values within a rank by
 //! value; numbers compare across their four types by exact value.
 
+use crate::collation::Collator;
 use crate::number;
 use crate::raw::{Doc, Value};
 use std::cmp::Ordering;
@@ -10,6 +11,31 @@ use std::cmp::Ordering;
 /// Where comparison and key encoding stop descending: deeper than anything that passes
 /// validation, so that no input can exhaust the stack. What lies deeper counts as equal.
 pub(crate) const MAX_NESTING: usize = 250;
+
+/// How texts compare.
+trait Texts {
+    fn cmp(&self, a: &str, b: &str) -> Ordering;
+}
+
+struct Bytes;
+
+impl Texts for Bytes {
+    #[inline]
+    fn cmp(&self, a: &str, b: &str) -> Ordering {
+        a.as_bytes().cmp(b.as_bytes())
+    }
+}
+
+impl Texts for Collator {
+    fn cmp(&self, a: &str, b: &str) -> Ordering {
+        self.compare(a, b)
+    }
+}
+
+/// Compares two values canonically, texts by a collation.
+pub(crate) fn cmp_collated(a: Value<'_>, b: Value<'_>, collator: &Collator) -> Ordering {
+    cmp_any(a, b, MAX_NESTING, collator)
+}
 
 /// Compares two values canonically.
 #[inline]
@@ -23,25 +49,25 @@ pub fn cmp_values(a: Value<'_>, b: Value<'_>) -> Ordering {
             Value::Int32(_) | Value::Int64(_) | Value::Double(_),
         ) => number::cmp(a, b),
         (Value::DateTime(x), Value::DateTime(y)) => x.cmp(&y),
-        _ => cmp_any(a, b, MAX_NESTING),
+        _ => cmp_any(a, b, MAX_NESTING, &Bytes),
     }
 }
 
-fn cmp_any(a: Value<'_>, b: Value<'_>, depth: usize) -> Ordering {
+fn cmp_any(a: Value<'_>, b: Value<'_>, depth: usize, texts: &impl Texts) -> Ordering {
     let ranks = a.ty().rank().cmp(&b.ty().rank());
     if ranks != Ordering::Equal {
         return ranks;
     }
     match (a, b) {
         (Value::String(x) | Value::Symbol(x), Value::String(y) | Value::Symbol(y)) => {
-            x.as_bytes().cmp(y.as_bytes())
+            texts.cmp(x, y)
         }
         (Value::ObjectId(x), Value::ObjectId(y)) => x.cmp(&y),
         (Value::Bool(x), Value::Bool(y)) => x.cmp(&y),
         (Value::DateTime(x), Value::DateTime(y)) => x.cmp(&y),
         (Value::Timestamp { t, i }, Value::Timestamp { t: t2, i: i2 }) => (t, i).cmp(&(t2, i2)),
-        (Value::Document(x), Value::Document(y)) => cmp_elems(x, y, true, depth),
-        (Value::Array(x), Value::Array(y)) => cmp_elems(x, y, false, depth),
+        (Value::Document(x), Value::Document(y)) => cmp_elems(x, y, true, depth, texts),
+        (Value::Array(x), Value::Array(y)) => cmp_elems(x, y, false, depth, texts),
         (
             Value::Binary { subtype, bytes },
             Value::Binary {
@@ -70,7 +96,9 @@ fn cmp_any(a: Value<'_>, b: Value<'_>, depth: usize) -> Ordering {
                 code: c2,
                 scope: s2,
             },
-        ) => code.cmp(c2).then_with(|| cmp_elems(scope, s2, true, depth)),
+        ) => code
+            .cmp(c2)
+            .then_with(|| cmp_elems(scope, s2, true, depth, &Bytes)),
         _ if a.is_number() => number::cmp(a, b),
         _ => Ordering::Equal,
     }
@@ -79,10 +107,10 @@ fn cmp_any(a: Value<'_>, b: Value<'_>, depth: usize) -> Ordering {
 /// Compares two documents canonically: element by element, by type rank, then name, then value;
 /// a document that ends first is less.
 pub fn cmp_docs(a: Doc<'_>, b: Doc<'_>) -> Ordering {
-    cmp_elems(a, b, true, MAX_NESTING)
+    cmp_elems(a, b, true, MAX_NESTING, &Bytes)
 }
 
-fn cmp_elems(a: Doc<'_>, b: Doc<'_>, names: bool, depth: usize) -> Ordering {
+fn cmp_elems(a: Doc<'_>, b: Doc<'_>, names: bool, depth: usize, texts: &impl Texts) -> Ordering {
     if depth == 0 || a.as_bytes() == b.as_bytes() {
         return Ordering::Equal;
     }
@@ -103,7 +131,7 @@ fn cmp_elems(a: Doc<'_>, b: Doc<'_>, names: bool, depth: usize) -> Ordering {
                     Ordering::Equal
                 }
             })
-            .then_with(|| cmp_any(x.value(), y.value(), depth - 1));
+            .then_with(|| cmp_any(x.value(), y.value(), depth - 1, texts));
         if o != Ordering::Equal {
             return o;
         }

@@ -4,6 +4,7 @@
 //! "Query for Null or Missing Fields". What cannot be said exactly becomes a superset, and the
 //! predicate is then matched again on the document.
 
+use super::collated::Texts;
 use super::interval::{Interval, bracket, complement, intersect, union};
 use muniment_query::filter::{Pred, Regex};
 use muniment_value::{Doc, Type, Value, ValueBuf, number};
@@ -41,17 +42,17 @@ impl FieldBounds {
     }
 }
 
-/// The bounds of `pred` on an index whose path is multikey or not; `None` when the index cannot
-/// help.
-pub fn of_pred(pred: &Pred, multikey: bool) -> Option<FieldBounds> {
+/// The bounds of `pred` on an index whose path is multikey or not and that holds texts so; `None`
+/// when the index cannot help.
+pub fn of_pred(pred: &Pred, multikey: bool, texts: Texts<'_>) -> Option<FieldBounds> {
     match pred {
-        Pred::Eq(v) => of_eq(v),
-        Pred::Lt(v) => of_range(v, Side::Below, false),
-        Pred::Lte(v) => of_range(v, Side::Below, true),
-        Pred::Gt(v) => of_range(v, Side::Above, false),
-        Pred::Gte(v) => of_range(v, Side::Above, true),
-        Pred::In { values, regexes } => of_in(values, regexes),
-        Pred::Regex(r) => Some(of_regex(r)),
+        Pred::Eq(v) => of_eq(v, texts),
+        Pred::Lt(v) => of_range(v, Side::Below, false, texts),
+        Pred::Lte(v) => of_range(v, Side::Below, true, texts),
+        Pred::Gt(v) => of_range(v, Side::Above, false, texts),
+        Pred::Gte(v) => of_range(v, Side::Above, true, texts),
+        Pred::In { values, regexes } => of_in(values, regexes, texts),
+        Pred::Regex(r) => of_regex(r, texts),
         Pred::Exists(true) => Some(FieldBounds::new(vec![Interval::all()], false, false)),
         Pred::Exists(false) => Some(missing()),
         Pred::Other(op) => op.types().map(of_types),
@@ -59,13 +60,13 @@ pub fn of_pred(pred: &Pred, multikey: bool) -> Option<FieldBounds> {
         Pred::ElemMatchValue(list) => {
             let mut all = FieldBounds::new(vec![Interval::all()], false, false);
             // All conditions are on one element, so they may be intersected.
-            for b in list.iter().filter_map(|p| of_pred(p, false)) {
+            for b in list.iter().filter_map(|p| of_pred(p, false, texts)) {
                 all.intervals = intersect(&all.intervals, &b.intervals);
             }
             Some(all)
         }
-        Pred::Not(inner) => of_not(inner, multikey),
-        Pred::And(list) => of_and(list, multikey),
+        Pred::Not(inner) => of_not(inner, multikey, texts),
+        Pred::And(list) => of_and(list, multikey, texts),
     }
 }
 
@@ -77,7 +78,8 @@ fn missing() -> FieldBounds {
     )
 }
 
-fn of_eq(v: &ValueBuf) -> Option<FieldBounds> {
+fn of_eq(v: &ValueBuf, texts: Texts<'_>) -> Option<FieldBounds> {
+    let v = texts.equal(v)?;
     Some(match v.as_value() {
         Value::Undefined => return None,
         Value::Null => missing(),
@@ -129,7 +131,8 @@ enum Side {
     Above,
 }
 
-fn of_range(v: &ValueBuf, side: Side, incl: bool) -> Option<FieldBounds> {
+fn of_range(v: &ValueBuf, side: Side, incl: bool, texts: Texts<'_>) -> Option<FieldBounds> {
+    let v = texts.end(v)?;
     let value = v.as_value();
     if number::is_nan(value) {
         // NaN compares with nothing but itself.
@@ -157,11 +160,11 @@ fn of_range(v: &ValueBuf, side: Side, incl: bool) -> Option<FieldBounds> {
     let mut i = bracket(value)?;
     match side {
         Side::Below => {
-            i.high = v.clone();
+            i.high = v.clone().into_owned();
             i.high_incl = incl;
         }
         Side::Above => {
-            i.low = v.clone();
+            i.low = v.clone().into_owned();
             i.low_incl = incl;
         }
     }
@@ -169,13 +172,13 @@ fn of_range(v: &ValueBuf, side: Side, incl: bool) -> Option<FieldBounds> {
     Some(FieldBounds::new(union(vec![i]), exact, false))
 }
 
-fn of_in(values: &[ValueBuf], regexes: &[Regex]) -> Option<FieldBounds> {
+fn of_in(values: &[ValueBuf], regexes: &[Regex], texts: Texts<'_>) -> Option<FieldBounds> {
     let mut all = FieldBounds::new(Vec::new(), true, false);
-    for b in values.iter().map(of_eq) {
+    for b in values.iter().map(|v| of_eq(v, texts)) {
         add(&mut all, b?);
     }
     for r in regexes {
-        add(&mut all, of_regex(r));
+        add(&mut all, of_regex(r, texts)?);
     }
     all.intervals = union(all.intervals);
     Some(all)
@@ -228,7 +231,10 @@ pub fn regex_prefix(r: &Regex) -> (String, bool) {
     (prefix, true)
 }
 
-fn of_regex(r: &Regex) -> FieldBounds {
+fn of_regex(r: &Regex, texts: Texts<'_>) -> Option<FieldBounds> {
+    if !texts.regex() {
+        return None;
+    }
     let (prefix, exact) = regex_prefix(r);
     let mut strings = Interval::new("", true, "", false);
     if let Some(all) = bracket(Value::String("")) {
@@ -244,11 +250,11 @@ fn of_regex(r: &Regex) -> FieldBounds {
         pattern: &r.pattern,
         options: &r.options,
     });
-    FieldBounds::new(
+    Some(FieldBounds::new(
         union(vec![strings, itself]),
         exact && !prefix.is_empty(),
         false,
-    )
+    ))
 }
 
 /// The least string greater than every string that begins with `prefix`.
@@ -267,9 +273,9 @@ fn next_string(prefix: &str) -> Option<String> {
     None
 }
 
-fn of_not(inner: &Pred, multikey: bool) -> Option<FieldBounds> {
+fn of_not(inner: &Pred, multikey: bool, texts: Texts<'_>) -> Option<FieldBounds> {
     match inner {
-        Pred::Exists(e) => of_pred(&Pred::Exists(!e), multikey),
+        Pred::Exists(e) => of_pred(&Pred::Exists(!e), multikey, texts),
         Pred::Eq(v) if v.as_value().is_nullish() => {
             // Elements of an array that are no documents have a null key and yet do not match
             // null: on a multikey path the index would lose documents.
@@ -288,7 +294,7 @@ fn of_not(inner: &Pred, multikey: bool) -> Option<FieldBounds> {
             {
                 return None;
             }
-            let b = of_pred(inner, multikey)?;
+            let b = of_pred(inner, multikey, texts)?;
             // The complement of a superset would lose documents.
             if !b.exact {
                 return None;
@@ -299,8 +305,9 @@ fn of_not(inner: &Pred, multikey: bool) -> Option<FieldBounds> {
     }
 }
 
-fn of_and(list: &[Pred], multikey: bool) -> Option<FieldBounds> {
-    let parts: Vec<Option<FieldBounds>> = list.iter().map(|p| of_pred(p, multikey)).collect();
+fn of_and(list: &[Pred], multikey: bool, texts: Texts<'_>) -> Option<FieldBounds> {
+    let parts: Vec<Option<FieldBounds>> =
+        list.iter().map(|p| of_pred(p, multikey, texts)).collect();
     let complete = parts.iter().all(Option::is_some);
     let mut parts: Vec<FieldBounds> = parts.into_iter().flatten().collect();
     let matches_missing = parts.iter().all(|b| b.matches_missing);
@@ -337,13 +344,13 @@ mod tests {
         let doc = DocBuf::from_json(filter).unwrap();
         let filter = Filter::parse(doc.as_doc(), &QueryContext::new()).unwrap();
         let bounds = match filter.root() {
-            Node::Field { pred, .. } => of_pred(pred, multikey),
+            Node::Field { pred, .. } => of_pred(pred, multikey, Texts::Plain),
             Node::And(list) => {
                 let preds = list.iter().map(|n| match n {
                     Node::Field { pred, .. } => pred.clone(),
                     other => panic!("{other:?}"),
                 });
-                of_and(&preds.collect::<Vec<_>>(), multikey)
+                of_and(&preds.collect::<Vec<_>>(), multikey, Texts::Plain)
             }
             other => panic!("{other:?}"),
         };

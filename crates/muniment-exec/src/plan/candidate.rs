@@ -201,7 +201,7 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
         && query.min.is_empty()
         && query.max.is_empty()
         && !collection.is_time_series()
-        && let Some(id) = query.filter.id_equality()
+        && let Some(id) = query.filter.id_equality_by(collection.collation())
     {
         return Ok(vec![Candidate {
             access: Access::IdHack(id.clone()),

@@ -7,7 +7,7 @@ use super::shape::shape;
 use crate::engine::Engine;
 use muniment_query::Filter;
 use muniment_storage::{Collection, IndexSpec};
-use muniment_value::{Doc, DocBuf, Error, Result, Value, ValueBuf, cmp_values};
+use muniment_value::{Collation, Doc, DocBuf, Error, Result, Value, ValueBuf, cmp_values};
 use parking_lot::Mutex;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -85,7 +85,7 @@ impl IndexFilters {
         if !self.any.load(Relaxed) {
             return None;
         }
-        let key = key(filter, sort, projection, Doc::EMPTY);
+        let key = shape(filter, sort, projection);
         self.filters.lock().get(&(collection.uuid(), key)).cloned()
     }
 }
@@ -101,19 +101,15 @@ impl IndexFilters {
     }
 }
 
-fn key(filter: &Filter, sort: Doc<'_>, projection: Doc<'_>, collation: Doc<'_>) -> String {
-    let mut key = shape(filter.root(), sort, projection);
-    if !collation.is_empty() {
-        key.push_str(&format!("|{collation:?}"));
-    }
-    key
-}
-
 impl Engine {
-    fn shape_key(&self, spec: &ShapeSpec<'_>) -> Result<String> {
-        let ctx = muniment_query::QueryContext::new();
+    fn shape_key(&self, collection: &Collection, spec: &ShapeSpec<'_>) -> Result<String> {
+        let collation = match spec.collation.is_empty() {
+            true => collection.collation().clone(),
+            false => Collation::parse(spec.collation)?,
+        };
+        let ctx = muniment_query::QueryContext::new().with_collation(collation);
         let filter = Filter::parse(spec.query, &ctx)?;
-        Ok(key(&filter, spec.sort, spec.projection, spec.collation))
+        Ok(shape(&filter, spec.sort, spec.projection))
     }
 
     /// `planCacheSetFilter`: from now on queries of this shape use no other index than
@@ -130,7 +126,7 @@ impl Engine {
         let Some(collection) = self.store.collection(namespace) else {
             return Err(Error::bad_value("no such collection"));
         };
-        let key = self.shape_key(spec)?;
+        let key = self.shape_key(&collection, spec)?;
         let filter = IndexFilter {
             query: spec.query.to_buf(),
             sort: spec.sort.to_buf(),
@@ -164,7 +160,7 @@ impl Engine {
                 .lock()
                 .retain(|(u, _), _| *u != uuid),
             Some(spec) => {
-                let key = self.shape_key(spec)?;
+                let key = self.shape_key(&collection, spec)?;
                 self.index_filters.filters.lock().remove(&(uuid, key));
             }
         }
@@ -194,7 +190,8 @@ impl Engine {
     /// What parsing the query raises.
     pub fn clear_cached_plan(&self, namespace: &str, spec: &ShapeSpec<'_>) -> Result<()> {
         if let Some(collection) = self.store.collection(namespace) {
-            self.plans.evict_shape(&collection, &self.shape_key(spec)?);
+            self.plans
+                .evict_shape(&collection, &self.shape_key(&collection, spec)?);
         }
         Ok(())
     }

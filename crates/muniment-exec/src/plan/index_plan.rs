@@ -6,6 +6,7 @@
 //! array, or one `$elemMatch` ties them below it.
 
 use super::bounds::{FieldBounds, of_pred};
+use super::collated::{Texts, compares_text};
 use super::interval::{Interval, intersect};
 use super::leaf::{Leaf, Leaves};
 use super::wildcard::{self, Documents};
@@ -116,10 +117,12 @@ impl IndexInfo {
 
     /// True when a key holds the value at the path of field `i`, or null if there is none. A
     /// number in the path may have selected an element of an array, which makes no index multikey.
+    /// Collation keys are not the texts.
     pub fn holds_value(&self, i: usize) -> bool {
         let path = self.fields.get(i).map(|(p, _)| p.parts());
         let numeric = path.is_none_or(|p| p.iter().any(|p| array_index(p).is_some()));
         !numeric
+            && self.index.collation().is_simple()
             && !self.field_multikey(i)
             && !self.index.transforms(i)
             && !self.wild.is_some_and(|w| w.opaque && i > w.at)
@@ -236,10 +239,20 @@ struct Chosen<'l, 'f> {
 }
 
 /// What `pred` on the path of field `i` means for its keys.
-fn field_bounds(info: &IndexInfo, i: usize, pred: &Pred, multikey: bool) -> Option<FieldBounds> {
+fn field_bounds(
+    info: &IndexInfo,
+    i: usize,
+    pred: &Pred,
+    multikey: bool,
+    texts: Texts<'_>,
+) -> Option<FieldBounds> {
     match info.index.kind() {
         Some(_) if info.wild.is_some_and(|w| w.at + 1 == i) && !wildcard::answers(pred) => None,
         Some(kind) if kind.transforms(i) => {
+            let foreign = matches!(texts, Texts::Bytes | Texts::Foreign);
+            if foreign && compares_text(pred) {
+                return None;
+            }
             let intervals = kind.bounds(i, pred)?;
             Some(FieldBounds {
                 intervals: intervals
@@ -250,7 +263,7 @@ fn field_bounds(info: &IndexInfo, i: usize, pred: &Pred, multikey: bool) -> Opti
                 matches_missing: false,
             })
         }
-        _ => of_pred(pred, multikey),
+        _ => of_pred(pred, multikey, texts),
     }
 }
 
@@ -276,6 +289,7 @@ pub fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<
     {
         return None;
     }
+    let texts = Texts::of(info.index.collation(), &leaves.collation);
     let mut fields = Vec::with_capacity(info.fields().len());
     let mut chosen: Vec<Chosen<'_, '_>> = Vec::new();
     // Per child, how many of its predicates the bounds answer exactly.
@@ -290,7 +304,7 @@ pub fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<
             .leaves
             .iter()
             .filter(|l| l.path == path.as_str())
-            .filter_map(|l| field_bounds(info, i, l.pred, mask != 0).map(|b| (b, l)))
+            .filter_map(|l| field_bounds(info, i, l.pred, mask != 0, texts).map(|b| (b, l)))
             // A number may mean an element or a field of the elements; the index has one of them.
             .filter(|(b, l)| !(l.has_numeric_part() && (mask != 0 || b.matches_missing)))
             .collect();
@@ -373,25 +387,30 @@ pub fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<
 /// True when every document that the query can return satisfies the partial index's filter.
 pub(super) fn implies(query: &Leaves<'_>, partial: &Filter) -> bool {
     let wanted = Leaves::of(partial);
+    // Only predicates without text say the same under two collations.
+    let texts = Texts::of(&wanted.collation, &query.collation);
     wanted
         .children
         .iter()
-        .all(|child| node_implied(query, child))
+        .all(|child| node_implied(query, child, texts))
 }
 
-fn node_implied(query: &Leaves<'_>, want: &Node) -> bool {
+fn node_implied(query: &Leaves<'_>, want: &Node, texts: Texts<'_>) -> bool {
     match want {
         Node::True => true,
-        Node::And(list) => list.iter().all(|n| node_implied(query, n)),
-        Node::Or(list) => list.iter().any(|n| node_implied(query, n)),
-        Node::Field { path, pred } => pred_implied(query, path.as_str(), pred),
+        Node::And(list) => list.iter().all(|n| node_implied(query, n, texts)),
+        Node::Or(list) => list.iter().any(|n| node_implied(query, n, texts)),
+        Node::Field { path, pred } => pred_implied(query, path.as_str(), pred, texts),
         _ => false,
     }
 }
 
-fn pred_implied(query: &Leaves<'_>, path: &str, want: &Pred) -> bool {
+fn pred_implied(query: &Leaves<'_>, path: &str, want: &Pred, texts: Texts<'_>) -> bool {
     if let Pred::And(list) = want {
-        return list.iter().all(|p| pred_implied(query, path, p));
+        return list.iter().all(|p| pred_implied(query, path, p, texts));
+    }
+    if matches!(texts, Texts::Bytes | Texts::Foreign) && compares_text(want) {
+        return false;
     }
     let text = format!("{want:?}");
     query.leaves.iter().filter(|l| l.path == path).any(|l| {
@@ -399,7 +418,7 @@ fn pred_implied(query: &Leaves<'_>, path: &str, want: &Pred) -> bool {
             return true;
         }
         // As if multikey: only what one predicate alone says is relied on.
-        let Some(have) = of_pred(l.pred, true) else {
+        let Some(have) = of_pred(l.pred, true, texts) else {
             return false;
         };
         if matches!(want, Pred::Exists(true)) {
@@ -414,7 +433,7 @@ fn pred_implied(query: &Leaves<'_>, path: &str, want: &Pred) -> bool {
         {
             return false;
         }
-        match of_pred(want, true) {
+        match of_pred(want, true, texts) {
             Some(w) if w.exact => intersect(&have.intervals, &w.intervals) == have.intervals,
             _ => false,
         }

@@ -32,7 +32,7 @@ pub fn residual(
             on_doc.push((*node).clone());
         }
     }
-    let key_filter = conjunction(on_key).map(|filter| {
+    let key_filter = conjunction(on_key, leaves).map(|filter| {
         let mut needs = Needs::default();
         needs.filter(filter.root());
         let needs = needs.into_paths().unwrap_or_default();
@@ -47,15 +47,15 @@ pub fn residual(
             filter,
         })
     });
-    (key_filter, conjunction(on_doc).map(Arc::new))
+    (key_filter, conjunction(on_doc, leaves).map(Arc::new))
 }
 
-fn conjunction(mut nodes: Vec<Node>) -> Option<Filter> {
-    match nodes.len() {
-        0 => None,
-        1 => nodes.pop().map(Filter::from_root),
-        _ => Some(Filter::from_root(Node::And(nodes))),
-    }
+fn conjunction(mut nodes: Vec<Node>, leaves: &Leaves<'_>) -> Option<Filter> {
+    let root = match nodes.len() {
+        0 | 1 => nodes.pop()?,
+        _ => Node::And(nodes),
+    };
+    Some(Filter::from_root(root, &leaves.collation))
 }
 
 /// The place of the field whose key is the value at `path`.

@@ -3,6 +3,7 @@
 
 use muniment_query::Filter;
 use muniment_query::filter::{Node, Pred};
+use muniment_value::Collation;
 
 /// An `$elemMatch` that a predicate stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,17 +48,22 @@ pub struct Leaves<'f> {
     pub parts: Vec<usize>,
     /// The children that are an `$or`.
     pub ors: Vec<(usize, &'f [Node])>,
+    /// How the filter compares texts.
+    pub collation: Collation,
 }
 
 impl<'f> Leaves<'f> {
     /// Takes a filter apart.
     pub fn of(filter: &'f Filter) -> Leaves<'f> {
-        Leaves::of_node(filter.root())
+        Leaves::of_node(filter.root(), filter.collation())
     }
 
     /// Takes a tree apart.
-    pub fn of_node(root: &'f Node) -> Leaves<'f> {
-        let mut out = Leaves::default();
+    pub fn of_node(root: &'f Node, collation: &Collation) -> Leaves<'f> {
+        let mut out = Leaves {
+            collation: collation.clone(),
+            ..Leaves::default()
+        };
         match root {
             Node::True => {}
             Node::And(list) => out.children.extend(list.iter()),

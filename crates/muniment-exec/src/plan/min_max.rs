@@ -4,7 +4,7 @@ use super::candidate::{Candidate, Query, finish};
 use super::index_plan::{IndexInfo, bind};
 use super::leaf::Leaves;
 use muniment_storage::{Bound, KeyRange};
-use muniment_value::{Doc, Error, Result, keyenc};
+use muniment_value::{Doc, Error, Result};
 use std::sync::Arc;
 
 /// 51173: there is no hint.
@@ -35,7 +35,8 @@ pub fn min_max(query: &Query<'_>, info: &Arc<IndexInfo>, leaves: &Leaves<'_>) ->
         for (path, descending) in info.fields() {
             match elems.next() {
                 Some(e) if e.name() == path.as_str() => {
-                    keyenc::encode(e.value(), *descending, &mut key);
+                    let collation = info.index.collation();
+                    collation.encode(e.value(), *descending, &mut key);
                 }
                 _ => {
                     return Err(Error::location(

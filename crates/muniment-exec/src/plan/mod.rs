@@ -7,6 +7,7 @@ pub mod bounds;
 pub mod cache;
 pub mod candidate;
 pub mod choose;
+pub mod collated;
 pub mod filters;
 pub mod index_plan;
 pub mod interval;

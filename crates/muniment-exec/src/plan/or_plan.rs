@@ -27,7 +27,7 @@ pub fn or_candidates(
     let plans = leaves.ors.iter().filter_map(|(child, list)| {
         let mut plan = Plan::new("OR");
         let outer = outer(leaves, *child);
-        let branches = plan.branches(list, &outer, infos, MAX_DEPTH)?;
+        let branches = plan.branches(query, list, &outer, infos, MAX_DEPTH)?;
         Some(plan.candidate(
             Access::Or {
                 branches,
@@ -58,7 +58,7 @@ pub fn text_candidate(
     let (child, list) = leaves.ors.iter().find(|(_, list)| has_text(list))?;
     let mut plan = Plan::new("OR");
     let outer = outer(leaves, *child);
-    let branches = plan.branches(list, &outer, infos, MAX_DEPTH)?;
+    let branches = plan.branches(query, list, &outer, infos, MAX_DEPTH)?;
     let rooted = outer.is_empty();
     Some(plan.candidate(Access::Or { branches, rooted }, query.sort.is_some()))
 }
@@ -129,6 +129,7 @@ impl Plan {
     /// A scan for every branch; `None` when one has none.
     fn branches(
         &mut self,
+        query: &Query<'_>,
         list: &[Node],
         outer: &[Node],
         infos: &[Arc<IndexInfo>],
@@ -138,7 +139,7 @@ impl Plan {
         for branch in list.iter().filter(|b| !matches!(b, Node::False)) {
             let node = with_outer(branch, outer);
             if Filter::text_of(&node).is_some() {
-                let access = text_access(infos, &node)?;
+                let access = text_access(infos, &node, query.filter.collation())?;
                 self.signature.push_str(" TEXT ");
                 self.signature.push_str(&access.info.name());
                 self.scans += 1;
@@ -148,7 +149,7 @@ impl Plan {
                 });
                 continue;
             }
-            let leaves = Leaves::of_node(&node);
+            let leaves = Leaves::of_node(&node, query.filter.collation());
             let best = infos
                 .iter()
                 .flat_map(|i| binds(i, &leaves, false))
@@ -172,7 +173,7 @@ impl Plan {
             self.signature.push_str(" (");
             let with_text = leaves.ors.iter().find(|(_, list)| has_text(list));
             let (child, inner) = with_text.or(leaves.ors.first())?;
-            let inner = self.branches(inner, &self::outer(&leaves, *child), infos, depth)?;
+            let inner = self.branches(query, inner, &self::outer(&leaves, *child), infos, depth)?;
             self.signature.push(')');
             branches.push(Branch {
                 access: Access::Or {
@@ -198,7 +199,7 @@ impl Plan {
         let mut inputs = Vec::new();
         for branch in list.iter().filter(|b| !matches!(b, Node::False)) {
             let node = with_outer(branch, outer);
-            let leaves = Leaves::of_node(&node);
+            let leaves = Leaves::of_node(&node, query.filter.collation());
             let fitting = infos
                 .iter()
                 .flat_map(|i| binds(i, &leaves, false))

@@ -1,6 +1,7 @@
 //! Sorts that an index serves.
 
 use super::candidate::{IndexAccess, MergeInput};
+use super::collated::reaches_text;
 use super::index_plan::BoundIndex;
 use crate::run::scan::KeyFilter;
 use muniment_query::SortSpec;
@@ -110,6 +111,8 @@ pub fn sort_begins(bound: &BoundIndex, sort: &SortSpec) -> Option<SortBegins> {
 /// Whether an index scan comes in the sort's order: `Some(true)` when scanned backward.
 pub fn gives_sort(bound: &BoundIndex, sort: &SortSpec) -> Option<bool> {
     let fields = bound.info.fields();
+    // By another collation the texts, and what has texts inside, come in another order.
+    let foreign = bound.info.index.collation() != sort.collation();
     let mut backward = None;
     let mut at = 0;
     let mut multikey_fields = 0;
@@ -139,6 +142,14 @@ pub fn gives_sort(bound: &BoundIndex, sort: &SortSpec) -> Option<bool> {
             }
             at += 1;
         };
+        if foreign
+            && bound
+                .fields
+                .get(at)
+                .is_none_or(|list| list.iter().any(reaches_text))
+        {
+            return None;
+        }
         if bound.info.field_multikey(at) {
             // The least (greatest) element of the whole array decides, so all must be seen.
             multikey_fields += 1;

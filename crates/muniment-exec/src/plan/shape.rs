@@ -1,14 +1,22 @@
 //! Query shapes: a query without its constants, the key of the plan cache.
 
 use super::cache::COMMAND;
+use muniment_query::Filter;
 use muniment_query::filter::{Node, Pred};
 use muniment_value::{Doc, Value, ValueBuf};
 use std::fmt::Write;
 
 /// The shape of a query as text: the filter's structure, the sort and the projection.
-pub fn shape(root: &Node, sort: Doc<'_>, projection: Doc<'_>) -> String {
+///
+/// With a collation that is part of it, and texts are told from other values: other indexes serve
+/// them.
+pub fn shape(filter: &Filter, sort: Doc<'_>, projection: Doc<'_>) -> String {
     let mut out = String::new();
-    node(root, &mut out);
+    let collation = filter.collation().spec();
+    node(filter.root(), collation.is_some(), &mut out);
+    if let Some(c) = collation {
+        let _ = write!(out, "|{:?}", c.as_doc());
+    }
     let mut fields: Vec<String> = projection
         .iter()
         .map(|e| format!("{:?}:{:?}", e.name(), e.value()))
@@ -19,8 +27,8 @@ pub fn shape(root: &Node, sort: Doc<'_>, projection: Doc<'_>) -> String {
 }
 
 /// The shape of a command that does more with what a filter finds than return it.
-pub fn of_command(root: &Node, command: &str) -> String {
-    let mut out = shape(root, Doc::EMPTY, Doc::EMPTY);
+pub fn of_command(filter: &Filter, command: &str) -> String {
+    let mut out = shape(filter, Doc::EMPTY, Doc::EMPTY);
     out.push(COMMAND);
     out + command
 }
@@ -34,12 +42,12 @@ pub fn hash(text: &str) -> String {
 }
 
 /// The order of clauses does not matter to the shape.
-fn list(name: &str, nodes: &[Node], out: &mut String) {
+fn list(name: &str, nodes: &[Node], texts: bool, out: &mut String) {
     let mut clauses: Vec<String> = nodes
         .iter()
         .map(|n| {
             let mut clause = String::new();
-            node(n, &mut clause);
+            node(n, texts, &mut clause);
             clause
         })
         .collect();
@@ -47,16 +55,16 @@ fn list(name: &str, nodes: &[Node], out: &mut String) {
     let _ = write!(out, "{name}[{}]", clauses.join(","));
 }
 
-fn node(n: &Node, out: &mut String) {
+fn node(n: &Node, texts: bool, out: &mut String) {
     match n {
         Node::True => out.push_str("true"),
         Node::False => out.push_str("false"),
-        Node::And(l) => list("and", l, out),
-        Node::Or(l) => list("or", l, out),
-        Node::Nor(l) => list("nor", l, out),
+        Node::And(l) => list("and", l, texts, out),
+        Node::Or(l) => list("or", l, texts, out),
+        Node::Nor(l) => list("nor", l, texts, out),
         Node::Field { path, pred } => {
             let _ = write!(out, "{:?}:", path.as_str());
-            predicate(pred, out);
+            predicate(pred, texts, out);
         }
         Node::Expr(_) => out.push_str("expr"),
         Node::Doc(op) => {
@@ -72,8 +80,9 @@ fn node(n: &Node, out: &mut String) {
 }
 
 /// What kind of value it is, as far as the bounds' shape depends on it.
-fn class(v: &ValueBuf) -> char {
+fn class(v: &ValueBuf, texts: bool) -> char {
     match v.as_value() {
+        Value::String(_) | Value::Symbol(_) if texts => 's',
         Value::Null | Value::Undefined => 'n',
         Value::Array(_) => 'a',
         Value::Document(_) => 'd',
@@ -82,25 +91,30 @@ fn class(v: &ValueBuf) -> char {
     }
 }
 
-fn predicate(p: &Pred, out: &mut String) {
+fn predicate(p: &Pred, texts: bool, out: &mut String) {
     match p {
         Pred::Eq(v) => {
-            let _ = write!(out, "eq{}", class(v));
+            let _ = write!(out, "eq{}", class(v, texts));
         }
         Pred::Lt(v) | Pred::Lte(v) => {
-            let _ = write!(out, "lt{}", class(v));
+            let _ = write!(out, "lt{}", class(v, texts));
         }
         Pred::Gt(v) | Pred::Gte(v) => {
-            let _ = write!(out, "gt{}", class(v));
+            let _ = write!(out, "gt{}", class(v, texts));
         }
         Pred::In { values, regexes } if values.len() == 1 && regexes.is_empty() => {
-            let _ = write!(out, "eq{}", values.first().map_or('v', class));
+            let _ = write!(out, "eq{}", values.first().map_or('v', |v| class(v, texts)));
         }
         Pred::In { values, regexes } => {
             let _ = write!(
                 out,
-                "in{}{}",
+                "in{}{}{}",
                 if values.len() > 10 { "many" } else { "few" },
+                if texts && values.iter().any(|v| class(v, true) == 's') {
+                    "s"
+                } else {
+                    ""
+                },
                 if regexes.is_empty() { "" } else { "re" }
             );
         }
@@ -113,7 +127,7 @@ fn predicate(p: &Pred, out: &mut String) {
         }
         Pred::ElemMatchObject(n) => {
             out.push_str("elem{");
-            node(n, out);
+            node(n, texts, out);
             out.push('}');
         }
         Pred::ElemMatchValue(l) | Pred::And(l) => {
@@ -123,14 +137,14 @@ fn predicate(p: &Pred, out: &mut String) {
                 "each("
             });
             for p in l {
-                predicate(p, out);
+                predicate(p, texts, out);
                 out.push(',');
             }
             out.push(')');
         }
         Pred::Not(inner) => {
             out.push_str("not ");
-            predicate(inner, out);
+            predicate(inner, texts, out);
         }
         Pred::Other(op) => out.push_str(op.name()),
         #[allow(unreachable_patterns)] // predicates the planner does not know yet

@@ -10,7 +10,8 @@ use muniment_query::filter::{Node, Pred};
 use muniment_query::text::TextSearch;
 use muniment_storage::Collection;
 use muniment_storage::kinds::TextIndex;
-use muniment_value::{Code, Error, Result, ValueBuf};
+use muniment_value::collation::has_text;
+use muniment_value::{Code, Collation, Error, Result, ValueBuf};
 use std::sync::Arc;
 
 /// A text index that gives the documents of a `$text`.
@@ -83,7 +84,7 @@ pub fn text_candidate(
         return Err(min_max_error());
     }
     let root = query.filter.root();
-    let plan = match text_access(infos, root) {
+    let plan = match text_access(infos, root, query.filter.collation()) {
         Some(access) => Some(Candidate {
             signature: format!("TEXT {}", access.info.name()),
             access: Access::Text(Arc::new(access)),
@@ -93,7 +94,7 @@ pub fn text_candidate(
             needed_exactly: false,
             rank: 0,
         }),
-        None => or_candidate(query, &Leaves::of_node(root), infos),
+        None => or_candidate(query, &Leaves::of(query.filter), infos),
     };
     plan.ok_or_else(|| {
         Error::new(
@@ -109,10 +110,14 @@ pub fn text_candidate(
 
 /// The scan for a tree that has its `$text` at the top: each of the fields in front of the words
 /// needs an equality.
-pub fn text_access(infos: &[Arc<IndexInfo>], root: &Node) -> Option<TextAccess> {
+pub fn text_access(
+    infos: &[Arc<IndexInfo>],
+    root: &Node,
+    collation: &Collation,
+) -> Option<TextAccess> {
     let search = Filter::text_of(root)?;
     let rest = Filter::without_text(root);
-    let leaves = Leaves::of_node(&rest);
+    let leaves = Leaves::of_node(&rest, collation);
     infos.iter().find_map(|info| {
         let text = info.index.kind()?.text()?;
         if let Some(partial) = info.index.partial_filter()
@@ -122,6 +127,8 @@ pub fn text_access(infos: &[Arc<IndexInfo>], root: &Node) -> Option<TextAccess> 
         }
         let before = text.before().iter().map(|(path, _)| {
             leaves.leaves.iter().find_map(|l| match l.pred {
+                // The index compares texts byte by byte.
+                Pred::Eq(v) if !collation.is_simple() && has_text(v.as_value()) => None,
                 Pred::Eq(v) if l.path == path.as_str() && l.elem.is_empty() => Some(v.clone()),
                 _ => None,
             })
@@ -132,7 +139,7 @@ pub fn text_access(infos: &[Arc<IndexInfo>], root: &Node) -> Option<TextAccess> 
             matches!(n, Node::Field { path, pred: Pred::Eq(_) }
                 if text.before().iter().any(|(p, _)| p.as_str() == path.as_str()))
         };
-        let left: Vec<Node> = leaves
+        let mut left: Vec<Node> = leaves
             .children
             .iter()
             .filter(|n| !answered(n))
@@ -140,8 +147,8 @@ pub fn text_access(infos: &[Arc<IndexInfo>], root: &Node) -> Option<TextAccess> 
             .collect();
         let filter = match left.len() {
             0 => None,
-            1 => left.into_iter().next().map(Filter::from_root),
-            _ => Some(Filter::from_root(Node::And(left))),
+            1 => left.pop().map(|n| Filter::from_root(n, collation)),
+            _ => Some(Filter::from_root(Node::And(left), collation)),
         };
         Some(TextAccess {
             info: info.clone(),

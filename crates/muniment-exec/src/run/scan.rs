@@ -221,7 +221,7 @@ pub fn record_key_by_id(
     collection: &Arc<Collection>,
     id: &ValueBuf,
 ) -> Result<Option<Vec<u8>>> {
-    let key = Collection::record_key_of_id(id.as_value());
+    let key = collection.record_key_of_id(id.as_value());
     if collection.is_keyed_by_id() {
         return Ok(Some(key));
     }

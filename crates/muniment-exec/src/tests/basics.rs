@@ -272,6 +272,7 @@ fn counts_and_distinct_values() {
                     key: "a",
                     filter: filter.as_doc(),
                     hint: None,
+                    collation: None,
                     let_: Doc::EMPTY,
                 },
             )
@@ -309,6 +310,7 @@ fn distinct_jumps_over_equal_keys() {
         key: "a",
         filter: Doc::EMPTY,
         hint: None,
+        collation: None,
         let_: Doc::EMPTY,
     };
     let values = b.engine.distinct(&op, &request).unwrap();
@@ -336,6 +338,7 @@ fn aggregations() {
                     pipeline: p.as_doc().get_array("p").unwrap(),
                     hint: None,
                     allow_disk_use: None,
+                    collation: None,
                     let_: Doc::EMPTY,
                     bypass_document_validation: false,
                 },
@@ -387,6 +390,7 @@ fn upserts_and_find_and_modify() {
                 upsert,
                 array_filters: Doc::EMPTY,
                 hint: None,
+                collation: None,
                 let_: Doc::EMPTY,
                 bypass_document_validation: false,
             },
@@ -631,6 +635,7 @@ fn statements_of_one_command() {
             filter: q.as_doc(),
             multi: true,
             hint: None,
+            collation: None,
             let_: Doc::EMPTY,
         })
     });

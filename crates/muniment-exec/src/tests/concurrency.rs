@@ -94,6 +94,7 @@ fn a_queue_gives_each_job_once() {
                                 upsert: false,
                                 array_filters: Doc::EMPTY,
                                 hint: None,
+                                collation: None,
                                 let_: Doc::EMPTY,
                                 bypass_document_validation: false,
                             },

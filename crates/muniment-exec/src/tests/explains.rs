@@ -339,6 +339,7 @@ fn other_commands_explain() {
         key: "s",
         filter: Doc::EMPTY,
         hint: None,
+        collation: None,
         let_: Doc::EMPTY,
     };
     assert_eq!(
@@ -381,6 +382,7 @@ fn other_commands_explain() {
         pipeline: group.as_doc(),
         hint: None,
         allow_disk_use: None,
+        collation: None,
         let_: Doc::EMPTY,
         bypass_document_validation: false,
     }));
@@ -395,6 +397,7 @@ fn other_commands_explain() {
         filter: q.as_doc(),
         multi: true,
         hint: None,
+        collation: None,
         let_: Doc::EMPTY,
     };
     let d = explain(&Explainable::Delete {

@@ -150,6 +150,7 @@ fn plans_stop_too() {
         key: "s",
         filter: Doc::EMPTY,
         hint: None,
+        collation: None,
         let_: Doc::EMPTY,
     };
     let op = b.engine.operations.begin(OpStart {

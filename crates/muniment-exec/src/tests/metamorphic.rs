@@ -125,6 +125,7 @@ fn distinct(b: &Bench, rng: &mut Rng, filter: &DocBuf, hints: &[Option<String>],
             key,
             filter: filter.as_doc(),
             hint,
+            collation: None,
             let_: Doc::EMPTY,
         };
         b.engine.distinct(&b.op, &request).map(|list| {

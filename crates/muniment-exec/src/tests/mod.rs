@@ -40,6 +40,7 @@ pub fn aggregation(pipeline: Doc<'_>) -> AggregateRequest<'_> {
         pipeline,
         hint: None,
         allow_disk_use: None,
+        collation: None,
         let_: Doc::EMPTY,
         bypass_document_validation: false,
     }
@@ -148,6 +149,7 @@ impl Bench {
             filter: q.as_doc(),
             multi,
             hint: None,
+            collation: None,
             let_: Doc::EMPTY,
         };
         self.engine.delete(&self.op, NS, &statement)

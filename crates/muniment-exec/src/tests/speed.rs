@@ -90,7 +90,7 @@ fn speed() {
     for _ in 0..2 {
         bench("storage get", gets, || {
             for i in 0..gets {
-                let key = muniment_storage::Collection::record_key_of_id(Value::Int64(id(i)));
+                let key = collection.record_key_of_id(Value::Int64(id(i)));
                 let s = b.engine.store.snapshot();
                 assert!(s.get(&collection, &key).unwrap().is_some());
             }

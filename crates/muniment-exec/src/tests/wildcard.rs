@@ -186,6 +186,7 @@ fn explain_names_the_path() {
                 key: "o.x",
                 filter: filter.as_doc(),
                 hint: Some(Hint::Name("w")),
+                collation: None,
                 let_: Doc::EMPTY,
             },
         );

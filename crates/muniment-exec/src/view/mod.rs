@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use muniment_query::stage::geo_near::{at_front, not_first};
 use muniment_query::{Clocks, Pipeline, QueryContext};
 use muniment_storage::{Collection, CollectionOptions, Direction, KeyRange};
-use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, array, doc};
+use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, Value, array, doc};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub struct View {
     /// Its stages.
     pub pipeline: ArrayBuf,
     /// Its collation as it was given; `None` is the comparison of bytes.
-    pub collation: Option<DocBuf>,
+    pub collation: Collation,
 }
 
 /// What a view comes down to.
@@ -41,10 +41,35 @@ pub struct Resolved {
     /// The stages of all views on the way, the lowest first.
     pub pipeline: ArrayBuf,
     /// The view's collation.
-    pub collation: Option<DocBuf>,
+    pub collation: Collation,
+}
+
+/// 167 unless `wanted` is the collation of the view `namespace`.
+fn check_collation(of: &Collation, namespace: &str, wanted: &Collation) -> Result<()> {
+    if of == wanted {
+        return Ok(());
+    }
+    Err(Error::new(
+        Code::OptionNotSupportedOnView,
+        format!("Cannot override default collation of view {namespace}"),
+    ))
+}
+
+impl View {
+    /// # Errors
+    /// 167 OptionNotSupportedOnView for another collation than the view's.
+    pub(crate) fn check_collation(&self, namespace: &str, wanted: &Collation) -> Result<()> {
+        check_collation(&self.collation, namespace, wanted)
+    }
 }
 
 impl Resolved {
+    /// # Errors
+    /// 167 OptionNotSupportedOnView for another collation than the view's.
+    pub(crate) fn check_collation(&self, namespace: &str, wanted: &Collation) -> Result<()> {
+        check_collation(&self.collation, namespace, wanted)
+    }
+
     /// The view's stages with more on top.
     pub(crate) fn with(&self, stages: Doc<'_>) -> ArrayBuf {
         let mut all = self.pipeline.clone();
@@ -73,7 +98,8 @@ fn view_of(d: Doc<'_>) -> View {
     View {
         on: d.get_str("viewOn").unwrap_or_default().to_string(),
         pipeline,
-        collation: d.get_doc("collation").map(|c| c.to_buf()),
+        // It was checked when it was stored.
+        collation: Collation::parse_some(d.get_doc("collation")).unwrap_or_default(),
     }
 }
 
@@ -83,7 +109,7 @@ fn stored(namespace: &str, view: &View) -> DocBuf {
         "viewOn": view.on.as_str(),
         "pipeline": &view.pipeline,
     };
-    d.append_some("collation", view.collation.as_ref());
+    d.append_some("collation", view.collation.spec());
     d
 }
 
@@ -276,7 +302,7 @@ impl Engine {
         let Some(c) = self.store.collection(&catalog) else {
             return Ok(None);
         };
-        let key = Collection::record_key_of_id(Value::String(namespace));
+        let key = c.record_key_of_id(Value::String(namespace));
         let found = self.store.snapshot().get(&c, &key)?;
         Ok(found.map(|b| view_of(Doc::new(&b))))
     }
@@ -426,7 +452,7 @@ impl Engine {
                 .create_collection(&catalog, CollectionOptions::default())?,
         };
         let new = bytes::Bytes::from(stored(namespace, view).into_bytes());
-        let key = Collection::record_key_of_id(Value::String(namespace));
+        let key = collection.record_key_of_id(Value::String(namespace));
         let mut set = self.store.write_set(&collection)?;
         match set.lock(&key)? {
             Some(old) => set.update(&key, &old, new, &|_| true)?,
@@ -449,7 +475,7 @@ impl Engine {
         let Some(collection) = self.store.collection(&catalog) else {
             return Ok(false);
         };
-        let key = Collection::record_key_of_id(Value::String(namespace));
+        let key = collection.record_key_of_id(Value::String(namespace));
         let mut set = self.store.write_set(&collection)?;
         let Some(old) = set.lock(&key)? else {
             return Ok(false);

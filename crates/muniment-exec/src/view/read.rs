@@ -113,6 +113,7 @@ impl Engine {
             db,
             collection: Some(collection),
             pipeline: pipeline.as_doc(),
+            collation: Some(view.collation.clone()),
             ..request.clone()
         };
         Ok(self.aggregate(op, &below)?.named(name))
@@ -146,6 +147,16 @@ impl Engine {
         let Some(view) = self.resolve_view(namespace)? else {
             return Ok(None);
         };
+        let given = match what {
+            Explainable::Find(r) => &r.collation,
+            Explainable::Count(r) => &r.collation,
+            Explainable::Distinct(r) => &r.collation,
+            Explainable::Aggregate(r) => &r.collation,
+            _ => &None,
+        };
+        if let Some(given) = given {
+            view.check_collation(namespace, given)?;
+        }
         let (stages, hint, let_) = match what {
             Explainable::Find(r) => (find_stages(r)?, r.hint, r.let_),
             Explainable::Count(r) => (count_stages(r), r.hint, r.let_),
@@ -210,7 +221,7 @@ impl Engine {
         };
         let mut cursor = self.aggregate_view(op, view, &request, r.namespace)?;
         let path = Path::new(r.key);
-        let mut found = Found::default();
+        let mut found = Found::new(&view.collation);
         while let Some(d) = cursor.next_doc(op)? {
             op.check()?;
             found.add_path(Doc::new(&d), &path)?;
@@ -240,13 +251,13 @@ mod tests {
                 doc! { "$match": doc! { "_id": doc! { "$gte": 2 } } },
                 doc! { "$set": doc! { "s": doc! { "$add": array!["$a", 1] } } },
             ],
-            collation: None,
+            collation: Default::default(),
         };
         f.engine.create_view("test.v", &view).unwrap();
         let top = View {
             on: "v".into(),
             pipeline: array![doc! { "$match": doc! { "a": 0 } }],
-            collation: None,
+            collation: Default::default(),
         };
         f.engine.create_view("test.w", &top).unwrap();
         f
@@ -282,6 +293,7 @@ mod tests {
             filter: Doc::EMPTY,
             hint: None,
             let_: Doc::EMPTY,
+            collation: None,
         };
         let values = f.engine.distinct(&op, &distinct).unwrap();
         assert_eq!(values, array![3, 6, 7, 9]);

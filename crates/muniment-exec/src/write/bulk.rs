@@ -98,6 +98,7 @@ pub(crate) trait Statement {
         &self,
         engine: &Engine,
         op: &OpContext,
+        namespace: &str,
         run: impl FnOnce(&Write<'_>) -> Result<R>,
     ) -> Result<R>;
 }
@@ -113,7 +114,9 @@ impl Engine {
         namespace: &str,
         statement: &impl Statement,
     ) -> Result<StatementOutcome> {
-        statement.with_write(self, op, |w| self.write(op, namespace, w).map(Into::into))
+        statement.with_write(self, op, namespace, |w| {
+            self.write(op, namespace, w).map(Into::into)
+        })
     }
 
     /// Runs the statements of a command.
@@ -126,7 +129,7 @@ impl Engine {
     ) -> BulkOutcome {
         let mut batch = Batch::new(self, op, namespace);
         for (i, s) in statements.enumerate() {
-            let r = s.and_then(|s| s.with_write(self, op, |w| batch.run(i, w)));
+            let r = s.and_then(|s| s.with_write(self, op, namespace, |w| batch.run(i, w)));
             if !batch.note(i, r, ordered) {
                 break;
             }
@@ -189,9 +192,9 @@ impl<'e> Batch<'e> {
 
     /// Stages a statement on one `_id`; `None` when it is none or has to insert.
     fn stage(&mut self, write: &Write<'_>) -> Result<Option<StatementOutcome>> {
-        let Some(id) = write.filter.id_equality().filter(|_| write.hint.is_none()) else {
+        if write.hint.is_some() || write.filter.id_equality().is_none() {
             return Ok(None);
-        };
+        }
         if self.set.is_none() {
             let Some(collection) = self.engine.store.collection(self.namespace) else {
                 return Ok(None);
@@ -209,10 +212,13 @@ impl<'e> Batch<'e> {
             };
             self.set = Some((set, collection, validator));
         }
-        let Some((set, _, validator)) = &mut self.set else {
+        let Some((set, collection, validator)) = &mut self.set else {
             return Ok(None);
         };
-        let key = Collection::record_key_of_id(id.as_value());
+        let Some(id) = write.filter.id_equality_by(collection.collation()) else {
+            return Ok(None);
+        };
+        let key = collection.record_key_of_id(id.as_value());
         let mut done = Done::default();
         match set.lock(&key)? {
             Some(old) => {

@@ -314,7 +314,7 @@ impl Engine {
             op,
             &recipe,
             candidates,
-            || shape(write.filter.root(), source.as_doc(), Doc::EMPTY),
+            || shape(&write.filter, source.as_doc(), Doc::EMPTY),
             explain,
         )
     }
@@ -345,11 +345,11 @@ impl Engine {
     ) -> Result<Done> {
         let mut done = Done::default();
         let validator = self.checks(collection, write.bypasses_validation())?;
-        if let Some(id) = write.filter.id_equality()
+        if let Some(id) = write.filter.id_equality_by(collection.collation())
             && write.hint.is_none()
             && collection.is_keyed_by_id()
         {
-            let key = Collection::record_key_of_id(id.as_value());
+            let key = collection.record_key_of_id(id.as_value());
             let mut set = self.store.write_set(collection)?;
             if let Some(old) = set.lock(&key)? {
                 op.counters.keys_examined.fetch_add(1, Relaxed);

@@ -5,7 +5,7 @@ use super::core::{Change, Write};
 use crate::engine::Engine;
 use crate::find::Hint;
 use crate::operation::OpContext;
-use muniment_value::{Doc, Result};
+use muniment_value::{Collation, Doc, Result};
 use std::sync::Arc;
 
 /// One element of `delete.deletes`.
@@ -19,6 +19,8 @@ pub struct DeleteStatement<'a> {
     pub hint: Option<Hint<'a>>,
     /// The command's `let`.
     pub let_: Doc<'a>,
+    /// How texts compare; `None`: as the collection has it.
+    pub collation: Option<Collation>,
 }
 
 impl Statement for DeleteStatement<'_> {
@@ -26,9 +28,11 @@ impl Statement for DeleteStatement<'_> {
         &self,
         engine: &Engine,
         op: &OpContext,
+        namespace: &str,
         run: impl FnOnce(&Write<'_>) -> Result<R>,
     ) -> Result<R> {
-        let ctx = engine.query_context(op, self.let_)?;
+        let collation = engine.collation_for(namespace, self.collation.as_ref())?;
+        let ctx = engine.query_context(op, self.let_, collation)?;
         run(&Write::new(
             &ctx,
             self.filter,

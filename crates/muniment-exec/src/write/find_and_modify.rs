@@ -8,7 +8,7 @@ use bytes::Bytes;
 use muniment_query::meta::without;
 use muniment_query::{Clocks, Projection, QueryContext, Update};
 use muniment_storage::CommitId;
-use muniment_value::{Doc, DocBuf, Error, Result, Value, ValueBuf, doc};
+use muniment_value::{Collation, Doc, DocBuf, Error, Result, Value, ValueBuf, doc};
 use std::sync::Arc;
 
 /// A `findAndModify` command's content.
@@ -36,6 +36,8 @@ pub struct FindAndModifyRequest<'a> {
     pub hint: Option<Hint<'a>>,
     /// The command's `let`.
     pub let_: Doc<'a>,
+    /// How texts compare; `None`: as the collection has it.
+    pub collation: Option<Collation>,
     /// Skip the collection's validator.
     pub bypass_document_validation: bool,
 }
@@ -120,8 +122,9 @@ impl Engine {
         request: &FindAndModifyRequest<'_>,
     ) -> Result<FindAndModifyOutcome> {
         request.check()?;
+        let collation = self.collation_for(request.namespace, request.collation.as_ref())?;
         let ctx = self
-            .query_context(op, request.let_)?
+            .query_context(op, request.let_, collation)?
             .with_clocks(Clocks::NowAndCluster);
         let update = match request.update {
             Some(u) => Some(Update::parse(u, request.array_filters, &ctx)?),

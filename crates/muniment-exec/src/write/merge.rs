@@ -17,7 +17,9 @@ use muniment_query::stage::merge::{MergeSpec, WhenMatched, WhenNotMatched};
 use muniment_query::{Filter, Interrupt, MetaSet, QueryContext, Update};
 use muniment_storage::Collection;
 use muniment_value::path::Path;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc, new_object_id};
+use muniment_value::{
+    Code, Collation, Doc, DocBuf, Error, Result, Value, ValueBuf, doc, new_object_id,
+};
 use std::sync::Arc;
 
 /// A batch is written when it has so many bytes or documents.
@@ -42,7 +44,7 @@ impl MergeWriter {
     pub fn new(link: Link, spec: &MergeSpec, ctx: &QueryContext) -> Result<MergeWriter> {
         let namespace = format!("{}.{}", spec.db, spec.collection);
         link.engine.refuse_view_like(&namespace)?;
-        let sparse = check_unique(&link, &namespace, spec)?;
+        let sparse = check_unique(&link, &namespace, spec, &ctx.collation)?;
         let on = match spec.on.as_slice() {
             [] => vec![Path::new("_id")],
             on => on.to_vec(),
@@ -101,10 +103,11 @@ impl MergeWriter {
                 pred: Pred::Eq(ValueBuf::new(value)),
             });
         }
-        Ok(Filter::from_root(match nodes.len() {
+        let root = match nodes.len() {
             1 => nodes.swap_remove(0),
             _ => Node::And(nodes),
-        }))
+        };
+        Ok(Filter::from_root(root, &self.ctx.collation))
     }
 
     /// The pipeline's context for one new document: its `let` variables and `$$new`.
@@ -139,7 +142,7 @@ impl MergeWriter {
         let Some(id) = doc.get("_id") else {
             return Ok(true);
         };
-        let key = Collection::record_key_of_id(id);
+        let key = c.record_key_of_id(id);
         Ok(self.link.engine.store.snapshot().get(c, &key)?.is_none())
     }
 
@@ -160,7 +163,9 @@ impl MergeWriter {
         let collection = self.link.engine.store.collection(&self.namespace);
         let appends = self.by_id
             && self.spec.when_not_matched == WhenNotMatched::Insert
-            && collection.as_ref().is_none_or(|c| !c.is_capped());
+            && collection
+                .as_ref()
+                .is_none_or(|c| !c.is_capped() && *c.collation() == self.ctx.collation);
         if !appends {
             return self.upsert(&docs);
         }
@@ -334,6 +339,7 @@ impl Statement for Merging<'_> {
         &self,
         _: &Engine,
         _: &OpContext,
+        _: &str,
         run: impl FnOnce(&Write<'_>) -> Result<R>,
     ) -> Result<R> {
         let doc = self.doc;
@@ -381,7 +387,12 @@ fn path_crosses_array(doc: Doc<'_>, path: &Path) -> bool {
 }
 
 /// Looks for the unique index on exactly the `on` fields; true when it is sparse.
-fn check_unique(link: &Link, namespace: &str, spec: &MergeSpec) -> Result<bool> {
+fn check_unique(
+    link: &Link,
+    namespace: &str,
+    spec: &MergeSpec,
+    collation: &Collation,
+) -> Result<bool> {
     let mut wanted: Vec<&str> = spec.on.iter().map(Path::as_str).collect();
     wanted.sort_unstable();
     if wanted.is_empty() || wanted == ["_id"] {
@@ -408,10 +419,9 @@ fn check_unique(link: &Link, namespace: &str, spec: &MergeSpec) -> Result<bool> 
             .all(|e| e.value().is_number());
         let mut fields: Vec<&str> = index.fields().iter().map(|(p, _)| p.as_str()).collect();
         fields.sort_unstable();
-        let collated = index_spec.document.as_doc().get("collation").is_some();
         if index.unique()
             && plain
-            && !collated
+            && index.collation() == collation
             && index.partial_filter().is_none()
             && fields == wanted
         {

@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::find::Hint;
 use crate::operation::OpContext;
 use muniment_query::{Clocks, QueryContext, Update};
-use muniment_value::{Doc, Error, Result, Value};
+use muniment_value::{Collation, Doc, Error, Result, Value};
 use std::sync::Arc;
 
 /// One element of `update.updates`.
@@ -30,6 +30,8 @@ pub struct UpdateStatement<'a> {
     pub constants: Doc<'a>,
     /// The command's `let`.
     pub let_: Doc<'a>,
+    /// How texts compare; `None`: as the collection has it.
+    pub collation: Option<Collation>,
     /// Skip the collection's validator.
     pub bypass_document_validation: bool,
 }
@@ -47,6 +49,7 @@ impl<'a> UpdateStatement<'a> {
             sort: Doc::EMPTY,
             constants: Doc::EMPTY,
             let_: Doc::EMPTY,
+            collation: None,
             bypass_document_validation: false,
         }
     }
@@ -100,11 +103,13 @@ impl Statement for UpdateStatement<'_> {
         &self,
         engine: &Engine,
         op: &OpContext,
+        namespace: &str,
         run: impl FnOnce(&Write<'_>) -> Result<R>,
     ) -> Result<R> {
         let variables = with_constants(self.let_, self.constants);
+        let collation = engine.collation_for(namespace, self.collation.as_ref())?;
         let ctx = engine
-            .query_context(op, variables.as_doc())?
+            .query_context(op, variables.as_doc(), collation)?
             .with_clocks(Clocks::NowAndCluster);
         let update = self.parse(&ctx)?;
         run(&self.write(&ctx, &update)?)

@@ -84,7 +84,10 @@ impl Validators {
             return Ok(Some(v.clone()));
         }
         let validator = Arc::new(Validator {
-            filter: Filter::parse(source, &QueryContext::new())?,
+            filter: Filter::parse(
+                source,
+                &QueryContext::new().with_collation(collection.collation().clone()),
+            )?,
             source: source.to_buf(),
             namespace: collection.namespace(),
             moderate: level == "moderate",

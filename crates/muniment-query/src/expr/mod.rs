@@ -21,8 +21,9 @@ pub use spec::{Arity, OpSpec, registry};
 use crate::context::QueryContext;
 use crate::needs::Needs;
 use bumpalo::Bump;
-use muniment_value::{Doc, Result, Value, ValueBuf};
+use muniment_value::{Collation, Doc, Result, Value, ValueBuf, cmp_values};
 use std::cell::Cell;
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// A parsed expression.
@@ -52,6 +53,11 @@ enum Node {
         spec: &'static OpSpec,
         args: Box<[Expr]>,
     },
+    /// An expression whose operators compare texts by a collation.
+    Collated {
+        collation: Collation,
+        inner: Box<Expr>,
+    },
 }
 
 /// What an evaluation sees: the document, the variables, and where to put computed values.
@@ -62,6 +68,7 @@ pub struct EvalContext<'a> {
     /// Where computed values live.
     pub arena: &'a Bump,
     vars: Option<&'a Binding<'a>>,
+    collation: Option<&'a Collation>,
 }
 
 /// One variable in scope. The chain's length is the depth that the parser counted.
@@ -80,7 +87,21 @@ impl<'a> EvalContext<'a> {
             root,
             arena,
             vars: None,
+            collation: None,
         }
+    }
+
+    /// Compares two values canonically, texts by the expression's collation.
+    pub fn cmp(&self, a: Value<'_>, b: Value<'_>) -> Ordering {
+        match self.collation {
+            None => cmp_values(a, b),
+            Some(c) => c.cmp(a, b),
+        }
+    }
+
+    /// Whether two values are equal, texts by the expression's collation.
+    pub fn equal(&self, a: Value<'_>, b: Value<'_>) -> bool {
+        self.cmp(a, b).is_eq()
     }
 
     /// This context with one more variable, innermost. A loop binds once and then
@@ -154,7 +175,11 @@ impl Expr {
     /// 15 Overflow, and what evaluation raises.
     pub fn eval_for_variable<'a>(&'a self, ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
         let v = self.eval(ctx)?;
-        if let (Node::Object(_) | Node::Array(_) | Node::Call { .. }, Some(v)) = (&self.node, v) {
+        if let (
+            Node::Object(_) | Node::Array(_) | Node::Call { .. } | Node::Collated { .. },
+            Some(v),
+        ) = (&self.node, v)
+        {
             arena::check_depth(v)?;
         }
         Ok(v)
@@ -190,6 +215,10 @@ impl Expr {
             })
             .map(|d| Some(Value::Array(d))),
             Node::Call { spec, args } => (spec.eval)(args, ctx),
+            Node::Collated { collation, inner } => inner.eval(&EvalContext {
+                collation: Some(collation),
+                ..*ctx
+            }),
         }
     }
 
@@ -207,6 +236,7 @@ impl Expr {
                 }
                 args.iter().for_each(|e| e.needs(needs));
             }
+            Node::Collated { inner, .. } => inner.needs(needs),
         }
     }
 
@@ -242,6 +272,20 @@ impl Expr {
                 Node::Const(Some(v)) => v.clone(),
                 _ => ValueBuf::new(Value::Null),
             },
+        }
+    }
+
+    /// The expression with the collation that its operators compare texts by.
+    fn collated(self, collation: &Collation) -> Expr {
+        match &self.node {
+            Node::Object(_) | Node::Array(_) | Node::Call { .. } if !collation.is_simple() => {
+                Node::Collated {
+                    collation: collation.clone(),
+                    inner: Box::new(self),
+                }
+                .into()
+            }
+            _ => self,
         }
     }
 

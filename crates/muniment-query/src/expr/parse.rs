@@ -56,6 +56,7 @@ impl<'c> Parser<'c> {
         self.depth -= 1;
         match self.late.take() {
             Some(late) if self.depth == 0 => e.and(Err(late)),
+            None if self.depth == 0 => e.map(|e| e.collated(&self.ctx.collation)),
             late => {
                 self.late.set(late);
                 e
@@ -150,8 +151,11 @@ impl<'c> Parser<'c> {
     /// meet the expression: MongoDB's optimizer does the same.
     fn fold(&self, e: Expr) -> Expr {
         let value = arena::with_arena(|a| {
-            e.eval(&EvalContext::new(Doc::EMPTY, a))
-                .map(|v| v.map(ValueBuf::new))
+            let cx = EvalContext {
+                collation: Some(&self.ctx.collation),
+                ..EvalContext::new(Doc::EMPTY, a)
+            };
+            e.eval(&cx).map(|v| v.map(ValueBuf::new))
         });
         match value {
             Ok(value) => Node::Const(value).into(),

@@ -5,8 +5,8 @@ use super::parse::sorted;
 use super::regex::Regex;
 use super::{DocOp, FieldOp, Node, Pred};
 use crate::expr::Expr;
-use muniment_value::ValueBuf;
 use muniment_value::path::{self, Path};
+use muniment_value::{Collation, ValueBuf};
 use std::sync::Arc;
 
 /// A compiled filter.
@@ -81,27 +81,27 @@ impl Test {
 /// The pass over a document keeps one bit per group.
 const MAX_GROUPS: usize = 64;
 
-pub(super) fn compile(node: &Node) -> Prog {
-    let all = |nodes: &[Node]| nodes.iter().map(compile).collect::<Box<[_]>>();
+pub(super) fn compile(node: &Node, c: &Collation) -> Prog {
+    let all = |nodes: &[Node]| nodes.iter().map(|n| compile(n, c)).collect::<Box<[_]>>();
     match node {
         Node::True => Prog::True,
         Node::False => Prog::False,
-        Node::And(nodes) => and(nodes),
+        Node::And(nodes) => and(nodes, c),
         Node::Or(nodes) => Prog::Any(all(nodes)),
         Node::Nor(nodes) => Prog::None(all(nodes)),
-        Node::Field { path, pred } => Prog::Field(field(path, pred, 0)),
+        Node::Field { path, pred } => Prog::Field(field(path, pred, 0, c)),
         Node::Expr(e) => Prog::Expr(e.clone()),
         Node::Doc(op) => Prog::Doc(op.clone()),
     }
 }
 
-fn and(nodes: &[Node]) -> Prog {
+fn and(nodes: &[Node], c: &Collation) -> Prog {
     let mut groups: Vec<(Box<[u8]>, Vec<FieldProg>)> = Vec::new();
     let mut rest = Vec::new();
     for (order, node) in nodes.iter().enumerate() {
         match node {
             Node::Field { path, pred } => {
-                let f = field(path, pred, order);
+                let f = field(path, pred, order, c);
                 let known = groups.len();
                 match groups.iter_mut().find(|(name, _)| *name == f.name) {
                     Some((_, fields)) => fields.push(f),
@@ -109,7 +109,7 @@ fn and(nodes: &[Node]) -> Prog {
                     None => rest.push(Prog::Field(f)),
                 }
             }
-            other => rest.push(compile(other)),
+            other => rest.push(compile(other, c)),
         }
     }
     if !groups.is_empty() {
@@ -128,7 +128,7 @@ fn and(nodes: &[Node]) -> Prog {
     }
 }
 
-fn field(path: &Path, pred: &Pred, order: usize) -> FieldProg {
+fn field(path: &Path, pred: &Pred, order: usize, c: &Collation) -> FieldProg {
     let mut parts = path.parts().iter();
     let name = parts.next().map_or("", String::as_str).as_bytes().into();
     FieldProg {
@@ -139,14 +139,14 @@ fn field(path: &Path, pred: &Pred, order: usize) -> FieldProg {
                 index: path::array_index(p),
             })
             .collect(),
-        test: test(pred),
+        test: test(pred, c),
         order,
     }
 }
 
-fn test(pred: &Pred) -> Test {
-    let cmp = |op, v| Test::Cmp(op, Operand::new(v));
-    let all = |preds: &[Pred]| preds.iter().map(test).collect::<Box<[_]>>();
+fn test(pred: &Pred, c: &Collation) -> Test {
+    let cmp = |op, v| Test::Cmp(op, Operand::new(v, c));
+    let all = |preds: &[Pred]| preds.iter().map(|p| test(p, c)).collect::<Box<[_]>>();
     match pred {
         Pred::Eq(v) => cmp(CmpOp::Eq, v),
         Pred::Lt(v) => cmp(CmpOp::Lt, v),
@@ -154,15 +154,15 @@ fn test(pred: &Pred) -> Test {
         Pred::Gt(v) => cmp(CmpOp::Gt, v),
         Pred::Gte(v) => cmp(CmpOp::Gte, v),
         Pred::In { values, regexes } => {
-            Test::In(InSet::new(values), regexes.clone().into_boxed_slice())
+            Test::In(InSet::new(values, c), regexes.clone().into_boxed_slice())
         }
         Pred::Regex(re) => Test::Regex(re.clone()),
         Pred::Exists(true) => Test::Exists,
         Pred::Exists(false) => Test::Not(Box::new(Test::Exists)),
-        Pred::ElemMatchObject(node) => Test::ElemObject(Box::new(compile(node))),
+        Pred::ElemMatchObject(node) => Test::ElemObject(Box::new(compile(node, c))),
         Pred::ElemMatchValue(preds) => Test::ElemValue(all(preds)),
-        Pred::Not(p) => Test::Not(Box::new(test(p))),
-        Pred::And(preds) => match every(preds) {
+        Pred::Not(p) => Test::Not(Box::new(test(p, c))),
+        Pred::And(preds) => match every(preds, c) {
             Some(set) => Test::Every(set),
             None => Test::All(all(preds)),
         },
@@ -173,7 +173,7 @@ fn test(pred: &Pred) -> Test {
 /// So many equalities on one path are looked up instead of tried one by one.
 const MANY: usize = 16;
 
-fn every(preds: &[Pred]) -> Option<InSet> {
+fn every(preds: &[Pred], c: &Collation) -> Option<InSet> {
     if preds.len() < MANY {
         return None;
     }
@@ -184,5 +184,5 @@ fn every(preds: &[Pred]) -> Option<InSet> {
             _ => None,
         })
         .collect();
-    Some(InSet::new(&sorted(values?)))
+    Some(InSet::new(&sorted(values?, c), c))
 }

@@ -35,7 +35,7 @@ pub fn filter(data: &[u8]) {
         docs.push(d.to_buf());
     }
     if let Ok(f) = Filter::parse(spec, &ctx) {
-        let negated = Filter::from_root(Node::Nor(vec![f.root().clone()]));
+        let negated = Filter::from_root(Node::Nor(vec![f.root().clone()]), f.collation());
         let random = format!("{:?}", f.root()).contains("$rand");
         for d in &docs {
             match_one(&f, &negated, random, d.as_doc());

@@ -29,8 +29,9 @@ use crate::expr::Expr;
 use crate::geo::{GeoQuery, NearQuery};
 use crate::meta::{Meta, MetaSet};
 use crate::text::{TextSearch, TextSpec};
+use muniment_value::collation::has_text;
 use muniment_value::path::Path;
-use muniment_value::{Doc, DocBuf, Result, Type, Value, ValueBuf};
+use muniment_value::{Collation, Doc, DocBuf, Result, Type, Value, ValueBuf};
 use std::sync::Arc;
 
 /// A parsed and compiled filter. Cloning is cheap.
@@ -38,6 +39,7 @@ use std::sync::Arc;
 pub struct Filter {
     root: Arc<Node>,
     program: Arc<compile::Prog>,
+    collation: Collation,
 }
 
 /// A filter's tree, as the planner reads it. Equality, ranges and the like stand in
@@ -193,7 +195,7 @@ impl Filter {
                 "$where is not allowed in this context",
             ));
         }
-        Ok(Filter::from_root(root))
+        Ok(Filter::from_root(root, &parser.ctx.collation))
     }
 
     /// Parses the filter of a command that goes through the planner: there may be one `$near`.
@@ -206,7 +208,7 @@ impl Filter {
         let root = parser.filter(doc)?;
         near::check(&parser, &root)?;
         text::check(&parser, &root)?;
-        Ok(Filter::from_root(root))
+        Ok(Filter::from_root(root, &ctx.collation))
     }
 
     /// True if there is a `$text` in it.
@@ -218,7 +220,7 @@ impl Filter {
     /// by itself.
     #[must_use]
     pub fn bind_text(&self, spec: &Arc<TextSpec>) -> Filter {
-        Filter::from_root(text::bind(&self.root, spec))
+        Filter::from_root(text::bind(&self.root, spec), &self.collation)
     }
 
     /// The `$near` of the filter with its path.
@@ -244,13 +246,16 @@ impl Filter {
             path,
             pred: ops::near_pred(near),
         };
-        Filter::from_root(parse::and(vec![(*self.root).clone(), near]))
+        Filter::from_root(
+            parse::and(vec![(*self.root).clone(), near]),
+            &self.collation,
+        )
     }
 
     /// The filter without its `$near`.
     #[must_use]
     pub fn without_near(&self) -> Filter {
-        Filter::from_root(near::without(&self.root))
+        Filter::from_root(near::without(&self.root), &self.collation)
     }
 
     /// The bound `$text` of a tree, when it is a condition of the whole.
@@ -265,16 +270,22 @@ impl Filter {
 
     /// The filter that matches everything.
     pub fn always_true() -> Filter {
-        Filter::from_root(Node::True)
+        Filter::from_root(Node::True, &Collation::SIMPLE)
     }
 
     /// A filter of a tree that parsing made: the planner's residual filters.
-    pub fn from_root(root: Node) -> Filter {
-        let program = Arc::new(compile::compile(&root));
+    pub fn from_root(root: Node, collation: &Collation) -> Filter {
+        let program = Arc::new(compile::compile(&root, collation));
         Filter {
             root: Arc::new(root),
             program,
+            collation: collation.clone(),
         }
+    }
+
+    /// How the filter compares texts.
+    pub fn collation(&self) -> &Collation {
+        &self.collation
     }
 
     /// Whether `doc` matches.
@@ -311,6 +322,13 @@ impl Filter {
             },
             _ => None,
         }
+    }
+
+    /// As [`Filter::id_equality`], unless documents whose `_id`s collate by `of` could have it
+    /// more than once, or under another key.
+    pub fn id_equality_by(&self, of: &Collation) -> Option<&ValueBuf> {
+        self.id_equality()
+            .filter(|id| self.collation == *of || !has_text(id.as_value()))
     }
 
     /// The filter as `explain`'s parsedQuery shows it.

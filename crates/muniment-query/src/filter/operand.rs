@@ -1,6 +1,7 @@
 //! Comparison operands, prepared so that an element is compared on its raw bytes.
 
-use muniment_value::{Elem, Type, Value, ValueBuf, cmp_values, number};
+use muniment_value::collation::has_text;
+use muniment_value::{Collation, Elem, Type, Value, ValueBuf, cmp_values, number};
 use std::cmp::Ordering;
 
 /// The comparison of a predicate.
@@ -41,6 +42,8 @@ pub(super) enum Operand {
     MinKey,
     MaxKey,
     Other(ValueBuf),
+    /// A value with text, document or array that compares by a collation.
+    Collated(Box<(ValueBuf, Collation)>),
 }
 
 /// The bytes of a raw string value, without length and terminator.
@@ -80,8 +83,13 @@ fn cmp_int_double(n: i64, d: f64) -> Option<Ordering> {
 }
 
 impl Operand {
-    pub(super) fn new(v: &ValueBuf) -> Operand {
+    pub(super) fn new(v: &ValueBuf, collation: &Collation) -> Operand {
         match v.as_value() {
+            Value::String(_) | Value::Symbol(_) | Value::Document(_) | Value::Array(_)
+                if !collation.is_simple() =>
+            {
+                Operand::Collated(Box::new((v.clone(), collation.clone())))
+            }
             Value::Int32(n) => Operand::Int(i64::from(n)),
             Value::Int64(n) => Operand::Int(n),
             n if n.is_number() && number::is_nan(n) => Operand::NaN,
@@ -155,6 +163,10 @@ impl Operand {
             },
             Operand::Null => (e.ty() == Type::Null).then_some(Ordering::Equal),
             Operand::MinKey | Operand::MaxKey => None,
+            Operand::Collated(c) => {
+                let (v, collation) = &**c;
+                (e.ty().rank() == v.ty().rank()).then(|| collation.cmp(e.value(), v.as_value()))
+            }
             Operand::Other(v) => {
                 if e.ty().rank() != v.ty().rank() {
                     return None;
@@ -189,12 +201,18 @@ enum Values {
     Strings(Box<[Box<[u8]>]>),
     /// Sorted canonically.
     Any(Box<[ValueBuf]>),
+    /// With texts, sorted by the collation.
+    Collated(Box<[ValueBuf]>, Collation),
 }
 
 impl InSet {
-    /// `values` must be sorted canonically.
-    pub(super) fn new(values: &[ValueBuf]) -> InSet {
+    /// `values` must be sorted canonically, texts by the collation.
+    pub(super) fn new(values: &[ValueBuf], collation: &Collation) -> InSet {
         let null = values.iter().position(|v| v.ty() == Type::Null);
+        if !collation.is_simple() && values.iter().any(|v| has_text(v.as_value())) {
+            let values = Values::Collated(values.into(), collation.clone());
+            return InSet { values, null };
+        }
         let ints: Option<Box<[i64]>> = values
             .iter()
             .map(|v| match v.as_value() {
@@ -225,7 +243,7 @@ impl InSet {
         match &self.values {
             Values::Ints(v) => v.len(),
             Values::Strings(v) => v.len(),
-            Values::Any(v) => v.len(),
+            Values::Any(v) | Values::Collated(v, _) => v.len(),
         }
     }
 
@@ -253,6 +271,12 @@ impl InSet {
                 }
                 _ => None,
             },
+            Values::Collated(values, collation) => {
+                let v = e.value();
+                values
+                    .binary_search_by(|x| collation.cmp(x.as_value(), v))
+                    .ok()
+            }
             Values::Any(values) => {
                 let v = e.value();
                 values

@@ -4,7 +4,7 @@ use super::ops::{self, Place};
 use super::{Node, Pred, Regex};
 use crate::context::QueryContext;
 use muniment_value::path::Path;
-use muniment_value::{Doc, Error, Result, Type, Value, ValueBuf, cmp_values, values_equal};
+use muniment_value::{Collation, Doc, Error, Result, Type, Value, ValueBuf};
 
 /// How deep a filter may nest: MongoDB's limit.
 pub const MAX_DEPTH: usize = 100;
@@ -194,9 +194,9 @@ pub(super) fn comparable(v: Value<'_>) -> Result<ValueBuf> {
 }
 
 /// The values sorted canonically, without duplicates.
-pub(super) fn sorted(mut values: Vec<ValueBuf>) -> Vec<ValueBuf> {
-    values.sort_by(|a, b| cmp_values(a.as_value(), b.as_value()));
-    values.dedup_by(|a, b| values_equal(a.as_value(), b.as_value()));
+pub(super) fn sorted(mut values: Vec<ValueBuf>, collation: &Collation) -> Vec<ValueBuf> {
+    values.sort_by(|a, b| collation.cmp(a.as_value(), b.as_value()));
+    values.dedup_by(|a, b| collation.equal(a.as_value(), b.as_value()));
     values
 }
 
@@ -219,7 +219,7 @@ pub(super) fn and(nodes: Vec<Node>) -> Node {
 }
 
 /// A disjunction, flattened; equalities of one path become an `$in`.
-pub(super) fn or(nodes: Vec<Node>) -> Node {
+pub(super) fn or(nodes: Vec<Node>, collation: &Collation) -> Node {
     let mut flat = Vec::with_capacity(nodes.len());
     for n in nodes {
         match n {
@@ -232,11 +232,11 @@ pub(super) fn or(nodes: Vec<Node>) -> Node {
     match flat.len() {
         0 => Node::False,
         1 => flat.pop().unwrap_or(Node::False),
-        _ => as_in(&flat).unwrap_or(Node::Or(flat)),
+        _ => as_in(&flat, collation).unwrap_or(Node::Or(flat)),
     }
 }
 
-fn as_in(nodes: &[Node]) -> Option<Node> {
+fn as_in(nodes: &[Node], collation: &Collation) -> Option<Node> {
     let Some(Node::Field { path: first, .. }) = nodes.first() else {
         return None;
     };
@@ -261,7 +261,7 @@ fn as_in(nodes: &[Node]) -> Option<Node> {
     Some(Node::Field {
         path: first.clone(),
         pred: Pred::In {
-            values: sorted(all_values),
+            values: sorted(all_values, collation),
             regexes: all_regexes,
         },
     })

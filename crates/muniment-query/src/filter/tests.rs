@@ -14,7 +14,7 @@ pub(crate) fn parse(filter: &str) -> Filter {
 /// The filter matches the first documents and not the second; its negation the other way round.
 pub(crate) fn matches(filter: &str, yes: &[&str], no: &[&str]) {
     let f = parse(filter);
-    let negated = Filter::from_root(Node::Nor(vec![f.root().clone()]));
+    let negated = Filter::from_root(Node::Nor(vec![f.root().clone()]), f.collation());
     for (docs, want) in [(yes, true), (no, false)] {
         for d in docs {
             let doc = json(d);

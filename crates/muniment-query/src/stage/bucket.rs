@@ -7,7 +7,7 @@ use super::registry::{Place, Spec};
 use crate::context::{Clocks, QueryContext};
 use crate::expr::{EvalContext, Expr};
 use crate::sort::SortSpec;
-use muniment_value::{DocBuf, Elem, Error, Result, Value, ValueBuf, cmp_values, doc};
+use muniment_value::{Collation, DocBuf, Elem, Error, Result, Value, ValueBuf, doc};
 use std::cmp::Ordering;
 
 pub(crate) const SPEC: Spec = Spec {
@@ -25,6 +25,7 @@ pub(super) struct Buckets {
     boundaries: Vec<ValueBuf>,
     /// The bucket of all other values.
     default: Option<ValueBuf>,
+    collation: Collation,
 }
 
 impl Buckets {
@@ -41,7 +42,7 @@ impl Buckets {
         if let Some(v) = self.by.eval(cx)? {
             let after = self
                 .boundaries
-                .partition_point(|b| cmp_values(b.as_value(), v) != Ordering::Greater);
+                .partition_point(|b| self.collation.cmp(b.as_value(), v) != Ordering::Greater);
             if let Some(at) = after.checked_sub(1)
                 && after < self.boundaries.len()
                 && let Some(low) = self.boundaries.get(at)
@@ -116,7 +117,7 @@ fn boundaries(v: Value<'_>, ctx: &QueryContext) -> Result<Vec<ValueBuf>> {
                 ),
             ));
         }
-        if cmp_values(low.as_value(), high.as_value()) != Ordering::Less {
+        if ctx.collation.cmp(low.as_value(), high.as_value()) != Ordering::Less {
             return Err(Error::location(
                 40194,
                 format!(
@@ -206,7 +207,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
     };
     if let Some(v) = &default {
         let below = |b: Option<&ValueBuf>| {
-            b.is_some_and(|b| cmp_values(v.as_value(), b.as_value()) == Ordering::Less)
+            b.is_some_and(|b| ctx.collation.cmp(v.as_value(), b.as_value()) == Ordering::Less)
         };
         if !below(boundaries.first()) && below(boundaries.last()) {
             return Err(Error::location(
@@ -232,8 +233,10 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
             by,
             boundaries,
             default,
+            collation: ctx.collation.clone(),
         }),
         fields,
+        ctx,
     ));
     let by_id: DocBuf = doc! { "_id": 1 };
     stages.push(Stage::Sort(SortSpec::parse(by_id.as_doc(), ctx)?));

@@ -18,9 +18,7 @@ use crate::expr::{EvalContext, Expr};
 use crate::meta::MetaSet;
 use crate::needs::Needs;
 use bytes::Bytes;
-use muniment_value::{
-    Doc, Elem, Error, Result, Type, Value, ValueBuf, cmp_values, doc, keyenc, number,
-};
+use muniment_value::{Collation, Doc, Elem, Error, Result, Type, Value, ValueBuf, doc, number};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -37,6 +35,7 @@ struct BucketAuto {
     buckets: u64,
     fields: Vec<Field>,
     granularity: Option<Granularity>,
+    collation: Collation,
 }
 
 fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
@@ -116,6 +115,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
         buckets,
         fields,
         granularity,
+        collation: ctx.collation.clone(),
     })));
     Ok(())
 }
@@ -220,7 +220,8 @@ impl BucketAutoStream {
         while let Some(doc) = source.next()? {
             self.ticker.tick()?;
             key.clear();
-            keyenc::encode(self.value(&doc)?.as_value(), false, &mut key);
+            let v = self.value(&doc)?;
+            self.spec.collation.encode(v.as_value(), false, &mut key);
             n += 1;
             if sorter.push(&key, &[&doc])? {
                 sorter.spill(&self.rt)?;
@@ -259,7 +260,7 @@ impl BucketAutoStream {
     /// Takes the documents that follow as long as their values are below (or equal) the bucket's.
     fn absorb(&mut self, bucket: &mut Bucket, limit: &ValueBuf, equal: bool) -> Result<()> {
         while let Some((v, _)) = &self.next {
-            match cmp_values(v.as_value(), limit.as_value()) {
+            match self.spec.collation.cmp(v.as_value(), limit.as_value()) {
                 Ordering::Less => {}
                 Ordering::Equal if equal => {}
                 _ => break,

@@ -17,7 +17,9 @@ use crate::expr::ops::date::args::Unit;
 use crate::expr::{EvalContext, Expr};
 use bytes::Bytes;
 use muniment_value::path::Path;
-use muniment_value::{Doc, Elem, Error, Result, Value, ValueBuf, cmp_values, keyenc, number};
+use muniment_value::{
+    Collation, Doc, Elem, Error, Result, Value, ValueBuf, cmp_values, keyenc, number,
+};
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,6 +41,7 @@ struct Densify {
     partition: Vec<(Path, Expr)>,
     step: Step,
     bounds: Bounds,
+    collation: Collation,
 }
 
 #[derive(Debug)]
@@ -151,6 +154,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
         partition: fields,
         step,
         bounds,
+        collation: ctx.collation.clone(),
     })));
     Ok(())
 }
@@ -406,7 +410,7 @@ impl DensifyStream {
             for (_, e) in &spec.partition {
                 let v = spec.value(e, &doc)?;
                 let v = v.as_ref().map_or(Value::Null, ValueBuf::as_value);
-                keyenc::encode(v, false, &mut key);
+                spec.collation.encode(v, false, &mut key);
             }
             let partition = key.len();
             let v = spec.field(&doc)?;
@@ -557,7 +561,13 @@ impl DensifyStream {
     /// A document of the input: the steps before it come first.
     fn document(&mut self, key: Bytes, doc: Bytes) -> Result<bool> {
         let mut p = match self.current.take() {
-            Some(p) if p.key == key => p,
+            Some(mut p) if p.key == key => {
+                if !self.spec.collation.is_simple() {
+                    // Partitions that are equal need not look the same.
+                    p.template = doc.clone();
+                }
+                p
+            }
             _ => self.begin(key.clone(), doc.clone()),
         };
         let v = self.spec.field(&doc)?;

@@ -17,7 +17,7 @@ use crate::needs::Needs;
 use crate::sort::check_field_path;
 use bytes::Bytes;
 use muniment_value::path::Path;
-use muniment_value::{Code, Doc, Elem, Error, Put, Result, Type, Value, ValueBuf, keyenc};
+use muniment_value::{Code, Collation, Doc, Elem, Error, Put, Result, Type, Value, ValueBuf};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -179,7 +179,7 @@ impl StageOp for GraphLookup {
         source: Box<dyn DocStream>,
         rt: &Runtime,
     ) -> Result<Box<dyn DocStream>> {
-        let join = rt.host.join(&self.ctx.db, &self.ctx.collection, &self.to)?;
+        let join = rt.host.join(&self.ctx.collection, &self.to, &self.ctx)?;
         Ok(Box::new(GraphStream {
             source,
             join,
@@ -234,7 +234,7 @@ impl GraphStream {
     /// Every document that can be reached, with its depth.
     fn search(&mut self, doc: Doc<'_>) -> Result<Vec<(Bytes, i64)>> {
         let spec = self.spec.clone();
-        let mut frontier = Frontier::default();
+        let mut frontier = Frontier::new(&spec.ctx.collation);
         with_arena(|arena| {
             match spec.start.eval(&EvalContext::new(doc, arena))? {
                 Some(Value::Array(a)) => a.values().for_each(|v| frontier.add(v)),
@@ -261,7 +261,8 @@ impl GraphStream {
                 {
                     return Ok(());
                 }
-                let id = found.get("_id").map(keyenc::encoded).unwrap_or_default();
+                let id = found.get("_id").map(|id| spec.ctx.collation.encoded(id));
+                let id = id.unwrap_or_default();
                 if seen.insert(id) {
                     bytes += d.len();
                     if bytes > MAX_REACHED {
@@ -312,15 +313,23 @@ fn connected(v: Value<'_>, parts: &[String], frontier: &mut Frontier) {
 }
 
 /// Values to look up next; each comes once.
-#[derive(Default)]
 struct Frontier {
     seen: HashSet<Vec<u8>>,
     next: Vec<ValueBuf>,
+    collation: Collation,
 }
 
 impl Frontier {
+    fn new(collation: &Collation) -> Frontier {
+        Frontier {
+            seen: HashSet::new(),
+            next: Vec::new(),
+            collation: collation.clone(),
+        }
+    }
+
     fn add(&mut self, v: Value<'_>) {
-        if self.seen.insert(keyenc::encoded(v)) {
+        if self.seen.insert(self.collation.encoded(v)) {
             self.next.push(ValueBuf::new(v));
         }
     }

@@ -17,7 +17,7 @@ use crate::expr::{EvalContext, Expr};
 use crate::meta::MetaSet;
 use crate::needs::Needs;
 use bytes::Bytes;
-use muniment_value::{Doc, Elem, Error, Result, Type, Value, ValueBuf, keyenc};
+use muniment_value::{Collation, Doc, Elem, Error, Result, Type, Value, ValueBuf};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -32,6 +32,7 @@ pub(crate) const SPEC: Spec = Spec {
 pub(super) struct Group {
     id: Key,
     fields: Vec<Field>,
+    collation: Collation,
     /// Whether MongoDB's other engine would run it, which has codes of its own for divisions by
     /// zero.
     first: bool,
@@ -100,15 +101,16 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
     }
     let id =
         id.ok_or_else(|| Error::location(15955, "a group specification must include an _id"))?;
-    stages.push(group(id, fields));
+    stages.push(group(id, fields, ctx));
     Ok(())
 }
 
 /// The stage that groups by `id`.
-pub(super) fn group(id: Key, fields: Vec<Field>) -> Stage {
+pub(super) fn group(id: Key, fields: Vec<Field>, ctx: &QueryContext) -> Stage {
     Stage::Other(Arc::new(Group {
         id,
         fields,
+        collation: ctx.collation.clone(),
         first: false,
         handed_on: false,
     }))
@@ -270,7 +272,7 @@ impl Group {
             let cx = EvalContext::new(doc, arena);
             let id = self.id.eval(&cx).map_err(|e| self.error(e))?;
             key.clear();
-            keyenc::encode(id, false, key);
+            self.collation.encode(id, false, key);
             let at = match table.places.get(key.as_slice()) {
                 Some(at) => *at,
                 None => {

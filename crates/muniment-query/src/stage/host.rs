@@ -18,12 +18,18 @@ pub trait Host: Send + Sync {
     /// The stages' own.
     fn pipeline(&self, pipeline: Doc<'_>, ctx: &QueryContext) -> Result<Box<dyn DocStream>>;
 
-    /// Prepares equality look-ups on a field of a collection; `None` when that collection can
+    /// Prepares equality look-ups on a field of a collection of the context's database, by its
+    /// collation; `None` when that collection can
     /// only be read through [`Host::pipeline`] (a view).
     ///
     /// # Errors
     /// Damaged data.
-    fn join(&self, db: &str, collection: &str, field: &Path) -> Result<Option<Box<dyn Join>>>;
+    fn join(
+        &self,
+        collection: &str,
+        field: &Path,
+        ctx: &QueryContext,
+    ) -> Result<Option<Box<dyn Join>>>;
 
     /// The documents of a stage that tells about the server or a collection (`$collStats`,
     /// `$currentOp`, …), whose operand is checked already.
@@ -90,7 +96,7 @@ impl Host for NoHost {
         no_database()
     }
 
-    fn join(&self, _: &str, _: &str, _: &Path) -> Result<Option<Box<dyn Join>>> {
+    fn join(&self, _: &str, _: &Path, _: &QueryContext) -> Result<Option<Box<dyn Join>>> {
         no_database()
     }
 

@@ -20,7 +20,7 @@ use crate::sort::check_field_path;
 use bytes::Bytes;
 use muniment_value::path::{Path, visit};
 use muniment_value::{
-    ArrayBuf, Code, Doc, DocBuf, Elem, Error, Put, Result, Type, Value, ValueBuf, doc,
+    ArrayBuf, Code, Collation, Doc, DocBuf, Elem, Error, Put, Result, Type, Value, ValueBuf, doc,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -136,6 +136,18 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
     }
     let mut inner = ctx.nested()?;
     inner.collection = given.to_string();
+    match d.get("_internalCollation") {
+        None | Some(Value::Null | Value::Undefined) => {}
+        Some(Value::Document(c)) => inner.collation = Collation::parse(c)?,
+        Some(v) => {
+            return Err(idl::wrong_type(
+                "$lookup",
+                "_internalCollation",
+                v,
+                "object",
+            ));
+        }
+    }
     if let Some(p) = pipeline {
         check_target(p, &ctx.db, !given.is_empty())?;
         // For its errors: the variables have no values yet.
@@ -305,7 +317,7 @@ impl StageOp for Lookup {
     ) -> Result<Box<dyn DocStream>> {
         let join = match &self.fields {
             Some((_, foreign)) if !self.from.is_empty() => {
-                rt.host.join(&self.ctx.db, &self.from, foreign)?
+                rt.host.join(&self.from, foreign, &self.ctx)?
             }
             _ => None,
         };

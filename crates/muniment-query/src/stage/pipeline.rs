@@ -598,8 +598,8 @@ fn divide(f: &Filter, before: &Stage) -> (Option<Filter>, Option<Filter>) {
     let (first, second): (Vec<Node>, Vec<Node>) = nodes.into_iter().partition(movable);
     let filter = |mut list: Vec<Node>| match list.len() {
         0 => None,
-        1 => Some(Filter::from_root(list.swap_remove(0))),
-        _ => Some(Filter::from_root(Node::And(list))),
+        1 => Some(Filter::from_root(list.swap_remove(0), f.collation())),
+        _ => Some(Filter::from_root(Node::And(list), f.collation())),
     };
     (filter(first), filter(second))
 }
@@ -622,9 +622,9 @@ fn both(a: &Filter, b: &Filter) -> Filter {
         }
     }
     match nodes.len() {
-        0 => Filter::from_root(Node::True),
-        1 => Filter::from_root(nodes.swap_remove(0)),
-        _ => Filter::from_root(Node::And(nodes)),
+        0 => Filter::from_root(Node::True, a.collation()),
+        1 => Filter::from_root(nodes.swap_remove(0), a.collation()),
+        _ => Filter::from_root(Node::And(nodes), a.collation()),
     }
 }
 

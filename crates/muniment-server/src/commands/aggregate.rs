@@ -16,7 +16,7 @@ pub(super) const FIELDS: &[Field] = &[
     opt("hint", Types::ANY),
     opt("let", Types::OBJECT),
     opt("bypassDocumentValidation", Types::SAFE_BOOL),
-    refused("collation", Types::OBJECT),
+    opt("collation", Types::OBJECT),
     refused("exchange", Types::OBJECT),
     refused("collectionUUID", Types::BINARY),
     refused("fromMongos", Types::SAFE_BOOL),
@@ -159,6 +159,7 @@ pub(super) fn request<'a>(
         },
         allow_disk_use: a.get("allowDiskUse").map(|v| v.truthy()),
         let_: a.doc("let").unwrap_or(Doc::EMPTY),
+        collation: a.collation()?,
         bypass_document_validation: a.bool("bypassDocumentValidation", false),
     })
 }

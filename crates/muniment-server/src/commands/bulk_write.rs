@@ -45,7 +45,7 @@ const UPDATE: &[Field] = &[
     opt("hint", Types::ANY),
     opt("sort", Types::OBJECT),
     opt("constants", Types::OBJECT),
-    refused("collation", Types::OBJECT),
+    opt("collation", Types::OBJECT),
     refused("upsertSupplied", Types::SAFE_BOOL),
 ];
 
@@ -54,7 +54,7 @@ const DELETE: &[Field] = &[
     req("filter", Types::OBJECT),
     opt("multi", Types::BOOL),
     opt("hint", Types::ANY),
-    refused("collation", Types::OBJECT),
+    opt("collation", Types::OBJECT),
 ];
 
 /// The command.
@@ -265,6 +265,7 @@ fn parse<'a>(
                 sort: a.doc("sort").unwrap_or(Doc::EMPTY),
                 constants: a.doc("constants").unwrap_or(Doc::EMPTY),
                 let_,
+                collation: a.collation()?,
                 bypass_document_validation,
                 ..UpdateStatement::new(a.doc("filter").unwrap_or(Doc::EMPTY), update)
             })
@@ -276,6 +277,7 @@ fn parse<'a>(
                 multi: a.bool("multi", false),
                 hint: hint(&a)?,
                 let_,
+                collation: a.collation()?,
             })
         }
         other => {

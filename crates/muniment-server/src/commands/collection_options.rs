@@ -2,7 +2,7 @@
 
 use crate::args::{Args, Field, Types, opt, req};
 use muniment_query::{Filter, QueryContext};
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, Value, doc};
 
 /// Capped sizes are rounded up to a multiple of this, in bytes.
 const CAPPED_STEP: u64 = 256;
@@ -229,7 +229,7 @@ fn config_string(text: &str) -> Result<()> {
 ///
 /// # Errors
 /// 2 BadValue for another key than `{_id: 1}`; those of an index specification.
-pub(super) fn id_index(id: Doc<'_>, collation: Option<&DocBuf>) -> Result<()> {
+pub(super) fn id_index(id: Doc<'_>, collation: &Collation) -> Result<()> {
     let has = |name: &str| id.get_elem(name).is_some();
     if let (Some(key), true) = (id.get_doc("key"), has("name")) {
         let first = key.first();
@@ -264,7 +264,7 @@ pub(super) fn id_index(id: Doc<'_>, collation: Option<&DocBuf>) -> Result<()> {
                 v.type_name()
             )));
         };
-        if muniment_query::collation::parse(c)?.as_ref() != collation {
+        if Collation::parse(c)? != *collation {
             return Err(Error::bad_value(
                 "The _id index must have the same collation as the collection",
             ));
@@ -319,7 +319,9 @@ mod tests {
 
     #[test]
     fn id_indexes() {
-        let code = |d: DocBuf| id_index(d.as_doc(), None).map_or_else(|e| e.code().0, |()| 0);
+        let code = |d: DocBuf| {
+            id_index(d.as_doc(), &Collation::SIMPLE).map_or_else(|e| e.code().0, |()| 0)
+        };
         let key = || doc! { "_id": 1 };
         assert_eq!(code(doc! { "key": key(), "name": "_id_", "v": 2 }), 0);
         assert_eq!(code(doc! { "key": doc! { "x": 1 }, "name": "_id_" }), 2);

@@ -13,7 +13,7 @@ pub(super) const FIELDS: &[Field] = &[
     opt("hint", Types::ANY),
     opt("let", Types::OBJECT),
     idle("fields", Types::ANY, "MongoDB takes it for old shells and ignores it"),
-    refused("collation", Types::OBJECT),
+    opt("collation", Types::OBJECT),
     refused("collectionUUID", Types::BINARY),
 ];
 
@@ -65,6 +65,7 @@ pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<CountRequest<'a>>
             None => None,
         },
         let_: a.doc("let").unwrap_or(Doc::EMPTY),
+        collation: a.collation()?,
     })
 }
 

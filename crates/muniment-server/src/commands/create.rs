@@ -10,9 +10,8 @@ use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_exec::{View, check_view_pipeline};
-use muniment_query::collation;
 use muniment_storage::CollectionOptions;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, number};
+use muniment_value::{Code, Collation, Doc, Error, Result, number};
 
 const FIELDS: &[Field] = &[
     opt("capped", Types::SAFE_BOOL),
@@ -95,7 +94,7 @@ fn capped(cx: &CommandContext<'_>) -> Result<Option<(u64, Option<u64>)>> {
 }
 
 /// Everything about a collection, checked, as `listCollections` shows it.
-fn options(cx: &CommandContext<'_>, collation: Option<&DocBuf>) -> Result<CollectionOptions> {
+fn options(cx: &CommandContext<'_>, collation: &Collation) -> Result<CollectionOptions> {
     let a = &cx.args;
     let mut o = CollectionOptions::default();
     let d = &mut o.document;
@@ -129,7 +128,7 @@ fn options(cx: &CommandContext<'_>, collation: Option<&DocBuf>) -> Result<Collec
     }
     d.append_some("validationLevel", level);
     d.append_some("validationAction", action);
-    d.append_some("collation", collation);
+    d.append_some("collation", collation.spec());
     clustering(cx, &mut o)?;
     if let Some(id) = a.doc("idIndex") {
         id_index(id, collation)?;
@@ -187,7 +186,7 @@ fn clustering(cx: &CommandContext<'_>, o: &mut CollectionOptions) -> Result<()> 
 }
 
 /// The view that the arguments describe, if they do.
-fn view(cx: &CommandContext<'_>, collation: Option<DocBuf>) -> Result<Option<View>> {
+fn view(cx: &CommandContext<'_>, collation: Collation) -> Result<Option<View>> {
     let a = &cx.args;
     let Some(on) = a.str("viewOn") else {
         if a.get("pipeline").is_some() {
@@ -244,18 +243,8 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             ),
         ));
     }
-    let collation = match cx.args.doc("collation") {
-        Some(c) => collation::parse(c)?,
-        None => None,
-    };
-    // A collection that compared bytes in spite of its collation would be silently wrong.
-    if collation.is_some() {
-        return Err(Error::new(
-            Code::NotImplemented,
-            "BSON field 'create.collation' is not supported, unless its locale is 'simple'",
-        ));
-    }
-    let options = options(cx, collation.as_ref())?;
+    let collation = Collation::parse_some(cx.args.doc("collation"))?;
+    let options = options(cx, &collation)?;
     if let Some(view) = view(cx, collation)? {
         cx.engine().create_view(cx.ns(), &view)?;
         cx.note_write();

@@ -5,7 +5,7 @@ use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_storage::{Collection, CollectionOptions, IndexSpec};
-use muniment_value::{Code, Doc, DocBuf, Error, Result};
+use muniment_value::{Collation, Code, Doc, DocBuf, Error, Result};
 use std::sync::Arc;
 
 const FIELDS: &[Field] = &[
@@ -55,7 +55,9 @@ pub const COMMAND: CommandSpec = CommandSpec {
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     namespace::check_create(cx.db(), cx.collection_name())?;
-    let specs = parse(cx)?;
+    let default = cx.engine().store.collection(cx.ns());
+    let default = default.map(|c| c.collation().clone()).unwrap_or_default();
+    let specs = parse(cx, &default)?;
     let store = &cx.engine().store;
     let mut created_collection = false;
     let collection = match store.collection(cx.ns()) {
@@ -123,7 +125,7 @@ pub(super) fn counted(collection: &Collection) -> usize {
     collection.indexes().len().saturating_sub(not_counted)
 }
 
-fn parse(cx: &CommandContext<'_>) -> Result<Vec<IndexSpec>> {
+fn parse(cx: &CommandContext<'_>, default: &Collation) -> Result<Vec<IndexSpec>> {
     let ignore_unknown = cx.args.bool("ignoreUnknownIndexOptions", false);
     let mut specs = Vec::new();
     for e in cx.args.array("indexes").into_iter().flatten() {
@@ -142,7 +144,7 @@ fn parse(cx: &CommandContext<'_>) -> Result<Vec<IndexSpec>> {
         } else {
             d
         };
-        let parsed = checked(cx, d).map_err(|e| {
+        let parsed = checked(cx, d, default).map_err(|e| {
             let spec = muniment_value::Value::Document(d).to_display();
             e.context(&format!("Error in specification {spec} :: caused by :: "))
         })?;
@@ -160,8 +162,8 @@ fn parse(cx: &CommandContext<'_>) -> Result<Vec<IndexSpec>> {
 ///
 /// # Errors
 /// What is wrong with it.
-fn checked(cx: &CommandContext<'_>, d: Doc<'_>) -> Result<IndexSpec> {
-    let spec = IndexSpec::parse(d)?;
+fn checked(cx: &CommandContext<'_>, d: Doc<'_>, default: &Collation) -> Result<IndexSpec> {
+    let spec = IndexSpec::parse_for(d, default)?;
     spec.check_new()?;
     if spec.hidden && cx.collection_name().starts_with("system.") {
         return Err(Error::bad_value("can't hide index on system collection"));
@@ -182,6 +184,7 @@ fn same_signature(a: &IndexSpec, b: &IndexSpec) -> bool {
     a.key == b.key
         && a.unique == b.unique
         && a.sparse == b.sparse
+        && a.collation == b.collation
         && a.same_partial_filter(b)
         && a.options == b.options
 }

@@ -21,7 +21,7 @@ const STATEMENT: &[Field] = &[
     req("q", Types::OBJECT),
     req("limit", Types::NUMBER),
     opt("hint", Types::ANY),
-    refused("collation", Types::OBJECT),
+    opt("collation", Types::OBJECT),
     refused("sampleId", Types::BINARY),
 ];
 
@@ -61,6 +61,7 @@ pub(super) fn statement<'a>(d: Doc<'a>, let_: Doc<'a>) -> Result<DeleteStatement
             None => None,
         },
         let_,
+        collation: a.collation()?,
     })
 }
 

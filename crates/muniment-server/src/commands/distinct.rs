@@ -11,7 +11,7 @@ pub(super) const FIELDS: &[Field] = &[
     opt("query", Types::OBJECT),
     opt("hint", Types::ANY),
     opt("let", Types::OBJECT),
-    refused("collation", Types::OBJECT),
+    opt("collation", Types::OBJECT),
     refused("collectionUUID", Types::BINARY),
 ];
 
@@ -44,6 +44,7 @@ pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<DistinctRequest<'
             None => None,
         },
         let_: a.doc("let").unwrap_or(Doc::EMPTY),
+        collation: a.collation()?,
     })
 }
 

@@ -1,6 +1,6 @@
 //! `find`.
 
-use crate::args::{Args, Field, Types, check_type, idle, opt, refused};
+use crate::args::{Args, Field, Types, check_type, idle, opt};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
 use crate::registry::{CommandSpec, Kind, Target};
@@ -26,7 +26,7 @@ pub(super) const FIELDS: &[Field] = &[
     opt("noCursorTimeout", Types::SAFE_BOOL),
     opt("allowDiskUse", Types::SAFE_BOOL),
     opt("let", Types::OBJECT),
-    refused("collation", Types::OBJECT),
+    opt("collation", Types::OBJECT),
     idle(
         "allowPartialResults",
         Types::SAFE_BOOL,
@@ -81,6 +81,7 @@ pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<FindRequest<'a>> 
         single_batch: a.bool("singleBatch", false),
         allow_disk_use: a.get("allowDiskUse").map(|v| v.truthy()),
         let_: doc("let"),
+        collation: a.collation()?,
         ..FindRequest::new(ns)
     };
     if request.await_data && !request.tailable {

@@ -1,6 +1,6 @@
 //! `findAndModify`.
 
-use crate::args::{Args, Field, Types, idle, opt, refused};
+use crate::args::{Args, Field, Types, idle, opt};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_exec::{FindAndModifyRequest, Hint};
@@ -24,7 +24,7 @@ pub(super) const FIELDS: &[Field] = &[
         Types::SAFE_BOOL,
         "only inserts replace empty timestamps",
     ),
-    refused("collation", Types::OBJECT),
+    opt("collation", Types::OBJECT),
 ];
 
 /// The command.
@@ -60,6 +60,7 @@ pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<FindAndModifyRequ
             None => None,
         },
         let_: doc("let"),
+        collation: a.collation()?,
         bypass_document_validation: a.bool("bypassDocumentValidation", false),
     })
 }

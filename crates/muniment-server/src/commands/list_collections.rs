@@ -48,7 +48,7 @@ pub(crate) fn entries(
         } else {
             d.append("info", &info);
             if options.document.as_doc().get("clusteredIndex").is_none() {
-                d.append("idIndex", IndexSpec::id_index().document);
+                d.append("idIndex", IndexSpec::id_index(c.collation()).document);
             }
         }
     }
@@ -68,7 +68,7 @@ fn view_entry(view: &View, name: &str, name_only: bool) -> DocBuf {
     let mut d = doc! { "name": name, "type": "view" };
     if !name_only {
         let mut options = doc! { "viewOn": view.on.as_str(), "pipeline": &view.pipeline };
-        options.append_some("collation", view.collation.as_ref());
+        options.append_some("collation", view.collation.spec());
         d.append("options", options);
         d.append("info", doc! { "readOnly": true });
     }

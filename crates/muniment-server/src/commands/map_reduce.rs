@@ -3,13 +3,13 @@
 //!
 //! Old; kept for clients that still send it. All emitted values are held in memory, up to a limit.
 
-use crate::args::{Field, Types, idle, opt, refused, req};
+use crate::args::{Field, Types, idle, opt, req};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_exec::{AggregateRequest, FindRequest};
 use muniment_query::running;
 use muniment_value::{
-    ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, ValueBuf, array, cmp_values, doc, number,
+    ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, ValueBuf, array, doc, number,
 };
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(super) const FIELDS: &[Field] = &[
         Types::SAFE_BOOL,
         "there are no validators on the output",
     ),
-    refused("collation", Types::OBJECT),
+    opt("collation", Types::OBJECT),
 ];
 
 /// The command.
@@ -117,6 +117,7 @@ fn map(cx: &CommandContext<'_>, f: &Arc<str>) -> Result<Vec<(ValueBuf, ValueBuf)
             .and_then(number::to_i64_clamped)
             .and_then(|n| u64::try_from(n).ok())
             .unwrap_or(0),
+        collation: cx.args.collation()?,
         ..FindRequest::new(cx.ns())
     };
     let mut cursor = cx.engine().find(cx.op, &request)?;
@@ -165,10 +166,12 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     for e in cx.args.doc("scope").unwrap_or(Doc::EMPTY) {
         running::with_engine(|engine| engine.set_global(e.name(), e.value()))?;
     }
+    let given = cx.args.collation()?;
+    let collation = cx.engine().collation_for(cx.ns(), given.as_ref())?;
     let mut pairs = map(cx, &f)?;
-    pairs.sort_by(|a, b| cmp_values(a.0.as_value(), b.0.as_value()));
+    pairs.sort_by(|a, b| collation.cmp(a.0.as_value(), b.0.as_value()));
     let mut results = Vec::new();
-    let groups = pairs.chunk_by(|a, b| cmp_values(a.0.as_value(), b.0.as_value()).is_eq());
+    let groups = pairs.chunk_by(|a, b| collation.equal(a.0.as_value(), b.0.as_value()));
     for group in groups {
         let Some((key, first)) = group.first() else {
             continue;

@@ -30,7 +30,7 @@ const STATEMENT: &[Field] = &[
     opt("arrayFilters", Types::ARRAY),
     opt("hint", Types::ANY),
     opt("sort", Types::OBJECT),
-    refused("collation", Types::OBJECT),
+    opt("collation", Types::OBJECT),
     refused("sampleId", Types::BINARY),
     refused("allowShardKeyUpdatesWithoutFullShardKeyInQuery", Types::BOOL),
 ];
@@ -87,6 +87,7 @@ pub(super) fn statement<'a>(
         sort: doc("sort"),
         constants: doc("c"),
         let_,
+        collation: a.collation()?,
         bypass_document_validation,
         ..UpdateStatement::new(doc("q"), update)
     })

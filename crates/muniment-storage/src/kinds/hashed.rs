@@ -8,7 +8,7 @@ use crate::catalog::IndexSpec;
 use muniment_query::filter::Pred;
 use muniment_value::hashed::hash64;
 use muniment_value::path::Path;
-use muniment_value::{Doc, Error, IndexKeys, Result, Value, ValueBuf};
+use muniment_value::{Collation, Doc, Error, IndexKeys, Result, Value, ValueBuf};
 use std::sync::Arc;
 
 /// The specification.
@@ -48,6 +48,7 @@ fn is_hashed(e: &muniment_value::Elem<'_>) -> bool {
 fn open(spec: &IndexSpec) -> Result<Arc<dyn IndexKind>> {
     Ok(Arc::new(Hashed {
         sparse: spec.sparse,
+        collation: spec.collation.clone(),
         fields: spec
             .key
             .as_doc()
@@ -71,6 +72,7 @@ struct Field {
 #[derive(Debug)]
 struct Hashed {
     sparse: bool,
+    collation: Collation,
     fields: Vec<Field>,
 }
 
@@ -102,6 +104,16 @@ fn value_at<'a>(doc: Doc<'a>, path: &Path) -> Result<Option<Value<'a>>> {
     Ok(Some(value))
 }
 
+impl Hashed {
+    /// The hash of a value; texts that are equal by the collation have the same.
+    fn hash(&self, v: Value<'_>) -> i64 {
+        if self.collation.is_simple() {
+            return hash64(v);
+        }
+        hash64(self.collation.key_value(v).as_value())
+    }
+}
+
 impl IndexKind for Hashed {
     fn name(&self) -> &'static str {
         SPEC.name
@@ -115,7 +127,7 @@ impl IndexKind for Hashed {
             found |= value.is_some();
             let value = value.unwrap_or(Value::Null);
             if field.hashed {
-                out.push(Value::Int64(hash64(value)), field.descending);
+                out.push(Value::Int64(self.hash(value)), field.descending);
             } else {
                 out.push(value, field.descending);
             }
@@ -137,7 +149,7 @@ impl IndexKind for Hashed {
         let point = |v: &ValueBuf| match v.as_value() {
             // Arrays are not in the index; undefined would have to find what was never stored.
             Value::Array(_) | Value::Undefined => None,
-            v => Some(hash64(v)),
+            v => Some(self.hash(v)),
         };
         let mut hashes = match pred {
             Pred::Eq(v) => vec![point(v)?],

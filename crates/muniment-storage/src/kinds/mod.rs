@@ -227,6 +227,24 @@ pub(crate) fn open(spec: &IndexSpec) -> Result<Option<Arc<dyn IndexKind>>> {
         .transpose()
 }
 
+/// For a kind whose keys know no collation.
+///
+/// # Errors
+/// 67 CannotCreateIndex for any but the simple one.
+fn refuse_collation(spec: &IndexSpec, kind: &str) -> Result<()> {
+    if spec.collation.is_simple() {
+        return Ok(());
+    }
+    Err(Error::new(
+        Code::CannotCreateIndex,
+        format!(
+            "Index type '{kind}' does not support collation: {}. An index on a collection with a \
+             collation needs {{collation: {{locale: \"simple\"}}}}",
+            spec.collation.to_doc().as_doc().to_display()
+        ),
+    ))
+}
+
 /// An option that must be a number.
 ///
 /// # Errors

@@ -32,6 +32,7 @@ fn invalid(what: String) -> Error {
 }
 
 fn prepare(spec: &mut IndexSpec) -> Result<()> {
+    super::refuse_collation(spec, SPEC.name)?;
     let bits = number_option(spec, "bits")?;
     let number = |v: Option<Value<'_>>, default: f64| v.map_or(Some(default), coordinate);
     let min = number(number_option(spec, "min")?, -180.0).unwrap_or(f64::NAN);

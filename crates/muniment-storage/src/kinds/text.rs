@@ -85,6 +85,7 @@ pub(super) fn refuse_weights(spec: &IndexSpec) -> Result<()> {
 }
 
 fn prepare(spec: &mut IndexSpec) -> Result<()> {
+    super::refuse_collation(spec, SPEC.name)?;
     let mut weights = BTreeMap::new();
     spec.key = prepare_key(spec.key.as_doc(), &mut weights)?;
     add_weights(spec, &mut weights)?;

@@ -23,7 +23,7 @@ use crate::multikey::Arrays;
 use crate::snapshot::DocCursor;
 use crate::store::{CommitId, Inner};
 use bytes::Bytes;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, keyenc};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
 use parking_lot::{ArcMutexGuard, ArcRwLockReadGuard, RawMutex, RawRwLock};
 use std::sync::Arc;
 
@@ -203,7 +203,7 @@ impl<'s> WriteSet<'s> {
         self.key.clear();
         self.key
             .extend_from_slice(&keys::prefix(self.collection.id));
-        keyenc::encode(id, false, &mut self.key);
+        self.collection.collation().encode(id, false, &mut self.key);
         if let Err(e) = keys::check_len(&self.key, "the _id") {
             return Err(match self.collection.is_clustered() {
                 true => Error::location(5_894_900, e.message().to_string()),

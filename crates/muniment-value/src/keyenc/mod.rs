@@ -27,6 +27,7 @@ mod number;
 
 pub use decode::{decode, skip};
 
+use crate::collation::Collator;
 use crate::order::MAX_NESTING;
 use crate::{Doc, Type, Value};
 
@@ -93,6 +94,28 @@ impl Bits for TypeBits {
     }
 }
 
+/// What [`put`] writes for a text.
+trait Texts {
+    fn put(&self, s: &str, out: &mut Vec<u8>);
+}
+
+struct Bytes;
+
+impl Texts for Bytes {
+    #[inline]
+    fn put(&self, s: &str, out: &mut Vec<u8>) {
+        put_escaped(s, out);
+    }
+}
+
+impl Texts for Collator {
+    fn put(&self, s: &str, out: &mut Vec<u8>) {
+        let mut key = Vec::with_capacity(2 * s.len() + 8);
+        self.write_key(s, &mut key);
+        put_escaped_bytes(&key, out);
+    }
+}
+
 /// The items of [`TypeBits`].
 mod item {
     pub const DEFAULT: u8 = 0;
@@ -134,13 +157,29 @@ mod first {
 /// Appends the encoding of `v`; `descending` inverts it.
 #[inline]
 pub fn encode(v: Value<'_>, descending: bool, out: &mut Vec<u8>) {
-    encode_any(v, descending, out, &mut NoBits);
+    encode_any(v, descending, out, &mut NoBits, &Bytes);
+}
+
+/// As [`encode`], with collation keys for texts.
+pub(crate) fn encode_collated(v: Value<'_>, descending: bool, out: &mut Vec<u8>, texts: &Collator) {
+    encode_any(v, descending, out, &mut NoBits, texts);
+}
+
+/// As [`encode_with_bits`], with collation keys for texts.
+pub(crate) fn encode_collated_with_bits(
+    v: Value<'_>,
+    descending: bool,
+    out: &mut Vec<u8>,
+    bits: &mut TypeBits,
+    texts: &Collator,
+) {
+    encode_any(v, descending, out, bits, texts);
 }
 
 /// As [`encode`], and records what the encoding drops.
 #[inline]
 pub fn encode_with_bits(v: Value<'_>, descending: bool, out: &mut Vec<u8>, bits: &mut TypeBits) {
-    encode_any(v, descending, out, bits);
+    encode_any(v, descending, out, bits, &Bytes);
 }
 
 /// The encoding of one value, ascending.
@@ -151,9 +190,15 @@ pub fn encoded(v: Value<'_>) -> Vec<u8> {
 }
 
 #[inline]
-fn encode_any(v: Value<'_>, descending: bool, out: &mut Vec<u8>, bits: &mut impl Bits) {
+fn encode_any(
+    v: Value<'_>,
+    descending: bool,
+    out: &mut Vec<u8>,
+    bits: &mut impl Bits,
+    texts: &impl Texts,
+) {
     let start = out.len();
-    put(v, out, bits, MAX_NESTING);
+    put(v, out, bits, texts, MAX_NESTING);
     if descending {
         for b in out.get_mut(start..).unwrap_or_default() {
             *b = !*b;
@@ -161,7 +206,7 @@ fn encode_any(v: Value<'_>, descending: bool, out: &mut Vec<u8>, bits: &mut impl
     }
 }
 
-fn put(v: Value<'_>, out: &mut Vec<u8>, bits: &mut impl Bits, depth: usize) {
+fn put(v: Value<'_>, out: &mut Vec<u8>, bits: &mut impl Bits, texts: &impl Texts, depth: usize) {
     match v {
         Value::Int32(n) => number::put_int(n.into(), true, out, bits),
         Value::Int64(n) => number::put_int(n, false, out, bits),
@@ -172,7 +217,8 @@ fn put(v: Value<'_>, out: &mut Vec<u8>, bits: &mut impl Bits, depth: usize) {
         }
         Value::String(s) => {
             bits.item(item::DEFAULT, &[]);
-            put_text(first::STRING, s, out);
+            out.push(first::STRING);
+            texts.put(s, out);
         }
         Value::Double(n) => number::put_double(n, out, bits),
         Value::Decimal128(b) => number::put_decimal(b, out, bits),
@@ -187,15 +233,16 @@ fn put(v: Value<'_>, out: &mut Vec<u8>, bits: &mut impl Bits, depth: usize) {
         Value::MaxKey => out.push(first::MAX_KEY),
         Value::Document(d) => {
             out.push(first::DOCUMENT);
-            put_elements(d, true, out, bits, depth);
+            put_elements(d, true, out, bits, texts, depth);
         }
         Value::Array(d) => {
             out.push(first::ARRAY);
-            put_elements(d, false, out, bits, depth);
+            put_elements(d, false, out, bits, texts, depth);
         }
         Value::Symbol(s) => {
             bits.item(item::SYMBOL, &[]);
-            put_text(first::STRING, s, out);
+            out.push(first::STRING);
+            texts.put(s, out);
         }
         Value::Binary { subtype, bytes } => {
             out.push(first::BINARY);
@@ -222,7 +269,8 @@ fn put(v: Value<'_>, out: &mut Vec<u8>, bits: &mut impl Bits, depth: usize) {
         Value::Code(s) => put_text(first::CODE, s, out),
         Value::CodeWithScope { code, scope } => {
             put_text(first::CODE_WITH_SCOPE, code, out);
-            put_elements(scope, true, out, bits, depth);
+            // Code is no text, nor is what it closes over.
+            put_elements(scope, true, out, bits, &Bytes, depth);
         }
     }
 }
@@ -238,8 +286,12 @@ fn put_text(first: u8, s: &str, out: &mut Vec<u8>) {
     put_escaped(s, out);
 }
 
+#[inline]
 fn put_escaped(s: &str, out: &mut Vec<u8>) {
-    let s = s.as_bytes();
+    put_escaped_bytes(s.as_bytes(), out);
+}
+
+fn put_escaped_bytes(s: &[u8], out: &mut Vec<u8>) {
     out.reserve(s.len() + 1);
     // A fold without an early exit compiles to vector code.
     if s.iter().fold(false, |found, &b| found | (b <= 1)) {
@@ -255,7 +307,14 @@ fn put_escaped(s: &str, out: &mut Vec<u8>) {
     out.push(0);
 }
 
-fn put_elements(d: Doc<'_>, names: bool, out: &mut Vec<u8>, bits: &mut impl Bits, depth: usize) {
+fn put_elements(
+    d: Doc<'_>,
+    names: bool,
+    out: &mut Vec<u8>,
+    bits: &mut impl Bits,
+    texts: &impl Texts,
+    depth: usize,
+) {
     // Never reached by documents that passed validation; the comparison stops here as well.
     if depth > 0 {
         for e in d {
@@ -264,7 +323,7 @@ fn put_elements(d: Doc<'_>, names: bool, out: &mut Vec<u8>, bits: &mut impl Bits
                 out.extend_from_slice(e.name_bytes());
                 out.push(0);
             }
-            put(e.value(), out, bits, depth - 1);
+            put(e.value(), out, bits, texts, depth - 1);
         }
     }
     out.push(first::END);

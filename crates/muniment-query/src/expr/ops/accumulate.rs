@@ -5,7 +5,7 @@
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser, arena};
 use crate::stage::accumulators;
 use crate::stage::accumulators::sum::Total;
-use muniment_value::{Doc, DocBuf, Result, Value, cmp_values, number};
+use muniment_value::{Doc, DocBuf, Result, Value, number};
 use std::cmp::Ordering;
 
 /// The specification of `$sum`.
@@ -170,7 +170,7 @@ fn extreme<'a>(
 ) -> Result<Option<Value<'a>>> {
     let mut best: Option<Value<'a>> = None;
     each(args, ctx, |v| {
-        if !v.is_nullish() && best.is_none_or(|b| cmp_values(v, b) == better) {
+        if !v.is_nullish() && best.is_none_or(|b| ctx.cmp(v, b) == better) {
             best = Some(v);
         }
         Ok(())

@@ -3,7 +3,7 @@
 
 use super::{NULL, arg, arg_some, type_name};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, arena};
-use muniment_value::{Code, Doc, Error, Result, Value, number, values_equal};
+use muniment_value::{Code, Doc, Error, Result, Value, number};
 
 /// The specification of `$size`.
 pub(super) const SIZE: OpSpec = OpSpec::new(
@@ -128,11 +128,9 @@ pub(super) const IN: OpSpec = OpSpec::new(
     |args, ctx| {
         let wanted = arg(args, 0, ctx)?;
         match arg(args, 1, ctx)? {
-            Some(Value::Array(items)) => {
-                Ok(Some(Value::Bool(wanted.is_some_and(|w| {
-                    items.values().any(|v| values_equal(v, w))
-                }))))
-            }
+            Some(Value::Array(items)) => Ok(Some(Value::Bool(
+                wanted.is_some_and(|w| items.values().any(|v| ctx.equal(v, w))),
+            ))),
             v => Err(Error::location(
                 40081,
                 format!(
@@ -378,7 +376,7 @@ pub(super) const INDEX_OF_ARRAY: OpSpec = OpSpec::new(
             .enumerate()
             .take(to)
             .skip(from)
-            .find(|(_, v)| wanted.is_some_and(|w| values_equal(*v, w)));
+            .find(|(_, v)| wanted.is_some_and(|w| ctx.equal(*v, w)));
         Ok(Some(Value::Int32(found.map_or(-1, |(i, _)| i as i32))))
     },
 );

@@ -3,7 +3,7 @@
 
 use super::arg;
 use crate::expr::{Arity, EvalContext, Expr, OpSpec};
-use muniment_value::{Result, Value, cmp_values};
+use muniment_value::{Result, Value};
 use std::cmp::Ordering;
 
 macro_rules! spec {
@@ -48,17 +48,22 @@ spec!(NE, "$ne", "Whether the operands differ.", |o| Value::Bool(
 ));
 
 fn compare<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Ordering> {
-    Ok(compare_values(arg(args, 0, ctx)?, arg(args, 1, ctx)?))
+    let (a, b) = (arg(args, 0, ctx)?, arg(args, 1, ctx)?);
+    Ok(compare_values(a, b, |a, b| ctx.cmp(a, b)))
 }
 
-/// Canonical comparison with missing.
-pub(crate) fn compare_values(a: Option<Value<'_>>, b: Option<Value<'_>>) -> Ordering {
+/// Canonical comparison with missing; `cmp` compares what is there.
+pub(crate) fn compare_values<'a>(
+    a: Option<Value<'a>>,
+    b: Option<Value<'a>>,
+    cmp: impl FnOnce(Value<'a>, Value<'a>) -> Ordering,
+) -> Ordering {
     let (Some(x), Some(y)) = (a, b) else {
         // Missing has undefined's rank, and is less than an undefined that is there.
         let rank = |v: Option<Value<'_>>| v.map_or((1, 0), |v| (v.ty().rank(), 1));
         return rank(a).cmp(&rank(b));
     };
-    cmp_values(x, y)
+    cmp(x, y)
 }
 
 #[cfg(test)]

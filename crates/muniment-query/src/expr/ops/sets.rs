@@ -3,7 +3,7 @@
 
 use super::{NULL, arg, arg_some, type_name};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, arena};
-use muniment_value::{Doc, Error, Result, Value, cmp_values};
+use muniment_value::{Doc, Error, Result, Value};
 
 /// The specification of `$setUnion`.
 pub(super) const UNION: OpSpec = OpSpec::new(
@@ -20,7 +20,7 @@ pub(super) const UNION: OpSpec = OpSpec::new(
                 Some(items) => all.extend(items.values()),
             }
         }
-        array(sorted(all), ctx)
+        array(sorted(all, ctx), ctx)
     },
 );
 
@@ -35,11 +35,11 @@ pub(super) const INTERSECTION: OpSpec = OpSpec::new(
             let Some(items) = operand("$setIntersection", 17047, e.eval(ctx)?)? else {
                 return NULL;
             };
-            let set = sorted(items.values().collect());
+            let set = sorted(items.values().collect(), ctx);
             common = Some(match common {
                 None => set,
                 Some(mut c) => {
-                    c.retain(|v| has(&set, *v));
+                    c.retain(|v| has(&set, *v, ctx));
                     c
                 }
             });
@@ -62,10 +62,11 @@ pub(super) const DIFFERENCE: OpSpec = OpSpec::new(
             both("$setDifference", "Second", 17049, b)?
                 .values()
                 .collect(),
+            ctx,
         );
         let out = arena::build_array(ctx.arena, |w| {
             for v in a.values() {
-                if let Err(at) = seen.binary_search_by(|x| cmp_values(*x, v)) {
+                if let Err(at) = seen.binary_search_by(|x| ctx.cmp(*x, v)) {
                     seen.insert(at, v);
                     w.push(&v)?;
                 }
@@ -105,10 +106,10 @@ pub(super) const EQUALS: OpSpec = OpSpec::new(
                     ),
                 ));
             };
-            let set = sorted(items.values().collect());
+            let set = sorted(items.values().collect(), ctx);
             match &first {
                 None => first = Some(set),
-                Some(f) => equal &= f.len() == set.len() && set.iter().all(|v| has(f, *v)),
+                Some(f) => equal &= f.len() == set.len() && set.iter().all(|v| has(f, *v, ctx)),
             }
         }
         Ok(Some(Value::Bool(equal)))
@@ -126,8 +127,8 @@ pub(super) const IS_SUBSET: OpSpec = OpSpec::new(
             both("$setIsSubset", which, code, v.unwrap_or(Value::Null))
         };
         let (a, b) = (get(0, "First", 17046)?, get(1, "Second", 17042)?);
-        let set = sorted(b.values().collect());
-        Ok(Some(Value::Bool(a.values().all(|v| has(&set, v)))))
+        let set = sorted(b.values().collect(), ctx);
+        Ok(Some(Value::Bool(a.values().all(|v| has(&set, v, ctx)))))
     },
 );
 
@@ -189,14 +190,14 @@ fn both<'a>(op: &str, which: &str, code: i32, v: Value<'a>) -> Result<Doc<'a>> {
     })
 }
 
-fn sorted(mut values: Vec<Value<'_>>) -> Vec<Value<'_>> {
-    values.sort_by(|a, b| cmp_values(*a, *b));
-    values.dedup_by(|a, b| cmp_values(*a, *b).is_eq());
+fn sorted<'a>(mut values: Vec<Value<'a>>, ctx: &EvalContext<'_>) -> Vec<Value<'a>> {
+    values.sort_by(|a, b| ctx.cmp(*a, *b));
+    values.dedup_by(|a, b| ctx.equal(*a, *b));
     values
 }
 
-fn has(set: &[Value<'_>], v: Value<'_>) -> bool {
-    set.binary_search_by(|x| cmp_values(*x, v)).is_ok()
+fn has(set: &[Value<'_>], v: Value<'_>, ctx: &EvalContext<'_>) -> bool {
+    set.binary_search_by(|x| ctx.cmp(*x, v)).is_ok()
 }
 
 fn array<'a>(values: Vec<Value<'a>>, ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>> {

@@ -1,7 +1,7 @@
 //! `$firstN`, `$lastN`, `$maxN`, `$minN` of an array.
 
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser, arena};
-use muniment_value::{Error, Result, Value, cmp_values, number};
+use muniment_value::{Error, Result, Value, number};
 use std::cmp::Ordering;
 
 /// The specification of `$firstN`.
@@ -113,8 +113,8 @@ fn eval<'a>(args: &'a [Expr], ctx: &EvalContext<'a>, which: Which) -> Result<Opt
         Which::Best(wanted) => {
             let mut all: Vec<Value<'a>> = items.values().filter(|v| !v.is_nullish()).collect();
             all.sort_by(|a, b| match wanted {
-                Ordering::Greater => cmp_values(*b, *a),
-                _ => cmp_values(*a, *b),
+                Ordering::Greater => ctx.cmp(*b, *a),
+                _ => ctx.cmp(*a, *b),
             });
             all.iter().take(n).try_for_each(|v| w.push(v))
         }

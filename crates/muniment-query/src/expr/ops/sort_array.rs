@@ -3,7 +3,7 @@
 use super::{NULL, arg_some};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser, arena};
 use muniment_value::path::Path;
-use muniment_value::{Error, Result, Value, cmp_values, number};
+use muniment_value::{Error, Result, Value, number};
 use std::cmp::Ordering;
 
 /// The specification of `$sortArray`. Arguments: the input, the order (a constant).
@@ -119,14 +119,14 @@ fn eval<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>
             all.sort_by(|a, b| {
                 fields
                     .iter()
-                    .map(|(path, down)| turn(cmp_values(key(*a, path), key(*b, path)), *down))
+                    .map(|(path, down)| turn(ctx.cmp(key(*a, path), key(*b, path)), *down))
                     .find(|o| o.is_ne())
                     .unwrap_or(Ordering::Equal)
             });
         }
         order => {
             let down = order.and_then(descending) == Some(true);
-            all.sort_by(|a, b| turn(cmp_values(*a, *b), down));
+            all.sort_by(|a, b| turn(ctx.cmp(*a, *b), down));
         }
     }
     let out = arena::build_array(ctx.arena, |w| all.iter().try_for_each(|v| w.push(v)))?;

@@ -3,6 +3,7 @@
 use super::OpSpec;
 use crate::expr::Expr;
 use crate::filter::Node;
+use muniment_value::{Collation, Value};
 
 /// The specification.
 pub(super) const SPEC: OpSpec = OpSpec::top(
@@ -10,7 +11,11 @@ pub(super) const SPEC: OpSpec = OpSpec::top(
     "An aggregation expression on the whole document is true.",
     |p, v| {
         p.top_only("$expr")?;
-        let e = Expr::parse(v, p.ctx)?;
+        let e = if p.ctx.collation.is_simple() || !looks_up_a_field(v) {
+            Expr::parse(v, p.ctx)?
+        } else {
+            Expr::parse(v, &p.ctx.clone().with_collation(Collation::SIMPLE))?
+        };
         Ok(match e.as_constant().map(|v| v.truthy()) {
             Some(true) => Node::True,
             Some(false) => Node::False,
@@ -18,6 +23,24 @@ pub(super) const SPEC: OpSpec = OpSpec::top(
         })
     },
 );
+
+/// `{$in: ["$field", [constants]]}`: MongoDB asks its own `$in` first then, which it forgets to
+/// tell the collation.
+fn looks_up_a_field(v: Value<'_>) -> bool {
+    let call = v.as_doc().and_then(|d| d.first());
+    let Some(operands) = call
+        .filter(|e| e.name() == "$in")
+        .and_then(|e| e.value().as_array())
+    else {
+        return false;
+    };
+    let mut operands = operands.values();
+    let field = |v: Value<'_>| v.as_str().is_some_and(|s| s.starts_with('$'));
+    let (Some(wanted), Some(Value::Array(among))) = (operands.next(), operands.next()) else {
+        return false;
+    };
+    field(wanted) && !among.values().any(|v| field(v) || v.as_doc().is_some())
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! `$in` and `$nin`.
 
 use super::OpSpec;
-use crate::filter::parse::{self, FieldOperand};
+use crate::filter::parse::{self, FieldOperand, Parser};
 use crate::filter::{Pred, Regex};
 use muniment_value::{Error, Result, Value};
 
@@ -9,15 +9,15 @@ use muniment_value::{Error, Result, Value};
 pub(super) const IN: OpSpec = OpSpec::field(
     "$in",
     "Equal to one of these values, or matched by one of these regular expressions.",
-    |_, o| parse_in("$in", o).map(Some),
+    |p, o| parse_in("$in", p, o).map(Some),
 );
 
 /// The specification of `$nin`.
-pub(super) const NIN: OpSpec = OpSpec::field("$nin", "Not $in.", |_, o| {
-    Ok(Some(Pred::Not(Box::new(parse_in("$nin", o)?))))
+pub(super) const NIN: OpSpec = OpSpec::field("$nin", "Not $in.", |p, o| {
+    Ok(Some(Pred::Not(Box::new(parse_in("$nin", p, o)?))))
 });
 
-fn parse_in(op: &str, o: &FieldOperand<'_>) -> Result<Pred> {
+fn parse_in(op: &str, p: &Parser<'_>, o: &FieldOperand<'_>) -> Result<Pred> {
     let Value::Array(items) = o.value else {
         return Err(Error::bad_value(format!("{op} needs an array")));
     };
@@ -32,7 +32,7 @@ fn parse_in(op: &str, o: &FieldOperand<'_>) -> Result<Pred> {
         }
     }
     Ok(Pred::In {
-        values: parse::sorted(values),
+        values: parse::sorted(values, &p.ctx.collation),
         regexes,
     })
 }

@@ -12,7 +12,7 @@ pub(super) const AND: OpSpec = OpSpec::top("$and", "All of these filters match."
 
 /// The specification of `$or`.
 pub(super) const OR: OpSpec = OpSpec::top("$or", "Some of these filters matches.", |p, v| {
-    Ok(parse::or(list("$or", p, v)?))
+    Ok(parse::or(list("$or", p, v)?, &p.ctx.collation))
 });
 
 /// The specification of `$nor`.

@@ -148,7 +148,7 @@ mod tests {
         }
         let search = Filter::text_of(bound.root()).unwrap();
         assert_eq!(search.terms().collect::<Vec<_>>(), ["cat"]);
-        let rest = Filter::from_root(Filter::without_text(bound.root()));
+        let rest = Filter::from_root(Filter::without_text(bound.root()), bound.collation());
         assert!(!rest.has_text());
         assert!(rest.matches(doc! { "b": 1 }.as_doc()).unwrap());
     }

@@ -3,15 +3,15 @@
 use super::push::Push;
 use super::sliding_sorted::SlidingSet;
 use super::{Accumulator, Spec, check_held};
-use muniment_value::{Result, Value, keyenc};
+use muniment_value::{Collation, Result, Value};
 use std::collections::HashSet;
 
 pub(super) const SPEC: Spec = Spec::unary(
     "$addToSet",
     "The different values, in no particular order.",
-    || Box::new(AddToSet::default()),
+    |c| Box::new(AddToSet::new(c)),
 )
-.windows(|| Box::new(SlidingSet::new(None)));
+.windows(|c| Box::new(SlidingSet::new(None, c)));
 
 #[derive(Debug, Default)]
 pub(super) struct AddToSet {
@@ -19,12 +19,22 @@ pub(super) struct AddToSet {
     keys: HashSet<Box<[u8]>>,
     key_bytes: usize,
     values: Push,
+    collation: Collation,
+}
+
+impl AddToSet {
+    pub fn new(collation: &Collation) -> AddToSet {
+        AddToSet {
+            collation: collation.clone(),
+            ..AddToSet::default()
+        }
+    }
 }
 
 impl Accumulator for AddToSet {
     fn add(&mut self, v: Option<Value<'_>>) -> Result<()> {
         let Some(v) = v else { return Ok(()) };
-        let key = keyenc::encoded(v);
+        let key = self.collation.encoded(v);
         if !self.keys.contains(key.as_slice()) {
             self.key_bytes += key.len() + 32;
             self.keys.insert(key.into());

@@ -10,26 +10,26 @@ use muniment_value::{Error, Result, Value};
 pub(super) const CONCAT: Spec = Spec::unary(
     "$concatArrays",
     "The elements of all arrays, in order.",
-    || {
+    |_| {
         Box::new(Elements {
             name: "$concatArrays",
             values: Box::new(Push::default()),
         })
     },
 )
-.windows(|| Box::new(Queue::new(Kind::Elements)));
+.windows(|_| Box::new(Queue::new(Kind::Elements)));
 
 pub(super) const UNION: Spec = Spec::unary(
     "$setUnion",
     "The different elements of all arrays, in no particular order.",
-    || {
+    |c| {
         Box::new(Elements {
             name: "$setUnion",
-            values: Box::new(AddToSet::default()),
+            values: Box::new(AddToSet::new(c)),
         })
     },
 )
-.windows(|| Box::new(SlidingSet::new(Some("$setUnion"))));
+.windows(|c| Box::new(SlidingSet::new(Some("$setUnion"), c)));
 
 /// The error for a value that is no array.
 pub(super) fn no_array(name: &str, v: Value<'_>) -> Error {

@@ -7,10 +7,10 @@ use crate::bytes::put;
 use muniment_value::{Result, Value};
 
 pub(super) const SPEC: Spec =
-    Spec::unary("$avg", "The mean of the numbers among the values.", || {
+    Spec::unary("$avg", "The mean of the numbers among the values.", |_| {
         Box::new(Avg::default())
     })
-    .windows(|| Box::new(SlidingSum::new(true)));
+    .windows(|_| Box::new(SlidingSum::new(true)));
 
 #[derive(Debug, Default)]
 struct Avg(Total);

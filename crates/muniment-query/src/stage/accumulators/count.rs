@@ -4,10 +4,10 @@ use super::{Accumulator, Sliding, Spec};
 use crate::bytes::put;
 use muniment_value::{Result, Value, number};
 
-pub(super) const SPEC: Spec = Spec::unary("$count", "How many documents there are.", || {
+pub(super) const SPEC: Spec = Spec::unary("$count", "How many documents there are.", |_| {
     Box::new(Count(0))
 })
-.windows(|| Box::new(Count(0)));
+.windows(|_| Box::new(Count(0)));
 
 #[derive(Debug)]
 struct Count(i64);

@@ -3,28 +3,33 @@
 use super::sliding_sorted::SlidingExtreme;
 use super::{Accumulator, Spec};
 use crate::bytes::put;
-use muniment_value::{Result, Value, ValueBuf, cmp_values};
+use muniment_value::{Collation, Result, Value, ValueBuf};
 use std::cmp::Ordering;
 
-pub(super) const MIN: Spec = Spec::unary("$min", "The least value.", || {
-    Box::new(Extreme::new(Ordering::Less))
+pub(super) const MIN: Spec = Spec::unary("$min", "The least value.", |c| {
+    Box::new(Extreme::new(Ordering::Less, c))
 })
-.windows(|| Box::new(SlidingExtreme::new(Ordering::Less)));
+.windows(|c| Box::new(SlidingExtreme::new(Ordering::Less, c)));
 
-pub(super) const MAX: Spec = Spec::unary("$max", "The greatest value.", || {
-    Box::new(Extreme::new(Ordering::Greater))
+pub(super) const MAX: Spec = Spec::unary("$max", "The greatest value.", |c| {
+    Box::new(Extreme::new(Ordering::Greater, c))
 })
-.windows(|| Box::new(SlidingExtreme::new(Ordering::Greater)));
+.windows(|c| Box::new(SlidingExtreme::new(Ordering::Greater, c)));
 
 #[derive(Debug)]
 struct Extreme {
     best: Option<ValueBuf>,
     wanted: Ordering,
+    collation: Collation,
 }
 
 impl Extreme {
-    fn new(wanted: Ordering) -> Extreme {
-        Extreme { best: None, wanted }
+    fn new(wanted: Ordering, collation: &Collation) -> Extreme {
+        Extreme {
+            best: None,
+            wanted,
+            collation: collation.clone(),
+        }
     }
 }
 
@@ -35,7 +40,7 @@ impl Accumulator for Extreme {
             && self
                 .best
                 .as_ref()
-                .is_none_or(|b| cmp_values(v, b.as_value()) == self.wanted)
+                .is_none_or(|b| self.collation.cmp(v, b.as_value()) == self.wanted)
         {
             self.best = Some(ValueBuf::new(v));
         }

@@ -5,21 +5,21 @@ use super::{Accumulator, Spec};
 use crate::bytes::put;
 use muniment_value::{Result, Value, ValueBuf};
 
-pub(super) const FIRST: Spec = Spec::unary("$first", "The first document's value.", || {
+pub(super) const FIRST: Spec = Spec::unary("$first", "The first document's value.", |_| {
     Box::new(End {
         value: None,
         last: false,
     })
 })
-.windows(|| Box::new(Queue::new(Kind::First)));
+.windows(|_| Box::new(Queue::new(Kind::First)));
 
-pub(super) const LAST: Spec = Spec::unary("$last", "The last document's value.", || {
+pub(super) const LAST: Spec = Spec::unary("$last", "The last document's value.", |_| {
     Box::new(End {
         value: None,
         last: true,
     })
 })
-.windows(|| Box::new(LastFew::new(None)));
+.windows(|_| Box::new(LastFew::new(None)));
 
 #[derive(Debug)]
 struct End {

@@ -7,7 +7,7 @@ use muniment_value::{Doc, DocBuf, Error, Result, Value};
 pub(super) const SPEC: Spec = Spec::unary(
     "$mergeObjects",
     "One document of all documents; later fields win.",
-    || Box::new(MergeObjects(DocBuf::new())),
+    |_| Box::new(MergeObjects(DocBuf::new())),
 );
 
 #[derive(Debug)]

@@ -20,7 +20,7 @@ mod top;
 
 use crate::context::QueryContext;
 use crate::expr::Expr;
-use muniment_value::{Code, Doc, Error, Result, Value, ValueBuf};
+use muniment_value::{Code, Collation, Doc, Error, Result, Value, ValueBuf};
 use std::fmt::Debug;
 
 /// One accumulator: its name, a line for the generated page, and how it is parsed.
@@ -32,7 +32,7 @@ pub struct Spec {
     pub doc: &'static str,
     operand: Operand,
     /// How `$setWindowFields` makes a state that values leave again; options have their own.
-    sliding: Option<fn() -> Box<dyn Sliding>>,
+    sliding: Option<MakeOf<dyn Sliding>>,
     /// Whether `$setWindowFields` may have it.
     pub windows: bool,
 }
@@ -41,10 +41,13 @@ pub struct Spec {
 #[derive(Debug)]
 enum Operand {
     /// An expression.
-    Expression(fn() -> Box<dyn Accumulator>),
+    Expression(MakeOf<dyn Accumulator>),
     /// A document of options.
     Options(fn(Options<'_>) -> Result<Parsed>),
 }
+
+/// How a state is made for a collation.
+type MakeOf<T> = fn(&Collation) -> Box<T>;
 
 /// How a state is made.
 pub(crate) type Make<T> = Box<dyn Fn() -> Box<T> + Send + Sync>;
@@ -118,11 +121,7 @@ impl<'a> Options<'a> {
 }
 
 impl Spec {
-    const fn unary(
-        name: &'static str,
-        doc: &'static str,
-        make: fn() -> Box<dyn Accumulator>,
-    ) -> Spec {
+    const fn unary(name: &'static str, doc: &'static str, make: MakeOf<dyn Accumulator>) -> Spec {
         Spec {
             name,
             doc,
@@ -133,7 +132,7 @@ impl Spec {
     }
 
     /// With the state for windows.
-    const fn windows(self, sliding: fn() -> Box<dyn Sliding>) -> Spec {
+    const fn windows(self, sliding: MakeOf<dyn Sliding>) -> Spec {
         Spec {
             sliding: Some(sliding),
             windows: true,
@@ -163,8 +162,14 @@ impl Spec {
         match self.operand {
             Operand::Expression(make) => Ok(Parsed {
                 expr: Expr::parse(operand, ctx)?,
-                make: Box::new(make),
-                sliding: self.sliding.map(|make| Box::new(make) as Make<dyn Sliding>),
+                make: {
+                    let collation = ctx.collation.clone();
+                    Box::new(move || make(&collation))
+                },
+                sliding: self.sliding.map(|make| {
+                    let collation = ctx.collation.clone();
+                    Box::new(move || make(&collation)) as Make<dyn Sliding>
+                }),
             }),
             Operand::Options(parse) => match operand {
                 Value::Document(doc) => parse(Options {

@@ -5,10 +5,10 @@ use super::{Accumulator, Spec, check_held};
 use crate::bytes::{IndexName, close, head, open, put};
 use muniment_value::{Result, Type, Value};
 
-pub(super) const SPEC: Spec = Spec::unary("$push", "All values, in order.", || {
+pub(super) const SPEC: Spec = Spec::unary("$push", "All values, in order.", |_| {
     Box::new(Push::default())
 })
-.windows(|| Box::new(Queue::new(Kind::Values)));
+.windows(|_| Box::new(Queue::new(Kind::Values)));
 
 /// An array that grows: its elements as bytes.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use super::sliding_sorted::SlidingBest;
 use super::{Accumulator, Options, Parsed, Spec, check_held};
 use crate::bytes::{IndexName, close, head, open, put};
 use crate::expr::Expr;
-use muniment_value::{Result, Type, Value, ValueBuf, cmp_values};
+use muniment_value::{Collation, Result, Type, Value, ValueBuf};
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
@@ -39,17 +39,21 @@ fn parse(o: &Options<'_>, which: Which) -> Result<Parsed> {
     o.only(&["n", "input"])?;
     let n = o.n(5_787_906)?;
     let input = o.need("input", 5_787_907)?;
+    let (collation, sliding) = (o.ctx.collation.clone(), o.ctx.collation.clone());
     Ok(Parsed {
         expr: Expr::parse(input, o.ctx)?,
         sliding: Some(match which {
             Which::First => Box::new(move || Box::new(Queue::new(Kind::FirstN(n)))),
             Which::Last => Box::new(move || Box::new(LastFew::new(Some(n)))),
-            Which::Best(wanted) => Box::new(move || Box::new(SlidingBest::new(n, wanted))),
+            Which::Best(wanted) => {
+                Box::new(move || Box::new(SlidingBest::new(n, wanted, &sliding)))
+            }
         }),
         make: Box::new(move || {
             Box::new(Several {
                 n,
                 which,
+                collation: collation.clone(),
                 values: VecDeque::new(),
                 bytes: 0,
             })
@@ -61,6 +65,7 @@ fn parse(o: &Options<'_>, which: Which) -> Result<Parsed> {
 struct Several {
     n: usize,
     which: Which,
+    collation: Collation,
     values: VecDeque<ValueBuf>,
     bytes: usize,
 }
@@ -92,7 +97,7 @@ impl Accumulator for Several {
                 // After those that are better or equal.
                 let at = self
                     .values
-                    .partition_point(|x| cmp_values(v, x.as_value()) != wanted);
+                    .partition_point(|x| self.collation.cmp(v, x.as_value()) != wanted);
                 if at < self.n {
                     self.insert(at, v);
                 }

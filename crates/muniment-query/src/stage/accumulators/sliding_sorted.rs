@@ -6,7 +6,7 @@ use super::sliding::array;
 use super::{Sliding, check_held};
 use crate::bytes::{IndexName, close, head, open, put};
 use crate::sort::SortSpec;
-use muniment_value::{Result, Type, Value, ValueBuf, cmp_values, keyenc, number};
+use muniment_value::{Collation, Result, Type, Value, ValueBuf, number};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -25,11 +25,13 @@ pub(super) struct SlidingExtreme {
     held: usize,
     added: u64,
     removed: u64,
+    collation: Collation,
 }
 
 impl SlidingExtreme {
-    pub fn new(wanted: Ordering) -> SlidingExtreme {
+    pub fn new(wanted: Ordering, collation: &Collation) -> SlidingExtreme {
         SlidingExtreme {
+            collation: collation.clone(),
             wanted,
             best: VecDeque::new(),
             held: 0,
@@ -47,7 +49,7 @@ impl Sliding for SlidingExtreme {
         };
         // Of equal values the first is the least and the last the greatest.
         while let Some((_, last)) = self.best.back() {
-            let order = cmp_values(v, last.as_value());
+            let order = self.collation.cmp(v, last.as_value());
             let beaten = order == self.wanted
                 || (order == Ordering::Equal && self.wanted == Ordering::Greater);
             if !beaten {
@@ -118,12 +120,14 @@ impl Tree {
 pub(super) struct SlidingBest {
     n: usize,
     wanted: Ordering,
+    collation: Collation,
     tree: Tree,
 }
 
 impl SlidingBest {
-    pub fn new(n: usize, wanted: Ordering) -> SlidingBest {
+    pub fn new(n: usize, wanted: Ordering, collation: &Collation) -> SlidingBest {
         SlidingBest {
+            collation: collation.clone(),
             n,
             wanted,
             tree: Tree::default(),
@@ -134,14 +138,14 @@ impl SlidingBest {
 impl Sliding for SlidingBest {
     fn add(&mut self, v: Option<Value<'_>>) -> Result<()> {
         match v.filter(|v| !v.is_nullish()) {
-            Some(v) => self.tree.add(keyenc::encoded(v), v),
+            Some(v) => self.tree.add(self.collation.encoded(v), v),
             None => Ok(()),
         }
     }
 
     fn remove(&mut self, v: Option<Value<'_>>) -> Result<()> {
         if let Some(v) = v.filter(|v| !v.is_nullish()) {
-            self.tree.remove(keyenc::encoded(v));
+            self.tree.remove(self.collation.encoded(v));
         }
         Ok(())
     }
@@ -231,11 +235,13 @@ pub(super) struct SlidingSet {
     elements: Option<&'static str>,
     values: BTreeMap<Vec<u8>, (usize, ValueBuf)>,
     held: usize,
+    collation: Collation,
 }
 
 impl SlidingSet {
-    pub fn new(elements: Option<&'static str>) -> SlidingSet {
+    pub fn new(elements: Option<&'static str>, collation: &Collation) -> SlidingSet {
         SlidingSet {
+            collation: collation.clone(),
             elements,
             values: BTreeMap::new(),
             held: 0,
@@ -243,7 +249,7 @@ impl SlidingSet {
     }
 
     fn add_one(&mut self, v: Value<'_>) -> Result<()> {
-        let key = keyenc::encoded(v);
+        let key = self.collation.encoded(v);
         if let Some((n, _)) = self.values.get_mut(&key) {
             *n += 1;
             return Ok(());
@@ -255,7 +261,7 @@ impl SlidingSet {
     }
 
     fn remove_one(&mut self, v: Value<'_>) {
-        let key = keyenc::encoded(v);
+        let key = self.collation.encoded(v);
         if let Some((n, v)) = self.values.get_mut(&key) {
             *n -= 1;
             if *n == 0 {

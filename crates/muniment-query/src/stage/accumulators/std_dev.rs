@@ -11,16 +11,16 @@ use muniment_value::{Result, Type, Value, number};
 pub(super) const POP: Spec = Spec::unary(
     "$stdDevPop",
     "The standard deviation of the numbers, which are the whole population.",
-    || Box::new(StdDev::new(false)),
+    |_| Box::new(StdDev::new(false)),
 )
-.windows(|| Box::new(SlidingDev::new(false)));
+.windows(|_| Box::new(SlidingDev::new(false)));
 
 pub(super) const SAMP: Spec = Spec::unary(
     "$stdDevSamp",
     "The standard deviation of the numbers, which are a sample.",
-    || Box::new(StdDev::new(true)),
+    |_| Box::new(StdDev::new(true)),
 )
-.windows(|| Box::new(SlidingDev::new(true)));
+.windows(|_| Box::new(SlidingDev::new(true)));
 
 #[derive(Debug)]
 struct StdDev {

@@ -7,10 +7,10 @@ use muniment_value::decimal::Decimal;
 use muniment_value::{Result, Type, Value, number};
 
 pub(super) const SPEC: Spec =
-    Spec::unary("$sum", "The sum of the numbers among the values.", || {
+    Spec::unary("$sum", "The sum of the numbers among the values.", |_| {
         Box::new(Sum::default())
     })
-    .windows(|| Box::new(SlidingSum::new(false)));
+    .windows(|_| Box::new(SlidingSum::new(false)));
 
 /// A sum that keeps whole numbers exact and doubles compensated.
 #[derive(Clone, Copy, Debug, Default)]

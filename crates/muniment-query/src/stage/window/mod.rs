@@ -26,7 +26,7 @@ use crate::expr::Expr;
 use crate::sort::SortSpec;
 use frame::Frame;
 use muniment_value::path::Path;
-use muniment_value::{Doc, Elem, Error, Result, Value, ValueBuf, doc};
+use muniment_value::{Collation, Doc, Elem, Error, Result, Value, ValueBuf, doc};
 use std::fmt;
 use std::sync::Arc;
 
@@ -43,6 +43,7 @@ struct SetWindowFields {
     partition: Option<Expr>,
     order: Order,
     outputs: Vec<(Path, Function)>,
+    collation: Collation,
 }
 
 /// The stage's `sortBy`.
@@ -234,6 +235,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
         partition,
         order,
         outputs,
+        collation: ctx.collation.clone(),
     })));
     Ok(())
 }

@@ -5,8 +5,7 @@ use super::stream::value;
 use super::{Call, Function, Row, Rowwise};
 use crate::bytes::put;
 use crate::expr::Expr;
-use muniment_value::{Error, Result, Value, ValueBuf, cmp_values, number};
-use std::cmp::Ordering;
+use muniment_value::{Collation, Error, Result, Value, ValueBuf, number};
 use std::sync::Arc;
 
 pub(super) const RANK: Spec = Spec {
@@ -60,10 +59,12 @@ fn parse(call: &Call<'_>, kind: Kind) -> Result<Function> {
         ));
     }
     let by = Arc::clone(by);
+    let collation = call.ctx.collation.clone();
     Ok(Function::Rowwise(Box::new(move || {
         Box::new(Rank {
             kind,
             by: Arc::clone(&by),
+            collation: collation.clone(),
             last: None,
             rank: 0,
         })
@@ -73,6 +74,7 @@ fn parse(call: &Call<'_>, kind: Kind) -> Result<Function> {
 struct Rank {
     kind: Kind,
     by: Arc<Expr>,
+    collation: Collation,
     last: Option<ValueBuf>,
     rank: i64,
 }
@@ -86,8 +88,7 @@ impl Rowwise for Rank {
             Kind::Number => self.rank = number,
             Kind::Rank | Kind::Dense => {
                 let v = value(&self.by, row.doc)?;
-                let same =
-                    |last: &ValueBuf| cmp_values(last.as_value(), v.as_value()) == Ordering::Equal;
+                let same = |last: &ValueBuf| self.collation.equal(last.as_value(), v.as_value());
                 if !self.last.as_ref().is_some_and(same) {
                     self.rank = match self.kind {
                         Kind::Dense => self.rank + 1,

@@ -12,7 +12,7 @@ use crate::expr::arena::with_arena;
 use crate::expr::{EvalContext, Expr};
 use crate::meta::carry;
 use bytes::Bytes;
-use muniment_value::{Doc, Error, Result, Value, ValueBuf, cmp_values, keyenc};
+use muniment_value::{Doc, Error, Result, Value, ValueBuf, cmp_values};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -256,7 +256,7 @@ impl WindowStream {
                         "An expression used to partition cannot evaluate to value of type array",
                     ));
                 }
-                keyenc::encode(v.as_value(), false, &mut key);
+                spec.collation.encode(v.as_value(), false, &mut key);
             }
             let partition_len = key.len();
             if let Some(sort) = sort {

@@ -3,7 +3,7 @@
 use super::Raw;
 use crate::bytes::{IndexName, body, close, head, open};
 use crate::update::registry::{LeafOp, Outcome, ParseCx, Sink, Spec, Target};
-use muniment_value::{Doc, Elem, Error, Result, Type, Value, values_equal};
+use muniment_value::{Collation, Doc, Elem, Error, Result, Type, Value};
 use std::sync::Arc;
 
 pub(crate) const SPEC: Spec = Spec {
@@ -14,9 +14,10 @@ pub(crate) const SPEC: Spec = Spec {
 
 /// The values, without duplicates.
 #[derive(Debug)]
-struct AddToSet(Vec<Raw>);
+struct AddToSet(Vec<Raw>, Collation);
 
-fn parse(_: &ParseCx<'_>, e: Elem<'_>, sink: &mut Sink<'_>) -> Result<()> {
+fn parse(cx: &ParseCx<'_>, e: Elem<'_>, sink: &mut Sink<'_>) -> Result<()> {
+    let collation = &cx.ctx.collation;
     let each = match e.value() {
         Value::Document(d) => d.first().filter(|f| f.name() == "$each").map(|f| (d, f)),
         _ => None,
@@ -38,13 +39,13 @@ fn parse(_: &ParseCx<'_>, e: Elem<'_>, sink: &mut Sink<'_>) -> Result<()> {
                 )));
             }
             for v in array {
-                if !values.iter().any(|w| values_equal(w.value(), v.value())) {
+                if !values.iter().any(|w| collation.equal(w.value(), v.value())) {
                     values.push(Raw::new(v));
                 }
             }
         }
     }
-    sink(e.name(), Arc::new(AddToSet(values)))
+    sink(e.name(), Arc::new(AddToSet(values, collation.clone())))
 }
 
 impl LeafOp for AddToSet {
@@ -68,7 +69,7 @@ impl LeafOp for AddToSet {
         let mut n = array.count();
         let had = n;
         for v in &self.0 {
-            if !array.values().any(|w| values_equal(v.value(), w)) {
+            if !array.values().any(|w| self.1.equal(v.value(), w)) {
                 v.put(IndexName::new(n).as_bytes(), out);
                 n += 1;
             }

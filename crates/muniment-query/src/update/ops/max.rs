@@ -12,8 +12,8 @@ pub(crate) const SPEC: Spec = Spec {
     parse,
 };
 
-fn parse(_: &ParseCx<'_>, e: Elem<'_>, sink: &mut Sink<'_>) -> Result<()> {
-    sink(e.name(), Arc::new(Extreme::new(e, Ordering::Greater)))
+fn parse(cx: &ParseCx<'_>, e: Elem<'_>, sink: &mut Sink<'_>) -> Result<()> {
+    sink(e.name(), Arc::new(Extreme::new(cx, e, Ordering::Greater)))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::Raw;
 use crate::update::registry::{LeafOp, Outcome, ParseCx, Sink, Spec, Target};
-use muniment_value::{Elem, Result, cmp_values};
+use muniment_value::{Collation, Elem, Result};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ pub(crate) const SPEC: Spec = Spec {
     parse,
 };
 
-fn parse(_: &ParseCx<'_>, e: Elem<'_>, sink: &mut Sink<'_>) -> Result<()> {
-    sink(e.name(), Arc::new(Extreme::new(e, Ordering::Less)))
+fn parse(cx: &ParseCx<'_>, e: Elem<'_>, sink: &mut Sink<'_>) -> Result<()> {
+    sink(e.name(), Arc::new(Extreme::new(cx, e, Ordering::Less)))
 }
 
 /// `$min` or `$max`.
@@ -22,13 +22,15 @@ pub(crate) struct Extreme {
     operand: Raw,
     /// How the operand must compare with the field to replace it.
     wanted: Ordering,
+    collation: Collation,
 }
 
 impl Extreme {
-    pub fn new(e: Elem<'_>, wanted: Ordering) -> Extreme {
+    pub fn new(cx: &ParseCx<'_>, e: Elem<'_>, wanted: Ordering) -> Extreme {
         Extreme {
             operand: Raw::new(e),
             wanted,
+            collation: cx.ctx.collation.clone(),
         }
     }
 }
@@ -36,7 +38,7 @@ impl Extreme {
 impl LeafOp for Extreme {
     fn apply(&self, t: &Target<'_>, out: &mut Vec<u8>) -> Result<Outcome> {
         if let Some(old) = t.old
-            && cmp_values(self.operand.value(), old.value()) != self.wanted
+            && self.collation.cmp(self.operand.value(), old.value()) != self.wanted
         {
             return Ok(Outcome::Unchanged);
         }

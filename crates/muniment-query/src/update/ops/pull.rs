@@ -4,7 +4,7 @@ use super::Raw;
 use crate::bytes::{IndexName, body, close, head, open, put};
 use crate::filter::Filter;
 use crate::update::registry::{LeafOp, Outcome, ParseCx, Sink, Spec, Target};
-use muniment_value::{Doc, DocBuf, Elem, Error, Result, Type, Value, values_equal};
+use muniment_value::{Collation, Doc, DocBuf, Elem, Error, Result, Type, Value};
 use std::sync::Arc;
 
 pub(crate) const SPEC: Spec = Spec {
@@ -17,7 +17,7 @@ pub(crate) const SPEC: Spec = Spec {
 #[derive(Debug)]
 enum Condition {
     /// Those canonically equal to the value.
-    Equal(Raw),
+    Equal(Raw, Collation),
     /// Documents that match.
     Document(Filter),
     /// Elements that match when they stand as the field `e` of a document: conditions such as
@@ -58,7 +58,7 @@ fn parse(cx: &ParseCx<'_>, e: Elem<'_>, sink: &mut Sink<'_>) -> Result<()> {
             }
         }
         Value::Regex { .. } => wrap(e)?,
-        _ => Condition::Equal(Raw::new(e)),
+        _ => Condition::Equal(Raw::new(e), cx.ctx.collation.clone()),
     };
     sink(e.name(), Arc::new(Pull(condition)))
 }
@@ -67,7 +67,7 @@ impl LeafOp for Pull {
     fn apply(&self, t: &Target<'_>, out: &mut Vec<u8>) -> Result<Outcome> {
         let mut wrapped = Vec::new();
         remove(t, out, &mut |e| match &self.0 {
-            Condition::Equal(v) => Ok(values_equal(v.value(), e.value())),
+            Condition::Equal(v, c) => Ok(c.equal(v.value(), e.value())),
             Condition::Document(f) => match e.value() {
                 Value::Document(d) => f.matches(d),
                 _ => Ok(false),

@@ -1,7 +1,7 @@
 //! `$pullAll`: removes an array's elements that equal any of a list.
 
 use crate::update::registry::{LeafOp, Outcome, ParseCx, Sink, Spec, Target};
-use muniment_value::{Doc, Elem, Error, Result, Value, ValueBuf, cmp_values};
+use muniment_value::{Collation, Doc, Elem, Error, Result, Value, ValueBuf};
 use std::sync::Arc;
 
 pub(crate) const SPEC: Spec = Spec {
@@ -12,9 +12,9 @@ pub(crate) const SPEC: Spec = Spec {
 
 /// The values, sorted.
 #[derive(Debug)]
-struct PullAll(Vec<ValueBuf>);
+struct PullAll(Vec<ValueBuf>, Collation);
 
-fn parse(_: &ParseCx<'_>, e: Elem<'_>, sink: &mut Sink<'_>) -> Result<()> {
+fn parse(cx: &ParseCx<'_>, e: Elem<'_>, sink: &mut Sink<'_>) -> Result<()> {
     let Value::Array(array) = e.value() else {
         return Err(Error::bad_value(format!(
             "$pullAll requires an array argument but was given a {}",
@@ -22,8 +22,9 @@ fn parse(_: &ParseCx<'_>, e: Elem<'_>, sink: &mut Sink<'_>) -> Result<()> {
         )));
     };
     let mut values: Vec<ValueBuf> = array.values().map(ValueBuf::new).collect();
-    values.sort_by(|a, b| cmp_values(a.as_value(), b.as_value()));
-    sink(e.name(), Arc::new(PullAll(values)))
+    let collation = cx.ctx.collation.clone();
+    values.sort_by(|a, b| collation.cmp(a.as_value(), b.as_value()));
+    sink(e.name(), Arc::new(PullAll(values, collation)))
 }
 
 impl LeafOp for PullAll {
@@ -31,7 +32,7 @@ impl LeafOp for PullAll {
         super::pull::remove(t, out, &mut |e| {
             Ok(self
                 .0
-                .binary_search_by(|v| cmp_values(v.as_value(), e.value()))
+                .binary_search_by(|v| self.1.cmp(v.as_value(), e.value()))
                 .is_ok())
         })
     }

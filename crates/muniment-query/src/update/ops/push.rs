@@ -4,7 +4,7 @@ use super::{Raw, whole};
 use crate::bytes::{IndexName, body, close, head, open, show_id};
 use crate::update::registry::{LeafOp, Outcome, ParseCx, Sink, Spec, Target};
 use muniment_value::path::Path;
-use muniment_value::{Doc, Elem, Error, Result, Type, Value, cmp_values};
+use muniment_value::{Collation, Doc, Elem, Error, Result, Type, Value};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -21,6 +21,7 @@ struct Push {
     position: Option<i64>,
     slice: Option<i64>,
     sort: Option<Sort>,
+    collation: Collation,
 }
 
 #[derive(Debug)]
@@ -31,7 +32,7 @@ enum Sort {
     Fields(Vec<(Path, bool)>),
 }
 
-fn parse(_: &ParseCx<'_>, e: Elem<'_>, sink: &mut Sink<'_>) -> Result<()> {
+fn parse(cx: &ParseCx<'_>, e: Elem<'_>, sink: &mut Sink<'_>) -> Result<()> {
     let clauses = match e.value() {
         Value::Document(d) if d.get("$each").is_some() => d,
         _ => {
@@ -40,6 +41,7 @@ fn parse(_: &ParseCx<'_>, e: Elem<'_>, sink: &mut Sink<'_>) -> Result<()> {
                 position: None,
                 slice: None,
                 sort: None,
+                collation: Collation::SIMPLE,
             };
             return sink(e.name(), Arc::new(op));
         }
@@ -49,6 +51,7 @@ fn parse(_: &ParseCx<'_>, e: Elem<'_>, sink: &mut Sink<'_>) -> Result<()> {
         position: None,
         slice: None,
         sort: None,
+        collation: cx.ctx.collation.clone(),
     };
     for c in clauses {
         match c.name() {
@@ -129,13 +132,13 @@ fn parse_sort(v: Value<'_>) -> Result<Sort> {
 }
 
 impl Sort {
-    fn cmp(&self, a: Value<'_>, b: Value<'_>) -> Ordering {
+    fn cmp(&self, a: Value<'_>, b: Value<'_>, collation: &Collation) -> Ordering {
         let turn = |o: Ordering, descending: bool| if descending { o.reverse() } else { o };
         match self {
-            Sort::Whole { descending } => turn(cmp_values(a, b), *descending),
+            Sort::Whole { descending } => turn(collation.cmp(a, b), *descending),
             Sort::Fields(fields) => {
                 for (path, descending) in fields {
-                    let o = turn(cmp_values(field(a, path), field(b, path)), *descending);
+                    let o = turn(collation.cmp(field(a, path), field(b, path)), *descending);
                     if o != Ordering::Equal {
                         return o;
                     }
@@ -213,7 +216,7 @@ impl Push {
         items.extend(self.values.iter().map(Raw::value));
         items.extend(tail);
         if let Some(sort) = &self.sort {
-            items.sort_by(|a, b| sort.cmp(*a, *b));
+            items.sort_by(|a, b| sort.cmp(*a, *b, &self.collation));
         }
         let len = items.len();
         let range = match self.slice {

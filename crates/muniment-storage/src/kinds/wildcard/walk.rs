@@ -46,7 +46,7 @@ impl<'a, 'o> Walk<'a, 'o> {
         for v in before {
             self.out.push(*v, directions.next().unwrap_or(false));
         }
-        self.out.push(path, false);
+        self.out.push_plain(path, false);
         self.out.push(value, self.index.descending);
         for v in behind {
             self.out.push(*v, directions.next().unwrap_or(false));

@@ -1,11 +1,12 @@
 //! The `collation` document of commands, collections, indexes and views.
 //!
-//! Checks it and fills in what it leaves out, so that equal collations are equal documents. Says
-//! nothing about how texts compare.
+//! Checks it and fills in what it leaves out, by the locale, so that equal collations are equal
+//! documents.
 //!
 //! Source: the MongoDB manual, "Collation" and "Collation Locales and Default Parameters".
 
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
+use super::icu;
+use crate::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
 
 /// Languages (with a script or region where the manual names only that) that have a collation,
 /// sorted.
@@ -28,7 +29,7 @@ pub const VERSION: &str = "57.1";
 /// # Errors
 /// 14 TypeMismatch, 2 BadValue, 40414 without a locale, 40415 for an unknown field, 161
 /// IncompatibleCollationVersion.
-pub fn parse(d: Doc<'_>) -> Result<Option<DocBuf>> {
+pub(super) fn parse(d: Doc<'_>) -> Result<Option<DocBuf>> {
     const KNOWN: &[&str] = &[
         "locale",
         "caseLevel",
@@ -108,14 +109,8 @@ pub fn parse(d: Doc<'_>) -> Result<Option<DocBuf>> {
         }
         Some(v) => return Err(mismatch("version", v, "string")),
     }
+    // The other options mean nothing then.
     if locale == "simple" {
-        if let Some(e) = d.iter().find(|e| e.name() != "locale") {
-            return Err(Error::bad_value(format!(
-                "If {{locale: \"simple\"}}, no other fields should be present in: {} ({})",
-                Value::Document(d).to_display(),
-                e.name()
-            )));
-        }
         return Ok(None);
     }
     if !known_locale(locale) {
@@ -124,6 +119,8 @@ pub fn parse(d: Doc<'_>) -> Result<Option<DocBuf>> {
             Value::Document(d).to_display()
         )));
     }
+    let defaults = icu::defaults(locale)?;
+    let case_first = case_first.unwrap_or(defaults.case_first);
     if case_first != "off" && case_level != Some(true) && strength < 3 {
         return Err(Error::bad_value(format!(
             "'caseFirst' is invalid unless 'caseLevel' is on or 'strength' is greater than 2 in: \
@@ -143,11 +140,10 @@ pub fn parse(d: Doc<'_>) -> Result<Option<DocBuf>> {
         "caseFirst": case_first,
         "strength": strength,
         "numericOrdering": numeric_ordering.unwrap_or(false),
-        "alternate": alternate,
-        "maxVariable": max_variable,
+        "alternate": alternate.unwrap_or(defaults.alternate),
+        "maxVariable": max_variable.unwrap_or("punct"),
         "normalization": normalization.unwrap_or(false),
-        // French of Canada compares accents from the end.
-        "backwards": backwards.unwrap_or(locale == "fr_CA"),
+        "backwards": backwards.unwrap_or(defaults.backwards),
         "version": VERSION,
     }))
 }
@@ -163,15 +159,19 @@ fn mismatch_of(name: &str, v: Value<'_>, wanted: &str) -> Error {
     ))
 }
 
-fn choice<'c>(d: Doc<'_>, name: &str, among: &[&'c str]) -> Result<&'c str> {
-    let first = among.first().copied().unwrap_or_default();
+fn choice<'c>(d: Doc<'_>, name: &str, among: &[&'c str]) -> Result<Option<&'c str>> {
     match d.get(name) {
-        None | Some(Value::Null | Value::Undefined) => Ok(first),
-        Some(Value::String(s)) => among.iter().find(|c| **c == s).copied().ok_or_else(|| {
-            Error::bad_value(format!(
-                "Enumeration value '{s}' for field 'collation.{name}' is not a valid value."
-            ))
-        }),
+        None | Some(Value::Null | Value::Undefined) => Ok(None),
+        Some(Value::String(s)) => among
+            .iter()
+            .find(|c| **c == s)
+            .copied()
+            .map(Some)
+            .ok_or_else(|| {
+                Error::bad_value(format!(
+                    "Enumeration value '{s}' for field 'collation.{name}' is not a valid value."
+                ))
+            }),
         Some(v) => Err(mismatch(name, v, "string")),
     }
 }
@@ -197,7 +197,10 @@ fn known_locale(locale: &str) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::expr::testing::json;
+
+    fn json(text: &str) -> DocBuf {
+        DocBuf::from_json(&text.replace('\'', "\"")).unwrap()
+    }
 
     #[test]
     fn what_is_left_out_is_filled_in() {
@@ -215,6 +218,20 @@ mod tests {
                 .unwrap()
                 .is_none()
         );
+        // A locale's own.
+        for (l, name, value) in [
+            ("fr_CA", "backwards", Value::Bool(true)),
+            ("fr", "backwards", Value::Bool(false)),
+            ("th", "alternate", Value::String("shifted")),
+            ("da", "caseFirst", Value::String("upper")),
+            ("mt", "caseFirst", Value::String("upper")),
+        ] {
+            let full = parse(doc! { "locale": l }.as_doc()).unwrap().unwrap();
+            assert!(
+                crate::values_equal(full.as_doc().get(name).unwrap(), value),
+                "{l} {name}"
+            );
+        }
         for l in [
             "zh_Hant",
             "sr_Latn",
@@ -241,7 +258,6 @@ mod tests {
             ("{'locale': 'en', 'caseFirst': 'x'}", 2),
             ("{'locale': 'en', 'version': 'x'}", 161),
             ("{'locale': 'en', 'Strength': 3}", 40415),
-            ("{'locale': 'simple', 'strength': 3}", 2),
         ] {
             let e = parse(json(text).as_doc()).unwrap_err();
             assert_eq!(e.code().0, code, "{text}: {e:?}");
