@@ -68,6 +68,30 @@ fn functions_run_unless_they_are_switched_off() {
 }
 
 #[test]
+fn map_reduce_reduces_into_what_is_there() {
+    let s = Server::start(ServerOptions::new());
+    let mut c = filled(&s);
+    let run = doc! {
+        "mapReduce": "c",
+        "map": "function() { emit(1, 1); }",
+        "reduce": "function(k, v) { return Array.sum(v); }",
+        "finalize": "function(k, v) { return v * 10; }",
+        "out": doc! { "reduce": "r" },
+    };
+    let n = c.command("t", &doc! { "count": "c" }).unwrap();
+    let n = n.as_doc().get("n").and_then(|n| n.as_i64_exact()).unwrap();
+    // The first time there is nothing to reduce with.
+    for want in [n * 10, (n * 10 + n * 10) * 10] {
+        c.command("t", &run).unwrap();
+        let found = c.command("t", &doc! { "find": "r" }).unwrap();
+        let found = found.as_doc().get_doc("cursor").unwrap();
+        let found = found.get_array("firstBatch").unwrap().first().unwrap();
+        let value = found.value().as_doc().unwrap().get("value").unwrap();
+        assert_eq!(value.as_i64_exact(), Some(want));
+    }
+}
+
+#[test]
 fn a_loop_ends_with_its_time_limit_and_with_kill_op() {
     let s = Server::start(ServerOptions::new());
     let mut c = filled(&s);

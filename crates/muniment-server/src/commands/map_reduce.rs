@@ -55,16 +55,17 @@ const MAX_EMITTED: usize = 100 << 20;
 const MAPPED_AT_ONCE: usize = 100;
 
 /// Where the results go.
-enum Out<'a> {
+enum Out {
     Inline,
     /// A stage that writes them.
-    Stage(DocBuf, &'a str),
+    Stage(DocBuf, String),
 }
 
-fn out<'a>(v: Option<Value<'a>>, own: &'a str) -> Result<Out<'a>> {
-    let replace = |db: &'a str, coll: &'a str| {
+fn out(cx: &CommandContext<'_>) -> Result<Out> {
+    let (v, own) = (cx.args.get("out"), cx.db());
+    let replace = |db: &str, coll: &str| {
         let to = doc! { "db": db, "coll": coll };
-        Out::Stage(doc! { "$out": to }, coll)
+        Out::Stage(doc! { "$out": to }, coll.to_string())
     };
     let d = match v {
         Some(Value::String(name)) => return Ok(replace(own, name)),
@@ -79,20 +80,34 @@ fn out<'a>(v: Option<Value<'a>>, own: &'a str) -> Result<Out<'a>> {
             ("merge", Value::String(name)) => {
                 let into = doc! { "db": db, "coll": name };
                 let stage = doc! { "$merge": doc! { "into": into, "whenMatched": "replace" } };
-                return Ok(Out::Stage(stage, name));
+                return Ok(Out::Stage(stage, name.to_string()));
             }
-            ("reduce", _) => {
-                return Err(Error::new(
-                    Code::NotImplemented,
-                    "mapReduce: the output mode 'reduce' is not supported",
-                ));
+            ("reduce", Value::String(name)) => {
+                let into = doc! { "db": db, "coll": name };
+                let merge = doc! { "into": into, "whenMatched": reducing(cx) };
+                return Ok(Out::Stage(doc! { "$merge": merge }, name.to_string()));
             }
             _ => {}
         }
     }
     Err(Error::bad_value(
-        "'out' must have one of the fields inline, replace, merge",
+        "'out' must have one of the fields inline, replace, merge, reduce",
     ))
+}
+
+/// What becomes of a document that is there: its value and the new one reduced, then finalized.
+fn reducing(cx: &CommandContext<'_>) -> ArrayBuf {
+    let call = |name: &str, value: Value<'_>| {
+        let body = cx.args.get(name)?;
+        let function = doc! { "body": body, "args": array!["$_id", value], "lang": "js" };
+        Some(doc! { "$project": doc! { "value": doc! { "$function": function } } })
+    };
+    let both = array!["$value", "$$new.value"];
+    let stages = [
+        call("reduce", Value::Array(both.as_doc())),
+        call("finalize", Value::String("$value")),
+    ];
+    stages.into_iter().flatten().collect()
 }
 
 fn function(cx: &CommandContext<'_>, name: &str) -> Option<Arc<str>> {
@@ -158,7 +173,7 @@ fn map(cx: &CommandContext<'_>, f: &Arc<str>) -> Result<Vec<(ValueBuf, ValueBuf)
 }
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
-    let out = out(cx.args.get("out"), cx.db())?;
+    let out = out(cx)?;
     let (Some(f), Some(reduce)) = (function(cx, "map"), function(cx, "reduce")) else {
         return Err(Error::bad_value("map and reduce must be functions"));
     };
@@ -198,7 +213,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             let request = AggregateRequest::new(cx.db(), pipeline.as_doc(), Doc::EMPTY);
             let mut cursor = cx.engine().aggregate(cx.op, &request)?;
             while cursor.next_doc(cx.op)?.is_some() {}
-            cx.reply.field("result", name);
+            cx.reply.field("result", name.as_str());
         }
     }
     Ok(())

@@ -13,7 +13,7 @@ mod push;
 mod several;
 pub(super) mod sliding;
 pub(super) mod sliding_numbers;
-mod sliding_sorted;
+pub(crate) mod sliding_sorted;
 mod std_dev;
 pub(crate) mod sum;
 mod top;

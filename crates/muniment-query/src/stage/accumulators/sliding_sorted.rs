@@ -18,7 +18,7 @@ const NODE: usize = 96;
 
 /// `$min` and `$max`: only values that no later one beats are kept, best first.
 #[derive(Debug)]
-pub(super) struct SlidingExtreme {
+pub(crate) struct SlidingExtreme {
     wanted: Ordering,
     /// The values with the numbers of their arrival.
     best: VecDeque<(u64, ValueBuf)>,

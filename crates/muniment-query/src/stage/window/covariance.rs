@@ -27,6 +27,7 @@ pub(super) const SAMP: Spec = Spec {
 fn parse(call: &Call<'_>, sample: bool) -> Result<Function> {
     check_beside(call)?;
     Ok(Function::Framed(Framed {
+        relate: None,
         frame: call.frame()?,
         input: Expr::parse(call.operand, call.ctx)?,
         growing: None,

@@ -85,6 +85,7 @@ fn parse(call: &Call<'_>) -> Result<Function> {
     }
     let (input, unit) = options(call)?;
     Ok(Function::Framed(Framed {
+        relate: None,
         frame: call.frame()?,
         input,
         growing: None,

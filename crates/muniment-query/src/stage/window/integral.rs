@@ -20,6 +20,7 @@ fn parse(call: &Call<'_>) -> Result<Function> {
     check_beside(call)?;
     let (input, unit) = options(call)?;
     Ok(Function::Framed(Framed {
+        relate: None,
         frame: call.frame()?,
         input,
         growing: None,

@@ -10,6 +10,7 @@ mod exp_moving_avg;
 mod filling;
 mod frame;
 mod integral;
+mod min_max_scaler;
 mod rank;
 mod registry;
 mod shift;
@@ -82,7 +83,14 @@ pub(super) struct Framed {
     pub sliding: Make<dyn Sliding>,
     /// What an empty window gives instead of the state's result.
     pub empty: Option<ValueBuf>,
+    /// Makes the field of the current document's own value and the state's result.
+    pub relate: Option<Relate>,
 }
+
+/// Takes a document's value of a function's input, `None` for missing, and the result of the
+/// window around it.
+pub(super) type Relate =
+    Box<dyn Fn(Option<Value<'_>>, Value<'_>) -> Result<ValueBuf> + Send + Sync>;
 
 impl fmt::Debug for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

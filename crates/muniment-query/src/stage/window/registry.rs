@@ -3,7 +3,7 @@
 use super::super::accumulators;
 use super::{
     Call, Framed, Function, check_beside, covariance, derivative, exp_moving_avg, filling,
-    integral, rank, shift,
+    integral, min_max_scaler, rank, shift,
 };
 use muniment_value::{Error, Result, Value};
 
@@ -28,6 +28,7 @@ pub fn registry() -> &'static [Spec] {
         integral::SPEC,
         filling::LINEAR,
         filling::LOCF,
+        min_max_scaler::SPEC,
         rank::RANK,
         shift::SPEC,
     ];
@@ -65,6 +66,7 @@ pub(super) fn find<'a>(
     // A sorted state gives its result without sorting anew for every document.
     let sorted = matches!(spec.name, "$median" | "$percentile");
     Ok(Function::Framed(Framed {
+        relate: None,
         input: parsed.expr,
         frame,
         growing: (!sorted).then_some(parsed.make),

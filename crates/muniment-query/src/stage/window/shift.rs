@@ -44,6 +44,7 @@ fn parse(call: &Call<'_>) -> Result<Function> {
         }
     };
     Ok(Function::Framed(Framed {
+        relate: None,
         input,
         frame: Frame::Documents(Some(by), Some(by)),
         growing: None,

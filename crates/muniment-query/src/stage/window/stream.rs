@@ -211,11 +211,28 @@ impl Window {
             put(out, b"", empty);
             return Ok(());
         }
+        let Some(relate) = &f.relate else {
+            self.finish(out);
+            return Ok(());
+        };
+        let mut result = Vec::new();
+        let start = open(&mut result);
+        self.finish(&mut result);
+        close(&mut result, start);
+        let result = Doc::new(&result).first().map_or(Value::Null, |e| e.value());
+        let field = with_arena(|arena| {
+            let own = f.input.eval(&EvalContext::new(row.doc, arena))?;
+            relate(own, result)
+        })?;
+        put(out, b"", &field);
+        Ok(())
+    }
+
+    fn finish(&self, out: &mut Vec<u8>) {
         match &self.state {
             State::Growing(s) => s.finish(b"", out),
             State::Sliding(s) => s.finish(b"", out),
         }
-        Ok(())
     }
 }
 
