@@ -422,6 +422,7 @@ fn find_and_modify_tells_the_score() {
             upsert: false,
             array_filters: Doc::EMPTY,
             hint: None,
+            collation: None,
             let_: Doc::EMPTY,
             bypass_document_validation: false,
         };
