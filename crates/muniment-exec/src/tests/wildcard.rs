@@ -1,6 +1,8 @@
 //! Plans over wildcard indexes as explain shows them.
 
 use super::explains::winner;
+use super::metamorphic::as_set;
+use super::random::Rng;
 use super::*;
 use muniment_value::{Code, Value, doc};
 
@@ -229,5 +231,70 @@ fn entries_and_arrays_survive_a_restart() {
             engine.store.drop_index(&c, "w").unwrap();
         }
         engine.store.close().unwrap();
+    }
+}
+
+/// Documents with arrays anywhere, changed at random: what the indexes find stays what a scan
+/// finds, and every entry is in its place.
+#[test]
+fn writes_keep_the_entries() {
+    for seed in 1..20 {
+        let mut rng = Rng::new(seed);
+        let b = Bench::new();
+        for _ in 0..3 {
+            // The same twice is not the matter here.
+            let _ = b.index(rng.wildcard());
+        }
+        let document = |rng: &mut Rng, id: usize| {
+            let (x, y) = (rng.value(true), rng.value(true));
+            // Fields in front of a wildcard have no arrays.
+            let z = rng.value(false);
+            j(&format!(r#"{{"_id": {id}, "a": {x}, "d": {y}, "c": {z}}}"#))
+        };
+        let docs: Vec<DocBuf> = (0..30).map(|i| document(&mut rng, i)).collect();
+        assert!(b.insert(&docs).errors.is_empty());
+        for step in 0..60 {
+            let id = format!(r#"{{"_id": {}}}"#, rng.below(30));
+            let v = rng.value(true);
+            let update = match rng.below(5) {
+                0 => format!(r#"{{"$set": {{"a": {v}}}}}"#),
+                1 => format!(r#"{{"$set": {{"d.x": {v}}}}}"#),
+                2 => r#"{"$unset": {"a": ""}}"#.into(),
+                3 => format!(r#"{{"$push": {{"a": {v}}}}}"#),
+                _ => text(&document(&mut rng, 0)).replacen(r#""_id":0,"#, "", 1),
+            };
+            // Some do not fit what is there.
+            let _ = b.update(&id, &update, false);
+            if step % 20 == 19 {
+                b.delete(&id, false).unwrap();
+            }
+            let shown = rng.filter(1);
+            let filter = j(&shown);
+            let natural = doc! { "$natural": 1 };
+            let run = |hint| {
+                b.run(&FindRequest {
+                    filter: filter.as_doc(),
+                    hint,
+                    ..FindRequest::new(NS)
+                })
+                .map(|d| as_set(&d))
+            };
+            match (run(None), run(Some(Hint::Pattern(natural.as_doc())))) {
+                (Ok(got), Ok(want)) => assert_eq!(got, want, "seed {seed} step {step} {shown}"),
+                (Err(a), Err(b)) if a.code() == b.code() => {}
+                other => panic!("seed {seed} step {step} {shown}: {other:?}"),
+            }
+        }
+        let c = b.engine.store.collection(NS).unwrap();
+        let report = b
+            .engine
+            .store
+            .validate(&c, true, &NeverInterrupted)
+            .unwrap();
+        assert!(
+            text(&report).contains(r#""valid":true"#),
+            "{}",
+            text(&report)
+        );
     }
 }
