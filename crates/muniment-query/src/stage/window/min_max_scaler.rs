@@ -8,7 +8,7 @@ use super::{Call, Framed, Function, check_beside};
 use crate::bytes::{close, head, open};
 use crate::expr::Expr;
 use muniment_value::decimal::Decimal;
-use muniment_value::{Doc, Error, Result, Type, Value, ValueBuf, number};
+use muniment_value::{Collation, Doc, Error, Result, Type, Value, ValueBuf, number};
 use std::cmp::Ordering;
 
 pub(super) const SPEC: Spec = Spec {
@@ -44,9 +44,10 @@ fn parse(call: &Call<'_>) -> Result<Function> {
         input: Expr::parse(input, call.ctx)?,
         growing: None,
         sliding: Box::new(|| {
+            // Numbers have no collation.
             Box::new(Extremes {
-                least: SlidingExtreme::new(Ordering::Less),
-                greatest: SlidingExtreme::new(Ordering::Greater),
+                least: SlidingExtreme::new(Ordering::Less, &Collation::SIMPLE),
+                greatest: SlidingExtreme::new(Ordering::Greater, &Collation::SIMPLE),
             })
         }),
         empty: None,
