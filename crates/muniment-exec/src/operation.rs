@@ -3,11 +3,11 @@
 use crate::plan::candidate::{Access, Candidate};
 use bytes::Bytes;
 use muniment_query::Interrupt;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How often the client's socket is looked at.
@@ -43,6 +43,8 @@ pub struct OpStart {
     pub client: Option<Arc<str>>,
     /// The client's application name.
     pub app_name: Option<Arc<str>>,
+    /// `comment`; a cursor keeps it for its getMores.
+    pub comment: Option<ValueBuf>,
     /// The session (`lsid`) as it came.
     pub lsid: Option<DocBuf>,
     /// True when the client's connection is gone. Asked at most every 10 ms, and only by
@@ -63,6 +65,8 @@ pub struct OpContext {
     /// Microseconds after `started` of the last look at the socket.
     probed: AtomicU64,
     plan_summary: Mutex<Option<Candidate>>,
+    /// The comment of the cursor that it continues.
+    inherited: OnceLock<ValueBuf>,
     /// What it has done so far.
     pub counters: Counters,
 }
@@ -79,6 +83,7 @@ impl OpContext {
             killed: AtomicI32::new(0),
             probed: AtomicU64::new(0),
             plan_summary: Mutex::new(None),
+            inherited: OnceLock::new(),
             counters: Counters::default(),
         }
     }
@@ -156,6 +161,16 @@ impl OpContext {
     /// The plan's summary, e.g. `IXSCAN { a: 1 }`, once there is one.
     pub fn plan_summary(&self) -> Option<String> {
         self.plan_summary.lock().as_ref().map(Candidate::summary)
+    }
+
+    /// Its own `comment`, or that of the command whose cursor it continues.
+    pub fn comment(&self) -> Option<&ValueBuf> {
+        self.start.comment.as_ref().or_else(|| self.inherited.get())
+    }
+
+    /// Notes the comment of the cursor that it continues.
+    pub(crate) fn inherit_comment(&self, comment: &ValueBuf) {
+        let _ = self.inherited.set(comment.clone());
     }
 
     /// The bytes of the session's `id`, if the operation belongs to one.

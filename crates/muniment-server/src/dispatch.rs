@@ -17,7 +17,7 @@ use crate::registry::{CommandSpec, Kind, Target};
 use crate::state::{ConnShared, ServerState};
 use muniment_exec::{OpContext, OpStart};
 use muniment_query::Interrupt;
-use muniment_value::{Code, Doc, Error, Result, Value, doc};
+use muniment_value::{Code, Doc, Error, Result, Value, ValueBuf, doc};
 use muniment_wire::DocWriter;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -115,6 +115,7 @@ fn try_execute(
             .filter(|_| !never && spec.name != "getMore"),
         connection_id: conn.id,
         client: Some(Arc::clone(&conn.peer)),
+        comment: generic.comment.map(ValueBuf::new),
         lsid: generic.lsid.map(|d| d.to_buf()),
         disconnected: disconnect_probe(conn, spec),
         ..OpStart::default()

@@ -126,7 +126,12 @@ fn record(f: &Finished<'_>) -> DocBuf {
         "ns": f.op.namespace(),
     };
     if small {
-        d.append("command", f.body);
+        let mut command = f.body.to_buf();
+        if f.body.get("comment").is_none() {
+            // A getMore has that of its cursor's command.
+            command.append_some("comment", f.op.comment().map(|c| c.as_value()));
+        }
+        d.append("command", command);
     } else {
         d.append("command", doc! { "$truncated": f.spec.name });
     }

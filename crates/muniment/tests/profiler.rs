@@ -91,3 +91,26 @@ fn operations_are_recorded_by_level_filter_and_sample() {
         assert_eq!(code, Some(2), "{wrong:?}");
     }
 }
+
+/// A getMore is recorded with the comment of the command whose cursor it reads.
+#[test]
+fn a_get_more_has_the_comment_of_its_cursor() {
+    let s = Server::start(ServerOptions::new());
+    let mut c = s.connect();
+    let documents = array![doc! {}, doc! {}, doc! {}, doc! {}];
+    ok(&mut c, &doc! { "insert": "c", "documents": documents });
+    ok(&mut c, &doc! { "profile": 2 });
+    let find = doc! { "find": "c", "batchSize": 1, "comment": "why" };
+    let reply = ok(&mut c, &find);
+    let id = reply.as_doc().get_doc("cursor").unwrap().get("id").unwrap();
+    let id = id.as_i64_exact().unwrap();
+    let more = doc! { "getMore": id, "collection": "c", "batchSize": 1 };
+    ok(&mut c, &more);
+    let mut own = more.clone();
+    own.append("comment", "mine");
+    ok(&mut c, &own);
+    for comment in ["why", "mine"] {
+        let filter = doc! { "op": "getmore", "command.comment": comment };
+        assert_eq!(recorded(&mut c, filter), 1, "{comment}");
+    }
+}

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use muniment_query::meta::without;
 use muniment_query::{DocStream, Interrupt};
 use muniment_storage::Collection;
-use muniment_value::{Doc, Result};
+use muniment_value::{Doc, Result, ValueBuf};
 use parking_lot::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -157,6 +157,8 @@ pub struct Cursor {
     pub(crate) flags: CursorFlags,
     /// What is left of the `maxTimeMS` of the command that opened it.
     time_left: Option<std::time::Duration>,
+    /// `comment` of the command that made it.
+    comment: Option<ValueBuf>,
 }
 
 impl Cursor {
@@ -167,6 +169,7 @@ impl Cursor {
             source: Source::Empty,
             held: None,
             time_left: None,
+            comment: None,
             flags,
         }
     }
@@ -191,6 +194,7 @@ impl Cursor {
             source: Source::Plan(Box::new(exec)),
             held: None,
             time_left: None,
+            comment: None,
             flags,
         }
     }
@@ -207,6 +211,7 @@ impl Cursor {
             source: Source::Stream { stream, op },
             held: None,
             time_left: None,
+            comment: None,
             flags: CursorFlags::default(),
         }
     }
