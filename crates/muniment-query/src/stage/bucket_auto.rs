@@ -292,7 +292,11 @@ impl DocStream for BucketAutoStream {
         }
         let mut bucket = Bucket {
             max: first.0.clone(),
-            states: spec.fields.iter().map(|f| (f.parsed.make)()).collect(),
+            states: spec
+                .fields
+                .iter()
+                .map(|f| f.parsed.state(Value::Null))
+                .collect::<Result<_>>()?,
         };
         self.add(&mut bucket, first)?;
         self.next = self.advance()?;

@@ -253,8 +253,8 @@ enum State {
 }
 
 impl Group {
-    fn states(&self) -> Vec<Box<dyn Accumulator>> {
-        self.fields.iter().map(|f| (f.parsed.make)()).collect()
+    fn states(&self, id: Value<'_>) -> Result<Vec<Box<dyn Accumulator>>> {
+        self.fields.iter().map(|f| f.parsed.state(id)).collect()
     }
 
     /// The error of an expression, with the code that it has here.
@@ -281,10 +281,8 @@ impl Group {
                     table.bytes +=
                         GROUP_OVERHEAD + 2 * key.len() + self.fields.len() * STATE_OVERHEAD;
                     table.places.insert(key.as_slice().into(), at);
-                    table.entries.push(Entry {
-                        id,
-                        states: self.states(),
-                    });
+                    let states = self.states(id.as_value())?;
+                    table.entries.push(Entry { id, states });
                     at
                 }
             };
@@ -352,10 +350,13 @@ impl Group {
         let id = elems
             .next()
             .ok_or_else(|| Error::internal("a spilled group has no _id"))?;
-        let mut entry = entry.unwrap_or_else(|| Entry {
-            id: ValueBuf::new(id),
-            states: self.states(),
-        });
+        let mut entry = match entry {
+            Some(entry) => entry,
+            None => Entry {
+                id: ValueBuf::new(id),
+                states: self.states(id.value())?,
+            },
+        };
         for (s, partial) in entry.states.iter_mut().zip(elems) {
             s.merge(partial.value())?;
         }

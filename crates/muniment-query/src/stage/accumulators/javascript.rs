@@ -19,7 +19,6 @@ pub(super) const SPEC: Spec = Spec::options(
 #[derive(Debug)]
 struct Functions {
     init: Arc<str>,
-    init_args: ArrayBuf,
     accumulate: Arc<str>,
     merge: Arc<str>,
     finalize: Option<Arc<str>>,
@@ -74,37 +73,34 @@ fn parse(o: Options<'_>) -> Result<Parsed> {
         Some(v) => Some(function("finalize", v)?),
         None => None,
     };
+    let mut start = None;
     let init_args = match o.doc.get("initArgs") {
         None => ArrayBuf::new(),
-        Some(v) => match Expr::parse(v, o.ctx)?.as_constant() {
-            Some(Value::Array(a)) => a.values().collect(),
-            Some(other) => {
-                return Err(Error::location(
-                    4_544_711,
-                    format!("initArgs must be an array, but found {}", other.type_name()),
-                ));
+        Some(v) => {
+            let expr = Expr::parse(v, o.ctx)?;
+            match expr.as_constant() {
+                Some(v) => init_args(Some(v))?,
+                None => {
+                    start = Some(expr);
+                    ArrayBuf::new()
+                }
             }
-            None => {
-                return Err(Error::new(
-                    muniment_value::Code::NotImplemented,
-                    "$accumulator: 'initArgs' that refer to the group's key are not supported",
-                ));
-            }
-        },
+        }
     };
     let functions = Arc::new(Functions {
         init,
-        init_args,
         accumulate,
         merge,
         finalize,
     });
     Ok(Parsed {
+        start,
         sliding: None,
         expr: Expr::parse(args, o.ctx)?,
         make: Box::new(move || {
             Box::new(State {
                 functions: Arc::clone(&functions),
+                init_args: init_args.clone(),
                 value: None,
             })
         }),
@@ -114,6 +110,7 @@ fn parse(o: Options<'_>) -> Result<Parsed> {
 #[derive(Debug)]
 struct State {
     functions: Arc<Functions>,
+    init_args: ArrayBuf,
     /// `None` before the first document.
     value: Option<ValueBuf>,
 }
@@ -126,12 +123,31 @@ impl State {
     fn started(&self) -> Result<ValueBuf> {
         match &self.value {
             Some(v) => Ok(v.clone()),
-            None => call(&self.functions.init, self.functions.init_args.as_doc()),
+            None => call(&self.functions.init, self.init_args.as_doc()),
         }
     }
 }
 
+/// The arguments of `init`.
+fn init_args(v: Option<Value<'_>>) -> Result<ArrayBuf> {
+    match v {
+        Some(Value::Array(a)) => Ok(a.values().collect()),
+        other => Err(Error::location(
+            4_544_711,
+            format!(
+                "initArgs must be an array, but found {}",
+                other.map_or("missing", |v| v.type_name())
+            ),
+        )),
+    }
+}
+
 impl Accumulator for State {
+    fn start(&mut self, args: Option<Value<'_>>) -> Result<()> {
+        self.init_args = init_args(args)?;
+        Ok(())
+    }
+
     fn add(&mut self, v: Option<Value<'_>>) -> Result<()> {
         let Some(Value::Array(values)) = v else {
             return Err(Error::location(
@@ -221,5 +237,11 @@ mod tests {
         ] {
             table(&[("[{a:1},{a:2}]", &pipeline, want)]);
         }
+        let of_key = SUM.replace("initArgs:[10]", "initArgs:['$k']");
+        table(&[(
+            "[{k:5,a:1},{k:5,a:2}]",
+            &format!("[{{$group:{{_id:{{k:'$k'}},r:{{$accumulator:{{{of_key},lang:'js'}}}}}}}}]"),
+            "[{_id:{k:5},r:{sum:8.0}}]",
+        )]);
     }
 }

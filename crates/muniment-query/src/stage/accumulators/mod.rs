@@ -19,7 +19,8 @@ pub(crate) mod sum;
 mod top;
 
 use crate::context::QueryContext;
-use crate::expr::Expr;
+use crate::expr::arena::with_arena;
+use crate::expr::{EvalContext, Expr};
 use muniment_value::{Code, Collation, Doc, Error, Result, Value, ValueBuf};
 use std::fmt::Debug;
 
@@ -55,9 +56,27 @@ pub(crate) type Make<T> = Box<dyn Fn() -> Box<T> + Send + Sync>;
 /// A parsed accumulator: what is evaluated per document, and how a state is made.
 pub(crate) struct Parsed {
     pub expr: Expr,
+    /// What a state is told of its group before it takes documents: an expression over the
+    /// group's `_id`.
+    pub start: Option<Expr>,
     pub make: Make<dyn Accumulator>,
     /// The state for a window whose lower end moves.
     pub sliding: Option<Make<dyn Sliding>>,
+}
+
+impl Parsed {
+    /// The state of a group with this `_id`.
+    ///
+    /// # Errors
+    /// What the expression over the `_id` raises, and [`Accumulator::start`].
+    pub fn state(&self, id: Value<'_>) -> Result<Box<dyn Accumulator>> {
+        let mut state = (self.make)();
+        if let Some(start) = &self.start {
+            let root = id.as_doc().unwrap_or(Doc::EMPTY);
+            with_arena(|arena| state.start(start.eval(&EvalContext::new(root, arena))?))?;
+        }
+        Ok(state)
+    }
 }
 
 impl std::fmt::Debug for Parsed {
@@ -96,28 +115,35 @@ impl<'a> Options<'a> {
         })
     }
 
-    /// `n`: a constant whole number above 0.
-    fn n(&self, missing: i32) -> Result<usize> {
-        let v = self.need("n", missing)?;
-        let expr = Expr::parse(v, self.ctx)?;
-        let n = match expr.as_constant() {
-            Some(v) if v.is_number() => v.as_i64_exact(),
-            _ => None,
-        };
-        n.and_then(|n| usize::try_from(n).ok())
-            .filter(|n| *n > 0)
-            .ok_or_else(|| {
-                Error::location(
-                    7_548_606,
-                    format!(
-                        "Cannot create accumulator: 'n' of {} must be a constant whole number \
-                         above 0, but found {}",
-                        self.name,
-                        v.to_display()
-                    ),
-                )
-            })
+    /// `n`: a whole number above 0, or else an expression over the group's `_id` that gives one
+    /// (see [`Parsed::start`]).
+    fn n(&self, missing: i32) -> Result<(usize, Option<Expr>)> {
+        let expr = Expr::parse(self.need("n", missing)?, self.ctx)?;
+        match expr.as_constant() {
+            Some(v) => Ok((whole_n(Some(v))?, None)),
+            None => Ok((0, Some(expr))),
+        }
     }
+}
+
+/// The number of values that an accumulator keeps.
+///
+/// # Errors
+/// 7548606 for what is no whole number above 0.
+fn whole_n(v: Option<Value<'_>>) -> Result<usize> {
+    v.filter(Value::is_number)
+        .and_then(|v| v.as_i64_exact())
+        .and_then(|n| usize::try_from(n).ok())
+        .filter(|n| *n > 0)
+        .ok_or_else(|| {
+            Error::location(
+                7_548_606,
+                format!(
+                    "Cannot create accumulator: 'n' must be a whole number above 0, but found {}",
+                    v.map_or("missing".to_string(), |v| v.to_display())
+                ),
+            )
+        })
 }
 
 impl Spec {
@@ -161,6 +187,7 @@ impl Spec {
     pub(crate) fn parse(&self, operand: Value<'_>, ctx: &QueryContext) -> Result<Parsed> {
         match self.operand {
             Operand::Expression(make) => Ok(Parsed {
+                start: None,
                 expr: Expr::parse(operand, ctx)?,
                 make: {
                     let collation = ctx.collation.clone();
@@ -192,6 +219,15 @@ impl Spec {
 
 /// The state of one accumulator in one group.
 pub trait Accumulator: Debug + Send {
+    /// Takes what [`Parsed::start`] gives for the group, before any document.
+    ///
+    /// # Errors
+    /// For a value that the accumulator cannot take.
+    fn start(&mut self, v: Option<Value<'_>>) -> Result<()> {
+        let _ = v;
+        Ok(())
+    }
+
     /// Takes a document's value; `None` is missing.
     ///
     /// # Errors
@@ -327,6 +363,33 @@ fn check_held(name: &str, bytes: usize) -> Result<()> {
 mod tests {
     use super::*;
     use crate::stage::testing::table;
+
+    #[test]
+    fn a_state_can_depend_on_its_group() {
+        let docs = "[{k:'a',v:1},{k:'a',v:2},{k:'b',v:3},{k:'b',v:4}]";
+        let n = "n:{$cond:[{$eq:['$k','a']},1,2]}";
+        for (acc, want) in [
+            (format!("$firstN:{{input:'$v',{n}}}"), "[1],[3,4]"),
+            (format!("$maxN:{{input:'$v',{n}}}"), "[2],[4,3]"),
+            (
+                format!("$topN:{{output:'$v',sortBy:{{v:-1}},{n}}}"),
+                "[2],[4,3]",
+            ),
+        ] {
+            let group = format!(
+                "[{{$group:{{_id:{{k:'$k'}},r:{{{acc}}}}}}},{{$sort:{{_id:1}}}},\
+                 {{$project:{{_id:0}}}}]"
+            );
+            let (a, b) = want.split_once("],").unwrap_or_default();
+            table(&[(docs, &group, &format!("[{{r:{a}]}},{{r:{b}}}]"))]);
+        }
+        table(&[(
+            docs,
+            "[{$group:{_id:null,r:{$firstN:{input:'$v',n:'$v'}}}}]",
+            "7548606: Cannot create accumulator: 'n' must be a whole number above 0, but found \
+             missing",
+        )]);
+    }
 
     #[test]
     fn the_registry_is_sorted_and_documented() {

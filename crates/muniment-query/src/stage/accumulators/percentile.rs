@@ -81,6 +81,7 @@ fn parse(o: &Options<'_>, ps: Vec<f64>, single: bool) -> Result<Parsed> {
     let ps = Arc::new(ps);
     let wanted = Arc::clone(&ps);
     Ok(Parsed {
+        start: None,
         expr: Expr::parse(input, o.ctx)?,
         sliding: Some(Box::new(move || {
             Box::new(SlidingPercentile::new(Arc::clone(&wanted), single))

@@ -2,7 +2,7 @@
 
 use super::sliding::{Kind, LastFew, Queue};
 use super::sliding_sorted::SlidingBest;
-use super::{Accumulator, Options, Parsed, Spec, check_held};
+use super::{Accumulator, Make, Options, Parsed, Sliding, Spec, check_held, whole_n};
 use crate::bytes::{IndexName, close, head, open, put};
 use crate::expr::Expr;
 use muniment_value::{Collation, Result, Type, Value, ValueBuf};
@@ -37,18 +37,22 @@ enum Which {
 
 fn parse(o: &Options<'_>, which: Which) -> Result<Parsed> {
     o.only(&["n", "input"])?;
-    let n = o.n(5_787_906)?;
+    let (n, start) = o.n(5_787_906)?;
     let input = o.need("input", 5_787_907)?;
     let (collation, sliding) = (o.ctx.collation.clone(), o.ctx.collation.clone());
     Ok(Parsed {
         expr: Expr::parse(input, o.ctx)?,
-        sliding: Some(match which {
-            Which::First => Box::new(move || Box::new(Queue::new(Kind::FirstN(n)))),
-            Which::Last => Box::new(move || Box::new(LastFew::new(Some(n)))),
-            Which::Best(wanted) => {
-                Box::new(move || Box::new(SlidingBest::new(n, wanted, &sliding)))
+        // A window has no group: its n is a constant.
+        sliding: start.is_none().then(|| -> Make<dyn Sliding> {
+            match which {
+                Which::First => Box::new(move || Box::new(Queue::new(Kind::FirstN(n)))),
+                Which::Last => Box::new(move || Box::new(LastFew::new(Some(n)))),
+                Which::Best(wanted) => {
+                    Box::new(move || Box::new(SlidingBest::new(n, wanted, &sliding)))
+                }
             }
         }),
+        start,
         make: Box::new(move || {
             Box::new(Several {
                 n,
@@ -83,6 +87,11 @@ fn size(v: &ValueBuf) -> usize {
 }
 
 impl Accumulator for Several {
+    fn start(&mut self, n: Option<Value<'_>>) -> Result<()> {
+        self.n = whole_n(n)?;
+        Ok(())
+    }
+
     fn add(&mut self, v: Option<Value<'_>>) -> Result<()> {
         let full = self.values.len() >= self.n;
         match self.which {

@@ -2,7 +2,7 @@
 //! in an order of their own.
 
 use super::sliding_sorted::SlidingTop;
-use super::{Accumulator, Options, Parsed, Spec, check_held};
+use super::{Accumulator, Make, Options, Parsed, Sliding, Spec, check_held, whole_n};
 use crate::bytes::{IndexName, close, head, open, put};
 use crate::expr::Expr;
 use crate::sort::SortSpec;
@@ -33,9 +33,9 @@ pub(super) const BOTTOM_N: Spec = Spec::options(
 );
 
 fn parse(o: &Options<'_>, bottom: bool, single: bool) -> Result<Parsed> {
-    let n = if single {
+    let (n, start) = if single {
         o.only(&["sortBy", "output"])?;
-        1
+        (1, None)
     } else {
         o.only(&["n", "sortBy", "output"])?;
         o.n(5_788_003)?
@@ -55,9 +55,11 @@ fn parse(o: &Options<'_>, bottom: bool, single: bool) -> Result<Parsed> {
     let order = Arc::clone(&sort);
     Ok(Parsed {
         expr: Expr::parse(Value::Document(both.as_doc()), o.ctx)?,
-        sliding: Some(Box::new(move || {
-            Box::new(SlidingTop::new(n, bottom, single, Arc::clone(&order)))
-        })),
+        // A window has no group: its n is a constant.
+        sliding: start.is_none().then(|| -> Make<dyn Sliding> {
+            Box::new(move || Box::new(SlidingTop::new(n, bottom, single, Arc::clone(&order))))
+        }),
+        start,
         make: Box::new(move || {
             Box::new(Top {
                 n,
@@ -106,6 +108,11 @@ fn size(key: &[u8], v: &ValueBuf) -> usize {
 }
 
 impl Accumulator for Top {
+    fn start(&mut self, n: Option<Value<'_>>) -> Result<()> {
+        self.n = whole_n(n)?;
+        Ok(())
+    }
+
     fn add(&mut self, v: Option<Value<'_>>) -> Result<()> {
         let Some(Value::Document(both)) = v else {
             return Ok(());
