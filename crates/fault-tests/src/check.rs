@@ -37,6 +37,7 @@ pub fn create_indexes(c: &mut Connection) {
                 "key": doc! { "$**": 1 }, "name": "all",
                 "wildcardProjection": doc! { "padding": 0, "b": 0 },
             },
+            doc! { "key": doc! { "a": 1, "b": "text" }, "name": "a_1_b_text" },
         ];
         c.command(DB, &doc! { "createIndexes": coll, "indexes": indexes })
             .unwrap();

@@ -7,6 +7,7 @@ use icu_properties::CodePointSetData;
 use icu_properties::props::{
     Dash, Diacritic, Hyphen, PatternSyntax, QuotationMark, TerminalPunctuation, WhiteSpace,
 };
+use std::sync::LazyLock;
 
 /// True for a character between tokens: dashes, hyphens, quotation marks, punctuation, syntax and
 /// white space. In English an apostrophe is part of the word.
@@ -15,15 +16,33 @@ pub(super) fn is_delimiter(c: char, language: &Language) -> bool {
         'a'..='z' | 'A'..='Z' | '0'..='9' | '_' => false,
         '\'' => !language.is_english(),
         '\0' => true,
-        c => {
-            CodePointSetData::new::<PatternSyntax>().contains(c)
-                || CodePointSetData::new::<WhiteSpace>().contains(c)
-                || CodePointSetData::new::<TerminalPunctuation>().contains(c)
-                || CodePointSetData::new::<Dash>().contains(c)
-                || CodePointSetData::new::<Hyphen>().contains(c)
-                || CodePointSetData::new::<QuotationMark>().contains(c)
+        c => match DELIMITERS.get(c as usize / 64) {
+            Some(bits) => bits >> (c as u32 % 64) & 1 == 1,
+            None => has_delimiting_property(c),
+        },
+    }
+}
+
+/// A bit for every character of the basic plane: the delimiters.
+static DELIMITERS: LazyLock<Vec<u64>> = LazyLock::new(|| {
+    let mut bits = vec![0; 0x1_0000 / 64];
+    for c in (0..0x1_0000).filter_map(char::from_u32) {
+        if has_delimiting_property(c)
+            && let Some(word) = bits.get_mut(c as usize / 64)
+        {
+            *word |= 1 << (c as u32 % 64);
         }
     }
+    bits
+});
+
+fn has_delimiting_property(c: char) -> bool {
+    CodePointSetData::new::<PatternSyntax>().contains(c)
+        || CodePointSetData::new::<WhiteSpace>().contains(c)
+        || CodePointSetData::new::<TerminalPunctuation>().contains(c)
+        || CodePointSetData::new::<Dash>().contains(c)
+        || CodePointSetData::new::<Hyphen>().contains(c)
+        || CodePointSetData::new::<QuotationMark>().contains(c)
 }
 
 /// The character in lower case, one for one, so that all forms of a letter become the same.
@@ -59,6 +78,29 @@ pub(super) fn push_stripped(c: char, out: &mut String) {
         }
         return;
     }
+    match STRIPPED.get(c as usize) {
+        Some(Some(bare)) => return out.push(*bare),
+        // Ideographs and syllables have none.
+        None if matches!(c, '\u{4e00}'..='\u{9fff}' | '\u{ac00}'..='\u{d7a3}') => {
+            return out.push(c);
+        }
+        _ => {}
+    }
+    strip(c, out);
+}
+
+/// The characters of the alphabets without their diacritics, where one is left of one.
+static STRIPPED: LazyLock<Vec<Option<char>>> = LazyLock::new(|| {
+    let one = |n: u32| {
+        let mut out = String::new();
+        strip(char::from_u32(n)?, &mut out);
+        let mut chars = out.chars();
+        chars.next().filter(|_| chars.next().is_none())
+    };
+    (0..0x2000).map(one).collect()
+});
+
+fn strip(c: char, out: &mut String) {
     let diacritics = CodePointSetData::new::<Diacritic>();
     if diacritics.contains(c) {
         return;
@@ -105,6 +147,20 @@ mod tests {
             assert!(!is_delimiter(c, en), "{c:?}");
         }
         assert!(!is_delimiter('\'', en) && is_delimiter('\'', fr));
+    }
+
+    #[test]
+    fn tables_say_what_properties_say() {
+        for c in (0x80..0x1_1000).filter_map(char::from_u32) {
+            assert_eq!(
+                is_delimiter(c, Language::english()),
+                has_delimiting_property(c)
+            );
+            let (mut fast, mut slow) = (String::new(), String::new());
+            push_stripped(c, &mut fast);
+            strip(c, &mut slow);
+            assert_eq!(fast, slow, "{c:?}");
+        }
     }
 
     #[test]
