@@ -11,7 +11,7 @@ use muniment_query::text::TextSearch;
 use muniment_storage::Collection;
 use muniment_storage::kinds::TextIndex;
 use muniment_value::collation::has_text;
-use muniment_value::{Code, Collation, Error, Result, ValueBuf};
+use muniment_value::{Code, Collation, Error, Result, ValueBuf, values_equal};
 use std::sync::Arc;
 
 /// A text index that gives the documents of a `$text`.
@@ -136,8 +136,11 @@ pub fn text_access(
         let before: Vec<ValueBuf> = before.collect::<Option<_>>()?;
         // The entries have these values; no document with an array there is indexed.
         let answered = |n: &Node| {
-            matches!(n, Node::Field { path, pred: Pred::Eq(_) }
-                if text.before().iter().any(|(p, _)| p.as_str() == path.as_str()))
+            let mut fields = text.before().iter().zip(&before);
+            matches!(n, Node::Field { path, pred: Pred::Eq(v) }
+            if fields.any(|((p, _), b)| {
+                p.as_str() == path.as_str() && values_equal(v.as_value(), b.as_value())
+            }))
         };
         let mut left: Vec<Node> = leaves
             .children

@@ -103,6 +103,11 @@ fn filter(rng: &mut Rng) -> String {
         0 | 1 => format!(r#"{{{text}, "p": {}}}"#, rng.below(3)),
         2 => format!(r#"{{"p": 1, "$or": [{{{text}}}, {{"_id": {{"$lt": 9}}}}]}}"#),
         3 => format!(r#"{{{text}, "p": 2, "_id": {{"$gt": 20}}}}"#),
+        4 if rng.below(3) == 0 => format!(
+            r#"{{"$and": [{{"p": {}}}, {{{text}}}, {{"p": {}}}]}}"#,
+            rng.below(3),
+            rng.below(3)
+        ),
         _ => format!(r#"{{{text}}}"#),
     }
 }
