@@ -95,7 +95,7 @@ impl Batches {
 }
 
 impl Worker for Batches {
-    fn prepare(&mut self) {
+    fn prepare(&mut self) -> bool {
         self.now = self.batch.min(self.total - self.next.min(self.total));
         let mut left = self.now;
         let mut used = 0;
@@ -114,6 +114,7 @@ impl Worker for Batches {
             left -= n;
         }
         self.messages.truncate(used);
+        true
     }
 
     fn operate(&mut self, _: &mut Meter) -> Result<u64> {

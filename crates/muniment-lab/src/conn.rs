@@ -42,8 +42,17 @@ impl Message {
     /// An insert whose documents go in a kind-1 section: the constant part. Documents are added
     /// with [`InsertTemplate::begin`].
     pub fn insert(db: &str, coll: &str, concern: Option<&DocBuf>) -> InsertTemplate {
+        Message::insert_as(db, coll, concern, true)
+    }
+
+    /// As [`Message::insert`], unordered.
+    pub fn insert_unordered(db: &str, coll: &str) -> InsertTemplate {
+        Message::insert_as(db, coll, None, false)
+    }
+
+    fn insert_as(db: &str, coll: &str, concern: Option<&DocBuf>, ordered: bool) -> InsertTemplate {
         let mut body = DocBuf::new();
-        body.append("insert", coll).append("ordered", true);
+        body.append("insert", coll).append("ordered", ordered);
         let mut no_reply = false;
         if let Some(c) = concern {
             no_reply = is_unacknowledged(c.as_doc());

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`cli`] | `muniment bench …` |
 //! | [`workloads`], [`yardsticks`] | the experiments, one file each |
+//! | [`linkbench`] | a social graph's nodes, links and operations |
 //! | [`ycsb`] | YCSB as it is released: property files, choices, output |
 //! | [`lab`], [`process`], [`uri`] | the target: embedded or external, and its surroundings |
 //! | [`conn`], [`workers`], [`batches`], [`load`] | the load generator |
@@ -27,6 +28,7 @@ pub mod environment;
 pub mod fail;
 pub mod hist;
 pub mod lab;
+pub mod linkbench;
 pub mod load;
 pub mod meter;
 pub mod null;

@@ -19,8 +19,10 @@ use std::time::{Duration, Instant};
 
 /// One worker's work.
 pub trait Worker: Send {
-    /// Makes the next request ready, outside the clock of the operation.
-    fn prepare(&mut self) {}
+    /// Makes the next request ready, outside the clock of the operation; false: there is none.
+    fn prepare(&mut self) -> bool {
+        true
+    }
 
     /// One operation; returns how many documents it wrote or read. A load of several kinds of
     /// operations records each in `meter`; the driver records the whole.
@@ -465,7 +467,9 @@ fn worker<W: Worker>(
     let mut last = begin;
     let mut n = 0;
     while n < limit.operations {
-        w.prepare();
+        if !w.prepare() {
+            break;
+        }
         meter.set_due(clock.wait(begin, n));
         let start = Instant::now();
         match w.operate(&mut meter) {

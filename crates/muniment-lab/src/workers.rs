@@ -47,12 +47,13 @@ impl Inserts {
 
 impl Worker for Inserts {
     #[inline]
-    fn prepare(&mut self) {
+    fn prepare(&mut self) -> bool {
         self.template.begin(&mut self.message);
         for _ in 0..self.batch {
             (self.make)(&mut self.message.0);
         }
         self.template.seal(&mut self.message);
+        true
     }
 
     #[inline]

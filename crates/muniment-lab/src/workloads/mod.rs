@@ -2,6 +2,7 @@
 
 mod query;
 mod w1;
+mod w2;
 mod w3;
 mod w4a;
 mod w4b;
@@ -27,6 +28,7 @@ pub struct Spec {
 pub const ALL: &[&Spec] = &[
     &query::SPEC,
     &w1::SPEC,
+    &w2::SPEC,
     &w3::SPEC,
     &w4a::SPEC,
     &w4b::SPEC,

@@ -340,24 +340,23 @@ fn verify(w: &Workload, key: &str, d: Doc<'_>) -> &'static str {
 }
 
 impl Worker for Client {
-    fn prepare(&mut self) {
+    fn prepare(&mut self) -> bool {
         let workload = self.workload.clone();
         if self.load {
             let key = workload.key(workload.next_load_key());
             self.message = self.insert(&key).unwrap_or(Message(Vec::new()));
             self.next = Next::Insert { new: None };
-            return;
+            return true;
         }
         let Some(operation) = self.chooser.operation(&workload) else {
-            self.next = Next::Nothing;
-            return;
+            return false;
         };
         if operation == Operation::Insert {
             let n = workload.new_keys.take();
             let key = workload.key(n);
             self.message = self.insert(&key).unwrap_or(Message(Vec::new()));
             self.next = Next::Insert { new: Some(n) };
-            return;
+            return true;
         }
         let key = workload.key(self.chooser.record(&workload));
         self.next = match operation {
@@ -389,6 +388,7 @@ impl Worker for Client {
                 Next::Scan
             }
         };
+        true
     }
 
     fn operate(&mut self, meter: &mut Meter) -> Result<u64> {

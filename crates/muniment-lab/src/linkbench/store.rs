@@ -1,0 +1,387 @@
+//! The commands of both schemas, as the original's MongoDB stores make the Java driver send them.
+
+use super::Profile;
+use super::graph::LINK_TYPES;
+use crate::conn::Message;
+use crate::lab::DB;
+use muniment_value::{DocBuf, Value, array, doc};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The collections.
+pub const LINKS: &str = "linktable";
+/// Counts of links by node and type.
+pub const COUNTS: &str = "counttable";
+/// Nodes.
+pub const NODES: &str = "nodetable";
+/// The one type of a node.
+const NODE_TYPE: i32 = 2048;
+/// Most links of a list.
+pub const LIST_LIMIT: i32 = 10_000;
+
+/// A link's key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LinkKey {
+    /// From.
+    pub id1: i64,
+    /// Index into [`LINK_TYPES`].
+    pub link_type: usize,
+    /// To.
+    pub id2: i64,
+}
+
+impl LinkKey {
+    /// The number of its type.
+    pub fn type_number(&self) -> i64 {
+        LINK_TYPES.get(self.link_type).copied().unwrap_or(0)
+    }
+}
+
+/// Milliseconds since 1970.
+pub fn now_ms() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_millis() as i64)
+}
+
+fn binary(bytes: &[u8]) -> Value<'_> {
+    Value::Binary { subtype: 0, bytes }
+}
+
+fn message(body: &DocBuf) -> Message {
+    Message::command(DB, body)
+}
+
+/// v2's `_id` of a link: type, id1 and id2, big-endian.
+fn link_id(k: &LinkKey) -> [u8; 24] {
+    let mut id = [0; 24];
+    for (at, n) in id.chunks_exact_mut(8).zip([k.type_number(), k.id1, k.id2]) {
+        at.copy_from_slice(&n.to_be_bytes());
+    }
+    id
+}
+
+/// v2's `_id` of a count: id and type.
+fn count_id(k: &LinkKey) -> [u8; 16] {
+    let mut id = [0; 16];
+    for (at, n) in id.chunks_exact_mut(8).zip([k.id1, k.type_number()]) {
+        at.copy_from_slice(&n.to_be_bytes());
+    }
+    id
+}
+
+/// A schema.
+#[derive(Debug, Clone, Copy)]
+pub struct Store(pub Profile);
+
+impl Store {
+    /// The filter of one link.
+    fn link(&self, k: &LinkKey) -> DocBuf {
+        match self.0 {
+            Profile::V2 => doc! { "_id": binary(&link_id(k)) },
+            Profile::Y2015 => {
+                doc! { "link_type": k.type_number(), "id1": k.id1, "id2": k.id2 }
+            }
+        }
+    }
+
+    /// The filter of one count.
+    fn count(&self, k: &LinkKey) -> DocBuf {
+        match self.0 {
+            Profile::V2 => doc! { "_id": binary(&count_id(k)) },
+            Profile::Y2015 => doc! { "id": k.id1, "link_type": k.type_number() },
+        }
+    }
+
+    /// A link as it is loaded.
+    pub fn link_document(&self, k: &LinkKey, time: i64, data: &[u8]) -> DocBuf {
+        let mut d = match self.0 {
+            Profile::V2 => doc! { "_id": binary(&link_id(k)) },
+            Profile::Y2015 => DocBuf::new(),
+        };
+        d.append("id1", k.id1)
+            .append("link_type", k.type_number())
+            .append("id2", k.id2)
+            .append("visibility", 1)
+            .append("version", 0)
+            .append("time", time)
+            .append("data", binary(data));
+        d
+    }
+
+    /// A count as it is loaded.
+    pub fn count_document(&self, k: &LinkKey, count: u64, time: i64) -> DocBuf {
+        let mut d = match self.0 {
+            Profile::V2 => doc! { "_id": binary(&count_id(k)) },
+            Profile::Y2015 => DocBuf::new(),
+        };
+        d.append("id", k.id1)
+            .append("link_type", k.type_number())
+            .append("count", count as i64)
+            .append("version", 0_i64)
+            .append("time", time);
+        d
+    }
+
+    /// The indexes: collection and specification.
+    pub fn indexes(&self) -> Vec<(&'static str, DocBuf)> {
+        match self.0 {
+            Profile::V2 => vec![(
+                LINKS,
+                doc! {
+                    "key": doc! { "id1": 1, "link_type": 1, "time": 1, "visibility": 1 },
+                    "name": "id1_link_type_time_visibility",
+                },
+            )],
+            Profile::Y2015 => vec![
+                (
+                    LINKS,
+                    doc! {
+                        "key": doc! { "link_type": 1, "id1": 1, "id2": 1 },
+                        "name": "link_type_id1_id2",
+                        "unique": true,
+                    },
+                ),
+                (
+                    LINKS,
+                    doc! {
+                        "key": doc! {
+                            "id1": 1, "link_type": 1, "visibility": 1, "time": 1, "id2": 1,
+                            "version": 1, "data": 1,
+                        },
+                        "name": "id1_link_type",
+                    },
+                ),
+                (
+                    COUNTS,
+                    doc! {
+                        "key": doc! { "id": 1, "link_type": 1 },
+                        "name": "id_link_type",
+                        "unique": true,
+                    },
+                ),
+            ],
+        }
+    }
+
+    /// Writes a link; the reply tells what it was before (v2) or whether it changed (2015).
+    pub fn put_link(&self, k: &LinkKey, data: &[u8]) -> Message {
+        let time = now_ms();
+        let on_insert = doc! { "id1": k.id1, "link_type": k.type_number(), "id2": k.id2 };
+        match self.0 {
+            Profile::V2 => message(&doc! {
+                "findAndModify": LINKS,
+                "query": self.link(k),
+                "fields": doc! { "visibility": 1, "_id": 0 },
+                "update": doc! {
+                    "$setOnInsert": on_insert,
+                    "$set": doc! {
+                        "visibility": 1, "version": 0, "time": time, "data": binary(data),
+                    },
+                },
+                "upsert": true,
+                "new": false,
+            }),
+            Profile::Y2015 => {
+                let mut all = DocBuf::new();
+                all.append("version", 0)
+                    .append("time", time)
+                    .append("data", binary(data));
+                update(
+                    LINKS,
+                    self.link(k),
+                    doc! { "$setOnInsert": all, "$set": doc! { "visibility": 1 } },
+                    true,
+                )
+            }
+        }
+    }
+
+    /// 2015's second step for a link that was there: its payload.
+    pub fn update_link_data(&self, k: &LinkKey, data: &[u8]) -> Message {
+        let set = doc! { "data": binary(data), "time": now_ms(), "version": 0 };
+        update(LINKS, self.link(k), doc! { "$set": set }, false)
+    }
+
+    /// Hides a link; the reply tells whether it was visible.
+    pub fn hide_link(&self, k: &LinkKey) -> Message {
+        let hide = doc! { "$set": doc! { "visibility": 0 } };
+        match self.0 {
+            Profile::V2 => message(&doc! {
+                "findAndModify": LINKS,
+                "query": self.link(k),
+                "fields": doc! { "visibility": 1, "_id": 0 },
+                "update": hide,
+                "new": false,
+            }),
+            Profile::Y2015 => update(LINKS, self.link(k), hide, false),
+        }
+    }
+
+    /// Adds to a count.
+    pub fn add_to_count(&self, k: &LinkKey, by: i64) -> Message {
+        let mut on_insert = DocBuf::new();
+        if self.0 == Profile::V2 {
+            on_insert
+                .append("id", k.id1)
+                .append("link_type", k.type_number());
+        }
+        let mut change = doc! {
+            "$inc": doc! { "count": by, "version": 1_i64 },
+            "$set": doc! { "time": now_ms() },
+        };
+        if !on_insert.as_doc().is_empty() {
+            change.append("$setOnInsert", on_insert);
+        }
+        update(COUNTS, self.count(k), change, true)
+    }
+
+    /// Reads a count.
+    pub fn get_count(&self, k: &LinkKey) -> Message {
+        find_one(COUNTS, self.count(k))
+    }
+
+    /// Reads one link.
+    pub fn get_link(&self, k: &LinkKey) -> Message {
+        find_one(LINKS, self.link(k))
+    }
+
+    /// 2015: reads several links of one node and type.
+    pub fn get_links(&self, k: &LinkKey, id2s: &[i64]) -> Message {
+        message(&doc! {
+            "find": LINKS,
+            "filter": several(k, id2s),
+        })
+    }
+
+    /// 2015: counts them.
+    pub fn count_links(&self, k: &LinkKey, id2s: &[i64]) -> Message {
+        counted(several(k, id2s))
+    }
+
+    /// Reads a list of visible links, the newest first, up to `newest`.
+    pub fn get_list(&self, k: &LinkKey, newest: i64, skip: i32) -> Message {
+        let mut body = doc! {
+            "find": LINKS,
+            "filter": list(k, newest),
+            "projection": doc! {
+                "id1": 1, "link_type": 1, "id2": 1, "visibility": 1, "data": 1, "version": 1,
+                "time": 1, "_id": 0,
+            },
+            "sort": doc! { "time": -1 },
+            "limit": LIST_LIMIT,
+        };
+        if skip > 0 {
+            body.append("skip", skip);
+        }
+        message(&body)
+    }
+
+    /// 2015: counts the list first.
+    pub fn count_list(&self, k: &LinkKey, newest: i64) -> Message {
+        counted(list(k, newest))
+    }
+
+    /// A node.
+    pub fn node_document(&self, id: i64, version: i64, data: &[u8]) -> DocBuf {
+        doc! {
+            "_id": id,
+            "type": NODE_TYPE,
+            "version": version,
+            "time": (now_ms() / 1000) as i32,
+            "data": binary(data),
+        }
+    }
+
+    /// Adds a node.
+    pub fn add_node(&self, id: i64, data: &[u8]) -> Message {
+        let node = self.node_document(id, 1, data);
+        message(&doc! { "insert": NODES, "ordered": false, "documents": array![node] })
+    }
+
+    /// Reads a node.
+    pub fn get_node(&self, id: i64) -> Message {
+        find_one(NODES, doc! { "_id": id })
+    }
+
+    /// Writes a node's payload.
+    pub fn update_node(&self, id: i64, data: &[u8]) -> Message {
+        let set = doc! {
+            "version": 2_i64, "time": (now_ms() / 1000) as i32, "data": binary(data),
+        };
+        update(
+            NODES,
+            doc! { "_id": id, "type": NODE_TYPE },
+            doc! { "$set": set },
+            false,
+        )
+    }
+
+    /// Deletes a node.
+    pub fn delete_node(&self, id: i64) -> Message {
+        message(&doc! {
+            "delete": NODES,
+            "deletes": array![doc! { "q": doc! { "_id": id, "type": NODE_TYPE }, "limit": 1 }],
+        })
+    }
+}
+
+fn update(collection: &str, query: DocBuf, change: DocBuf, upsert: bool) -> Message {
+    message(&doc! {
+        "update": collection,
+        "updates": array![doc! { "q": query, "u": change, "upsert": upsert }],
+    })
+}
+
+fn find_one(collection: &str, filter: DocBuf) -> Message {
+    message(&doc! {
+        "find": collection, "filter": filter, "limit": 1, "singleBatch": true,
+    })
+}
+
+fn several(k: &LinkKey, id2s: &[i64]) -> DocBuf {
+    let mut list = muniment_value::ArrayBuf::new();
+    id2s.iter().for_each(|id| {
+        list.push(*id);
+    });
+    doc! { "link_type": k.type_number(), "id1": k.id1, "id2": doc! { "$in": list } }
+}
+
+fn list(k: &LinkKey, newest: i64) -> DocBuf {
+    doc! {
+        "id1": k.id1,
+        "link_type": k.type_number(),
+        "time": doc! { "$gte": 0_i64, "$lte": newest },
+        "visibility": 1,
+    }
+}
+
+/// A count as drivers' countDocuments sends it.
+fn counted(filter: DocBuf) -> Message {
+    message(&doc! {
+        "aggregate": LINKS,
+        "pipeline": array![
+            doc! { "$match": filter },
+            doc! { "$group": doc! { "_id": 1, "n": doc! { "$sum": 1 } } },
+        ],
+        "cursor": doc! {},
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::indexing_slicing)]
+    use super::*;
+
+    #[test]
+    fn keys_are_big_endian() {
+        let k = LinkKey {
+            id1: 5,
+            link_type: 1,
+            id2: -1,
+        };
+        let id = link_id(&k);
+        assert_eq!(id[..8], 123_456_790_i64.to_be_bytes());
+        assert_eq!((id[15], id[23]), (5, 0xff));
+        assert_eq!(count_id(&k)[8..], 123_456_790_i64.to_be_bytes());
+    }
+}

@@ -1,0 +1,257 @@
+//! W2: LinkBench against concurrency.
+//!
+//! Source: a post of 2015 that ran LinkBench with 1 to 48 clients on several engines. It printed
+//! curves, not figures: the shape is what can be compared.
+
+use super::Spec;
+use super::w5::scaling;
+use crate::fail::Result;
+use crate::hist::Latency;
+use crate::lab::{DB, Lab, Preset, Target};
+use crate::linkbench::Profile;
+use crate::linkbench::client::Requester;
+use crate::linkbench::graph::Graph;
+use crate::linkbench::load::{self as loading, loaders};
+use crate::load::{self, Limit, Load};
+use crate::report::Outcome;
+use crate::report::table::{Table, bytes, ms, rate};
+use crate::stop;
+use muniment_value::doc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The experiment.
+pub const SPEC: Spec = Spec {
+    name: "w2",
+    title: "LinkBench against concurrency",
+    about: "A social graph's nodes, links and counts of links. For every number of clients the graph is loaded anew by as many loaders, then requests run twice and the second run is reported. Profile 2015 is the store that was measured then (ObjectId keys, unique indexes, half of all requests are lists of links); v2 is the later one (keys in _id, mostly single nodes). The Universal Scalability Law is fitted to the rates.",
+    run,
+};
+
+/// Clients of the post.
+const CLIENTS: [u64; 13] = [1, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48];
+
+/// Operations whose tail is reported.
+const TAILS: [(&str, &str); 4] = [
+    ("UPDATE_NODE", "update-node"),
+    ("GET_NODE", "get-node"),
+    ("UPDATE_LINK", "update-link"),
+    ("GET_LINKS_LIST", "get-link-list"),
+];
+
+/// One number of clients.
+struct Point {
+    clients: u64,
+    load: Load,
+    requests: Load,
+    size: f64,
+}
+
+fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
+    let ids = lab.preset.pick(4000, 50_000, 10_000_000);
+    let clients: &[u64] = match lab.preset {
+        Preset::Smoke => &[1, 4, 16, 48],
+        _ => &CLIENTS,
+    };
+    let seconds = lab.preset.pick(0.7, 3.0, 1800.0);
+    if lab.preset != Preset::Paper {
+        out.deviations.push(format!(
+            "{} nodes instead of 10 M, {seconds} s a run instead of 30 minutes; the node with most links counts as half a rank, so that it has not more links than a small graph has nodes.",
+            rate(ids as f64)
+        ));
+    }
+    out.deviations.push("No transactions: operations of v2 that the original puts into one are their single commands here. Errors are not retried.".into());
+    out.deviations
+        .push("The original's index on a field that counts do not have is not made.".into());
+    for profile in [Profile::Y2015, Profile::V2] {
+        let mut target = lab.target(Some(lab.preset.pick(1.0, 1.0, 12.0)))?;
+        let mut points = Vec::new();
+        for n in clients {
+            if stop::asked() {
+                break;
+            }
+            match point(lab, &target, profile, ids, *n, seconds) {
+                Ok(p) => points.push(p),
+                Err(e) => {
+                    target.check_alive()?;
+                    out.warnings
+                        .push(format!("LinkBench {}, {n} clients: {e}", profile.name()));
+                    break;
+                }
+            }
+        }
+        for p in &points {
+            out.warnings
+                .extend(lab.doubts(&p.requests, p.clients as usize));
+        }
+        write_down(profile, &points, out);
+        lab.done(target);
+    }
+    Ok(())
+}
+
+fn point(
+    lab: &mut Lab,
+    target: &Target,
+    profile: Profile,
+    ids: u64,
+    clients: u64,
+    seconds: f64,
+) -> Result<Point> {
+    let graph = Graph::new(profile, ids);
+    let name = format!("LinkBench {}, {clients} clients", profile.name());
+    lab.progress.step(format!("{name}: load"));
+    let mut conn = target.connect()?;
+    loading::prepare(&mut conn, &graph)?;
+    let conns = target.connections(clients as usize + 1)?;
+    let limit = Limit::time(Duration::MAX);
+    let load = load::run(
+        &format!("{name}, load"),
+        loaders(&graph, conns),
+        limit,
+        target.pid,
+        &mut lab.progress,
+    )?;
+    let time = Duration::from_secs_f64(seconds);
+    let mut requests = None;
+    for round in ["first", "second"] {
+        lab.progress.step(format!("{name}: {round} run"));
+        requests = Some(requesting(lab, target, &graph, clients, time, &name)?);
+        if stop::asked() {
+            break;
+        }
+    }
+    let stats = conn.command(DB, &doc! { "dbStats": 1 })?;
+    let size = crate::conn::number_at(stats.as_doc(), "storageSize").unwrap_or(f64::NAN);
+    match requests {
+        Some(requests) => Ok(Point {
+            clients,
+            load,
+            requests,
+            size,
+        }),
+        None => Err(crate::fail::Failure::new("no run was made")),
+    }
+}
+
+fn requesting(
+    lab: &mut Lab,
+    target: &Target,
+    graph: &Arc<Graph>,
+    clients: u64,
+    time: Duration,
+    name: &str,
+) -> Result<Load> {
+    let workers = target
+        .connections(clients as usize)?
+        .into_iter()
+        .enumerate()
+        .map(|(i, conn)| Requester::new(conn, graph, i as u64))
+        .collect();
+    load::run(
+        name,
+        workers,
+        Limit::time(time),
+        target.pid,
+        &mut lab.progress,
+    )
+}
+
+fn write_down(profile: Profile, points: &[Point], out: &mut Outcome) {
+    let Some(best) = points
+        .iter()
+        .max_by(|a, b| rate_of(a).total_cmp(&rate_of(b)))
+    else {
+        return;
+    };
+    let name = profile.name();
+    let mut t = Table::new(
+        &format!("LinkBench {name} by clients"),
+        &[
+            ">clients",
+            ">links loaded/s",
+            ">requests/s",
+            ">p99 ms update-node",
+            ">p99 ms get-node",
+            ">p99 ms update-link",
+            ">p99 ms get-link-list",
+            ">server µs each",
+            ">written each",
+            ">resident",
+            ">on disk",
+        ],
+    );
+    let dash = || "–".to_string();
+    for p in points {
+        let r = &p.requests;
+        let each = r.samples.operations.max(1) as f64;
+        let tail = |kind: &str| match r.kinds.get(kind) {
+            Some(m) if m.service.count() > 0 => ms(m.service.quantile_ms(0.99)),
+            _ => dash(),
+        };
+        let [a, b, c, d] = TAILS.map(|(kind, _)| tail(kind));
+        t.row([
+            rate(p.clients as f64),
+            rate(p.load.rate()),
+            rate(rate_of(p)),
+            a,
+            b,
+            c,
+            d,
+            r.server_cpu
+                .map_or_else(dash, |s| format!("{:.1}", s * 1e6 / each)),
+            r.server_written.map_or_else(dash, |w| bytes(w / each)),
+            r.server_rss.map_or_else(dash, bytes),
+            bytes(p.size),
+        ]);
+        out.figure(
+            format!("{name} load, {} clients", p.clients),
+            p.load.rate(),
+            "links/s",
+            None,
+        );
+        let mut samples = r.samples.clone();
+        samples.name = format!("{name}, {} clients", p.clients);
+        out.samples.push(samples);
+    }
+    out.tables.push(t);
+
+    let mut t = Table::new(
+        &format!("LinkBench {name}, operations with {} clients", best.clients),
+        &[
+            "<operation",
+            ">count",
+            ">mean ms",
+            ">p25",
+            ">p50",
+            ">p75",
+            ">p95",
+            ">p99",
+            ">max",
+        ],
+    );
+    for (kind, m) in &best.requests.kinds {
+        let l: &Latency = &m.service;
+        t.row([
+            (*kind).to_string(),
+            rate(l.count() as f64),
+            ms(l.mean_ms()),
+            ms(l.quantile_ms(0.25)),
+            ms(l.quantile_ms(0.5)),
+            ms(l.quantile_ms(0.75)),
+            ms(l.quantile_ms(0.95)),
+            ms(l.quantile_ms(0.99)),
+            ms(l.max_ms()),
+        ]);
+    }
+    out.tables.push(t);
+    let curve: Vec<(f64, f64)> = points
+        .iter()
+        .map(|p| (p.clients as f64, rate_of(p)))
+        .collect();
+    scaling(&format!("LinkBench {name}, requests"), &curve, out);
+}
+
+fn rate_of(p: &Point) -> f64 {
+    p.requests.samples.operations as f64 / p.requests.samples.seconds
+}
