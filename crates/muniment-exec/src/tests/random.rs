@@ -197,6 +197,7 @@ impl Rng {
             r#"{"key": {"c": 1, "a.$**": 1}, "name": "c_wa"}"#,
             r#"{"key": {"c": -1, "$**": -1, "b": 1}, "name": "c_w_b", "wildcardProjection": {"c": 0, "b": 0}}"#,
             r#"{"key": {"$**": 1, "b": 1}, "name": "w_b", "wildcardProjection": {"a": 1, "c": 1}}"#,
+            r#"{"key": {"$**": 1}, "name": "w_text", "collation": {"locale": "en", "strength": 1}}"#,
             r#"{"key": {"$**": 1}, "name": "w_part", "partialFilterExpression": {"c": {"$gt": 1}}}"#,
         ])
     }
