@@ -17,6 +17,13 @@ fn elem_match(v: Value<'_>) -> Option<Doc<'_>> {
         .filter(|d| d.first().is_some_and(|e| e.name() == "$elemMatch"))
 }
 
+/// True for an operator of a field; other names with `$` are those of a document's fields (the
+/// stages of a view's pipeline).
+fn is_operator(d: Doc<'_>) -> bool {
+    let known = |name: &str| super::find(name).is_some();
+    parse::is_operators(d) && d.first().is_some_and(|e| known(e.name()))
+}
+
 fn parse_all(p: &mut Parser<'_>, o: &FieldOperand<'_>) -> Result<Option<Pred>> {
     let Value::Array(items) = o.value else {
         return Err(Error::bad_value("$all needs an array"));
@@ -32,7 +39,7 @@ fn parse_all(p: &mut Parser<'_>, o: &FieldOperand<'_>) -> Result<Option<Pred>> {
             continue;
         }
         preds.push(match v {
-            Value::Document(d) if parse::is_operators(d) => {
+            Value::Document(d) if is_operator(d) => {
                 return Err(Error::bad_value("no $ expressions in $all"));
             }
             Value::Regex { pattern, options } => Pred::Regex(Regex::new(pattern, options)?),
@@ -99,6 +106,11 @@ mod tests {
             "{'a': {'$all': [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]}}",
             &["{'a': 1}", "{'a': [1]}"],
             &["{'a': 2}", "{}"],
+        );
+        matches(
+            "{'a': {'$all': [{'$match': {'x': 1}}]}}",
+            &["{'a': [{'$match': {'x': 1}}, 2]}"],
+            &["{'a': [{'$match': {'x': 2}}]}"],
         );
         fails("{'a': {'$all': 1}}", 2, "$all needs an array");
         fails(
