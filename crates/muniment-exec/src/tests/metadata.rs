@@ -70,6 +70,13 @@ fn stages_keep_metadata() {
         ),
     );
     assert_eq!(got.unwrap(), [r#"{"_id":1.0}"#, r#"{"_id":5.0}"#]);
+    let got = run(
+        &b,
+        &format!(
+            r#"[{NEAR}, {{"$group": {{"_id": null, "t": {{"$top": {{"sortBy": {{"x": {{"$meta": "geoNearDistance"}}}}, "output": "$_id"}}}}}}}}]"#
+        ),
+    );
+    assert_eq!(got.unwrap(), [r#"{"_id":null,"t":1}"#]);
     // Whole documents without their metadata, wherever they go.
     let whole = r#"{"$facet": {"x": [{"$match": {}}]}}, {"$unwind": "$x"}, {"$replaceWith": "$x"}"#;
     let kept = format!(

@@ -3,6 +3,7 @@
 use super::arrays::no_array;
 use super::first_last::size;
 use super::sliding::array;
+use super::top::sort_key;
 use super::{Sliding, check_held};
 use crate::bytes::{IndexName, close, head, open, put};
 use crate::sort::SortSpec;
@@ -183,10 +184,8 @@ impl SlidingTop {
     /// The sort key of a value, which has the document and the output.
     fn key(&self, v: Option<Value<'_>>) -> Result<Vec<u8>> {
         let mut key = Vec::new();
-        if let Some(Value::Document(both)) = v
-            && let Some(Value::Document(d)) = both.get("d")
-        {
-            self.sort.key(d, &mut key)?;
+        if let Some(Value::Document(both)) = v {
+            sort_key(&self.sort, both, &mut key)?;
         }
         Ok(key)
     }

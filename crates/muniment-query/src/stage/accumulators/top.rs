@@ -6,7 +6,7 @@ use super::{Accumulator, Make, Options, Parsed, Sliding, Spec, check_held, whole
 use crate::bytes::{IndexName, close, head, open, put};
 use crate::expr::Expr;
 use crate::sort::SortSpec;
-use muniment_value::{DocBuf, Error, Result, Type, Value, ValueBuf};
+use muniment_value::{Doc, DocBuf, Error, Result, Type, Value, ValueBuf, doc};
 use std::sync::Arc;
 
 pub(super) const TOP: Spec =
@@ -52,6 +52,14 @@ fn parse(o: &Options<'_>, bottom: bool, single: bool) -> Result<Parsed> {
     let mut both = DocBuf::new();
     both.append("d", "$$ROOT");
     both.append("o", output);
+    let metadata = sort.keys().iter().filter_map(|k| k.meta);
+    let metadata = metadata.fold(DocBuf::new(), |mut d, m| {
+        d.append(m.name(), doc! { "$meta": m.name() });
+        d
+    });
+    if !metadata.is_empty() {
+        both.append("m", metadata);
+    }
     let order = Arc::clone(&sort);
     Ok(Parsed {
         expr: Expr::parse(Value::Document(both.as_doc()), o.ctx)?,
@@ -103,6 +111,18 @@ impl Top {
     }
 }
 
+/// Appends the sort key of what the one expression gave.
+pub(super) fn sort_key(sort: &SortSpec, both: Doc<'_>, key: &mut Vec<u8>) -> Result<()> {
+    let Some(Value::Document(d)) = both.get("d") else {
+        return Ok(());
+    };
+    match both.get("m") {
+        // Metadata stand behind the document.
+        Some(Value::Document(m)) => sort.key(Doc::new(&[d.as_bytes(), m.as_bytes()].concat()), key),
+        _ => sort.key(d, key),
+    }
+}
+
 fn size(key: &[u8], v: &ValueBuf) -> usize {
     key.len() + super::first_last::size(v) + size_of::<(Vec<u8>, ValueBuf)>()
 }
@@ -118,9 +138,7 @@ impl Accumulator for Top {
             return Ok(());
         };
         let mut key = Vec::new();
-        if let Some(Value::Document(d)) = both.get("d") {
-            self.sort.key(d, &mut key)?;
-        }
+        sort_key(&self.sort, both, &mut key)?;
         self.keep(key, both.get("o").unwrap_or(Value::Null))
     }
 
