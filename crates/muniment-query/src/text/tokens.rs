@@ -53,6 +53,11 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
+    const NAMES: [&str; 16] = [
+        "da", "nl", "en", "fi", "fr", "de", "hu", "it", "none", "nb", "pt", "ro", "ru", "es", "sv",
+        "tr",
+    ];
+
     fn terms(text: &str, language: &str, keep: Keep) -> String {
         let mut out: Vec<String> = Vec::new();
         let all = each_term(text, Language::find(language).unwrap(), keep, &mut |t| {
@@ -112,13 +117,12 @@ mod tests {
             "x\u{200d}y",
             "aé\u{fe0f}é",
         ];
-        let long = "é".repeat(5000);
-        let names = [
-            "da", "nl", "en", "fi", "fr", "de", "hu", "it", "none", "nb", "pt", "ro", "ru", "es",
-            "sv", "tr",
-        ];
+        // Long words take time in proportion.
+        let long = ["é", "ası", "ing", "'s", "ность", "ABc"]
+            .map(|w| w.repeat(10_000))
+            .join(" ");
         let mut n = 0u32;
-        for name in names {
+        for name in NAMES {
             let l = Language::find(name).unwrap();
             for text in odd.iter().copied().chain([long.as_str()]) {
                 for case in [false, true] {
@@ -140,5 +144,20 @@ mod tests {
             }
         }
         assert!(n > 100);
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config::with_cases(300))]
+        #[test]
+        fn any_text_has_terms(text in "\\PC{0,40}|[a-zA-Zéıßüъия' ]{0,60}", case: bool, marks: bool) {
+            for name in NAMES {
+                let language = Language::find(name).unwrap();
+                each_term(&text, language, Keep { case, marks }, &mut |t| {
+                    // Diacritics are gone, whatever the stemmer made of the word.
+                    assert!(marks || !t.contains('\u{301}'), "{t:?}");
+                    true
+                });
+            }
+        }
     }
 }
