@@ -169,6 +169,8 @@ fn try_execute(
             spec.name, caught.message
         )))
     });
+    // Whatever was cut short on the way, nothing of it goes out.
+    let result = result.and_then(|()| muniment_query::running::give_up());
     drop(running);
     let result = result.and_then(|()| wait_for_journal(&cx));
     let (op_count, exhaust) = (cx.op_count, cx.exhaust);

@@ -54,6 +54,8 @@ pub fn choose(
     shape: impl FnOnce() -> String,
     explain: bool,
 ) -> Result<Choice> {
+    // The bounds of a plan that was cut short hold nothing.
+    muniment_query::running::give_up()?;
     let choice = select(cache, op, recipe, candidates, shape, explain)?;
     if !explain {
         choice.exec.candidate().note_use();

@@ -1,7 +1,7 @@
 //! maxTimeMS, killOp and a client that went away stop whatever stage is running, soon.
 
 use super::*;
-use muniment_value::{Code, array, doc};
+use muniment_value::{Code, Value, array, doc};
 use std::time::Instant;
 
 /// How long a stage may go on after it was told to stop. Tests are built without optimization and
@@ -62,6 +62,31 @@ fn slow() -> Vec<(&'static str, String)> {
             r#""range": {"step": 1, "bounds": "partition"}}}"#
         )),
         ("skip", r#"MANY {"$skip": 1000000000}"#),
+        ("addToSet", r#"MANY {"$group": {"_id": null, "s": {"$addToSet": "$k"}}}"#),
+        ("median", concat!(
+            r#"MANY {"$group": {"_id": "$m", "#,
+            r#""p": {"$median": {"input": "$k", "method": "approximate"}}}}"#
+        )),
+        ("fill", concat!(
+            r#"MANY {"$fill": {"partitionByFields": ["m"], "sortBy": {"k": 1}, "#,
+            r#""output": {"x": {"method": "linear"}}}}"#
+        )),
+        ("union", concat!(
+            r#"MANY {"$unionWith": {"coll": "c", "pipeline": [{"$match": {"a": -1}}]}}, "#,
+            r#"{"$match": {"k": -1}}"#
+        )),
+        ("lookup", concat!(
+            r#"{"$lookup": {"from": "c", "let": {"a": "$a"}, "as": "j", "#,
+            r#""pipeline": [{"$match": {"$expr": {"$gt": ["$$a", {"$add": ["$a", 1]}]}}}, "#,
+            r#"{"$count": "n"}]}}"#
+        )),
+        ("join", r#"MANY {"$lookup": {"from": "c", "localField": "k", "foreignField": "a", "as": "j"}}, {"$match": {"k": -1}}"#),
+        ("function", r#"{"$project": {"r": {"$function": {"lang": "js", "args": [], "body": "function() { for (;;) {} }"}}}}"#),
+        ("schema", r#"MANY {"$match": {"$jsonSchema": {"properties": {"t": {"uniqueItems": true, "minItems": 9}}}}}"#),
+        ("graphLookup", concat!(
+            r#"{"$graphLookup": {"from": "c", "startWith": "$_id", "connectFromField": "t", "#,
+            r#""connectToField": "t", "as": "g", "maxDepth": 50}}, {"$match": {"g": -1}}"#
+        )),
     ]
     .into_iter()
     .map(|(name, p)| (name, p.replace("MANY", MANY)))
@@ -69,6 +94,7 @@ fn slow() -> Vec<(&'static str, String)> {
 }
 
 fn run(b: &Bench, op: &Arc<OpContext>, stages: &str) -> Result<()> {
+    let _running = muniment_query::running::enter(op.clone());
     let list = j(&format!(r#"{{"p": [{stages}]}}"#));
     let request = aggregation(list.as_doc().get_array("p").unwrap());
     let mut cursor = b.engine.aggregate(op, &request)?;
@@ -92,6 +118,7 @@ fn every_stage_stops_when_its_operation_must() {
         let e = run(&b, &op, &stages).expect_err(name);
         let late = began.elapsed().saturating_sub(limit);
         assert_eq!(e.code(), Code::MaxTimeMSExpired, "{name}: {e}");
+        println!("{name}: {late:?} late");
         assert!(late < SOON, "{name}: {late:?} late");
         // killOp.
         let op = b.engine.operations.begin(OpStart::default());
@@ -118,6 +145,225 @@ fn every_stage_stops_when_its_operation_must() {
         let late = gone_at.elapsed();
         assert!(late < SOON, "{name}: {late:?} after the client went");
     }
+}
+
+/// Stages that take long for a single document, each in another operator.
+fn slow_expressions() -> Vec<(&'static str, String)> {
+    // Many numbers, neither ascending nor descending.
+    const BIG: &str = concat!(
+        r#"{"$map": {"input": {"$range": [0, 200000]}, "#,
+        r#""in": {"$mod": [{"$multiply": ["$$this", 7919]}, 200003]}}}"#
+    );
+    // Eight million characters.
+    const TEXT: &str = concat!(
+        r#"{"$reduce": {"input": {"$range": [0, 23]}, "initialValue": "a", "#,
+        r#""in": {"$concat": ["$$value", "$$value"]}}}"#
+    );
+    let big: Vec<(&str, &str)> = vec![
+        (
+            "range",
+            r#"{"$map": {"input": {"$range": [0, 4000]}, "in": {"$size": {"$range": ["$$this", 1000000]}}}}"#,
+        ),
+        (
+            "map",
+            r#"{"$map": {"input": "$$big", "in": {"$size": "$$big"}}}"#,
+        ),
+        (
+            "filter",
+            r#"{"$filter": {"input": "$$big", "cond": {"$in": ["x", "$$big"]}}}"#,
+        ),
+        (
+            "reduce",
+            concat!(
+                r#"{"$reduce": {"input": "$$big", "initialValue": [], "#,
+                r#""in": {"$concatArrays": [{"$slice": ["$$value", 1000]}, ["$$this"]]}}}"#
+            ),
+        ),
+        (
+            "sortArray",
+            r#"{"$map": {"input": {"$range": [0, 100]}, "in": {"$first": {"$sortArray": {"input": "$$big", "sortBy": 1}}}}}"#,
+        ),
+        (
+            "setUnion",
+            r#"{"$map": {"input": {"$range": [0, 100]}, "in": {"$size": {"$setUnion": ["$$big", ["$$this"]]}}}}"#,
+        ),
+        (
+            "setDifference",
+            r#"{"$map": {"input": {"$range": [0, 100]}, "in": {"$size": {"$setDifference": ["$$big", ["$$this"]]}}}}"#,
+        ),
+        (
+            "setIntersection",
+            r#"{"$map": {"input": {"$range": [0, 100]}, "in": {"$size": {"$setIntersection": ["$$big", "$$big"]}}}}"#,
+        ),
+        (
+            "setIsSubset",
+            r#"{"$map": {"input": {"$range": [0, 100]}, "in": {"$setIsSubset": ["$$big", "$$big"]}}}"#,
+        ),
+        (
+            "indexOfArray",
+            r#"{"$map": {"input": "$$big", "in": {"$indexOfArray": ["$$big", -1]}}}"#,
+        ),
+        (
+            "maxN",
+            r#"{"$map": {"input": {"$range": [0, 100]}, "in": {"$maxN": {"n": 3, "input": "$$big"}}}}"#,
+        ),
+        (
+            "median",
+            r#"{"$map": {"input": {"$range": [0, 100]}, "in": {"$median": {"input": "$$big", "method": "approximate"}}}}"#,
+        ),
+        (
+            "arrayToObject",
+            concat!(
+                r#"{"$map": {"input": {"$range": [0, 100]}, "in": {"$arrayToObject": {"$map": "#,
+                r#"{"input": {"$range": [0, 100000]}, "as": "x", "in": {"k": {"$toString": "$$x"}, "v": 1}}}}}}"#
+            ),
+        ),
+        (
+            "zip",
+            r#"{"$map": {"input": {"$range": [0, 100]}, "in": {"$size": {"$zip": {"inputs": ["$$big", "$$big"]}}}}}"#,
+        ),
+        (
+            "sum",
+            r#"{"$map": {"input": "$$big", "in": {"$sum": "$$big"}}}"#,
+        ),
+        (
+            "regexFindAll",
+            r#"{"$map": {"input": "$$big", "in": {"$regexFind": {"input": "$$text", "regex": "a{50}b"}}}}"#,
+        ),
+        (
+            "indexOfBytes",
+            r#"{"$map": {"input": "$$big", "in": {"$indexOfBytes": ["$$text", {"$concat": [{"$substrBytes": ["$$text", 0, 100000]}, "b"]}]}}}"#,
+        ),
+        (
+            "indexOfCP",
+            r#"{"$map": {"input": "$$big", "in": {"$indexOfCP": ["$$text", {"$concat": [{"$substrBytes": ["$$text", 0, 100000]}, "b"]}]}}}"#,
+        ),
+        (
+            "replaceAll",
+            r#"{"$map": {"input": "$$big", "in": {"$strLenCP": {"$replaceAll": {"input": "$$text", "find": "aaab", "replacement": "b"}}}}}"#,
+        ),
+        (
+            "split",
+            r#"{"$map": {"input": "$$big", "in": {"$size": {"$split": ["$$text", "ab"]}}}}"#,
+        ),
+        (
+            "trim",
+            r#"{"$map": {"input": "$$big", "in": {"$strLenBytes": {"$trim": {"input": "$$text", "chars": {"$concat": ["bcdefghijklmnop", "a"]}}}}}}"#,
+        ),
+        (
+            "substr",
+            r#"{"$map": {"input": "$$big", "in": {"$strLenCP": {"$substrCP": ["$$text", 5, 4000000]}}}}"#,
+        ),
+        (
+            "toUpper",
+            r#"{"$map": {"input": "$$big", "in": {"$strLenCP": {"$toUpper": "$$text"}}}}"#,
+        ),
+    ];
+    big.into_iter()
+        .map(|(name, e)| {
+            let stage = format!(
+                r#"{{"$limit": 1}}, {{"$project": {{"r": {{"$let": {{"vars": {{"big": {BIG}, "text": {TEXT}}}, "in": {e}}}}}}}}}"#
+            );
+            (name, stage)
+        })
+        .collect()
+}
+
+#[test]
+fn every_expression_stops_when_its_operation_must() {
+    let b = bench();
+    let limit = Duration::from_millis(1000);
+    let mut wrong = Vec::new();
+    for (name, stages) in slow_expressions() {
+        let op = b.engine.operations.begin(OpStart {
+            command: "aggregate",
+            max_time: Some(limit),
+            ..OpStart::default()
+        });
+        let began = Instant::now();
+        let ended = run(&b, &op, &stages).err().map(|e| e.code());
+        let late = began.elapsed().saturating_sub(limit);
+        println!("{name}: {ended:?}, {late:?} late");
+        if ended != Some(Code::MaxTimeMSExpired) || late >= SOON {
+            wrong.push((name, ended, late));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+/// A ring of `n` corners around a point, in and out: no two of such rings hold one another.
+fn star(n: i32, turn: f64) -> muniment_value::ArrayBuf {
+    let corner = |i: i32| {
+        let angle = (f64::from(i % n) + turn) / f64::from(n) * std::f64::consts::TAU;
+        let radius = if i % 2 == 0 { 10.0 } else { 10.5 };
+        array![radius * angle.cos(), radius * angle.sin()]
+    };
+    (0..=n).map(corner).collect()
+}
+
+#[test]
+fn geometry_and_updates_stop_too() {
+    let b = Bench::with_cache(64 << 20);
+    let polygon = |n, turn| {
+        let rings = array![star(n, turn)];
+        doc! { "type": "Polygon", "coordinates": rings }
+    };
+    b.insert(&[doc! { "_id": 1, "g": polygon(40_000, 0.0), "n": array![1, 2] }]);
+    let filters = [
+        (
+            "within",
+            doc! { "$geoWithin": doc! { "$geometry": polygon(40_000, 0.4) } },
+        ),
+        (
+            "intersects",
+            doc! { "$geoIntersects": doc! { "$geometry": polygon(40_000, 0.4) } },
+        ),
+    ];
+    for (name, operator) in filters {
+        let f = doc! { "g": operator };
+        let request = FindRequest {
+            filter: f.as_doc(),
+            ..FindRequest::new(NS)
+        };
+        let limit = Duration::from_millis(50);
+        let op = b.engine.operations.begin(OpStart {
+            max_time: Some(limit),
+            ..OpStart::default()
+        });
+        let _running = muniment_query::running::enter(op.clone());
+        let began = Instant::now();
+        let run = || -> Result<()> {
+            let mut cursor = b.engine.find(&op, &request)?;
+            while cursor.next_doc(&op)?.is_some() {}
+            Ok(())
+        };
+        let e = run().expect_err(name);
+        let late = began.elapsed().saturating_sub(limit);
+        println!("{name}: {late:?} late");
+        assert_eq!(e.code(), Code::MaxTimeMSExpired, "{name}: {e}");
+        assert!(late < SOON, "{name}: {late:?} late");
+    }
+    // Many values that are not there yet: once quadratic.
+    let each: muniment_value::ArrayBuf = (0..100_000).collect();
+    let update = doc! { "$addToSet": doc! { "n": doc! { "$each": each } } };
+    let began = Instant::now();
+    let ctx = muniment_query::QueryContext::new();
+    let parsed = muniment_query::Update::parse(
+        Value::Document(update.as_doc()),
+        muniment_value::Doc::EMPTY,
+        &ctx,
+    );
+    let mut out = Vec::new();
+    let old = doc! { "_id": 1, "n": array![1, 2] };
+    let info = muniment_query::MatchInfo::default();
+    parsed.unwrap().apply(old.as_doc(), info, &mut out).unwrap();
+    let n = Doc::new(&out).get_array("n").unwrap().count();
+    assert_eq!(n, 100_000);
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 #[test]

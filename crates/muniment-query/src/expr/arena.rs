@@ -254,6 +254,7 @@ impl<'b> ArrayWriter<'b> {
     /// # Errors
     /// 10334 when the array grows beyond [`MAX_VALUE`].
     pub fn push(&mut self, value: &(impl Put + ?Sized)) -> Result<()> {
+        crate::running::work(16)?;
         let out = &mut *self.doc.out;
         out.push(value.put_type() as u8);
         push_decimal(self.next, out);

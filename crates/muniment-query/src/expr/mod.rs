@@ -20,6 +20,7 @@ pub use spec::{Arity, OpSpec, registry};
 
 use crate::context::QueryContext;
 use crate::needs::Needs;
+use crate::running;
 use bumpalo::Bump;
 use muniment_value::{Collation, Doc, Result, Value, ValueBuf, cmp_values};
 use std::cell::Cell;
@@ -190,6 +191,17 @@ impl Expr {
     /// # Errors
     /// MongoDB's codes of the operators.
     pub fn eval<'a>(&'a self, ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
+        let v = self.evaluate(ctx)?;
+        // Whoever gets something large is going to walk through it.
+        match v {
+            Some(Value::Array(d)) => running::work(d.byte_len())?,
+            Some(Value::String(s)) => running::work(s.len())?,
+            _ => {}
+        }
+        Ok(v)
+    }
+
+    fn evaluate<'a>(&'a self, ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
         match &self.node {
             Node::Const(v) => Ok(v.as_ref().map(ValueBuf::as_value)),
             Node::Root => Ok(Some(Value::Document(ctx.root))),

@@ -28,6 +28,7 @@ use crate::context::{MatchInfo, QueryContext};
 use crate::expr::Expr;
 use crate::geo::{GeoQuery, NearQuery};
 use crate::meta::{Meta, MetaSet};
+use crate::running;
 use crate::text::{TextSearch, TextSpec};
 use muniment_value::collation::has_text;
 use muniment_value::path::Path;
@@ -293,7 +294,9 @@ impl Filter {
     /// # Errors
     /// What `$expr` raises; 51156 for a regular expression that exceeds its limits.
     pub fn matches(&self, doc: Doc<'_>) -> Result<bool> {
-        matcher::matches(&self.program, doc)
+        let matches = matcher::matches(&self.program, doc)?;
+        running::give_up()?;
+        Ok(matches)
     }
 
     /// As [`Filter::matches`], with what the positional operator needs; `None` is no match.
@@ -301,7 +304,9 @@ impl Filter {
     /// # Errors
     /// What [`Filter::matches`] raises.
     pub fn matches_info(&self, doc: Doc<'_>) -> Result<Option<MatchInfo>> {
-        matcher::matches_info(&self.program, doc)
+        let info = matcher::matches_info(&self.program, doc)?;
+        running::give_up()?;
+        Ok(info)
     }
 
     /// The tree.

@@ -6,6 +6,7 @@
 
 use super::sphere::{Fault, Line, Loop, Polygon, Spot};
 use super::vector::V3;
+use crate::running::spent;
 use muniment_value::{Doc, Value, number};
 
 /// The name of the coordinate reference system in which polygons may be larger than half the
@@ -90,10 +91,9 @@ impl Geometry {
         };
         one(self, other)
             || one(other, self)
-            || self
-                .points
-                .iter()
-                .any(|(_, p)| other.points.iter().any(|(_, q)| p.meets(q)))
+            || self.points.iter().any(|(_, p)| {
+                !spent(other.points.len()) && other.points.iter().any(|(_, q)| p.meets(q))
+            })
             || self
                 .lines
                 .iter()

@@ -8,6 +8,7 @@ use super::geometry::{GeoPoint, Geometry, coordinate, legacy_pair, query_point};
 use super::plane::{Grid, Relation, Square};
 use super::sphere::Cap;
 use super::vector::V3;
+use crate::running;
 use muniment_value::path::{self, Path};
 use muniment_value::{Doc, Error, Result, Value, ValueBuf};
 use std::f64::consts::PI;
@@ -60,7 +61,9 @@ impl GeoQuery {
                     e.value().to_display()
                 )));
             }
-            shape = Some(parse_shape(e.name(), e.value())?);
+            let parsed = parse_shape(e.name(), e.value());
+            running::give_up()?;
+            shape = Some(parsed?);
         }
         let Some(shape) = shape else {
             return Err(Error::bad_value("geo query doesn't have any geometry"));

@@ -7,6 +7,7 @@
 
 use super::cell::CellId;
 use super::vector::{Crossing, V3, counts, crossing, distance_to_edge, ordered_ccw};
+use crate::running::spent;
 use std::f64::consts::FRAC_PI_2;
 
 /// What is no farther from a boundary than this angle lies on it: about half a centimetre.
@@ -109,7 +110,9 @@ impl Line {
 
     /// Whether the line goes through a point.
     pub fn has(&self, s: &Spot) -> bool {
-        self.bound.may_hold(s.p) && self.edges().any(|(a, b)| s.on_edge(a, b))
+        self.bound.may_hold(s.p)
+            && !spent(self.points.len())
+            && self.edges().any(|(a, b)| s.on_edge(a, b))
     }
 
     /// Whether two lines meet.
@@ -122,6 +125,9 @@ impl Line {
 
     /// The angle between a point and the line.
     pub fn distance(&self, p: V3) -> f64 {
+        if spent(self.points.len()) {
+            return f64::INFINITY;
+        }
         self.edges()
             .map(|(a, b)| distance_to_edge(p, a, b))
             .fold(f64::INFINITY, f64::min)
@@ -138,10 +144,16 @@ fn edges_meet(
     b: impl Iterator<Item = (V3, V3)> + Clone,
 ) -> bool {
     for (p, q) in a {
-        if b.clone()
-            .any(|(r, s)| crossing(p, q, r, s) != Crossing::None)
-        {
+        let mut n = 0;
+        let meet = |(r, s)| {
+            n += 1;
+            crossing(p, q, r, s) != Crossing::None
+        };
+        if b.clone().any(meet) {
             return true;
+        }
+        if spent(n) {
+            return false;
         }
     }
     false
@@ -152,10 +164,16 @@ fn edges_cross(
     b: impl Iterator<Item = (V3, V3)> + Clone,
 ) -> bool {
     for (p, q) in a {
-        if b.clone()
-            .any(|(r, s)| crossing(p, q, r, s) == Crossing::Proper)
-        {
+        let mut n = 0;
+        let cross = |(r, s)| {
+            n += 1;
+            crossing(p, q, r, s) == Crossing::Proper
+        };
+        if b.clone().any(cross) {
             return true;
+        }
+        if spent(n) {
+            return false;
         }
     }
     false
@@ -268,7 +286,7 @@ impl Loop {
         spans.sort_by(|x, y| x.low.total_cmp(&y.low));
         for (i, s) in spans.iter().enumerate() {
             for t in spans.iter().skip(i + 1) {
-                if t.low > s.high {
+                if t.low > s.high || spent(1) {
                     break;
                 }
                 let gap = s.at.abs_diff(t.at);
@@ -312,6 +330,9 @@ impl Loop {
     /// Whether the way from the origin to p crosses the loop an odd number of times, taking the
     /// origin as it stands.
     fn winds_around(&self, p: V3) -> bool {
+        if spent(self.points.len()) {
+            return false;
+        }
         let crossings = self
             .edges()
             .filter(|(a, b)| counts(ORIGIN, p, *a, *b))
@@ -326,11 +347,14 @@ impl Loop {
 
     /// Whether the boundary goes through a point.
     pub fn touches(&self, s: &Spot) -> bool {
-        self.edges().any(|(a, b)| s.on_edge(a, b))
+        !spent(self.points.len()) && self.edges().any(|(a, b)| s.on_edge(a, b))
     }
 
     /// The angle between a point and the boundary.
     pub fn distance(&self, p: V3) -> f64 {
+        if spent(self.points.len()) {
+            return f64::INFINITY;
+        }
         self.edges()
             .map(|(a, b)| distance_to_edge(p, a, b))
             .fold(f64::INFINITY, f64::min)

@@ -11,6 +11,7 @@ use crate::catalog::IndexSpec;
 use muniment_query::filter::Pred;
 use muniment_query::geo::cover::covering;
 use muniment_query::geo::{Geometry, NearQuery};
+use muniment_query::running;
 use muniment_value::path::Path;
 use muniment_value::{Code, Doc, Error, IndexKeys, Result, Value, ValueBuf};
 use std::sync::Arc;
@@ -138,7 +139,9 @@ impl Sphere {
         let last = field.path.parts().len().saturating_sub(1);
         let mut cells = Vec::new();
         for v in found {
-            let g = Geometry::from_storage(v).map_err(|what| cannot_extract(doc, &what))?;
+            let g = Geometry::from_storage(v);
+            running::give_up()?;
+            let g = g.map_err(|what| cannot_extract(doc, &what))?;
             if g.strict {
                 return Err(cannot_extract(
                     doc,
@@ -157,6 +160,7 @@ impl Sphere {
                 ),
             }
         }
+        running::give_up()?;
         if cells.len() > 1 {
             out.mark_multikey(i, last);
         }

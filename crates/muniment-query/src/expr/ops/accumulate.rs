@@ -150,7 +150,7 @@ fn numbers<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Vec<f64>> {
         all.extend(number::to_f64(v).filter(|n| !n.is_nan()));
         Ok(())
     })?;
-    all.sort_by(f64::total_cmp);
+    crate::running::sort_by(&mut all, f64::total_cmp)?;
     Ok(all)
 }
 

@@ -2,6 +2,7 @@
 
 use super::{NULL, arg, arg_some, type_name};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec};
+use crate::running;
 use muniment_value::{Error, Result, Value, number};
 
 /// The specification of `$indexOfBytes`.
@@ -14,11 +15,10 @@ pub(super) const BYTES: OpSpec = OpSpec::new(
             return NULL;
         };
         let end = s.to.min(s.text.len());
-        let found = s
-            .text
-            .as_bytes()
-            .get(s.from..end)
-            .and_then(|t| find(t, s.wanted.as_bytes()));
+        let found = match s.text.as_bytes().get(s.from..end) {
+            Some(t) => find(t, s.wanted.as_bytes())?,
+            None => None,
+        };
         Ok(Some(index(found.map(|i| s.from + i))))
     },
 );
@@ -33,16 +33,14 @@ pub(super) const CP: OpSpec = OpSpec::new(
             return NULL;
         };
         // A match must start in front of the end; it may reach beyond.
-        let starts = s.text.char_indices().enumerate();
-        let found = starts
-            .take(s.to)
-            .skip(s.from)
-            .find(|(_, (at, _))| {
-                s.text
-                    .get(*at..)
-                    .is_some_and(|rest| rest.starts_with(s.wanted))
+        let begin = s.text.char_indices().map(|(at, _)| at).nth(s.from);
+        let found = begin
+            .and_then(|begin| {
+                let rest = s.text.get(begin..)?;
+                let at = rest.find(s.wanted)?;
+                Some(s.from + rest.get(..at)?.chars().count())
             })
-            .map(|(i, _)| i);
+            .filter(|i| *i < s.to);
         let both_empty = s.text.is_empty() && s.wanted.is_empty() && s.from == 0;
         Ok(Some(index(found.or(both_empty.then_some(0)))))
     },
@@ -118,19 +116,25 @@ fn index(found: Option<usize>) -> Value<'static> {
 }
 
 /// Where `wanted` starts in `text`: bytes, since a range may cut a character.
-fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
+fn find(text: &[u8], wanted: &[u8]) -> Result<Option<usize>> {
     let Some((first, rest)) = wanted.split_first() else {
-        return Some(0);
+        return Ok(Some(0));
     };
     let mut at = 0;
-    loop {
-        let tail = text.get(at..)?;
-        at += tail.iter().position(|b| b == first)?;
-        if text.get(at + 1..)?.starts_with(rest) {
-            return Some(at);
+    while let Some(tail) = text.get(at..) {
+        let Some(next) = tail.iter().position(|b| b == first) else {
+            return Ok(None);
+        };
+        at += next + 1;
+        let here = text.get(at..).unwrap_or_default();
+        // Texts that nearly repeat themselves are compared at every byte.
+        let same = here.iter().zip(rest).take_while(|(a, b)| a == b).count();
+        running::work(next + same)?;
+        if same == rest.len() {
+            return Ok(Some(at - 1));
         }
-        at += 1;
     }
+    Ok(None)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use super::{NULL, arg, arg_some, type_name};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, arena};
+use crate::running;
 use muniment_value::{Doc, Error, Result, Value};
 
 /// The specification of `$setUnion`.
@@ -20,7 +21,7 @@ pub(super) const UNION: OpSpec = OpSpec::new(
                 Some(items) => all.extend(items.values()),
             }
         }
-        array(sorted(all, ctx), ctx)
+        array(sorted(all, ctx)?, ctx)
     },
 );
 
@@ -35,13 +36,10 @@ pub(super) const INTERSECTION: OpSpec = OpSpec::new(
             let Some(items) = operand("$setIntersection", 17047, e.eval(ctx)?)? else {
                 return NULL;
             };
-            let set = sorted(items.values().collect(), ctx);
+            let set = sorted(items.values().collect(), ctx)?;
             common = Some(match common {
                 None => set,
-                Some(mut c) => {
-                    c.retain(|v| has(&set, *v, ctx));
-                    c
-                }
+                Some(c) => both_have(&c, &set, ctx)?,
             });
         }
         array(common.unwrap_or_default(), ctx)
@@ -58,21 +56,20 @@ pub(super) const DIFFERENCE: OpSpec = OpSpec::new(
             return NULL;
         };
         let a = both("$setDifference", "First", 17048, a)?;
-        let mut seen = sorted(
-            both("$setDifference", "Second", 17049, b)?
-                .values()
-                .collect(),
-            ctx,
-        );
-        let out = arena::build_array(ctx.arena, |w| {
-            for v in a.values() {
-                if let Err(at) = seen.binary_search_by(|x| ctx.cmp(*x, v)) {
-                    seen.insert(at, v);
-                    w.push(&v)?;
-                }
+        let b = both("$setDifference", "Second", 17049, b)?;
+        let excluded = sorted(b.values().collect(), ctx)?;
+        let mut left: Vec<(usize, Value<'_>)> = Vec::new();
+        for (at, v) in a.values().enumerate() {
+            running::work(32)?;
+            if !has(&excluded, v, ctx) {
+                left.push((at, v));
             }
-            Ok(())
-        })?;
+        }
+        // The first of equal ones stays, where it stood.
+        running::sort_by(&mut left, |x, y| ctx.cmp(x.1, y.1))?;
+        left.dedup_by(|x, y| ctx.equal(x.1, y.1));
+        running::sort_by(&mut left, |x, y| x.0.cmp(&y.0))?;
+        let out = arena::build_array(ctx.arena, |w| left.iter().try_for_each(|(_, v)| w.push(v)))?;
         Ok(Some(Value::Array(out)))
     },
 );
@@ -106,10 +103,14 @@ pub(super) const EQUALS: OpSpec = OpSpec::new(
                     ),
                 ));
             };
-            let set = sorted(items.values().collect(), ctx);
+            let set = sorted(items.values().collect(), ctx)?;
             match &first {
                 None => first = Some(set),
-                Some(f) => equal &= f.len() == set.len() && set.iter().all(|v| has(f, *v, ctx)),
+                Some(f) => {
+                    let pairs = || f.iter().zip(&set);
+                    equal &=
+                        f.len() == set.len() && pairs().all(|(x, y)| ctx.equal(*x, *y));
+                }
             }
         }
         Ok(Some(Value::Bool(equal)))
@@ -127,8 +128,14 @@ pub(super) const IS_SUBSET: OpSpec = OpSpec::new(
             both("$setIsSubset", which, code, v.unwrap_or(Value::Null))
         };
         let (a, b) = (get(0, "First", 17046)?, get(1, "Second", 17042)?);
-        let set = sorted(b.values().collect(), ctx);
-        Ok(Some(Value::Bool(a.values().all(|v| has(&set, v, ctx)))))
+        let set = sorted(b.values().collect(), ctx)?;
+        for v in a.values() {
+            running::work(32)?;
+            if !has(&set, v, ctx) {
+                return Ok(Some(Value::Bool(false)));
+            }
+        }
+        Ok(Some(Value::Bool(true)))
     },
 );
 
@@ -190,10 +197,26 @@ fn both<'a>(op: &str, which: &str, code: i32, v: Value<'a>) -> Result<Doc<'a>> {
     })
 }
 
-fn sorted<'a>(mut values: Vec<Value<'a>>, ctx: &EvalContext<'_>) -> Vec<Value<'a>> {
-    values.sort_by(|a, b| ctx.cmp(*a, *b));
+fn sorted<'a>(mut values: Vec<Value<'a>>, ctx: &EvalContext<'_>) -> Result<Vec<Value<'a>>> {
+    running::sort_by(&mut values, |a, b| ctx.cmp(*a, *b))?;
     values.dedup_by(|a, b| ctx.equal(*a, *b));
-    values
+    Ok(values)
+}
+
+/// What stands in both of two sorted lists.
+fn both_have<'a>(
+    list: &[Value<'a>],
+    set: &[Value<'_>],
+    ctx: &EvalContext<'_>,
+) -> Result<Vec<Value<'a>>> {
+    let mut out = Vec::new();
+    for v in list {
+        running::work(32)?;
+        if has(set, *v, ctx) {
+            out.push(*v);
+        }
+    }
+    Ok(out)
 }
 
 fn has(set: &[Value<'_>], v: Value<'_>, ctx: &EvalContext<'_>) -> bool {

@@ -112,10 +112,10 @@ fn eval<'a>(args: &'a [Expr], ctx: &EvalContext<'a>, which: Which) -> Result<Opt
         }
         Which::Best(wanted) => {
             let mut all: Vec<Value<'a>> = items.values().filter(|v| !v.is_nullish()).collect();
-            all.sort_by(|a, b| match wanted {
+            crate::running::sort_by(&mut all, |a, b| match wanted {
                 Ordering::Greater => ctx.cmp(*b, *a),
                 _ => ctx.cmp(*a, *b),
-            });
+            })?;
             all.iter().take(n).try_for_each(|v| w.push(v))
         }
     })?;

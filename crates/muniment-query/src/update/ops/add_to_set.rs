@@ -2,6 +2,7 @@
 
 use super::Raw;
 use crate::bytes::{IndexName, body, close, head, open};
+use crate::running;
 use crate::update::registry::{LeafOp, Outcome, ParseCx, Sink, Spec, Target};
 use muniment_value::{Collation, Doc, Elem, Error, Result, Type, Value};
 use std::sync::Arc;
@@ -11,6 +12,9 @@ pub(crate) const SPEC: Spec = Spec {
     doc: "Appends a value, or each of several ($each), that the array does not have yet.",
     parse,
 };
+
+/// So many values are compared with every element.
+const FEW: usize = 16;
 
 /// The values, without duplicates.
 #[derive(Debug)]
@@ -38,11 +42,12 @@ fn parse(cx: &ParseCx<'_>, e: Elem<'_>, sink: &mut Sink<'_>) -> Result<()> {
                     e.value().to_display()
                 )));
             }
-            for v in array {
-                if !values.iter().any(|w| collation.equal(w.value(), v.value())) {
-                    values.push(Raw::new(v));
-                }
-            }
+            // Each once, in the order of the first ones.
+            let mut all: Vec<(usize, Elem<'_>)> = array.iter().enumerate().collect();
+            running::sort_by(&mut all, |a, b| collation.cmp(a.1.value(), b.1.value()))?;
+            all.dedup_by(|a, b| collation.equal(a.1.value(), b.1.value()));
+            running::sort_by(&mut all, |a, b| a.0.cmp(&b.0))?;
+            values.extend(all.into_iter().map(|(_, e)| Raw::new(e)));
         }
     }
     sink(e.name(), Arc::new(AddToSet(values, collation.clone())))
@@ -68,8 +73,21 @@ impl LeafOp for AddToSet {
         out.extend_from_slice(body(array));
         let mut n = array.count();
         let had = n;
+        // Many values are looked up, few are compared.
+        let mut sorted: Vec<Value<'_>> = Vec::new();
+        if self.0.len() > FEW {
+            sorted = array.values().collect();
+            running::sort_by(&mut sorted, |a, b| self.1.cmp(*a, *b))?;
+        }
         for v in &self.0 {
-            if !array.values().any(|w| self.1.equal(v.value(), w)) {
+            let has = if self.0.len() > FEW {
+                running::work(32)?;
+                let wanted = |w: &Value<'_>| self.1.cmp(*w, v.value());
+                sorted.binary_search_by(wanted).is_ok()
+            } else {
+                array.values().any(|w| self.1.equal(v.value(), w))
+            };
+            if !has {
                 v.put(IndexName::new(n).as_bytes(), out);
                 n += 1;
             }
@@ -108,6 +126,11 @@ mod tests {
                 "{a:[{x:1,y:2}]}",
                 "{$addToSet:{a:{y:2,x:1}}}",
                 "{a:[{x:1,y:2},{y:2,x:1}]}",
+            ),
+            (
+                "{a:[5,1.0,'x',{y:1}]}",
+                "{$addToSet:{a:{$each:[20,19,18,17,16,15,14,13,12,11,10,9,8,7,6,5,4,3,2,1,{y:1},'x',20]}}}",
+                "{a:[5,1.0,'x',{y:1},20,19,18,17,16,15,14,13,12,11,10,9,8,7,6,4,3,2]}",
             ),
             (
                 "{a:'s'}",
