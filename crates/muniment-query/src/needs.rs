@@ -51,7 +51,7 @@ impl Needs {
                 list.iter().for_each(|n| self.filter(n));
             }
             Node::Field { path, .. } => self.path(path.as_str()),
-            Node::Expr(e) => self.expr(e),
+            Node::Expr { expr, .. } => self.expr(expr),
             #[allow(unreachable_patterns)] // what is not known may read anything
             _ => self.whole(),
         }

@@ -78,7 +78,7 @@ fn check_node(node: &Node) -> Result<()> {
             Ok(())
         }
         Node::Field { path, pred } => Err(unsupported(&format!("{}: {pred:?}", path.as_str()))),
-        Node::Expr(_) => Err(Error::new(
+        Node::Expr { .. } => Err(Error::new(
             Code::QueryFeatureNotAllowed,
             "$expr is not allowed in partial index filters",
         )),

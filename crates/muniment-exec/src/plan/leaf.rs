@@ -112,7 +112,16 @@ impl<'f> Leaves<'f> {
                     self.ors.push((child, list));
                 }
             }
-            Node::False | Node::Nor(_) | Node::Expr(_) | Node::Doc(_) => self.part(child),
+            Node::Expr { implied, .. } => {
+                // The expression stays to be matched, whatever else is answered.
+                self.part(child);
+                if let Some(n) = implied
+                    && prefix.is_empty()
+                {
+                    self.walk(n, child, prefix, elem, next_elem);
+                }
+            }
+            Node::False | Node::Nor(_) | Node::Doc(_) => self.part(child),
             #[allow(unreachable_patterns)] // nodes the planner does not know yet
             _ => self.part(child),
         }

@@ -66,7 +66,14 @@ fn node(n: &Node, texts: bool, out: &mut String) {
             let _ = write!(out, "{:?}:", path.as_str());
             predicate(pred, texts, out);
         }
-        Node::Expr(_) => out.push_str("expr"),
+        Node::Expr { implied, .. } => {
+            out.push_str("expr");
+            if let Some(n) = implied {
+                out.push('{');
+                node(n, out);
+                out.push('}');
+            }
+        }
         Node::Doc(op) => {
             out.push_str(op.name());
             // A schema is no constant: it says which fields are looked at and how.

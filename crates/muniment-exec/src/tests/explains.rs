@@ -543,6 +543,75 @@ fn the_cache_forgets_a_plan_that_went_bad() {
 }
 
 #[test]
+fn expressions_use_indexes_and_find_the_same() {
+    let values = [
+        "1",
+        "1.0",
+        "2",
+        "null",
+        "'x'",
+        "[1]",
+        "[1, 2]",
+        "[[1]]",
+        "{'b': 1}",
+        "[{'b': 1}]",
+        "{'b': [1]}",
+        "[]",
+        "{'$numberLong': '1'}",
+    ];
+    let mut docs: Vec<DocBuf> = values
+        .iter()
+        .enumerate()
+        .map(|(i, v)| j(&format!(r#"{{"_id": {i}, "a": {v}}}"#).replace('\'', "\"")))
+        .collect();
+    docs.push(j(r#"{"_id": 100}"#));
+    let (plain, indexed) = (Bench::new(), Bench::new());
+    for b in [&plain, &indexed] {
+        b.insert(&docs);
+    }
+    indexed.index(r#"{"key": {"a": 1}, "name": "a"}"#).unwrap();
+    indexed
+        .index(r#"{"key": {"a.b": 1}, "name": "ab"}"#)
+        .unwrap();
+    let run = |b: &Bench, f: &DocBuf| {
+        let op = OpContext::internal("find");
+        let request = FindRequest {
+            filter: f.as_doc(),
+            ..FindRequest::new(NS)
+        };
+        let mut cursor = b.engine.find(&op, &request).unwrap();
+        let mut ids = Vec::new();
+        while let Some(d) = cursor.next_doc(&op).unwrap() {
+            ids.push(Doc::new(&d).get("_id").unwrap().as_i64_exact().unwrap());
+        }
+        ids.sort_unstable();
+        (ids, op.plan_summary().unwrap_or_default())
+    };
+    for (expr, index) in [
+        (r#"{"$eq": ["$a", 1]}"#, "a"),
+        (r#"{"$eq": ["x", "$a"]}"#, "a"),
+        (r#"{"$eq": ["$a", null]}"#, ""),
+        (r#"{"$eq": ["$a", [1]]}"#, ""),
+        (r#"{"$eq": ["$a", {"b": 1}]}"#, "a"),
+        (r#"{"$eq": ["$a.b", 1]}"#, "a.b"),
+        (r#"{"$in": ["$a", [1, "x", 7]]}"#, "a"),
+        (
+            r#"{"$and": [{"$eq": ["$a", 1]}, {"$gt": ["$_id", 0]}]}"#,
+            "a",
+        ),
+        (r#"{"$ne": ["$a", 1]}"#, ""),
+    ] {
+        let f = j(&format!(r#"{{"$expr": {expr}}}"#));
+        let (ids, plan) = run(&indexed, &f);
+        assert_eq!(ids, run(&plain, &f).0, "{expr}");
+        match index {
+            "" => assert_eq!(plan, "COLLSCAN", "{expr}"),
+            path => assert_eq!(plan, format!("IXSCAN {{ {path}: 1 }}"), "{expr}"),
+        }
+    }
+}
+
+#[test]
 fn a_cached_plan_reads_no_more_than_the_limit() {
     let b = Bench::new();
     let docs: Vec<DocBuf> = (0..2000)

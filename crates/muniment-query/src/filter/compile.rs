@@ -90,7 +90,7 @@ pub(super) fn compile(node: &Node, c: &Collation) -> Prog {
         Node::Or(nodes) => Prog::Any(all(nodes)),
         Node::Nor(nodes) => Prog::None(all(nodes)),
         Node::Field { path, pred } => Prog::Field(field(path, pred, 0, c)),
-        Node::Expr(e) => Prog::Expr(e.clone()),
+        Node::Expr { expr, .. } => Prog::Expr(expr.clone()),
         Node::Doc(op) => Prog::Doc(op.clone()),
     }
 }

@@ -60,7 +60,7 @@ fn conjuncts(node: &Node, out: &mut Vec<Printed>) {
         }
         Node::Or(nodes) => push(1, doc! { "$or": each(nodes) }),
         Node::Nor(nodes) => push(19, doc! { "$nor": each(nodes) }),
-        Node::Expr(e) => push(24, doc! { "$expr": e.to_value() }),
+        Node::Expr { expr, .. } => push(24, doc! { "$expr": expr.to_value() }),
         Node::Doc(op) => push(26, one(op.name(), op.operand())),
         Node::Field { path, pred } => field(path.as_str(), pred, out),
     }

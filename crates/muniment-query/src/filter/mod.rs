@@ -65,7 +65,13 @@ pub enum Node {
         pred: Pred,
     },
     /// `$expr`.
-    Expr(Expr),
+    Expr {
+        /// The expression.
+        expr: Expr,
+        /// A condition on fields that every match satisfies, for the planner alone: so `$expr`
+        /// uses indexes.
+        implied: Option<Box<Node>>,
+    },
     /// A predicate on the whole document that the planner has no use for (`$jsonSchema`).
     Doc(Arc<dyn DocOp>),
 }

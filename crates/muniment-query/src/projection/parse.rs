@@ -441,7 +441,7 @@ fn exclusion() -> Error {
 fn has_expr(node: &Node) -> bool {
     match node {
         Node::And(nodes) | Node::Or(nodes) | Node::Nor(nodes) => nodes.iter().any(has_expr),
-        Node::Expr(_) => true,
+        Node::Expr { .. } => true,
         _ => false,
     }
 }

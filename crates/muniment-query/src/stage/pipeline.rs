@@ -582,7 +582,7 @@ fn divide(f: &Filter, before: &Stage) -> (Option<Filter>, Option<Filter>) {
         return (None, Some(f.clone()));
     }
     let movable = |node: &Node| {
-        if matches!(node, Node::Expr(_)) {
+        if matches!(node, Node::Expr { .. }) {
             return false;
         }
         let mut needs = Needs::default();

@@ -2,8 +2,10 @@
 
 use super::OpSpec;
 use crate::expr::Expr;
-use crate::filter::Node;
-use muniment_value::{Collation, Value};
+use crate::filter::parse::and;
+use crate::filter::{Node, Pred};
+use muniment_value::path::Path;
+use muniment_value::{Collation, Value, ValueBuf, cmp_values};
 
 /// The specification.
 pub(super) const SPEC: OpSpec = OpSpec::top(
@@ -11,15 +13,18 @@ pub(super) const SPEC: OpSpec = OpSpec::top(
     "An aggregation expression on the whole document is true.",
     |p, v| {
         p.top_only("$expr")?;
-        let e = if p.ctx.collation.is_simple() || !looks_up_a_field(v) {
+        let expr = if p.ctx.collation.is_simple() || !looks_up_a_field(v) {
             Expr::parse(v, p.ctx)?
         } else {
             Expr::parse(v, &p.ctx.clone().with_collation(Collation::SIMPLE))?
         };
-        Ok(match e.as_constant().map(|v| v.truthy()) {
+        Ok(match expr.as_constant().map(|v| v.truthy()) {
             Some(true) => Node::True,
             Some(false) => Node::False,
-            None => Node::Expr(e),
+            None => Node::Expr {
+                implied: implied(&expr).map(Box::new),
+                expr,
+            },
         })
     },
 );
@@ -42,9 +47,97 @@ fn looks_up_a_field(v: Value<'_>) -> bool {
     field(wanted) && !among.values().any(|v| field(v) || v.as_doc().is_some())
 }
 
+/// A condition that every document satisfies for which the expression is true.
+fn implied(e: &Expr) -> Option<Node> {
+    let (spec, args) = e.as_call()?;
+    match (spec.name, args) {
+        ("$eq", [a, b]) => equality(a, b).or_else(|| equality(b, a)),
+        ("$in", [a, list]) => {
+            let Value::Array(list) = list.as_constant()? else {
+                return None;
+            };
+            let mut values: Vec<ValueBuf> = list
+                .values()
+                .map(|v| comparable(v).then(|| ValueBuf::new(v)))
+                .collect::<Option<_>>()?;
+            values.sort_by(|a, b| cmp_values(a.as_value(), b.as_value()));
+            values.dedup_by(|a, b| cmp_values(a.as_value(), b.as_value()).is_eq());
+            let regexes = Vec::new();
+            field(a, Pred::In { values, regexes })
+        }
+        // What one of the conditions implies, all of them do.
+        ("$and", list) => {
+            let list: Vec<Node> = list.iter().filter_map(implied).collect();
+            (!list.is_empty()).then(|| and(list))
+        }
+        _ => None,
+    }
+}
+
+/// `field` equals a constant.
+fn equality(a: &Expr, constant: &Expr) -> Option<Node> {
+    let v = constant.as_constant()?;
+    comparable(v).then(|| field(a, Pred::Eq(ValueBuf::new(v))))?
+}
+
+/// Whether an equality with a value means the same in expressions and in filters, where arrays are
+/// looked into, null is missing too, and regular expressions are matched.
+fn comparable(v: Value<'_>) -> bool {
+    !matches!(
+        v,
+        Value::Null | Value::Undefined | Value::Array(_) | Value::Regex { .. }
+    )
+}
+
+fn field(e: &Expr, pred: Pred) -> Option<Node> {
+    let path = Path::new(e.as_field_path()?.as_str());
+    // Elsewhere a number may be an array's index.
+    let number = |p: &str| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit());
+    if path.as_str().split('.').any(number) {
+        return None;
+    }
+    Some(Node::Field { path, pred })
+}
+
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use crate::context::QueryContext;
     use crate::filter::tests::{fails, matches};
+    use crate::filter::{Filter, Node};
+    use crate::update::testing::json;
+
+    #[test]
+    fn what_is_implied() {
+        for (expr, want) in [
+            ("{$eq: ['$a.b', 5]}", "{'a.b': {$eq: 5}}"),
+            ("{$eq: ['x', '$a']}", "{a: {$eq: 'x'}}"),
+            ("{$in: ['$a', [3, 1, 3]]}", "{a: {$in: [1, 3]}}"),
+            (
+                "{$and: [{$eq: ['$a', 1]}, {$gt: ['$c', 2]}, {$eq: ['$b', 2]}]}",
+                "{$and: [{a: {$eq: 1}}, {b: {$eq: 2}}]}",
+            ),
+            ("{$eq: ['$a', null]}", ""),
+            ("{$eq: ['$a', [1]]}", ""),
+            ("{$in: ['$a', [1, null]]}", ""),
+            ("{$eq: ['$a.0', 1]}", ""),
+            ("{$eq: ['$a', '$b']}", ""),
+            ("{$eq: [{$abs: '$a'}, 1]}", ""),
+            ("{$or: [{$eq: ['$a', 1]}, {$eq: ['$b', 1]}]}", ""),
+            ("{$not: [{$eq: ['$a', 1]}]}", ""),
+        ] {
+            let d = json(&format!("{{$expr: {expr}}}"));
+            let f = Filter::parse(d.as_doc(), &QueryContext::new()).unwrap();
+            let Node::Expr { implied, .. } = f.root() else {
+                panic!("{expr}");
+            };
+            let got = implied
+                .as_ref()
+                .map(|n| Filter::from_root((**n).clone()).to_doc());
+            let want = (!want.is_empty()).then(|| json(want));
+            assert_eq!(format!("{got:?}"), format!("{want:?}"), "{expr}");
+        }
+    }
 
     #[test]
     fn table_test() {

@@ -20,7 +20,10 @@ pub(super) const SPEC: OpSpec = OpSpec::top(
             ));
         }
         let e = doc! { "$lt": array![doc! { "$rand": doc! {} }, rate] };
-        Ok(Node::Expr(Expr::parse(Value::Document(e.as_doc()), p.ctx)?))
+        Ok(Node::Expr {
+            expr: Expr::parse(Value::Document(e.as_doc()), p.ctx)?,
+            implied: None,
+        })
     },
 );
 
