@@ -7,6 +7,9 @@
 //! and the look at `dirty` happen under the commit mutex, so no write can come between. Writers
 //! never wait longer than for one slice's commit.
 //!
+//! An index may be built to take another's place, of the same name: that one goes in the commit
+//! that makes the new one ready, and stays if the build fails.
+//!
 //! A crash leaves an index marked as building. Writers had maintained what was there, so the
 //! build simply runs again over it.
 
@@ -57,10 +60,34 @@ impl Store {
         spec: IndexSpec,
         interrupt: &dyn Interrupt,
     ) -> Result<Arc<Index>> {
+        self.build_index(collection, spec, false, interrupt)
+    }
+
+    /// Builds an index that takes the place of the ready one of the same name, which is used until
+    /// then.
+    ///
+    /// # Errors
+    /// As [`Store::create_index`]; the old index stays.
+    pub fn replace_index(
+        &self,
+        collection: &Arc<Collection>,
+        spec: IndexSpec,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Arc<Index>> {
+        self.build_index(collection, spec, true, interrupt)
+    }
+
+    fn build_index(
+        &self,
+        collection: &Arc<Collection>,
+        spec: IndexSpec,
+        replace: bool,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Arc<Index>> {
         let inner = &self.inner;
         let spec = spec.with_document();
         loop {
-            match inner.register_index(collection, &spec)? {
+            match inner.register_index(collection, &spec, replace)? {
                 Registered::Ready(index) => return Ok(index),
                 Registered::New(index) => {
                     inner.finish_index(collection, &index, interrupt)?;
@@ -83,7 +110,12 @@ enum Registered {
 }
 
 impl Inner {
-    fn register_index(&self, collection: &Arc<Collection>, spec: &IndexSpec) -> Result<Registered> {
+    fn register_index(
+        &self,
+        collection: &Arc<Collection>,
+        spec: &IndexSpec,
+        replace: bool,
+    ) -> Result<Registered> {
         let _ddl = self.ddl.lock();
         let all = collection.all_indexes();
         for index in all.iter() {
@@ -94,7 +126,7 @@ impl Inner {
                     false => Registered::Building,
                 });
             }
-            if theirs.name == spec.name {
+            if theirs.name == spec.name && !(replace && index.is_ready()) {
                 return Err(Error::new(
                     Code::IndexOptionsConflict,
                     format!(
@@ -126,7 +158,8 @@ impl Inner {
         if collection.is_dropped() {
             return Err(dropped(collection));
         }
-        let empty = collection.count() == 0;
+        // What is to be replaced goes when the build ends.
+        let empty = collection.count() == 0 && !replace;
         if empty {
             index.set_ready();
         }
@@ -184,10 +217,13 @@ impl Inner {
             return Err(e);
         }
         index.set_ready();
-        let indexes = (*collection.all_indexes()).clone();
-        self.save_indexes(collection, &indexes)?;
-        collection.set_indexes(indexes);
-        Ok(())
+        let name = &index.spec().name;
+        let (gone, rest): (Vec<_>, Vec<_>) = collection
+            .all_indexes()
+            .iter()
+            .cloned()
+            .partition(|i| i.id != index.id && i.spec().name == *name);
+        self.swap_indexes(collection, rest, &gone)
     }
 
     fn scan(

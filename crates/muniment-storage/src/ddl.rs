@@ -344,12 +344,18 @@ impl Store {
         if index.is_id() {
             return Err(Error::new(Code::InvalidOptions, "cannot drop _id index"));
         }
-        index.fail_build(Error::new(
-            Code::IndexBuildAborted,
-            format!("index build of {name} was aborted: the index was dropped"),
-        ));
+        let named = |i: &Arc<Index>| i.spec().name == name;
+        // Two of one name: one is being built to take the other's place.
+        for i in collection.all_indexes().iter().filter(|i| named(i)) {
+            i.fail_build(Error::new(
+                Code::IndexBuildAborted,
+                format!("index build of {name} was aborted: the index was dropped"),
+            ));
+        }
         let _alone = collection.ddl.write();
-        self.inner.remove_index(collection, &index)
+        let all = collection.all_indexes();
+        let (gone, rest): (Vec<_>, Vec<_>) = all.iter().cloned().partition(named);
+        self.inner.swap_indexes(collection, rest, &gone)
     }
 
     /// collMod: replaces the specification of one index (TTL, hidden).
@@ -417,15 +423,28 @@ impl Inner {
             .filter(|i| i.id != index.id)
             .cloned()
             .collect();
+        self.swap_indexes(collection, rest, std::slice::from_ref(index))
+    }
+
+    /// Leaves the collection with the indexes `rest`, without those of `gone`, in one commit. The
+    /// caller holds the DDL locks.
+    pub fn swap_indexes(
+        &self,
+        collection: &Arc<Collection>,
+        rest: Vec<Arc<Index>>,
+        gone: &[Arc<Index>],
+    ) -> Result<()> {
         let entry = Inner::entry(collection, &rest);
         self.commit_ddl(|batch| {
             let key = keys::catalog(collection.id);
             batch.put(Space::Meta, key, entry.to_doc().into_bytes());
-            stage_drop_index(index, batch);
+            gone.iter().for_each(|i| stage_drop_index(i, batch));
             Ok(())
         })?;
         collection.set_indexes(rest);
-        self.start_reclaim();
+        if !gone.is_empty() {
+            self.start_reclaim();
+        }
         Ok(())
     }
 }

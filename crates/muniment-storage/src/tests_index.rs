@@ -541,3 +541,48 @@ fn an_index_that_prepares_to_be_unique_lets_no_duplicate_more_in() {
     w.commit().unwrap();
     valid(&store, &c);
 }
+
+#[test]
+fn an_index_takes_anothers_place_or_leaves_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = create(&store, "t.c");
+    let old = doc! { "key": doc! { "a": 1 }, "name": "a", "prepareUnique": true };
+    let new = doc! { "key": doc! { "a": 1 }, "name": "a", "unique": true };
+    // Duplicates from before the preparation.
+    for i in 0..1500 {
+        insert(&store, &c, doc! { "_id": i, "a": i / 2 }).unwrap();
+    }
+    let first = index(&store, &c, old);
+    let e = store
+        .replace_index(&c, spec(new.clone()), &NeverInterrupted)
+        .err()
+        .unwrap();
+    assert_eq!(e.code(), Code::DuplicateKey);
+    let there = c.indexes();
+    let there: Vec<_> = there.iter().filter(|i| !i.is_id()).collect();
+    assert!(there.len() == 1 && there[0].id == first.id && !there[0].unique());
+    assert_eq!(entries(&store, &c, there[0]).len(), 1500);
+    valid(&store, &c);
+    for i in 0..1500 {
+        update(&store, &c, i, doc! { "_id": i, "a": -i - 1 }).unwrap();
+    }
+    store
+        .replace_index(&c, spec(new), &NeverInterrupted)
+        .unwrap();
+    let check = |store: &Store, c: &Arc<Collection>| {
+        let there = c.indexes();
+        let there: Vec<_> = there.iter().filter(|i| !i.is_id()).collect();
+        assert!(there.len() == 1 && there[0].id != first.id && there[0].unique());
+        assert_eq!(entries(store, c, there[0]).len(), 1500);
+        valid(store, c);
+    };
+    check(&store, &c);
+    drop(c);
+    drop(store);
+    let store = open(dir.path());
+    let c = store.collection("t.c").unwrap();
+    check(&store, &c);
+    store.drop_index(&c, "a").unwrap();
+    assert!(c.indexes().iter().all(|i| i.is_id()));
+}

@@ -70,7 +70,7 @@ fn node(n: &Node, texts: bool, out: &mut String) {
             out.push_str("expr");
             if let Some(n) = implied {
                 out.push('{');
-                node(n, out);
+                node(n, texts, out);
                 out.push('}');
             }
         }

@@ -308,15 +308,15 @@ fn geometry_and_updates_stop_too() {
         let rings = array![star(n, turn)];
         doc! { "type": "Polygon", "coordinates": rings }
     };
-    b.insert(&[doc! { "_id": 1, "g": polygon(40_000, 0.0), "n": array![1, 2] }]);
+    b.insert(&[doc! { "_id": 1, "g": polygon(10_000, 0.0), "n": array![1, 2] }]);
     let filters = [
         (
             "within",
-            doc! { "$geoWithin": doc! { "$geometry": polygon(40_000, 0.4) } },
+            doc! { "$geoWithin": doc! { "$geometry": polygon(10_000, 0.4) } },
         ),
         (
             "intersects",
-            doc! { "$geoIntersects": doc! { "$geometry": polygon(40_000, 0.4) } },
+            doc! { "$geoIntersects": doc! { "$geometry": polygon(10_000, 0.4) } },
         ),
     ];
     for (name, operator) in filters {

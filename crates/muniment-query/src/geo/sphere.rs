@@ -10,6 +10,9 @@ use super::vector::{Crossing, V3, counts, crossing, distance_to_edge, ordered_cc
 use crate::running::spent;
 use std::f64::consts::FRAC_PI_2;
 
+/// What a look at one edge costs, in the steps of [`spent`].
+const EDGE: usize = 16;
+
 /// What is no farther from a boundary than this angle lies on it: about half a centimetre.
 const TOUCH: f64 = 1e-9;
 
@@ -111,7 +114,7 @@ impl Line {
     /// Whether the line goes through a point.
     pub fn has(&self, s: &Spot) -> bool {
         self.bound.may_hold(s.p)
-            && !spent(self.points.len())
+            && !spent(self.points.len() * EDGE)
             && self.edges().any(|(a, b)| s.on_edge(a, b))
     }
 
@@ -125,7 +128,7 @@ impl Line {
 
     /// The angle between a point and the line.
     pub fn distance(&self, p: V3) -> f64 {
-        if spent(self.points.len()) {
+        if spent(self.points.len() * EDGE) {
             return f64::INFINITY;
         }
         self.edges()
@@ -152,7 +155,7 @@ fn edges_meet(
         if b.clone().any(meet) {
             return true;
         }
-        if spent(n) {
+        if spent(n * EDGE) {
             return false;
         }
     }
@@ -172,7 +175,7 @@ fn edges_cross(
         if b.clone().any(cross) {
             return true;
         }
-        if spent(n) {
+        if spent(n * EDGE) {
             return false;
         }
     }
@@ -286,7 +289,7 @@ impl Loop {
         spans.sort_by(|x, y| x.low.total_cmp(&y.low));
         for (i, s) in spans.iter().enumerate() {
             for t in spans.iter().skip(i + 1) {
-                if t.low > s.high || spent(1) {
+                if t.low > s.high || spent(EDGE) {
                     break;
                 }
                 let gap = s.at.abs_diff(t.at);
@@ -330,7 +333,7 @@ impl Loop {
     /// Whether the way from the origin to p crosses the loop an odd number of times, taking the
     /// origin as it stands.
     fn winds_around(&self, p: V3) -> bool {
-        if spent(self.points.len()) {
+        if spent(self.points.len() * EDGE) {
             return false;
         }
         let crossings = self
@@ -347,12 +350,12 @@ impl Loop {
 
     /// Whether the boundary goes through a point.
     pub fn touches(&self, s: &Spot) -> bool {
-        !spent(self.points.len()) && self.edges().any(|(a, b)| s.on_edge(a, b))
+        !spent(self.points.len() * EDGE) && self.edges().any(|(a, b)| s.on_edge(a, b))
     }
 
     /// The angle between a point and the boundary.
     pub fn distance(&self, p: V3) -> f64 {
-        if spent(self.points.len()) {
+        if spent(self.points.len() * EDGE) {
             return f64::INFINITY;
         }
         self.edges()

@@ -223,16 +223,16 @@ impl Plan {
         }
         let store = &cx.engine().store;
         if self.convert {
-            // Entries of a unique index look different: it is built anew. Duplicates that come
-            // between fail the build, and the old index comes back.
-            store.drop_index(collection, &old.name)?;
-            if let Err(e) = store.create_index(collection, new.clone(), &**cx.op) {
-                store.create_index(collection, (**old).clone(), &**cx.op)?;
-                return Err(Error::new(
+            // Entries of a unique index look different: it is built anew beside the old one, which
+            // stays if duplicates have come between.
+            let built = store.replace_index(collection, new.clone(), &**cx.op);
+            built.map_err(|e| match e.code() {
+                Code::DuplicateKey => Error::new(
                     Code::CannotConvertIndexToUnique,
                     format!("Cannot convert the index to unique: {}", e.message()),
-                ));
-            }
+                ),
+                _ => e,
+            })?;
             cx.note_write();
         } else if *new != **old {
             store.modify_index(collection, new.clone())?;

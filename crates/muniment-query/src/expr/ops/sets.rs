@@ -108,8 +108,7 @@ pub(super) const EQUALS: OpSpec = OpSpec::new(
                 None => first = Some(set),
                 Some(f) => {
                     let pairs = || f.iter().zip(&set);
-                    equal &=
-                        f.len() == set.len() && pairs().all(|(x, y)| ctx.equal(*x, *y));
+                    equal &= f.len() == set.len() && pairs().all(|(x, y)| ctx.equal(*x, *y));
                 }
             }
         }

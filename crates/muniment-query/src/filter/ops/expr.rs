@@ -106,6 +106,7 @@ mod tests {
     use crate::filter::tests::{fails, matches};
     use crate::filter::{Filter, Node};
     use crate::update::testing::json;
+    use muniment_value::Collation;
 
     #[test]
     fn what_is_implied() {
@@ -133,7 +134,7 @@ mod tests {
             };
             let got = implied
                 .as_ref()
-                .map(|n| Filter::from_root((**n).clone()).to_doc());
+                .map(|n| Filter::from_root((**n).clone(), &Collation::SIMPLE).to_doc());
             let want = (!want.is_empty()).then(|| json(want));
             assert_eq!(format!("{got:?}"), format!("{want:?}"), "{expr}");
         }
