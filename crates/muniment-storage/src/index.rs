@@ -4,8 +4,9 @@ use crate::catalog::IndexSpec;
 use crate::kinds::{self, IndexKind};
 use crate::multikey::{Arrays, Multikey};
 use muniment_query::{Filter, QueryContext};
+use muniment_value::collation::key_hex;
 use muniment_value::path::Path;
-use muniment_value::{Collation, Doc, DocBuf, Error, IndexKeys, Result, Type, index_keys};
+use muniment_value::{Collation, Doc, DocBuf, Error, IndexKeys, Result, Type, Value, index_keys};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -245,14 +246,22 @@ impl Index {
         }
     }
 
-    /// The key pattern and the values of an encoded key: keyPattern and keyValue of E11000.
+    /// The values of an encoded key, under the pattern's field names: keyValue of E11000. A text
+    /// of a collated index is shown by its collation key.
     pub(crate) fn key_value(&self, key: &[u8], bits: &[u8]) -> DocBuf {
         let mut values = DocBuf::new();
         let (mut rest, mut bits) = (key, bits);
         for (path, desc) in self.fields.iter() {
             match muniment_value::keyenc::decode(rest, *desc, &mut bits) {
                 Ok((value, r)) => {
-                    values.append(path.as_str(), value);
+                    match value.as_value() {
+                        Value::String(key) if !self.collation.is_simple() => {
+                            values.append(path.as_str(), key_hex(key).as_str());
+                        }
+                        value => {
+                            values.append(path.as_str(), value);
+                        }
+                    }
                     rest = r;
                 }
                 Err(_) => break,
@@ -264,7 +273,6 @@ impl Index {
 
 /// True for a key pattern value that means descending.
 pub(crate) fn descending(v: muniment_value::Value<'_>) -> bool {
-    use muniment_value::Value;
     match v {
         Value::Int32(n) => n < 0,
         Value::Int64(n) => n < 0,

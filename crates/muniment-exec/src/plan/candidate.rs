@@ -164,6 +164,18 @@ fn bad_hint(namespace: &str) -> Error {
     ))
 }
 
+/// The error of a pattern that several indexes have, which differ in their collations or filters.
+fn ambiguous_hint(namespace: &str, some: [&Arc<Index>; 2]) -> Error {
+    let names = some.map(|i| i.spec().name.clone()).join(", ");
+    Error::new(
+        Code::IndexNotFound,
+        format!(
+            "error processing query: ns={namespace} planner returned error: Hint matched multiple \
+             indexes, must hint by index name. Matched: {names}"
+        ),
+    )
+}
+
 /// `{$natural: ±1}`: true for backward.
 pub fn natural(doc: Doc<'_>) -> Option<bool> {
     let first = doc.first()?;
@@ -260,17 +272,18 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
     }
     let leaves = Leaves::of(query.filter);
     if let Some(hint) = hint {
-        let index = indexes
-            .iter()
-            .find(|i| {
-                let spec = i.spec();
-                !spec.hidden
-                    && match hint {
-                        Hint::Name(n) => spec.name == n,
-                        Hint::Pattern(p) => same_pattern(spec.key.as_doc(), p),
-                    }
-            })
-            .ok_or_else(|| bad_hint(&namespace))?;
+        let mut named = indexes.iter().filter(|i| {
+            let spec = i.spec();
+            !spec.hidden
+                && match hint {
+                    Hint::Name(n) => spec.name == n,
+                    Hint::Pattern(p) => same_pattern(spec.key.as_doc(), p),
+                }
+        });
+        let index = named.next().ok_or_else(|| bad_hint(&namespace))?;
+        if let Some(other) = named.next() {
+            return Err(ambiguous_hint(&namespace, [index, other]));
+        }
         let info = IndexInfo::of(index, collection);
         if let Some((path, near)) = query.filter.near() {
             let candidate = near_candidate(&namespace, query, &[info], path, near)?;
@@ -481,12 +494,18 @@ impl IndexAccess {
 
     /// `indexBounds` as explain shows it.
     pub fn bounds_doc(&self) -> DocBuf {
+        let collated = !self.bound.info.index.collation().is_simple();
         let mut d = DocBuf::new();
         for ((path, descending), list) in self.bound.info.fields().iter().zip(&self.bound.fields) {
             let reversed = *descending != self.backward;
+            // The paths of a wildcard index are names.
+            let collated = collated && path.as_str() != "$_path";
             let mut shown: Vec<String> = list
                 .iter()
-                .map(|i: &Interval| i.display(reversed))
+                .map(|i: &Interval| match collated {
+                    true => i.display_collated(reversed),
+                    false => i.display(reversed),
+                })
                 .collect();
             if reversed {
                 shown.reverse();

@@ -3,6 +3,7 @@
 //! Lists are ascending in canonical order and disjoint. Endpoints are values, so that `explain`
 //! can print them; a scan encodes them with the key encoding, whose byte order is the same.
 
+use muniment_value::collation::key_hex;
 use muniment_value::{Doc, Put, Value, ValueBuf, cmp_values};
 use std::cmp::Ordering;
 
@@ -66,6 +67,18 @@ impl Interval {
     /// As `explain` prints it: `[5, 5]`, `(5, inf]`, `["a", "b")`; from high to low when
     /// `reversed`.
     pub fn display(&self, reversed: bool) -> String {
+        self.display_by(reversed, show)
+    }
+
+    /// As [`Interval::display`] for an index that has a collation: its texts are collation keys.
+    pub fn display_collated(&self, reversed: bool) -> String {
+        self.display_by(reversed, |v| match v {
+            Value::String(key) if !key.is_empty() => format!("CollationKey({})", key_hex(key)),
+            v => show(v),
+        })
+    }
+
+    fn display_by(&self, reversed: bool, show: impl Fn(Value<'_>) -> String) -> String {
         let (low, high) = (show(self.low.as_value()), show(self.high.as_value()));
         let open = |incl| if incl { '[' } else { '(' };
         let close = |incl| if incl { ']' } else { ')' };

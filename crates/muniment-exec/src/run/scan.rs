@@ -526,6 +526,7 @@ fn describe_index(
 ) {
     d.append("keyPattern", access.bound.info.pattern());
     d.append("indexName", spec.name.as_str());
+    d.append_some("collation", spec.collation.spec());
     d.append("isMultiKey", multikey);
     let mut paths = DocBuf::new();
     for ((path, _), mask) in access

@@ -234,6 +234,7 @@ pub(crate) fn duplicate(collection: &Collection, index: &Index, key: &[u8], bits
         index: spec.name.clone(),
         key_pattern: spec.key.clone(),
         key_value: index.key_value(key, bits),
+        collation: index.collation().clone(),
     }
     .to_error()
 }

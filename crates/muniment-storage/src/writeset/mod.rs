@@ -23,7 +23,7 @@ use crate::multikey::Arrays;
 use crate::snapshot::DocCursor;
 use crate::store::{CommitId, Inner};
 use bytes::Bytes;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, Value, doc};
 use parking_lot::{ArcMutexGuard, ArcRwLockReadGuard, RawMutex, RawRwLock};
 use std::sync::Arc;
 
@@ -70,22 +70,30 @@ pub struct DuplicateKey {
     pub key_pattern: DocBuf,
     /// The values, under the pattern's field names.
     pub key_value: DocBuf,
+    /// By which texts are equal.
+    pub collation: Collation,
 }
 
 impl DuplicateKey {
     /// The error: 11000 "E11000 duplicate key error collection: db.c index: x_1 dup key: { x: 1 }"
     /// with keyPattern and keyValue.
     pub fn to_error(&self) -> Error {
+        let mut extra = doc! { "keyPattern": &self.key_pattern, "keyValue": &self.key_value };
+        let mut by = String::new();
+        if let Some(c) = self.collation.spec() {
+            by = format!(" collation: {}", c.as_doc().to_display());
+            extra.append("collation", c);
+        }
         Error::new(
             Code::DuplicateKey,
             format!(
-                "E11000 duplicate key error collection: {} index: {} dup key: {}",
+                "E11000 duplicate key error collection: {} index: {}{by} dup key: {}",
                 self.namespace,
                 self.index,
                 self.key_value.as_doc().to_display(),
             ),
         )
-        .with_extra(doc! { "keyPattern": &self.key_pattern, "keyValue": &self.key_value })
+        .with_extra(extra)
     }
 }
 
@@ -289,6 +297,7 @@ impl<'s> WriteSet<'s> {
             index: "_id_".to_string(),
             key_pattern: doc! { "_id": 1 },
             key_value: doc! { "_id": id },
+            collation: self.collection.collation().clone(),
         }
         .to_error()
     }

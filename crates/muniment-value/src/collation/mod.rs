@@ -231,6 +231,15 @@ impl Collator {
     }
 }
 
+/// A collation key as hexadecimal digits, `0x2a2c`.
+pub fn key_hex(key: &str) -> String {
+    let mut out = String::from("0x");
+    for c in key.chars() {
+        out.push_str(&format!("{:02x}", c as u32));
+    }
+    out
+}
+
 /// Whether a value has text in it, so that its place depends on the collation.
 pub fn has_text(v: Value<'_>) -> bool {
     match v {
