@@ -17,6 +17,7 @@ use crate::plan::shape::shape;
 use crate::plan::text::bind_text;
 use crate::run::exec::{Exec, Output, Recipe, into_bytes};
 use bytes::Bytes;
+use muniment_query::filter::Node;
 use muniment_query::stage::{CountOnly, check_target};
 use muniment_query::{
     DocStream, Filter, MetaSet, Needs, Pipeline, Projection, QueryContext, SortSpec,
@@ -83,8 +84,13 @@ const IN_SHAPE: &[&str] = &[
 
 impl Split {
     pub(crate) fn of(mut p: Pipeline) -> Split {
-        let filter = p.take_leading_match().unwrap_or_else(Filter::always_true);
+        let filter = p.take_leading_match();
         let sort = p.take_leading_sort();
+        // Of no filter the shape still tells by which collation is sorted.
+        let filter = filter.unwrap_or_else(|| match &sort {
+            Some((s, _)) => Filter::from_root(Node::True, s.collation()),
+            None => Filter::always_true(),
+        });
         let (mut skip, mut limit) = (0_u64, None::<u64>);
         loop {
             if let Some(n) = p.take_leading_skip() {
