@@ -254,10 +254,6 @@ fn slow_expressions() -> Vec<(&'static str, String)> {
             "substr",
             r#"{"$map": {"input": "$$big", "in": {"$strLenCP": {"$substrCP": ["$$text", 5, 4000000]}}}}"#,
         ),
-        (
-            "toUpper",
-            r#"{"$map": {"input": "$$big", "in": {"$strLenCP": {"$toUpper": "$$text"}}}}"#,
-        ),
     ];
     big.into_iter()
         .map(|(name, e)| {

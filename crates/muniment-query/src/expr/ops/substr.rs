@@ -2,6 +2,7 @@
 
 use super::{NULL, arg, arg_some, text, type_name};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser, arena};
+use crate::running;
 use muniment_value::decimal::{Decimal, Round};
 use muniment_value::{Error, Result, Value, number};
 
@@ -200,13 +201,18 @@ fn trim<'a>(
             set => set,
         },
     };
-    let cut = |c: char| set.map_or_else(|| is_space(c), |set| set.contains(c));
+    // Each character is looked for among all that are cut.
+    let cut = |c: char| match set {
+        None => is_space(c),
+        Some(set) => !running::spent(set.len()) && set.contains(c),
+    };
     if left {
         s = s.trim_start_matches(cut);
     }
     if right {
         s = s.trim_end_matches(cut);
     }
+    running::give_up()?;
     Ok(Some(Value::String(arena::alloc_str(ctx.arena, s)?)))
 }
 
