@@ -211,12 +211,30 @@ fn loose() -> EvalOptions {
     options
 }
 
+/// `sleep(ms)`, which scripts of the server have in MongoDB, too. It ends early when the operation
+/// must.
+fn sleep(ms: f64, stop: &Stop, why: &Reason) -> rquickjs::Result<()> {
+    const PIECE: Duration = Duration::from_millis(5);
+    let mut left = Duration::try_from_secs_f64(ms / 1e3).unwrap_or_default();
+    while !left.is_zero() {
+        let piece = left.min(PIECE);
+        std::thread::sleep(piece);
+        left -= piece;
+        if let Err(e) = stop() {
+            *why.lock().unwrap_or_else(PoisonError::into_inner) = Some(e);
+            return Err(rquickjs::Error::Exception);
+        }
+    }
+    Ok(())
+}
+
 impl Machine {
     fn new(stop: &Stop, reason: &Reason) -> Result<Machine> {
         let failed = |e: rquickjs::Error| failed(e.to_string());
         let runtime = Runtime::new().map_err(failed)?;
         runtime.set_memory_limit(MEMORY);
         runtime.set_max_stack_size(STACK);
+        let asleep = Arc::clone(stop);
         let (stop, why) = (Arc::clone(stop), Arc::clone(reason));
         runtime.set_interrupt_handler(Some(Box::new(move || match stop() {
             Ok(()) => false,
@@ -226,7 +244,12 @@ impl Machine {
             }
         })));
         let context = Context::full(&runtime).map_err(failed)?;
+        let (stop, why) = (Arc::clone(&asleep), Arc::clone(reason));
         let prelude = context.with(|ctx| {
+            let sleep = Function::new(ctx.clone(), move |ms: f64| sleep(ms, &stop, &why));
+            sleep
+                .and_then(|f| ctx.globals().set("sleep", f))
+                .map_err(failed)?;
             let prelude: Object<'_> = ctx
                 .eval(include_str!("prelude.js"))
                 // It may be stopped here already.
@@ -540,6 +563,32 @@ mod tests {
         }
         let cycle = "var a = {}; a.a = a; return a;";
         assert_eq!(call(cycle, Doc::EMPTY).unwrap_err().code().0, 17279);
+    }
+
+    #[test]
+    fn scripts_can_sleep_until_they_must_stop() {
+        let started = Instant::now();
+        let got = call("sleep(30) || true", Doc::EMPTY).unwrap();
+        assert_eq!(got, ValueBuf::new(true));
+        assert!(started.elapsed() >= Duration::from_millis(30));
+        for code in ["sleep(-5); return 1", "sleep(NaN); return 1"] {
+            assert_eq!(
+                call(code, Doc::EMPTY).unwrap(),
+                ValueBuf::new(1.0),
+                "{code}"
+            );
+        }
+        let started = Instant::now();
+        let stop: Stop = Arc::new(move || match started.elapsed().as_millis() {
+            0..50 => Ok(()),
+            _ => Err(Error::new(Code::MaxTimeMSExpired, "too long")),
+        });
+        let mut e = Engine::start(stop).unwrap();
+        let error = e
+            .call(&"sleep(60000)".into(), None, Doc::EMPTY)
+            .unwrap_err();
+        assert_eq!(error.code(), Code::MaxTimeMSExpired);
+        assert!(started.elapsed() < Duration::from_secs(30));
     }
 
     #[test]

@@ -197,7 +197,10 @@ impl Pipeline {
         // A stage with an error of its own for a collection says that first.
         let first = stages.values().next().and_then(|v| v.as_doc()?.first());
         let place = first.and_then(|e| place(e.name()));
-        if within == Within::Facet && place.is_some_and(|p| p.input == Input::Database) {
+        if within == Within::Facet
+            && !ctx.collection.is_empty()
+            && place.is_some_and(|p| p.input == Input::Database)
+        {
             check_target(stages, &ctx.db, true)?;
         }
         check_places(stages, within)?;
