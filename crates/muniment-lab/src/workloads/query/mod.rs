@@ -180,6 +180,7 @@ fn runs(
     };
     once(conn)?;
     let sample = || target.pid.and_then(procs::sample);
+    settle(&sample);
     let peak_from = target.pid.and_then(procs::reset_peak);
     let before = sample();
     let (least_cpu, longest) = lab.preset.pick((0.3, 3), (0.6, 10), (1.0, 60));
@@ -210,6 +211,24 @@ fn runs(
             .map(|(from, s)| (s.peak_rss - from).max(0.0)),
         plan,
     })
+}
+
+/// Waits until the server does nothing by itself any more: what an index that was made or dropped
+/// left behind is not the query's.
+fn settle(sample: &dyn Fn() -> Option<procs::Sample>) {
+    const LOOK: Duration = Duration::from_millis(200);
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(30) && !stop::asked() {
+        let before = sample();
+        std::thread::sleep(LOOK);
+        let Some((before, after)) = before.zip(sample()) else {
+            return;
+        };
+        // Twice the clock's tick.
+        if after.cpu_seconds - before.cpu_seconds < 0.02 {
+            return;
+        }
+    }
 }
 
 /// Runs a command to the end of its cursor; gives how many documents came, or a count.
