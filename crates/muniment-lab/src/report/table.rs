@@ -158,7 +158,7 @@ impl Table {
                     c => escape(c),
                 };
                 if i == 0 {
-                    let _ = write!(o, "<th scope=\"row\">{verdict}</th>");
+                    let _ = write!(o, "<th scope=\"row\"{}>{verdict}</th>", class(i));
                 } else {
                     let _ = write!(o, "<td{}>{verdict}</td>", class(i));
                 }
