@@ -19,8 +19,28 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
-/// All running operations, and idle connections if asked, as currentOp lists them.
-pub(super) fn operations(server: &ServerState, idle: bool) -> Vec<DocBuf> {
+/// The longest command that is shown whole when commands are cut off, in bytes.
+const LONGEST: usize = 1000;
+
+/// Appends a command. One that is too long is its beginning as text, and its comment.
+fn append_command(command: Doc<'_>, truncate: bool, out: &mut DocBuf) {
+    if !truncate || command.byte_len() <= LONGEST {
+        out.append("command", command);
+        return;
+    }
+    let text = format!("{command:?}");
+    let end = (0..=LONGEST.min(text.len()))
+        .rev()
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or(0);
+    let mut cut = doc! { "$truncated": text.get(..end).unwrap_or_default() };
+    cut.append_some("comment", command.get("comment"));
+    out.append("command", cut);
+}
+
+/// All running operations, and idle connections if asked, as currentOp lists them; `truncate`:
+/// long commands are cut off.
+pub(super) fn operations(server: &ServerState, idle: bool, truncate: bool) -> Vec<DocBuf> {
     let host = server.host.as_str();
     let mut all = Vec::new();
     let mut busy = Vec::new();
@@ -41,7 +61,7 @@ pub(super) fn operations(server: &ServerState, idle: bool) -> Vec<DocBuf> {
                 ("command", Some(c)) => {
                     let command = c.command.lock();
                     if command.len() > 4 {
-                        d.append("command", Doc::new(&command));
+                        append_command(Doc::new(&command), truncate, &mut d);
                     } else {
                         d.append_elem(e);
                     }
@@ -64,7 +84,7 @@ pub(super) fn operations(server: &ServerState, idle: bool) -> Vec<DocBuf> {
                 continue;
             }
             let mut d = doc! {
-                "type": "idleSession",
+                "type": "op",
                 "host": host,
                 "desc": format!("conn{}", c.id),
                 "connectionId": c.id as i64,
@@ -81,7 +101,7 @@ pub(super) fn operations(server: &ServerState, idle: bool) -> Vec<DocBuf> {
 /// The documents of the stage `$currentOp`, whose operand is checked.
 pub(crate) fn stage(server: &ServerState, operand: Doc<'_>) -> Vec<DocBuf> {
     let asked = |name: &str| matches!(operand.get(name), Some(Value::Bool(true)));
-    let mut all = operations(server, asked("idleConnections"));
+    let mut all = operations(server, asked("idleConnections"), asked("truncateOps"));
     if asked("idleCursors") {
         all.extend(server.engine.cursors.list().into_iter().map(|c| {
             doc! {
@@ -103,12 +123,12 @@ fn client(c: &ConnShared, d: &mut DocBuf) {
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let mut wanted = DocBuf::new();
-    let (mut all, mut own) = (false, false);
+    let (mut all, mut own, mut truncate) = (false, false, true);
     for e in cx.request.body.iter().skip(1) {
         match e.name() {
             "$all" => all = e.value().truthy(),
             "$ownOps" => own = e.value().truthy(),
-            "$truncateOps" => {}
+            "$truncateOps" => truncate = e.value().truthy(),
             _ if Generic::default().take("currentOp", e)? => {}
             _ => {
                 wanted.append_elem(e);
@@ -117,7 +137,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     }
     let wanted = filter(Some(wanted.as_doc()))?;
     let mut list = ArrayBuf::new();
-    for d in operations(cx.server, all) {
+    for d in operations(cx.server, all, truncate) {
         // Without users everything is everybody's own.
         let _ = own;
         if let Some(f) = &wanted
@@ -136,4 +156,30 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn long_commands_are_cut_off_and_keep_their_comment() {
+        let command = doc! { "find": "c", "filter": doc! { "a": "é".repeat(900) }, "comment": "me" };
+        let shown = |truncate| {
+            let mut out = DocBuf::new();
+            append_command(command.as_doc(), truncate, &mut out);
+            out
+        };
+        assert_eq!(shown(false), doc! { "command": &command });
+        let cut = shown(true);
+        let cut = cut.as_doc().get_doc("command").unwrap();
+        assert!((998..=LONGEST).contains(&cut.get_str("$truncated").unwrap().len()));
+        assert_eq!(cut.get_str("comment"), Some("me"));
+        assert_eq!(cut.count(), 2);
+        let short = doc! { "find": "c" };
+        let mut out = DocBuf::new();
+        append_command(short.as_doc(), true, &mut out);
+        assert_eq!(out, doc! { "command": &short });
+    }
 }
