@@ -2,6 +2,7 @@
 //! lines, and one self-contained HTML file.
 
 pub mod html;
+pub mod scaling;
 pub mod svg;
 pub mod table;
 

@@ -68,6 +68,46 @@ pub struct Plot {
     pub series: Vec<Series>,
 }
 
+impl Plot {
+    /// Bars: for each category what was measured, and beside it what somebody published or
+    /// promised, where there is something.
+    pub fn beside(
+        title: &str,
+        caption: &str,
+        x: &str,
+        y: Axis,
+        rows: &[(&str, f64, Option<f64>)],
+        other: &str,
+    ) -> Plot {
+        let series =
+            |name: &str, published, value: &dyn Fn(f64, Option<f64>) -> Option<f64>| Series {
+                name: name.into(),
+                mark: Mark::Bar,
+                published,
+                color: usize::from(published),
+                points: rows
+                    .iter()
+                    .enumerate()
+                    .filter_map(|(i, row)| value(row.1, row.2).map(|y| (i as f64, y)))
+                    .collect(),
+            };
+        Plot {
+            title: title.into(),
+            caption: caption.into(),
+            x: Axis {
+                label: x.into(),
+                scale: Scale::Linear,
+            },
+            y,
+            categories: rows.iter().map(|row| row.0.to_string()).collect(),
+            series: vec![
+                series("measured", false, &|measured, _| Some(measured)),
+                series(other, true, &|_, other| other),
+            ],
+        }
+    }
+}
+
 /// `text` for HTML and SVG content and attributes.
 pub fn escape(text: &str) -> String {
     let mut o = String::with_capacity(text.len());

@@ -6,7 +6,7 @@ mod w2;
 mod w3;
 mod w4a;
 mod w4b;
-pub mod w5;
+mod w5;
 
 use crate::fail::Result;
 use crate::lab::Lab;

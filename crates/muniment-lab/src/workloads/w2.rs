@@ -4,7 +4,6 @@
 //! curves, not figures: the shape is what can be compared.
 
 use super::Spec;
-use super::w5::scaling;
 use crate::fail::Result;
 use crate::hist::Latency;
 use crate::lab::{DB, Lab, Preset, Target};
@@ -14,6 +13,7 @@ use crate::linkbench::graph::Graph;
 use crate::linkbench::load::{self as loading, loaders};
 use crate::load::{self, Limit, Load};
 use crate::report::Outcome;
+use crate::report::scaling::scaling;
 use crate::report::table::{Table, bytes, ms, rate};
 use crate::stop;
 use muniment_value::doc;

@@ -8,10 +8,10 @@ use super::Spec;
 use crate::fail::{Failure, Result};
 use crate::lab::{DB, Lab, Preset, Target};
 use crate::report::Outcome;
-use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
+use crate::report::scaling::scaling;
+use crate::report::svg::{Axis, Plot, Scale};
 use crate::report::table::{Table, bytes, rate};
 use crate::stop;
-use crate::usl::{self, Fit};
 use crate::ycsb::core::Workload;
 use crate::ycsb::properties::Properties;
 use crate::ycsb::settings::Settings;
@@ -425,131 +425,25 @@ fn write_down(rows: &[Row], sweep: &[(f64, f64)], out: &mut Outcome) {
         ));
     }
     if rows.len() > 1 {
-        let points = |f: &dyn Fn(&Row) -> Option<f64>| {
-            let rows = rows.iter().enumerate();
-            rows.filter_map(|(i, r)| f(r).map(|y| (i as f64, y)))
-                .collect()
-        };
-        let series = |name: &str, published, color, points| Series {
-            name: name.into(),
-            mark: Mark::Bar,
-            published,
-            color,
-            points,
-        };
-        out.plots.push(Plot {
-            title: "Operations a second".into(),
-            caption: "Filled: measured. Outlined: published.".into(),
-            x: Axis {
-                label: "scenario".into(),
-                scale: Scale::Linear,
-            },
-            y: Axis {
+        let bars: Vec<_> = rows
+            .iter()
+            .map(|r| (r.scenario.name, r.rate(), r.scenario.published))
+            .collect();
+        out.plots.push(Plot::beside(
+            "Operations a second",
+            "Filled: measured. Outlined: published.",
+            "scenario",
+            Axis {
                 label: "operations/s".into(),
                 scale: Scale::Linear,
             },
-            categories: rows.iter().map(|r| r.scenario.name.to_string()).collect(),
-            series: vec![
-                series("measured", false, 0, points(&|r| Some(r.rate()))),
-                series("published", true, 1, points(&|r| r.scenario.published)),
-            ],
-        });
+            &bars,
+            "published",
+        ));
     }
     if !sweep.is_empty() {
         scaling("S3's mix", sweep, out);
     }
-}
-
-/// The table, the finding and the plot of a sweep over workers.
-pub fn scaling(what: &str, points: &[(f64, f64)], out: &mut Outcome) {
-    let fit = Fit::new(points);
-    let mut t = Table::new(
-        &format!("{what} by workers"),
-        &[">workers", ">operations/s", ">fitted"],
-    );
-    for (n, x) in points {
-        t.row([
-            rate(*n),
-            rate(*x),
-            fit.as_ref().map_or_else(|| "–".into(), |f| rate(f.at(*n))),
-        ]);
-        out.figure(format!("{what}, {n:.0} workers"), *x, "operations/s", None);
-    }
-    let mut series = vec![Series {
-        name: "measured".into(),
-        mark: Mark::Line,
-        published: false,
-        color: 0,
-        points: points.to_vec(),
-    }];
-    match &fit {
-        None => out.warnings.push(format!(
-            "{what}: too few points to fit the Universal Scalability Law."
-        )),
-        Some(f) => {
-            let e = |e: &usl::Estimate| {
-                format!(
-                    "{:.3e} (95 %: {:.1e} … {:.1e})",
-                    e.value, e.interval.0, e.interval.1
-                )
-            };
-            t.note(format!(
-                "Universal Scalability Law: λ {}/s a worker (± {}), σ {}, κ {}.",
-                rate(f.lambda.value),
-                rate(f.lambda.error),
-                e(&f.sigma),
-                e(&f.kappa)
-            ));
-            out.findings.push(match f.knee {
-                Some(knee) => format!(
-                    "{what}: the knee is at {knee:.0} workers{}, {} operations/s.",
-                    if f.extrapolated {
-                        " (extrapolated: beyond what was measured)"
-                    } else {
-                        ""
-                    },
-                    rate(f.at(knee))
-                ),
-                None => format!(
-                    "{what}: no knee shown; the limit of contention is {} operations/s.",
-                    rate(f.limit())
-                ),
-            });
-            if f.points < usl::ENOUGH {
-                out.warnings.push(format!(
-                    "{what}: {} points are few for the Universal Scalability Law.",
-                    f.points
-                ));
-            }
-            let last = points.iter().map(|p| p.0).fold(1.0, f64::max);
-            let curve = (0..=60).map(|i| {
-                let n = 1.0 + (last - 1.0) * f64::from(i) / 60.0;
-                (n, f.at(n))
-            });
-            series.push(Series {
-                name: "Universal Scalability Law".into(),
-                mark: Mark::Line,
-                published: true,
-                color: 1,
-                points: curve.collect(),
-            });
-        }
-    }
-    out.tables.push(t);
-    out.plots.push(Plot {
-        title: format!("{what}: throughput by workers"),
-        caption: "Line: measured. Dashed: the fitted law.".into(),
-        x: Axis {
-            label: "workers".into(),
-            scale: Scale::Linear,
-        },
-        y: Axis {
-            label: "operations/s".into(),
-            scale: Scale::Linear,
-        },
-        categories: Vec::new(),
-        series,
-    });
 }
 
 #[cfg(test)]
@@ -577,21 +471,5 @@ mod tests {
             .sum();
             assert!((sum - 1.0).abs() < 1e-9, "{}: {sum}", s.name);
         }
-    }
-
-    #[test]
-    fn a_sweep_tells_its_knee() {
-        let points: Vec<(f64, f64)> = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 48.0]
-            .iter()
-            .map(|n| (*n, usl::throughput([1000.0, 0.05, 0.002], *n)))
-            .collect();
-        let mut out = Outcome::default();
-        scaling("a mix", &points, &mut out);
-        assert!(
-            out.findings
-                .iter()
-                .any(|f| f.contains("the knee is at 22 workers, "))
-        );
-        assert_eq!((out.tables.len(), out.plots.len()), (1, 1));
     }
 }

@@ -7,7 +7,7 @@ use super::{Phase, output, phase};
 use crate::cli::{self, Output};
 use crate::fail::{Context, Failure, Result};
 use crate::hist::Latency;
-use crate::lab::{Lab, Preset};
+use crate::lab::{Lab, Preset, Target};
 use crate::load::Status;
 use crate::report::Outcome;
 use crate::report::table::{Table, rate};
@@ -132,6 +132,11 @@ pub fn parse(args: &[OsString]) -> Result<Option<Options>> {
             }
         }
     }
+    if o.as_ycsb && (o.output.json.is_some() || o.output.dir != Output::default().dir) {
+        return Err(Failure::new(
+            "--json and --out belong to --format lab; with ycsb the property exportfile names a file",
+        ));
+    }
     if !o.loads && !o.runs {
         (o.loads, o.runs) = (true, true);
     }
@@ -155,6 +160,16 @@ pub fn run(o: &Options) -> Result<()> {
     let workload = Arc::new(Workload::new(&o.properties)?);
     let settings = Arc::new(Settings::new(&o.properties)?);
     let uri = o.uri.clone().or_else(|| settings.uri.clone());
+    let one = |lab: &mut Lab, target: &Target, loads: bool| {
+        let mut show = |s: &Status| eprintln!("{}", output::status(s, &settings));
+        let progress = &mut lab.progress;
+        let done = phase(target, &workload, &settings, loads, progress, &mut show)?;
+        if let Some(file) = &settings.export {
+            std::fs::write(file, output::export(&done, &settings))
+                .context(&format!("exportfile={}", file.display()))?;
+        }
+        Ok::<Phase, Failure>(done)
+    };
     let mut lab = Lab::new(uri, Preset::Paper, o.output.data.clone());
     if o.as_ycsb {
         let target = lab.target(o.cache_gb)?;
@@ -162,22 +177,10 @@ pub fn run(o: &Options) -> Result<()> {
             eprintln!("{warning}");
         }
         for loads in phases(o) {
-            let mut show = |s: &Status| eprintln!("{}", output::status(s, &settings));
-            let done = phase(
-                &target,
-                &workload,
-                &settings,
-                loads,
-                &mut lab.progress,
-                &mut show,
-            )?;
+            let done = one(&mut lab, &target, loads)?;
             lab.progress.end_line();
-            let text = output::export(&done, &settings);
-            match &settings.export {
-                Some(file) => {
-                    std::fs::write(file, text).context(&format!("exportfile={}", file.display()))?
-                }
-                None => print!("{text}"),
+            if settings.export.is_none() {
+                print!("{}", output::export(&done, &settings));
             }
             if stop::asked() {
                 break;
@@ -202,16 +205,7 @@ pub fn run(o: &Options) -> Result<()> {
             if stop::asked() {
                 break;
             }
-            let mut show = |s: &Status| eprintln!("{}", output::status(s, &settings));
-            let p = phase(
-                &target,
-                &workload,
-                &settings,
-                loads,
-                &mut lab.progress,
-                &mut show,
-            );
-            let p = match p {
+            let p = match one(lab, &target, loads) {
                 Ok(p) => p,
                 Err(e) => {
                     target.check_alive()?;
@@ -237,14 +231,7 @@ fn phases(o: &Options) -> impl Iterator<Item = bool> {
 
 /// What was said and has no effect.
 fn doubts(o: &Options, settings: &Settings) -> Vec<String> {
-    // Names for the reader, or of what only Java has.
-    const FOR_OTHERS: [&str; 3] = ["db", "dotransactions", "exporter"];
-    let unused: Vec<&str> = o
-        .properties
-        .unused()
-        .into_iter()
-        .filter(|n| !FOR_OTHERS.contains(n))
-        .collect();
+    let unused = o.properties.unused();
     let mut out = Vec::new();
     if !unused.is_empty() {
         out.push(format!(
@@ -398,6 +385,7 @@ mod tests {
             ("-threads", "needs a value"),
             ("-db jdbc", "one binding"),
             ("--format x", "there are lab and ycsb"),
+            ("--format ycsb --json f", "belong to --format lab"),
         ] {
             let e = parsed(line).unwrap_err().0;
             assert!(e.contains(why), "{line}: {e}");

@@ -25,7 +25,7 @@ use crate::fail::{Failure, Result};
 use crate::lab::{DB, Lab, Preset, Target};
 use crate::procs;
 use crate::report::Outcome;
-use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
+use crate::report::svg::{Axis, Plot, Scale};
 use crate::report::table::{Table, bytes, ms, rate};
 use crate::stats::median;
 use crate::stop;
@@ -372,36 +372,21 @@ fn write_down(
     if measured.is_empty() {
         return;
     }
-    let bars = |f: &dyn Fn(&Measured) -> Option<f64>| {
-        let points = measured.iter().enumerate();
-        points
-            .filter_map(|(i, m)| f(m).map(|y| (i as f64, y)))
-            .collect()
-    };
-    let series = |name: &str, published, color, points| Series {
-        name: name.into(),
-        mark: Mark::Bar,
-        published,
-        color,
-        points,
-    };
-    out.plots.push(Plot {
-        title: "Documents a second of CPU".into(),
-        caption: "Filled: measured. Outlined: promised, where something is.".into(),
-        x: Axis {
-            label: "query".into(),
-            scale: Scale::Linear,
-        },
-        y: Axis {
+    let rows: Vec<_> = measured
+        .iter()
+        .map(|m| (m.query.name, m.rate(), m.query.target))
+        .collect();
+    out.plots.push(Plot::beside(
+        "Documents a second of CPU",
+        "Filled: measured. Outlined: promised, where something is.",
+        "query",
+        Axis {
             label: "documents/s a core".into(),
             scale: Scale::Log,
         },
-        categories: measured.iter().map(|m| m.query.name.to_string()).collect(),
-        series: vec![
-            series("measured", false, 0, bars(&|m| Some(m.rate()))),
-            series("target", true, 1, bars(&|m| m.query.target)),
-        ],
-    });
+        &rows,
+        "target",
+    ));
 }
 
 #[cfg(test)]
