@@ -592,6 +592,29 @@ mod tests {
     }
 
     #[test]
+    fn an_accumulator_holds_no_more_than_its_limit() {
+        let megabyte = "x".repeat(1 << 20);
+        let input = || -> Vec<DocBuf> {
+            (0..101)
+                .map(|i| doc! { "v": format!("{i}{megabyte}") })
+                .collect()
+        };
+        // The group as a whole may hold more.
+        let rt = Runtime {
+            memory_limit: 1 << 30,
+            ..Runtime::for_tests()
+        };
+        for accumulator in ["$push", "$addToSet"] {
+            let pipeline = format!("[{{$group:{{_id:null,all:{{{accumulator}:'$v'}}}}}}]");
+            let e = run(input(), &pipeline, &rt).unwrap_err();
+            assert_eq!(e.code().0, 146, "{accumulator}: {e:?}");
+        }
+        // What one document of a $facet can hold is less.
+        let e = run(input(), "[{$facet:{all:[{$match:{}}]}}]", &rt).unwrap_err();
+        assert_eq!(e.code().0, 10334);
+    }
+
+    #[test]
     fn counting_groups_are_recognised() {
         let count = |p: &str| {
             Pipeline::parse(json_array(p).as_doc(), &QueryContext::new())
