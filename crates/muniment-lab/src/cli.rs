@@ -1,9 +1,10 @@
 //! `muniment bench …`: arguments, the order of things, and what is written where.
 
+use crate::commands;
 use crate::fail::{Context, Failure, Result};
 use crate::lab::{Lab, Preset};
 use crate::report::{Outcome, Run, html};
-use crate::{environment, null, raw_engine, stop, uri, workloads, yardsticks, ycsb};
+use crate::{environment, stop, uri, workloads, yardsticks};
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -23,23 +24,6 @@ pub struct Options {
     pub output: Output,
     /// One yardstick alone.
     pub only: Option<u32>,
-}
-
-/// What a command line means.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Command {
-    /// Run experiments.
-    Run(Options),
-    /// `list`.
-    List,
-    /// `--help`.
-    Help,
-    /// Answer constants on a free port, written to this file (the lab's own child).
-    NullResponder(PathBuf),
-    /// Take orders for the raw engine on stdin (the lab's own child).
-    RawEngine(Vec<OsString>),
-    /// `ycsb` with the arguments behind it.
-    Ycsb(Vec<OsString>),
 }
 
 /// Where results go.
@@ -65,48 +49,24 @@ impl Default for Output {
 
 /// Runs `muniment bench` with these arguments (without the program's and `bench`).
 pub fn run(args: Vec<OsString>) -> ExitCode {
-    let command = match parse(args) {
-        Ok(c) => c,
-        Err(e) => {
-            eprintln!("muniment bench: {e}\nTry 'muniment bench --help'.");
-            return ExitCode::from(2);
-        }
-    };
-    let result = match command {
-        Command::Help => {
+    if let Some(c) = args.first().and_then(|a| commands::named(a.to_str()?)) {
+        return (c.run)(args.into_iter().skip(1).collect());
+    }
+    match parse(args) {
+        Ok(Some(o)) => commands::ended(experiments(&o)),
+        Ok(None) => {
             print!("{}", help());
-            return ExitCode::SUCCESS;
+            ExitCode::SUCCESS
         }
-        Command::List => {
-            print!("{}", list());
-            return ExitCode::SUCCESS;
-        }
-        Command::NullResponder(file) => null::serve(&file),
-        Command::RawEngine(args) => raw_engine::serve(&args),
-        Command::Ycsb(args) => match ycsb::cli::parse(&args) {
-            Ok(Some(o)) => ycsb::cli::run(&o),
-            Ok(None) => {
-                print!("{}", ycsb::cli::HELP);
-                return ExitCode::SUCCESS;
-            }
-            Err(e) => {
-                eprintln!("muniment bench ycsb: {e}");
-                return ExitCode::from(2);
-            }
-        },
-        Command::Run(o) => experiments(&o),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("muniment bench: {e}");
-            ExitCode::FAILURE
-        }
+        Err(e) => commands::misused("", &e),
     }
 }
 
-/// Understands the arguments.
-pub fn parse(args: Vec<OsString>) -> Result<Command> {
+/// Understands the arguments of a run of experiments; `None` asks for help.
+///
+/// # Errors
+/// An option or an experiment that there is not, a value that an option does not take.
+pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
     use lexopt::prelude::*;
     let mut o = Options {
         names: Vec::new(),
@@ -118,7 +78,7 @@ pub fn parse(args: Vec<OsString>) -> Result<Command> {
     let mut p = lexopt::Parser::from_args(args);
     while let Some(arg) = p.next().map_err(said)? {
         match arg {
-            Short('h') | Long("help") => return Ok(Command::Help),
+            Short('h') | Long("help") => return Ok(None),
             Long("uri") => o.uri = Some(uri::parse(&text(p.value().map_err(said)?)?)?),
             Long("preset") => {
                 o.preset = match text(p.value().map_err(said)?)?.as_str() {
@@ -151,20 +111,14 @@ pub fn parse(args: Vec<OsString>) -> Result<Command> {
             Value(v) => {
                 let v = text(v)?;
                 match v.as_str() {
-                    "list" => return Ok(Command::List),
-                    "help" => return Ok(Command::Help),
-                    "null-responder" => {
-                        return Ok(Command::NullResponder(p.value().map_err(said)?.into()));
-                    }
-                    "raw-engine" => {
-                        return Ok(Command::RawEngine(p.raw_args().map_err(said)?.collect()));
-                    }
-                    "ycsb" if o.names.is_empty() => {
-                        return Ok(Command::Ycsb(p.raw_args().map_err(said)?.collect()));
-                    }
                     "yardsticks" => o.names.push(v),
                     "all" => {}
                     _ if !workloads::named(&v).is_empty() => o.names.push(v),
+                    _ if commands::named(&v).is_some() => {
+                        return Err(Failure(format!(
+                            "'{v}' is a command and comes first, with its own options behind it"
+                        )));
+                    }
                     _ => {
                         return Err(Failure(format!(
                             "there is no experiment '{v}' (try {}, w4 or yardsticks)",
@@ -188,7 +142,7 @@ pub fn parse(args: Vec<OsString>) -> Result<Command> {
             "--uri: the yardsticks compare the embedded server with its own engine and cannot be run against another target",
         ));
     }
-    Ok(Command::Run(o))
+    Ok(Some(o))
 }
 
 fn said(e: lexopt::Error) -> Failure {
@@ -200,8 +154,8 @@ fn text(v: OsString) -> Result<String> {
         .map_err(|v| Failure(format!("{} is not UTF-8", v.to_string_lossy())))
 }
 
-/// `list`.
-fn list() -> String {
+/// What `list` prints.
+pub fn list() -> String {
     let mut o = String::from("Experiments:\n");
     for s in workloads::ALL {
         let _ = writeln!(o, "  {:<11} {}", s.name, s.title);
@@ -214,20 +168,30 @@ fn list() -> String {
             y.number, y.title, y.target_text
         );
     }
+    o.push('\n');
+    o.push_str(&commands::list());
     o
 }
 
-/// `--help`.
-fn help() -> String {
+/// What `--help` prints.
+pub fn help() -> String {
+    let usage: String = commands::ALL
+        .iter()
+        .filter(|c| !c.about.is_empty())
+        .map(|c| {
+            format!("       muniment bench {} {}", c.name, c.arguments)
+                .trim_end()
+                .to_string()
+                + "\n"
+        })
+        .collect();
     format!(
         "\
 Runs published benchmark experiments against a MongoDB-compatible server and prints
 what they show beside what was published.
 
 Usage: muniment bench [EXPERIMENT…] [OPTIONS]
-       muniment bench ycsb [load|run] -P FILE [-p NAME=VALUE]… (see ycsb --help)
-       muniment bench list
-
+{usage}
 Without EXPERIMENT all of them run (under three minutes with the smoke preset); w4 is
 w4a and w4b. 'yardsticks' measures the server against the raw engine and against a
 server that does nothing.
@@ -418,33 +382,29 @@ fn command_line() -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn parsed(line: &str) -> Result<Command> {
+    fn parsed(line: &str) -> Result<Option<Options>> {
         parse(line.split_whitespace().map(OsString::from).collect())
     }
 
     #[test]
     fn what_is_understood() {
-        let Command::Run(o) =
-            parsed("w1 w4 --preset quick --json a.jsonl --out d --uri mongodb://h:1").unwrap()
-        else {
-            panic!("not a run");
-        };
+        let o = parsed("w1 w4 --preset quick --json a.jsonl --out d --uri mongodb://h:1")
+            .unwrap()
+            .unwrap();
         assert_eq!(o.names, ["w1", "w4"]);
         assert_eq!(o.preset, Preset::Quick);
         assert_eq!(o.output.json, Some(PathBuf::from("a.jsonl")));
         assert_eq!(o.output.dir, PathBuf::from("d"));
         assert_eq!(o.uri.unwrap().hosts, ["h:1"]);
-        let Command::Run(o) = parsed("").unwrap() else {
-            panic!("not a run");
-        };
+        let o = parsed("").unwrap().unwrap();
         assert!(o.names.is_empty() && o.preset == Preset::Smoke);
-        assert_eq!(parsed("list").unwrap(), Command::List);
-        assert_eq!(parsed("w1 --help").unwrap(), Command::Help);
-        assert!(
-            matches!(parsed("yardsticks --only 3").unwrap(), Command::Run(o) if o.only == Some(3))
+        assert_eq!(parsed("w1 --help").unwrap(), None);
+        assert_eq!(
+            parsed("yardsticks --only 3").unwrap().unwrap().only,
+            Some(3)
         );
     }
 
@@ -460,6 +420,7 @@ mod tests {
             ("--uri localhost", "must begin with mongodb://"),
             ("--fast", "invalid option '--fast'"),
             ("yardsticks --only 99", "--only 99: the yardsticks are 1 to"),
+            ("w1 list", "'list' is a command and comes first"),
             ("w1 --only 1", "--only belongs to 'yardsticks'"),
             (
                 "yardsticks --uri mongodb://h",
@@ -479,6 +440,9 @@ mod tests {
         }
         for y in yardsticks::ALL {
             assert!(h.contains(y.title));
+        }
+        for c in commands::ALL {
+            assert_eq!(h.contains(c.name), !c.about.is_empty(), "{}", c.name);
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`cli`] | `muniment bench …` |
+//! | [`cli`], [`commands`] | `muniment bench …` |
 //! | [`workloads`], [`yardsticks`] | the experiments, one file each |
 //! | [`linkbench`] | a social graph's nodes, links and operations |
 //! | [`ycsb`] | YCSB as it is released: property files, choices, output |
@@ -20,6 +20,7 @@
 
 pub mod batches;
 pub mod cli;
+pub mod commands;
 pub mod conn;
 pub mod disk;
 pub mod distributions;

@@ -1,12 +1,24 @@
 //! The null responder's process: it parses each message and answers a constant, so that what it
 //! costs is what the client, the kernel and the protocol cost.
 
+use crate::commands::{self, Spec};
 use crate::docs;
-use crate::fail::{Context, Result};
+use crate::fail::{Context, Failure, Result};
 use muniment_value::Doc;
 use muniment_wire::NullServer;
 use std::path::Path;
 use std::time::Duration;
+
+/// `muniment bench null-responder PORT_FILE`.
+pub const COMMAND: Spec = Spec {
+    name: "null-responder",
+    arguments: "PORT_FILE",
+    about: "",
+    run: |args| match args.as_slice() {
+        [file] => commands::ended(serve(Path::new(file))),
+        _ => commands::misused("", &Failure::new("null-responder takes a PORT_FILE")),
+    },
+};
 
 /// Serves until killed; the port is written to `port_file` when it listens.
 pub fn serve(port_file: &Path) -> Result<()> {

@@ -6,6 +6,7 @@
 //! the seconds it took. There is no periodic sync here, which makes the yardstick harder.
 
 use crate::batches::Documents;
+use crate::commands::{self, Spec};
 use crate::fail::{Context, Failure, Result};
 use crate::process::{self, Process};
 use fjall::{Database, Keyspace, PersistMode};
@@ -15,6 +16,14 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout};
 use std::time::Instant;
+
+/// `muniment bench raw-engine DIR [CACHE_GB]`.
+pub const COMMAND: Spec = Spec {
+    name: "raw-engine",
+    arguments: "DIR [CACHE_GB]",
+    about: "",
+    run: |args| commands::ended(serve(&args)),
+};
 
 /// The child's side: `DIR [CACHE_GB]`.
 pub fn serve(args: &[OsString]) -> Result<()> {

@@ -5,6 +5,7 @@ use super::properties::Properties;
 use super::settings::{Interval, Settings};
 use super::{Phase, output, phase};
 use crate::cli::{self, Output};
+use crate::commands::{self, Spec};
 use crate::fail::{Context, Failure, Result};
 use crate::hist::Latency;
 use crate::lab::{Lab, Preset, Target};
@@ -14,6 +15,7 @@ use crate::report::table::{Table, rate};
 use crate::{stop, uri};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::Arc;
 
 /// What was asked for.
@@ -56,6 +58,21 @@ The lab's:
   --data DIR       make the embedded server's temporary directory here
   -h, --help       this text
 ";
+
+/// `muniment bench ycsb`.
+pub const COMMAND: Spec = Spec {
+    name: "ycsb",
+    arguments: "[load|run] -P FILE [-p NAME=VALUE]…",
+    about: "YCSB's CoreWorkload from its stock property files",
+    run: |args| match parse(&args) {
+        Ok(Some(o)) => commands::ended(run(&o)),
+        Ok(None) => {
+            print!("{HELP}");
+            ExitCode::SUCCESS
+        }
+        Err(e) => commands::misused("ycsb", &e),
+    },
+};
 
 /// Understands the arguments behind `ycsb`; `None` asks for help.
 ///
