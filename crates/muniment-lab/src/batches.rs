@@ -117,8 +117,9 @@ impl Worker for Batches {
         true
     }
 
-    fn operate(&mut self, _: &mut Meter) -> Result<u64> {
+    fn operate(&mut self, meter: &mut Meter) -> Result<u64> {
         for m in &mut self.messages {
+            meter.payload(m.0.len());
             self.conn.send(m)?;
             if !self.template.no_reply {
                 check(self.conn.receive()?)?;

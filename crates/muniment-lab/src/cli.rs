@@ -4,7 +4,7 @@ use crate::commands;
 use crate::fail::{Context, Failure, Result};
 use crate::lab::{Lab, Preset};
 use crate::report::{Outcome, Run, html};
-use crate::{environment, stop, uri, workloads, yardsticks};
+use crate::{environment, stop, uri, usage, workloads, yardsticks};
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -335,6 +335,7 @@ impl<'a> Session<'a> {
             self.failures.push(format!("{}: {e}", out.id));
             out.warnings.push(format!("Failed: {e}"));
         }
+        out.tables.extend(usage::table(&out.samples));
         let mut seen = std::collections::HashSet::new();
         out.warnings.retain(|w| seen.insert(w.clone()));
         lab.progress.end_line();

@@ -91,19 +91,24 @@ impl Latency {
             .iter()
             .map(|&q| json!([q, self.quantile_ms(q)]))
             .collect();
-        let mut raw = Vec::new();
-        if let Some(h) = &self.hist {
-            // A failure leaves the histogram out; the quantiles above still stand.
-            if V2DeflateSerializer::new().serialize(h, &mut raw).is_err() {
-                raw.clear();
-            }
-        }
         json!({
             "count": self.count(),
             "mean_ms": finite(self.mean_ms()),
             "quantiles_ms": quantiles,
-            "hdr_v2_deflate_base64_ns": base64(&raw),
+            "hdr_v2_deflate_base64_ns": base64(&self.hdr()),
         })
+    }
+
+    /// The histogram in the compressed HDR V2 form. A failure leaves it empty; the quantiles still
+    /// stand.
+    pub fn hdr(&self) -> Vec<u8> {
+        let mut raw = Vec::new();
+        if let Some(h) = &self.hist
+            && V2DeflateSerializer::new().serialize(h, &mut raw).is_err()
+        {
+            raw.clear();
+        }
+        raw
     }
 }
 
@@ -113,7 +118,7 @@ pub fn finite(x: f64) -> Value {
 }
 
 /// Standard base64 with padding (RFC 4648).
-fn base64(bytes: &[u8]) -> String {
+pub fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for c in bytes.chunks(3) {

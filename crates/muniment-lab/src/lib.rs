@@ -10,7 +10,7 @@
 //! | [`lab`], [`process`], [`uri`] | the target: embedded or external, and its surroundings |
 //! | [`conn`], [`workers`], [`batches`], [`load`] | the load generator |
 //! | [`docs`], [`rng`], [`distributions`] | the documents, and which of them |
-//! | [`meter`], [`hist`], [`stats`], [`usl`] | measurements and what they show |
+//! | [`meter`], [`hist`], [`usage`], [`stats`], [`usl`] | measurements, their cost and what they show |
 //! | [`report`] | text, JSON and HTML |
 //! | [`environment`], [`procs`], [`disk`] | the host |
 //! | [`raw_engine`], [`null`] | the two things the server is compared with |
@@ -42,6 +42,7 @@ pub mod rng;
 pub mod stats;
 pub mod stop;
 pub mod uri;
+pub mod usage;
 pub mod usl;
 pub mod workers;
 pub mod workloads;

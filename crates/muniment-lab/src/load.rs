@@ -4,14 +4,13 @@
 //! back to back: the latency from the due time on has no coordinated omission.
 
 use crate::fail::{Failure, Result};
-use crate::hist::Latency;
 use crate::meter::{Board, Measured, Meter};
 use crate::procs::{self, thread_cpu_seconds};
-use crate::progress::Progress;
-use crate::report::SampleSet;
-use crate::report::table::rate;
+use crate::progress::{Live, Progress};
+use crate::report::{Interval, SampleSet};
 use crate::rng::Rng;
 use crate::stop;
+use crate::usage::{ServerUsage, Usage};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -102,12 +101,8 @@ pub struct Load {
     pub client_cpu: f64,
     /// Time inside operations over workers × time: below 0.95 the client is what is slow.
     pub occupancy: f64,
-    /// The server's CPU seconds, if its process can be read.
-    pub server_cpu: Option<f64>,
-    /// The largest resident size seen while it ran.
-    pub server_rss: Option<f64>,
-    /// Bytes the server handed to the block layer meanwhile.
-    pub server_written: Option<f64>,
+    /// What the server used, if its process can be read.
+    pub server: Option<ServerUsage>,
     /// True if the time limit or Ctrl-C came before the operations were done.
     pub cut_short: bool,
     /// Whether the workers had to wait for the time at which an operation was due.
@@ -153,13 +148,13 @@ impl Load {
 
     /// Server CPU in µs a document.
     pub fn server_us(&self) -> Option<f64> {
-        self.server_cpu.map(|s| s * 1e6 / self.documents as f64)
+        self.server.map(|s| s.cpu * 1e6 / self.documents as f64)
     }
 
     /// Client and server CPU in µs a document.
     pub fn both_us(&self) -> Option<f64> {
-        self.server_cpu
-            .map(|s| (s + self.client_cpu) * 1e6 / self.documents as f64)
+        self.server
+            .map(|s| (s.cpu + self.client_cpu) * 1e6 / self.documents as f64)
     }
 
     /// Why the client may have been the bottleneck, if it may.
@@ -183,7 +178,6 @@ impl Load {
 }
 
 struct Part {
-    latency: Latency,
     each: Vec<f64>,
     documents: u64,
     sent: Duration,
@@ -276,7 +270,7 @@ pub fn run_watched<W: Worker>(
     let failed = AtomicBool::new(false);
     let before = server.and_then(procs::sample);
     let mut timeline = vec![(0.0, 0.0)];
-    let mut top_rss = before.map_or(0.0, |b| b.rss);
+    let mut recorder = Recorder::new(&board, server, before);
     let parts: Vec<Result<Part>> = std::thread::scope(|scope| {
         let handles: Vec<_> = workers
             .into_iter()
@@ -314,17 +308,21 @@ pub fn run_watched<W: Worker>(
             let t = begin.elapsed().as_secs_f64();
             let n: u64 = done.iter().map(|c| c.0.load(Ordering::Relaxed)).sum();
             watcher.look(begin.elapsed(), n, false);
+            recorder.look(t);
             if timeline.last().is_none_or(|l| t - l.0 >= 0.1) {
                 timeline.push((t, n as f64));
-                if let Some(s) = server.and_then(procs::sample) {
-                    top_rss = top_rss.max(s.rss);
-                }
-                let of = all.map_or_else(String::new, |n| format!(" of {}", rate(n as f64)));
-                progress.news(&format!(
-                    "{}{of} operations, {}/s",
-                    rate(n as f64),
-                    rate(n as f64 / t)
-                ));
+                recorder.sample();
+                let second_ago = timeline.iter().rev().find(|p| t - p.0 >= 1.0);
+                let (t0, n0) = second_ago.copied().unwrap_or_default();
+                progress.live(&Live {
+                    operations: n,
+                    all,
+                    seconds: t,
+                    limit: (limit.time < FOREVER).then_some(limit.time.as_secs_f64()),
+                    rate: (n as f64 - n0) / (t - t0).max(1e-9),
+                    latency: recorder.newest.map(|l| (l[0], l[1])),
+                    server: recorder.server_now,
+                });
             }
         }
         handles
@@ -332,7 +330,7 @@ pub fn run_watched<W: Worker>(
             .map(|h| h.join().map_err(|_| Failure::new("a load worker panicked")))
             .collect()
     });
-    let after = server.and_then(procs::sample);
+    recorder.sample();
     let ended = parts
         .iter()
         .flatten()
@@ -341,7 +339,7 @@ pub fn run_watched<W: Worker>(
         .unwrap_or_default();
     let operations = done.iter().map(|c| c.0.load(Ordering::Relaxed)).sum();
     watcher.look(ended.max(watcher.shown), operations, true);
-    let mut latency = Latency::new();
+    let latency = board.whole();
     let mut each_ms = Vec::new();
     let (mut documents, mut sent, mut total, mut busiest) = (0, 0.0f64, 0.0f64, 0.0f64);
     let mut client_cpu = 0.0;
@@ -351,7 +349,6 @@ pub fn run_watched<W: Worker>(
         if let Some(e) = p.error {
             return Err(e.while_doing(name));
         }
-        latency.merge(&p.latency);
         each_ms.extend(p.each);
         documents += p.documents;
         sent = sent.max(p.sent.as_secs_f64());
@@ -361,16 +358,15 @@ pub fn run_watched<W: Worker>(
         cut_short |= p.cut_short;
     }
     timeline.push((total, latency.count() as f64));
-    let pair = before.zip(after);
+    let server = recorder.whole();
+    let intervals = recorder.finish(total);
     Ok(Load {
         documents,
         sent_seconds: sent,
         busiest_worker: busiest,
         client_cpu,
         occupancy: latency.sum_ns() / 1e9 / (count as f64 * sent.max(1e-9)),
-        server_cpu: pair.map(|(b, a)| a.cpu_seconds - b.cpu_seconds),
-        server_rss: after.map(|a| a.rss.max(top_rss)),
-        server_written: pair.map(|(b, a)| a.written - b.written),
+        server,
         cut_short,
         paced: limit.pace != Pace::Closed,
         kinds: board.total(),
@@ -381,8 +377,128 @@ pub fn run_watched<W: Worker>(
             timeline,
             each_ms,
             seconds: total,
+            intervals,
+            usage: Some(Usage {
+                units: documents,
+                client_cpu,
+                server,
+                payload: board.payload(),
+            }),
         },
     })
+}
+
+/// A limit of time beyond this is none.
+const FOREVER: Duration = Duration::from_secs(30 * 86_400);
+
+/// Makes the intervals of a load while it runs.
+struct Recorder<'a> {
+    board: &'a Board,
+    pid: Option<u32>,
+    before: Option<procs::Sample>,
+    last: Option<procs::Sample>,
+    top_rss: f64,
+    /// Seconds that are over: what the server used in each.
+    used: Vec<Option<ServerUsage>>,
+    at_second: Option<procs::Sample>,
+    intervals: Vec<Interval>,
+    /// p50 and p99 of the newest second, ms.
+    newest: Option<[f64; 2]>,
+    /// What the server used in the newest second.
+    server_now: Option<ServerUsage>,
+}
+
+impl<'a> Recorder<'a> {
+    /// How many seconds a worker's figures may come late.
+    const PATIENCE: u64 = 30;
+
+    fn new(board: &'a Board, pid: Option<u32>, before: Option<procs::Sample>) -> Recorder<'a> {
+        Recorder {
+            board,
+            pid,
+            before,
+            last: before,
+            top_rss: before.map_or(0.0, |b| b.rss),
+            used: Vec::new(),
+            at_second: before,
+            intervals: Vec::new(),
+            newest: None,
+            server_now: None,
+        }
+    }
+
+    /// Reads the server's figures.
+    fn sample(&mut self) {
+        if let Some(s) = self.pid.and_then(procs::sample) {
+            self.top_rss = self.top_rss.max(s.rss);
+            self.last = Some(s);
+        }
+    }
+
+    /// The load has run for `t` seconds.
+    fn look(&mut self, t: f64) {
+        let over = t as u64;
+        if over <= self.used.len() as u64 {
+            return;
+        }
+        self.sample();
+        let used = self
+            .at_second
+            .zip(self.last)
+            .map(|(a, b)| ServerUsage::between(&a, &b));
+        self.at_second = self.last;
+        self.server_now = used;
+        // A late look covers several seconds: the first of them gets it all.
+        self.used.push(used);
+        self.used.resize(over as usize, None);
+        self.newest = self
+            .board
+            .newest()
+            .map(|l| [l.quantile_ms(0.5), l.quantile_ms(0.99)]);
+        self.take(over.saturating_sub(Self::PATIENCE), f64::INFINITY);
+    }
+
+    fn take(&mut self, before: u64, end: f64) {
+        for (second, l) in self.board.take_seconds(before) {
+            let start = second as f64;
+            self.intervals.push(Interval {
+                start,
+                length: (end - start).clamp(1e-3, 1.0),
+                operations: l.count(),
+                p50_ms: l.quantile_ms(0.5),
+                p99_ms: l.quantile_ms(0.99),
+                max_ms: l.max_ms(),
+                hdr: l.hdr(),
+                server: self.used.get(second as usize).copied().flatten(),
+            });
+        }
+    }
+
+    /// From the beginning to the newest sample.
+    fn whole(&self) -> Option<ServerUsage> {
+        let mut u = ServerUsage::between(&self.before?, &self.last?);
+        u.rss = self.top_rss;
+        Some(u)
+    }
+
+    /// The intervals of a load that took `total` seconds.
+    fn finish(mut self, total: f64) -> Vec<Interval> {
+        self.take(u64::MAX, total);
+        // A second in which nothing ended is the most telling of all.
+        for second in 0..total.ceil() as u64 {
+            let start = second as f64;
+            if self.intervals.iter().all(|i| i.start != start) {
+                self.intervals.push(Interval {
+                    start,
+                    length: (total - start).clamp(1e-3, 1.0),
+                    server: self.used.get(second as usize).copied().flatten(),
+                    ..Interval::default()
+                });
+            }
+        }
+        self.intervals.sort_by(|a, b| a.start.total_cmp(&b.start));
+        self.intervals
+    }
 }
 
 /// A worker's counter, alone in its cache line.
@@ -454,8 +570,8 @@ fn worker<W: Worker>(
 ) -> Part {
     let cpu = thread_cpu_seconds();
     let begin = Instant::now();
+    meter.begin(begin);
     let mut part = Part {
-        latency: Latency::new(),
         each: Vec::new(),
         documents: 0,
         sent: Duration::ZERO,
@@ -483,7 +599,7 @@ fn worker<W: Worker>(
         let now = Instant::now();
         let ns = (now - start).as_nanos() as u64;
         last = now;
-        part.latency.record(ns);
+        meter.operation(ns, now);
         if limit.keep_each {
             part.each.push(ns as f64 / 1e6);
         }

@@ -2,13 +2,14 @@
 //! together on while the load runs.
 //!
 //! A worker records into histograms of its own and hands them over when the board asks (once a
-//! status line) and at the end: no operation waits for another worker's measurement.
+//! status line), when a second of the load is over, and at the end: no operation waits for another
+//! worker's measurement.
 
 use crate::hist::Latency;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// What was measured of one kind of operation.
 #[derive(Clone, Default)]
@@ -46,9 +47,20 @@ pub struct Board {
 struct Sums {
     total: BTreeMap<&'static str, Measured>,
     interval: BTreeMap<&'static str, Measured>,
+    /// Every operation of the load, whatever its kind.
+    whole: Latency,
+    /// The same by the second in which it ended, until somebody takes it away.
+    seconds: BTreeMap<u64, Latency>,
+    /// Seconds before this one have been taken away.
+    taken: u64,
+    payload: u64,
 }
 
 impl Board {
+    fn sums(&self) -> MutexGuard<'_, Sums> {
+        self.sums.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Asks the workers for what they have measured since they were asked last; it comes with
     /// their next operations.
     pub fn ask(&self) {
@@ -57,14 +69,37 @@ impl Board {
 
     /// What has come since this was called last.
     pub fn interval(&self) -> BTreeMap<&'static str, Measured> {
-        let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut sums.interval)
+        std::mem::take(&mut self.sums().interval)
     }
 
     /// Everything that has come.
     pub fn total(&self) -> BTreeMap<&'static str, Measured> {
-        let sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
-        sums.total.clone()
+        self.sums().total.clone()
+    }
+
+    /// Latencies of all operations that have been handed over.
+    pub fn whole(&self) -> Latency {
+        self.sums().whole.clone()
+    }
+
+    /// Bytes of documents and changes that the workers have sent.
+    pub fn payload(&self) -> u64 {
+        self.sums().payload
+    }
+
+    /// The seconds before `second` that have not been taken yet: their numbers and the latencies
+    /// of what ended in them. What a worker hands over later counts for the first second that is
+    /// still there.
+    pub fn take_seconds(&self, second: u64) -> BTreeMap<u64, Latency> {
+        let mut sums = self.sums();
+        sums.taken = sums.taken.max(second);
+        let rest = sums.seconds.split_off(&second);
+        std::mem::replace(&mut sums.seconds, rest)
+    }
+
+    /// What has come of the newest second that is over for some worker.
+    pub fn newest(&self) -> Option<Latency> {
+        self.sums().seconds.last_entry().map(|e| e.get().clone())
     }
 }
 
@@ -75,17 +110,54 @@ pub struct Meter {
     /// When the operation that runs should have been sent, if there is a schedule.
     due: Option<Instant>,
     kinds: BTreeMap<&'static str, Measured>,
+    /// All operations since the last handing over.
+    whole: Latency,
+    begin: Instant,
+    /// The second that runs, and when it ends.
+    second: u64,
+    second_ends: Instant,
+    payload: u64,
 }
 
 impl Meter {
     /// A meter that flows into `board`.
     pub fn new(board: Arc<Board>) -> Meter {
+        let begin = Instant::now();
         Meter {
             seen: board.epoch.load(Ordering::Relaxed),
             board,
             due: None,
             kinds: BTreeMap::new(),
+            whole: Latency::new(),
+            begin,
+            second: 0,
+            second_ends: begin + Duration::from_secs(1),
+            payload: 0,
         }
+    }
+
+    /// The load begins now.
+    pub fn begin(&mut self, now: Instant) {
+        self.begin = now;
+        self.second_ends = now + Duration::from_secs(1);
+    }
+
+    /// A write has been sent whose documents or changes take so many bytes: what the server writes
+    /// is held against their sum.
+    #[inline]
+    pub fn payload(&mut self, bytes: usize) {
+        self.payload += bytes as u64;
+    }
+
+    /// An operation has taken so long and ended now. Called by the load driver.
+    #[inline]
+    pub fn operation(&mut self, ns: u64, now: Instant) {
+        if now >= self.second_ends {
+            self.hand_over();
+            self.second = (now - self.begin).as_secs();
+            self.second_ends = self.begin + Duration::from_secs(self.second + 1);
+        }
+        self.whole.record(ns);
     }
 
     /// The next operations should have been sent at `due`.
@@ -123,14 +195,15 @@ impl Meter {
     }
 
     fn hand_over(&mut self) {
-        if self.kinds.values().all(Measured::is_empty) {
+        if self.whole.count() == 0 && self.kinds.values().all(Measured::is_empty) {
             return;
         }
-        let mut sums = self
-            .board
-            .sums
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut sums = self.board.sums();
+        sums.payload += std::mem::take(&mut self.payload);
+        sums.whole.merge(&self.whole);
+        let second = self.second.max(sums.taken);
+        sums.seconds.entry(second).or_default().merge(&self.whole);
+        self.whole = Latency::new();
         for (kind, m) in &mut self.kinds {
             sums.total.entry(kind).or_default().merge(m);
             sums.interval.entry(kind).or_default().merge(m);
@@ -180,5 +253,33 @@ mod tests {
         );
         assert_eq!(board.interval()["READ"].service.count(), 1);
         assert!(board.interval().is_empty());
+    }
+
+    #[test]
+    fn operations_count_for_the_second_in_which_they_end() {
+        let board = Arc::new(Board::default());
+        let (mut a, mut b) = (Meter::new(board.clone()), Meter::new(board.clone()));
+        let start = Instant::now();
+        a.begin(start);
+        b.begin(start);
+        let at = |ms| start + Duration::from_millis(ms);
+        a.operation(1000, at(10));
+        b.operation(3000, at(990));
+        assert!(board.newest().is_none());
+        a.operation(2000, at(1010));
+        b.payload(100);
+        b.operation(4000, at(3500));
+        let taken = board.take_seconds(1);
+        assert_eq!(taken.keys().collect::<Vec<_>>(), [&0]);
+        assert_eq!(taken[&0].count(), 2);
+        // Too late for a second that has been taken: it is not lost.
+        let mut late = Meter::new(board.clone());
+        late.begin(start);
+        late.operation(5000, at(500));
+        drop((a, b, late));
+        let rest = board.take_seconds(u64::MAX);
+        let counts: Vec<_> = rest.iter().map(|(s, l)| (*s, l.count())).collect();
+        assert_eq!(counts, [(1, 2), (3, 1)]);
+        assert_eq!((board.whole().count(), board.payload()), (5, 100));
     }
 }

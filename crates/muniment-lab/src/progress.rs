@@ -1,8 +1,67 @@
 //! Progress on stderr: one line that is rewritten on a terminal, a line every few seconds in a
 //! log. stdout stays for the results.
 
+use crate::report::table::{bytes, ms, rate};
+use crate::usage::ServerUsage;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
+
+/// How a load stands.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Live {
+    /// Operations so far.
+    pub operations: u64,
+    /// Operations to do, if they have a number.
+    pub all: Option<u64>,
+    /// Seconds since it began.
+    pub seconds: f64,
+    /// Seconds after which it ends, if there is such a limit.
+    pub limit: Option<f64>,
+    /// Operations a second, over the last second.
+    pub rate: f64,
+    /// p50 and p99 of the last second, ms.
+    pub latency: Option<(f64, f64)>,
+    /// What the server used in the last second.
+    pub server: Option<ServerUsage>,
+}
+
+impl Live {
+    /// How much is done, 0 to 1: by operations or by time, whichever is further.
+    pub fn share(&self) -> Option<f64> {
+        let by_operations = self
+            .all
+            .filter(|n| *n > 0)
+            .map(|n| self.operations as f64 / n as f64);
+        let by_time = self.limit.map(|l| self.seconds / l);
+        let share = match (by_operations, by_time) {
+            (Some(a), Some(b)) => a.max(b),
+            (a, b) => a.or(b)?,
+        };
+        Some(share.clamp(0.0, 1.0))
+    }
+
+    /// Rate, latency and the server's load in words.
+    pub fn text(&self) -> String {
+        let mut o = format!("{}/s", rate(self.rate));
+        if let Some((_, p99)) = self.latency {
+            o += &format!(", p99 {} ms", ms(p99));
+        }
+        if let Some(s) = self.server {
+            o += &format!(", server {:.1} cores, {}", s.cpu, bytes(s.rss));
+        }
+        o
+    }
+}
+
+/// `share` of 1 as a bar of so many characters.
+fn bar(share: f64, width: usize) -> String {
+    let full = (share * width as f64).round() as usize;
+    format!(
+        "{}{}",
+        "█".repeat(full),
+        "░".repeat(width - full.min(width))
+    )
+}
 
 /// Says what is going on.
 pub struct Progress {
@@ -45,6 +104,16 @@ impl Progress {
         }
     }
 
+    /// How the step's load stands.
+    pub fn live(&mut self, live: &Live) {
+        let head = match live.share() {
+            Some(s) if self.terminal => format!("{} {:>3.0} %  ", bar(s, 20), s * 100.0),
+            Some(s) => format!("{:.0} %, ", s * 100.0),
+            None => String::new(),
+        };
+        self.news(&format!("{head}{}", live.text()));
+    }
+
     fn show(&mut self, text: &str) {
         self.shown = Some(Instant::now());
         let mut err = std::io::stderr().lock();
@@ -71,5 +140,30 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.end_line();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_further_fills_the_bar() {
+        let mut l = Live {
+            operations: 250,
+            all: Some(1000),
+            seconds: 5.0,
+            limit: Some(10.0),
+            rate: 50.0,
+            latency: Some((0.1, 0.42)),
+            server: None,
+        };
+        assert_eq!(l.share(), Some(0.5));
+        assert_eq!(l.text(), "50/s, p99 0.420 ms");
+        assert_eq!(bar(0.5, 4), "██░░");
+        l.limit = None;
+        assert_eq!(l.share(), Some(0.25));
+        l.all = None;
+        assert_eq!(l.share(), None);
     }
 }

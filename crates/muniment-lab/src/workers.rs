@@ -57,7 +57,8 @@ impl Worker for Inserts {
     }
 
     #[inline]
-    fn operate(&mut self, _: &mut Meter) -> Result<u64> {
+    fn operate(&mut self, meter: &mut Meter) -> Result<u64> {
+        meter.payload(self.message.0.len());
         self.conn.send(&mut self.message)?;
         if !self.template.no_reply {
             check(self.conn.receive()?)?;
@@ -148,7 +149,8 @@ impl Updates {
 
 impl Worker for Updates {
     #[inline]
-    fn operate(&mut self, _: &mut Meter) -> Result<u64> {
+    fn operate(&mut self, meter: &mut Meter) -> Result<u64> {
+        meter.payload(self.message.0.len());
         let id = self.rng.below(self.documents) as i64;
         let value = self.rng.next_u64() as i32;
         self.message.patch(self.at, &id.to_le_bytes());

@@ -210,6 +210,7 @@ impl Worker for Loader {
         let Some(mut batch) = self.ready.pop_front() else {
             return Ok(0);
         };
+        meter.payload(batch.message.0.len());
         let start = Instant::now();
         check(self.conn.call(&mut batch.message)?)?;
         meter.record(batch.kind, start);

@@ -6,13 +6,50 @@ pub mod scaling;
 pub mod svg;
 pub mod table;
 
-use crate::hist::{Latency, finite};
+use crate::hist::{Latency, base64, finite};
+use crate::usage::{ServerUsage, Usage};
 use serde_json::{Value, json};
 use svg::Plot;
 use table::Table;
 
+/// A second of a load.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Interval {
+    /// When it began, s since the load's beginning.
+    pub start: f64,
+    /// How long it was, s: less than one at the end.
+    pub length: f64,
+    /// Operations that ended in it.
+    pub operations: u64,
+    /// Their median, ms.
+    pub p50_ms: f64,
+    /// Their 99th percentile, ms.
+    pub p99_ms: f64,
+    /// The longest, ms.
+    pub max_ms: f64,
+    /// All their latencies in ns: an HDR histogram, V2, deflated.
+    pub hdr: Vec<u8>,
+    /// The server's CPU s, bytes read and written in it, and resident bytes at its end.
+    pub server: Option<ServerUsage>,
+}
+
+impl Interval {
+    fn json(&self) -> Value {
+        json!({
+            "start_s": finite(self.start),
+            "length_s": finite(self.length),
+            "operations": self.operations,
+            "p50_ms": finite(self.p50_ms),
+            "p99_ms": finite(self.p99_ms),
+            "max_ms": finite(self.max_ms),
+            "hdr_v2_deflate_base64_ns": base64(&self.hdr),
+            "server": self.server.map_or(Value::Null, |s| s.json()),
+        })
+    }
+}
+
 /// One set of measurements as it was taken: nothing is thrown away before the JSON.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct SampleSet {
     /// Which variant.
     pub name: String,
@@ -26,6 +63,10 @@ pub struct SampleSet {
     pub operations: u64,
     /// Seconds from the first send to the last acknowledgement.
     pub seconds: f64,
+    /// Second by second.
+    pub intervals: Vec<Interval>,
+    /// What it cost.
+    pub usage: Option<Usage>,
 }
 
 impl SampleSet {
@@ -39,6 +80,8 @@ impl SampleSet {
             "latency": self.latency.json(),
             "timeline_s_ops": self.timeline.iter().map(|(t, n)| json!([finite(*t), finite(*n)])).collect::<Vec<_>>(),
             "each_ms": self.each_ms.iter().map(|x| finite(*x)).collect::<Vec<_>>(),
+            "intervals": self.intervals.iter().map(Interval::json).collect::<Vec<_>>(),
+            "usage": self.usage.map_or(Value::Null, |u| u.json()),
         })
     }
 }

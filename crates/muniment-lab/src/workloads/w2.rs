@@ -198,10 +198,10 @@ fn write_down(profile: Profile, points: &[Point], out: &mut Outcome) {
             b,
             c,
             d,
-            r.server_cpu
-                .map_or_else(dash, |s| format!("{:.1}", s * 1e6 / each)),
-            r.server_written.map_or_else(dash, |w| bytes(w / each)),
-            r.server_rss.map_or_else(dash, bytes),
+            r.server
+                .map_or_else(dash, |s| format!("{:.1}", s.cpu * 1e6 / each)),
+            r.server.map_or_else(dash, |s| bytes(s.written / each)),
+            r.server.map_or_else(dash, |s| bytes(s.rss)),
             bytes(p.size),
         ]);
         out.figure(

@@ -163,8 +163,10 @@ fn write_down(lab: &Lab, loads: &[(&'static str, u64, Load)], out: &mut Outcome)
             ms(h.max_ms()),
             l.server_us()
                 .map_or_else(|| "–".into(), |u| format!("{u:.1}")),
-            l.server_written
-                .map_or_else(|| "–".into(), |w| rate((w / l.documents as f64).round())),
+            l.server.map_or_else(
+                || "–".into(),
+                |s| rate((s.written / l.documents as f64).round()),
+            ),
             if *name == "JOURNAL_SAFE" && *threads == 1 {
                 "24".into()
             } else {

@@ -399,9 +399,9 @@ fn write_down(rows: &[Row], sweep: &[(f64, f64)], out: &mut Outcome) {
             latency(&reads, 0.99),
             latency(&writes, 0.5),
             latency(&writes, 0.99),
-            load.server_cpu
-                .map_or_else(dash, |s| format!("{:.1}", s * 1e6 / each)),
-            load.server_written.map_or_else(dash, |w| bytes(w / each)),
+            load.server
+                .map_or_else(dash, |s| format!("{:.1}", s.cpu * 1e6 / each)),
+            load.server.map_or_else(dash, |s| bytes(s.written / each)),
             failed.join(", "),
         ]);
         out.figure(

@@ -328,8 +328,11 @@ fn write_down(phases: &[Phase], settings: &Settings, out: &mut Outcome) {
         out.figure(p.name, throughput, "operations/s", None);
         let mut words = format!("{}: {} operations/s", p.name, rate(throughput));
         let each = |seconds: f64| seconds * 1e6 / p.load.samples.operations.max(1) as f64;
-        if let Some(cpu) = p.load.server_cpu {
-            words += &format!(", {:.1} µs of the server's CPU an operation", each(cpu));
+        if let Some(server) = p.load.server {
+            words += &format!(
+                ", {:.1} µs of the server's CPU an operation",
+                each(server.cpu)
+            );
         }
         words += &format!(", {:.1} µs of the client's", each(p.load.client_cpu));
         out.findings.push(words);
@@ -349,9 +352,8 @@ fn write_down(phases: &[Phase], settings: &Settings, out: &mut Outcome) {
                 name: format!("{} {kind}", p.name),
                 operations: m.service.count(),
                 latency: m.service.clone(),
-                timeline: Vec::new(),
-                each_ms: Vec::new(),
                 seconds: s,
+                ..Default::default()
             });
         }
     }

@@ -216,6 +216,9 @@ impl Client {
             true => &mut self.second,
             false => &mut self.message,
         };
+        if kind != READ {
+            meter.payload(message.0.len());
+        }
         let status = if self.settings.unacknowledged && kind != READ {
             self.conn.send(message)?;
             OK
