@@ -4,6 +4,7 @@ use crate::commands;
 use crate::fail::{Context, Failure, Result};
 use crate::lab::{Lab, Preset};
 use crate::report::{Outcome, Run, html};
+use crate::workloads::options::{self, Given};
 use crate::{environment, stop, uri, usage, workloads, yardsticks};
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -24,6 +25,8 @@ pub struct Options {
     pub output: Output,
     /// One yardstick alone.
     pub only: Option<u32>,
+    /// Options that belong to single experiments.
+    pub given: Given,
 }
 
 /// Where results go.
@@ -74,6 +77,7 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
         preset: Preset::Smoke,
         output: Output::default(),
         only: None,
+        given: Given::default(),
     };
     let mut p = lexopt::Parser::from_args(args);
     while let Some(arg) = p.next().map_err(said)? {
@@ -108,6 +112,13 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
                     ))
                 })?);
             }
+            Long(name) if let Some((_, option)) = Given::known(name) => {
+                let value = match option.value {
+                    "" => String::new(),
+                    _ => text(p.value().map_err(said)?)?,
+                };
+                o.given.set(option, value)?;
+            }
             Value(v) => {
                 let v = text(v)?;
                 match v.as_str() {
@@ -134,6 +145,7 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
             other => return Err(said(other.unexpected())),
         }
     }
+    o.given.belong(&o.names)?;
     if o.only.is_some() && o.names != ["yardsticks"] {
         return Err(Failure::new("--only belongs to 'yardsticks'"));
     }
@@ -207,18 +219,20 @@ Options:
   --data DIR       make the embedded server's temporary directory here
                    (default: the system's)
   --only N         one yardstick alone
-  -h, --help       this text
+{}  -h, --help       this text
 
 Progress goes to stderr, results to stdout. Ctrl-C ends cleanly and writes what there is.
 The lab works in a database of its own, muniment_bench, which it drops before and after.
 ",
-        list()
+        list(),
+        options::help()
     )
 }
 
 fn experiments(o: &Options) -> Result<()> {
     stop::install();
     let mut lab = Lab::new(o.uri.clone(), o.preset, o.output.data.clone());
+    lab.options = o.given.clone();
     let mut session = Session::new(&o.output);
     let busy = environment::busy();
     let names = if o.names.is_empty() {
@@ -423,6 +437,9 @@ mod tests {
             ("yardsticks --only 99", "--only 99: the yardsticks are 1 to"),
             ("w1 list", "'list' is a command and comes first"),
             ("w1 --only 1", "--only belongs to 'yardsticks'"),
+            ("w1 --seconds 1", "--seconds belongs to 'ceiling'"),
+            ("ceiling --seconds 0", "--seconds 0: it must be seconds"),
+            ("ceiling --connections", "missing argument"),
             (
                 "yardsticks --uri mongodb://h",
                 "cannot be run against another target",

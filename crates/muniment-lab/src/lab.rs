@@ -11,6 +11,7 @@ use crate::progress::Progress;
 use crate::report::table::{bytes, rate};
 use crate::uri::Uri;
 use crate::workers::Inserts;
+use crate::workloads::options::Given;
 use crate::{environment, stop};
 use muniment_value::{DocBuf, doc};
 use std::path::PathBuf;
@@ -105,6 +106,8 @@ pub struct Lab {
     pub uri: Option<Uri>,
     /// How much is done.
     pub preset: Preset,
+    /// What was given of the options that belong to single experiments.
+    pub options: Given,
     /// What the user sees meanwhile.
     pub progress: Progress,
     /// Where embedded servers get their temporary directories.
@@ -128,6 +131,7 @@ impl Lab {
         Lab {
             uri,
             preset,
+            options: Given::default(),
             progress: Progress::new(),
             data_parent,
             environment: Vec::new(),

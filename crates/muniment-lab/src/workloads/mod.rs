@@ -1,5 +1,7 @@
 //! The experiments. One file each, with its `SPEC`; one line each in [`ALL`], sorted by name.
 
+mod ceiling;
+pub mod options;
 mod query;
 mod w1;
 mod w2;
@@ -20,12 +22,15 @@ pub struct Spec {
     pub title: &'static str,
     /// What it measures and how.
     pub about: &'static str,
+    /// The options that only it has.
+    pub options: &'static [options::Opt],
     /// Runs it. What was found before an error or Ctrl-C is in the outcome.
     pub run: fn(&mut Lab, &mut Outcome) -> Result<()>,
 }
 
 /// Every experiment, sorted by name.
 pub const ALL: &[&Spec] = &[
+    &ceiling::SPEC,
     &query::SPEC,
     &w1::SPEC,
     &w2::SPEC,

@@ -19,6 +19,7 @@ pub const SPEC: Spec = Spec {
     name: "w1",
     title: "Write-concern latency",
     about: "One connection inserts {a: 1, b: \"hat\"} 200 times, one after the other. The whole run is done twice and the second is kept; the first pays for creating the collection. The latency of each operation is plotted against its number, so that ramp-up and spikes show.",
+    options: &[],
     run,
 };
 

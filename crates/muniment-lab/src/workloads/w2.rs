@@ -25,6 +25,7 @@ pub const SPEC: Spec = Spec {
     name: "w2",
     title: "LinkBench against concurrency",
     about: "A social graph's nodes, links and counts of links. For every number of clients the graph is loaded anew by as many loaders, then requests run twice and the second run is reported. Profile 2015 is the store that was measured then (ObjectId keys, unique indexes, half of all requests are lists of links); v2 is the later one (keys in _id, mostly single nodes). The Universal Scalability Law is fitted to the rates.",
+    options: &[],
     run,
 };
 

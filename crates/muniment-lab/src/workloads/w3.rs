@@ -19,6 +19,7 @@ pub const SPEC: Spec = Spec {
     name: "w3",
     title: "insertMany batch sweep",
     about: "One client inserts documents of about 113 bytes into a fresh collection with insertMany batches of 1 to 400,000; batches above the server's maxWriteBatchSize are split, as drivers do. The documents are built in memory before the clock starts. Once with the server's default write concern, once with w:0: no reply is read, and an acknowledged command on the same connection closes the clock.",
+    options: &[],
     run,
 };
 

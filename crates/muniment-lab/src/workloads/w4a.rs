@@ -18,6 +18,7 @@ pub const SPEC: Spec = Spec {
     name: "w4a",
     title: "Inserts by write concern, one thread and ten",
     about: "Documents of 2382 to 2400 bytes are inserted one by one into a fresh collection with an index on fName: with one thread, then with ten that share the count; in the post's order NONE, JOURNAL_SAFE, NORMAL, SAFE. The clock of w:0 ends when an acknowledged command on the same connections shows that everything is applied.",
+    options: &[],
     run,
 };
 

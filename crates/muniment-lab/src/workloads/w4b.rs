@@ -19,6 +19,7 @@ pub const SPEC: Spec = Spec {
     name: "w4b",
     title: "Inserts with and without a secondary index",
     about: "Six batches of the same 2401-byte rows are inserted one by one with w:0, first without a secondary index, then into a fresh server with the index {name: 1} on ten random letters. After each batch a find by name is done twice and the collection's statistics are read. The cache is scaled with the data, so that the data outgrow it six-fold a batch, as they did the post's memory.",
+    options: &[],
     run,
 };
 

@@ -23,6 +23,7 @@ pub const SPEC: Spec = Spec {
     name: "w5",
     title: "YCSB: five scenarios, workloads A to F",
     about: "YCSB's CoreWorkload through the lab's raw client: keys, choices and values as the released YCSB makes them. S1 loads documents of 8 fields of 250 bytes with 32 workers; S2 to S5 read, update and insert by uniform keys; A to F are YCSB's own files (10 fields of 100 bytes). The sweep runs S3's mix with more and more workers and fits the Universal Scalability Law.",
+    options: &[],
     run,
 };
 

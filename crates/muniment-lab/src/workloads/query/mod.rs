@@ -38,6 +38,7 @@ pub const SPEC: Spec = Spec {
     name: "query",
     title: "Queries over orders and customers",
     about: "Orders of about 400 bytes with three nested items each, and customers, a tenth as many (at full size 1 M and 100 k). Each query runs alone on one connection, once unmeasured and then several times; its rate is the documents it works on by second of the server's CPU, so that it does not depend on what else the machine does. Memory is the growth of the server's peak resident size during the query.",
+    options: &[],
     run,
 };
 
