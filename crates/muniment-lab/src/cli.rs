@@ -4,6 +4,8 @@ use crate::commands;
 use crate::fail::{Context, Failure, Result};
 use crate::lab::{Lab, Preset};
 use crate::report::{Outcome, Run, html};
+use crate::targets::{self, Endpoint, Named};
+use crate::versus::{Sheet, order};
 use crate::workloads::options::{self, Given};
 use crate::{environment, stop, uri, usage, workloads, yardsticks};
 use std::ffi::OsString;
@@ -17,8 +19,10 @@ use std::time::Instant;
 pub struct Options {
     /// Experiment names; empty for all of them.
     pub names: Vec<String>,
-    /// The target; `None` for an embedded server.
-    pub uri: Option<uri::Uri>,
+    /// What is measured; empty for an embedded server.
+    pub targets: Vec<Named>,
+    /// Turns in which several targets are measured.
+    pub turns: usize,
     /// How much.
     pub preset: Preset,
     /// Where results go.
@@ -29,6 +33,9 @@ pub struct Options {
     pub given: Given,
 }
 
+/// As few as can show a difference.
+pub const DEFAULT_TURNS: usize = crate::stats::MIN_PAIRS;
+
 /// Where results go.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Output {
@@ -38,6 +45,45 @@ pub struct Output {
     pub dir: PathBuf,
     /// Temporary directories are made here.
     pub data: PathBuf,
+    /// What an hour of a core costs.
+    pub core_hour: Option<f64>,
+}
+
+impl Output {
+    /// What [`Output::take`] takes, for a help text.
+    pub const HELP: &'static str = "\
+  --json FILE      write every measurement and result as JSON lines
+  --out DIR        write report.html and results.json here; default ./bench-report
+  --data DIR       make the embedded server's temporary directory here
+                   (default: the system's)
+  --core-hour N    what an hour of a core costs: tables of cost show money
+";
+
+    /// Takes the option called `name` (without dashes) if it is one that every command with a
+    /// report has; false if it is not.
+    ///
+    /// # Errors
+    /// No value, or one that the option does not take.
+    pub fn take(
+        &mut self,
+        name: &str,
+        mut value: impl FnMut() -> Result<OsString>,
+    ) -> Result<bool> {
+        match name {
+            "json" => self.json = Some(value()?.into()),
+            "out" => self.dir = value()?.into(),
+            "data" => self.data = value()?.into(),
+            "core-hour" => {
+                let v = text(value()?)?;
+                let price = v.parse().ok().filter(|p: &f64| p.is_finite() && *p > 0.0);
+                self.core_hour = Some(price.ok_or_else(|| {
+                    Failure(format!("--core-hour {v}: it must be a number above 0"))
+                })?);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
 }
 
 impl Default for Output {
@@ -46,6 +92,7 @@ impl Default for Output {
             json: None,
             dir: PathBuf::from("bench-report"),
             data: std::env::temp_dir(),
+            core_hour: None,
         }
     }
 }
@@ -73,17 +120,36 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
     use lexopt::prelude::*;
     let mut o = Options {
         names: Vec::new(),
-        uri: None,
+        targets: Vec::new(),
+        turns: DEFAULT_TURNS,
         preset: Preset::Smoke,
         output: Output::default(),
         only: None,
         given: Given::default(),
     };
+    let mut one_target = false;
     let mut p = lexopt::Parser::from_args(args);
     while let Some(arg) = p.next().map_err(said)? {
         match arg {
             Short('h') | Long("help") => return Ok(None),
-            Long("uri") => o.uri = Some(uri::parse(&text(p.value().map_err(said)?)?)?),
+            Long("uri") => {
+                let uri = uri::parse(&text(p.value().map_err(said)?)?)?;
+                one_target = true;
+                o.targets.push(Named {
+                    name: uri.hosts.join(","),
+                    endpoint: Endpoint::Server(uri),
+                });
+            }
+            Long("target") => {
+                o.targets
+                    .push(targets::parse(&text(p.value().map_err(said)?)?)?);
+            }
+            Long("turns") => {
+                let n = text(p.value().map_err(said)?)?;
+                o.turns = n.parse().ok().filter(|n| *n > 0).ok_or_else(|| {
+                    Failure(format!("--turns {n}: it must be a whole number above 0"))
+                })?;
+            }
             Long("preset") => {
                 o.preset = match text(p.value().map_err(said)?)?.as_str() {
                     "smoke" => Preset::Smoke,
@@ -96,9 +162,6 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
                     }
                 }
             }
-            Long("json") => o.output.json = Some(p.value().map_err(said)?.into()),
-            Long("out") => o.output.dir = p.value().map_err(said)?.into(),
-            Long("data") => o.output.data = p.value().map_err(said)?.into(),
             Long("only") => {
                 let n = text(p.value().map_err(said)?)?;
                 let known = n
@@ -118,6 +181,13 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
                     _ => text(p.value().map_err(said)?)?,
                 };
                 o.given.set(option, value)?;
+            }
+            Long(name) => {
+                let name = name.to_string();
+                let taken = o.output.take(&name, || p.value().map_err(said))?;
+                if !taken {
+                    return Err(Failure(format!("invalid option '--{name}'")));
+                }
             }
             Value(v) => {
                 let v = text(v)?;
@@ -149,9 +219,25 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
     if o.only.is_some() && o.names != ["yardsticks"] {
         return Err(Failure::new("--only belongs to 'yardsticks'"));
     }
-    if o.uri.is_some() && o.names.iter().any(|n| n == "yardsticks") {
+    if one_target && o.targets.len() > 1 {
         return Err(Failure::new(
-            "--uri: the yardsticks compare the embedded server with its own engine and cannot be run against another target",
+            "--uri is the only target: give several as --target NAME=URI",
+        ));
+    }
+    let named_twice = o
+        .targets
+        .iter()
+        .enumerate()
+        .find(|(i, t)| o.targets.iter().take(*i).any(|u| u.name == t.name));
+    if let Some((_, t)) = named_twice {
+        return Err(Failure(format!(
+            "--target {}: this name has been given already",
+            t.name
+        )));
+    }
+    if !o.targets.is_empty() && o.names.iter().any(|n| n == "yardsticks") {
+        return Err(Failure::new(
+            "the yardsticks compare the embedded server with its own engine and cannot be run against another target (--uri, --target)",
         ));
     }
     Ok(Some(o))
@@ -212,27 +298,31 @@ server that does nothing.
 Options:
   --uri URI        measure this server, mongodb://host[:port][,host…][/?options]
                    (default: an embedded server on a free port with temporary files)
+  --target NAME=T  measure this target: a connection string, 'embedded', or the file of a
+                   program that is started as the embedded server is. Given several times,
+                   the targets take turns and are compared with the first
+  --turns N        in how many turns; default 5, the fewest that can show a difference
   --preset PRESET  smoke (half a minute an experiment), quick (about a hundredth of the
                    post's counts) or paper (the post's counts); default smoke
-  --json FILE      write every measurement and result as JSON lines
-  --out DIR        write report.html and results.json here; default ./bench-report
-  --data DIR       make the embedded server's temporary directory here
-                   (default: the system's)
-  --only N         one yardstick alone
+{}  --only N         one yardstick alone
 {}  -h, --help       this text
 
 Progress goes to stderr, results to stdout. Ctrl-C ends cleanly and writes what there is.
 The lab works in a database of its own, muniment_bench, which it drops before and after.
 ",
         list(),
+        Output::HELP,
         options::help()
     )
 }
 
 fn experiments(o: &Options) -> Result<()> {
     stop::install();
-    let mut lab = Lab::new(o.uri.clone(), o.preset, o.output.data.clone());
+    let mut lab = Lab::new(None, o.preset, o.output.data.clone());
     lab.options = o.given.clone();
+    if let [only] = o.targets.as_slice() {
+        lab.endpoint = only.endpoint.clone();
+    }
     let mut session = Session::new(&o.output);
     let busy = environment::busy();
     let names = if o.names.is_empty() {
@@ -250,14 +340,18 @@ fn experiments(o: &Options) -> Result<()> {
             continue;
         }
         for spec in workloads::named(name) {
-            let mut out = Outcome {
+            let out = Outcome {
                 id: spec.name.into(),
                 title: spec.title.into(),
                 about: spec.about.into(),
                 warnings: busy.iter().cloned().collect(),
                 ..Outcome::default()
             };
-            session.one(&mut lab, &mut out, spec.run);
+            if o.targets.len() > 1 {
+                session.in_turns(&mut lab, &out, o, spec.run);
+            } else {
+                session.one(&mut lab, &mut out.clone(), spec.run);
+            }
         }
     }
     session.end(&mut lab)
@@ -291,6 +385,9 @@ struct Session<'a> {
 
 impl<'a> Session<'a> {
     fn new(output: &'a Output) -> Session<'a> {
+        if let Some(price) = output.core_hour {
+            usage::set_core_hour(price);
+        }
         Session {
             output,
             run: Run {
@@ -324,6 +421,63 @@ impl<'a> Session<'a> {
             [] => Ok(()),
             some => Err(Failure(some.join("\nmuniment bench: "))),
         }
+    }
+
+    /// Runs one experiment on several targets in turns: shows each target's first turn, then the
+    /// comparison over all of them.
+    fn in_turns(
+        &mut self,
+        lab: &mut Lab,
+        like: &Outcome,
+        o: &Options,
+        run: fn(&mut Lab, &mut Outcome) -> Result<()>,
+    ) {
+        let names = o.targets.iter().map(|t| t.name.clone()).collect();
+        let mut sheet = Sheet::new(names);
+        let aim = |lab: &mut Lab, t: &Named| {
+            lab.endpoint = t.endpoint.clone();
+            lab.target_name = Some(t.name.clone());
+        };
+        for (i, t) in o.targets.iter().enumerate() {
+            aim(lab, t);
+            let mut out = Outcome {
+                id: format!("{}-{}", like.id, t.name),
+                title: format!("{}: {}", like.title, t.name),
+                ..like.clone()
+            };
+            self.one(lab, &mut out, run);
+            sheet.add(i, out.figures);
+        }
+        let mut out = Outcome {
+            id: format!("{}-compared", like.id),
+            title: format!("{}: compared", like.title),
+            about: format!(
+                "The experiment on each of {} targets, {} times in turns.",
+                o.targets.len(),
+                o.turns
+            ),
+            ..Outcome::default()
+        };
+        self.one(lab, &mut out, |lab, out| {
+            for turn in 1..o.turns {
+                for i in order(o.targets.len(), turn) {
+                    let Some(t) = o.targets.get(i).filter(|_| !stop::asked()) else {
+                        continue;
+                    };
+                    aim(lab, t);
+                    let mut again = Outcome::default();
+                    run(lab, &mut again).map_err(|e| e.while_doing(&t.name))?;
+                    let news = again
+                        .warnings
+                        .into_iter()
+                        .map(|w| format!("{}: {w}", t.name));
+                    out.warnings.extend(news);
+                    sheet.add(i, again.figures);
+                }
+            }
+            sheet.write_down(out);
+            Ok(())
+        });
     }
 
     /// Runs one experiment, prints it, and writes the report so far.
@@ -413,7 +567,8 @@ mod tests {
         assert_eq!(o.preset, Preset::Quick);
         assert_eq!(o.output.json, Some(PathBuf::from("a.jsonl")));
         assert_eq!(o.output.dir, PathBuf::from("d"));
-        assert_eq!(o.uri.unwrap().hosts, ["h:1"]);
+        assert_eq!(o.targets.len(), 1);
+        assert_eq!(o.targets[0].name, "h:1");
         let o = parsed("").unwrap().unwrap();
         assert!(o.names.is_empty() && o.preset == Preset::Smoke);
         assert_eq!(parsed("w1 --help").unwrap(), None);
@@ -421,6 +576,15 @@ mod tests {
             parsed("yardsticks --only 3").unwrap().unwrap().only,
             Some(3)
         );
+    }
+
+    #[test]
+    fn several_targets() {
+        let line = "w1 --target a=embedded --target b=mongodb://h:1 --turns 7 --core-hour 0.04";
+        let o = parsed(line).unwrap().unwrap();
+        let names: Vec<_> = o.targets.iter().map(|t| t.name.as_str()).collect();
+        assert_eq!(names, ["a", "b"]);
+        assert_eq!((o.turns, o.output.core_hour), (7, Some(0.04)));
     }
 
     #[test]
@@ -440,6 +604,16 @@ mod tests {
             ("w1 --seconds 1", "--seconds belongs to 'ceiling'"),
             ("ceiling --seconds 0", "--seconds 0: it must be seconds"),
             ("ceiling --connections", "missing argument"),
+            ("--core-hour cheap", "must be a number above 0"),
+            ("--turns 0", "whole number above 0"),
+            (
+                "--uri mongodb://h --target a=embedded",
+                "--uri is the only target",
+            ),
+            (
+                "--target a=embedded --target a=embedded",
+                "has been given already",
+            ),
             (
                 "yardsticks --uri mongodb://h",
                 "cannot be run against another target",

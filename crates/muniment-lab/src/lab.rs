@@ -9,6 +9,7 @@ use crate::load::{self, Limit, Load};
 use crate::process::{self, Process};
 use crate::progress::Progress;
 use crate::report::table::{bytes, rate};
+use crate::targets::Endpoint;
 use crate::uri::Uri;
 use crate::workers::Inserts;
 use crate::workloads::options::Given;
@@ -102,8 +103,10 @@ impl Target {
 
 /// The running lab.
 pub struct Lab {
-    /// The external target; `None` starts an embedded server.
-    pub uri: Option<Uri>,
+    /// Where targets come from.
+    pub endpoint: Endpoint,
+    /// What the target is called when there are several.
+    pub target_name: Option<String>,
     /// How much is done.
     pub preset: Preset,
     /// What was given of the options that belong to single experiments.
@@ -121,6 +124,8 @@ pub struct Lab {
     /// For each embedded server: what it served, its largest resident size and its configured
     /// cache, both bytes.
     pub memory: Vec<(String, f64, f64)>,
+    /// The targets that the environment knows.
+    described: Vec<Option<String>>,
     null: Option<(Process, String)>,
     ceilings: Vec<(usize, f64)>,
 }
@@ -129,12 +134,14 @@ impl Lab {
     /// A lab that has not started anything.
     pub fn new(uri: Option<Uri>, preset: Preset, data_parent: PathBuf) -> Lab {
         Lab {
-            uri,
+            endpoint: uri.map_or(Endpoint::Embedded, Endpoint::Server),
+            target_name: None,
             preset,
             options: Given::default(),
             progress: Progress::new(),
             data_parent,
             environment: Vec::new(),
+            described: Vec::new(),
             fdatasync: None,
             doing: String::new(),
             memory: Vec::new(),
@@ -145,9 +152,14 @@ impl Lab {
 
     /// The target: the one asked for, or a fresh embedded server with this cache.
     pub fn target(&mut self, cache_gb: Option<f64>) -> Result<Target> {
-        let mut t = match self.uri.clone() {
-            None => {
-                let (process, address) = process::server(&self.data_parent, cache_gb)?;
+        let mut t = match self.endpoint.clone() {
+            Endpoint::Server(uri) => external(&uri)?,
+            started => {
+                let program = match started {
+                    Endpoint::Program(p) => p,
+                    _ => process::own()?,
+                };
+                let (process, address) = process::server(&program, &self.data_parent, cache_gb)?;
                 Target {
                     pid: Some(process.pid()),
                     data: Some(process.dir().to_path_buf()),
@@ -158,7 +170,6 @@ impl Lab {
                     process: Some(process),
                 }
             }
-            Some(uri) => external(&uri)?,
         };
         let mut c = t.connect()?;
         let hello = hello(&mut c)?;
@@ -188,12 +199,21 @@ impl Lab {
 
     /// Completes the environment with the server's own words, the first time.
     fn describe(&mut self, t: &Target, c: &mut Conn) {
-        if !self.environment.is_empty() {
+        if self.described.contains(&self.target_name) {
             return;
         }
+        self.described.push(self.target_name.clone());
         let data = t.data.clone();
-        let mut e = environment::host(data.as_deref());
-        let mut add = |k: &str, v: String| e.push((k.to_string(), v));
+        let mut e = std::mem::take(&mut self.environment);
+        let first = e.is_empty();
+        if first {
+            e = environment::host(data.as_deref());
+        }
+        let name = self
+            .target_name
+            .as_ref()
+            .map_or_else(String::new, |n| format!("{n}: "));
+        let mut add = |k: &str, v: String| e.push((format!("{name}{k}"), v));
         add(
             "Client and server",
             match (&t.process, t.same_host) {
@@ -236,12 +256,16 @@ impl Lab {
             "Default write concern, read back",
             concern.unwrap_or_else(|| "not said by getDefaultRWConcern".into()),
         );
+        if !first {
+            self.environment = e;
+            return;
+        }
         self.progress
             .step("Measuring the disk's own append + fdatasync");
         let own_disk = data.or_else(|| t.same_host.then(|| self.data_parent.clone()));
         let probe = own_disk.map(|d| disk::append_and_sync(&d, 200, Duration::from_secs(3)));
-        add(
-            "4 KiB append + fdatasync",
+        e.push((
+            "4 KiB append + fdatasync".to_string(),
             match &probe {
                 Some(Ok(l)) => format!(
                     "p50 {:.3} ms, p99 {:.3} ms, {} times{}",
@@ -257,7 +281,7 @@ impl Lab {
                 Some(Err(e)) => format!("not measured: {e}"),
                 None => "not measured: the target's disk is not on this host".into(),
             },
-        );
+        ));
         self.fdatasync = probe.and_then(Result::ok);
         self.environment = e;
     }

@@ -7,7 +7,8 @@
 //! | [`workloads`], [`yardsticks`] | the experiments, one file each |
 //! | [`linkbench`] | a social graph's nodes, links and operations |
 //! | [`ycsb`] | YCSB as it is released: property files, choices, output |
-//! | [`lab`], [`process`], [`uri`] | the target: embedded or external, and its surroundings |
+//! | [`lab`], [`targets`], [`process`], [`uri`] | the target: embedded or external, and its surroundings |
+//! | [`versus`] | several variants in turns |
 //! | [`conn`], [`workers`], [`batches`], [`load`] | the load generator |
 //! | [`docs`], [`rng`], [`distributions`] | the documents, and which of them |
 //! | [`meter`], [`hist`], [`usage`], [`stats`], [`usl`] | measurements, their cost and what they show |
@@ -41,9 +42,11 @@ pub mod report;
 pub mod rng;
 pub mod stats;
 pub mod stop;
+pub mod targets;
 pub mod uri;
 pub mod usage;
 pub mod usl;
+pub mod versus;
 pub mod workers;
 pub mod workloads;
 pub mod yardsticks;

@@ -46,13 +46,23 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts this executable with `args`; stderr (and stdout, unless `piped`) go to a file in
-    /// `dir` that is quoted when something goes wrong.
+    /// As [`Process::start_program`] with this executable.
     fn start(what: &'static str, args: &[String], dir: TempDir, piped: bool) -> Result<Process> {
-        let exe = std::env::current_exe().context("finding this executable")?;
+        Process::start_program(&own()?, what, args, dir, piped)
+    }
+
+    /// Starts `exe` with `args`; stderr (and stdout, unless `piped`) go to a file in
+    /// `dir` that is quoted when something goes wrong.
+    fn start_program(
+        exe: &Path,
+        what: &'static str,
+        args: &[String],
+        dir: TempDir,
+        piped: bool,
+    ) -> Result<Process> {
         let log = File::create(dir.path().join("output.log")).context("making the log file")?;
         let err = log.try_clone().context("making the log file")?;
-        let mut c = Command::new(&exe);
+        let mut c = Command::new(exe);
         c.args(args).stderr(err);
         if piped {
             c.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -161,9 +171,14 @@ impl Drop for Process {
     }
 }
 
-/// Starts a server on a free loopback port with its data under `parent`; returns it with its
-/// address. `cache_gb` is its `--cacheSizeGB`.
-pub fn server(parent: &Path, cache_gb: Option<f64>) -> Result<(Process, String)> {
+/// This executable.
+pub fn own() -> Result<PathBuf> {
+    std::env::current_exe().context("finding this executable")
+}
+
+/// Starts a server of `program` on a free loopback port with its data under `parent`; returns it
+/// with its address. `cache_gb` is its `--cacheSizeGB`.
+pub fn server(program: &Path, parent: &Path, cache_gb: Option<f64>) -> Result<(Process, String)> {
     let dir = TempDir::new(parent)?;
     let data = dir.path().join("data");
     std::fs::create_dir_all(&data).context("making the data directory")?;
@@ -186,7 +201,7 @@ pub fn server(parent: &Path, cache_gb: Option<f64>) -> Result<(Process, String)>
         args.push("--cacheSizeGB".into());
         args.push(gb.to_string());
     }
-    let mut p = Process::start("embedded server", &args, dir, false)?;
+    let mut p = Process::start_program(program, "embedded server", &args, dir, false)?;
     let port = p.port(&file)?;
     Ok((p, format!("127.0.0.1:{port}")))
 }

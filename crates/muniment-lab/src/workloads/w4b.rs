@@ -60,7 +60,7 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
         )),
         Preset::Paper => {}
     }
-    if lab.uri.is_some() {
+    if lab.endpoint.is_external() {
         out.deviations.push(
             "An external target keeps its own cache: its size relative to the data is not known."
                 .into(),
@@ -86,10 +86,7 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
             break;
         }
     }
-    let cache = lab
-        .uri
-        .is_none()
-        .then_some(cache_gb * 1024.0 * 1024.0 * 1024.0);
+    let cache = (!lab.endpoint.is_external()).then_some(cache_gb * 1024.0 * 1024.0 * 1024.0);
     write_down(&runs, rows, cache, out);
     failure
 }

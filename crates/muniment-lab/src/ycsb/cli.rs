@@ -53,9 +53,6 @@ The lab's:
   --uri URI        the server, as property mongodb.url
   --format FORMAT  lab (tables, report.html and results.json) or ycsb (YCSB's own summary)
   --cacheSizeGB N  cache of the embedded server
-  --json FILE      write every measurement as JSON lines
-  --out DIR        write report.html and results.json here; default ./bench-report
-  --data DIR       make the embedded server's temporary directory here
   -h, --help       this text
 ";
 
@@ -67,7 +64,7 @@ pub const COMMAND: Spec = Spec {
     run: |args| match parse(&args) {
         Ok(Some(o)) => commands::ended(run(&o)),
         Ok(None) => {
-            print!("{HELP}");
+            print!("{HELP}{}", Output::HELP);
             ExitCode::SUCCESS
         }
         Err(e) => commands::misused("ycsb", &e),
@@ -139,10 +136,12 @@ pub fn parse(args: &[OsString]) -> Result<Option<Options>> {
                 o.cache_gb =
                     Some(n.ok_or_else(|| Failure(format!("--cacheSizeGB {v} is no size")))?);
             }
-            "--json" => o.output.json = Some(value()?.into()),
-            "--out" => o.output.dir = value()?.into(),
-            "--data" => o.output.data = value()?.into(),
             other => {
+                if let Some(name) = other.strip_prefix("--")
+                    && o.output.take(name, || value().cloned())?
+                {
+                    continue;
+                }
                 return Err(Failure(format!(
                     "there is no option '{other}' (try muniment bench ycsb --help)"
                 )));

@@ -1,0 +1,95 @@
+//! What is measured: the embedded server, a server that runs already, or another program that is
+//! started as the embedded one is, so that two builds can be compared.
+
+use crate::fail::{Failure, Result};
+use crate::uri::{self, Uri};
+use std::path::PathBuf;
+
+/// Where a target comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A fresh server of this executable.
+    Embedded,
+    /// A server that runs already.
+    Server(Uri),
+    /// A fresh server of this executable, which must know `serve --port 0 --portFile FILE`.
+    Program(PathBuf),
+}
+
+impl Endpoint {
+    /// True for a server that the lab has not started.
+    pub fn is_external(&self) -> bool {
+        matches!(self, Endpoint::Server(_))
+    }
+}
+
+/// One of several targets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    /// What tables call it.
+    pub name: String,
+    /// Where it comes from.
+    pub endpoint: Endpoint,
+}
+
+/// Parses `name=mongodb://…`, `name=embedded` or `name=/path/to/muniment`.
+///
+/// # Errors
+/// No name, a connection string that the lab cannot use, a program that is not there.
+pub fn parse(text: &str) -> Result<Named> {
+    let fail = |why: &str| Err(Failure(format!("--target {text}: {why}")));
+    let Some((name, what)) = text.split_once('=') else {
+        return fail("it must be NAME=URI, NAME=embedded or NAME=PROGRAM");
+    };
+    if name.is_empty() || name.contains(':') || name.contains('/') {
+        return fail("give the target a short name in front of '='");
+    }
+    let endpoint = if what == "embedded" {
+        Endpoint::Embedded
+    } else if what.starts_with("mongodb") {
+        Endpoint::Server(uri::parse(what).map_err(|e| e.while_doing(&format!("--target {name}")))?)
+    } else {
+        let program = PathBuf::from(what);
+        if !program.is_file() {
+            return fail(&format!(
+                "'{what}' is neither 'embedded' nor mongodb://… nor a program's file"
+            ));
+        }
+        Endpoint::Program(program)
+    };
+    Ok(Named {
+        name: name.to_string(),
+        endpoint,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_three_kinds() {
+        assert_eq!(parse("a=embedded").unwrap().endpoint, Endpoint::Embedded);
+        let n = parse("b=mongodb://h:1/?directConnection=true").unwrap();
+        assert_eq!(n.name, "b");
+        assert!(n.endpoint.is_external());
+        let me = std::env::current_exe().unwrap();
+        let n = parse(&format!("old={}", me.display())).unwrap();
+        assert_eq!(n.endpoint, Endpoint::Program(me));
+    }
+
+    #[test]
+    fn what_is_refused_and_why() {
+        for (text, why) in [
+            ("mongodb://h", "must be NAME=URI"),
+            ("=embedded", "a short name"),
+            ("mongodb://h/?w=1", "a short name"),
+            ("a=/no/such/program", "neither 'embedded'"),
+            ("a=mongodb://h:0", "0 is no port"),
+        ] {
+            let e = parse(text).unwrap_err().0;
+            assert!(e.contains(why), "{text}: {e}");
+        }
+    }
+}
