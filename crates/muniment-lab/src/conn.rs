@@ -12,6 +12,8 @@ use std::time::Duration;
 
 const OP_MSG: i32 = 2013;
 const HEADER: usize = 16;
+/// Behind the header: flags, and the kind of the first section.
+const BODY: usize = HEADER + 5;
 /// No reply is longer than the protocol's message limit.
 const MAX_REPLY: usize = 48_000_000;
 
@@ -71,6 +73,18 @@ impl Message {
             section,
             no_reply,
         }
+    }
+
+    /// Appends fields to the body of a message that is nothing but its body.
+    pub fn append(&mut self, fields: &DocBuf) {
+        let inner = fields.as_bytes();
+        let inner = inner.get(4..inner.len() - 1).unwrap_or_default();
+        self.0.pop();
+        self.0.extend_from_slice(inner);
+        self.0.push(0);
+        let n = self.0.len();
+        self.patch(BODY, &((n - BODY) as u32).to_le_bytes());
+        self.patch(0, &(n as u32).to_le_bytes());
     }
 
     /// Where `needle` stands in the message, for patching in place.
@@ -243,7 +257,7 @@ impl Conn {
             )));
         }
         // Flags, then a kind-0 section: servers answer with nothing else.
-        let body = self.reply.get(HEADER + 5..self.filled).unwrap_or_default();
+        let body = self.reply.get(BODY..self.filled).unwrap_or_default();
         Ok(Doc::new(body))
     }
 

@@ -28,6 +28,8 @@ pub mod distributions;
 pub mod docs;
 pub mod environment;
 pub mod fail;
+#[cfg(test)]
+mod fake;
 pub mod hist;
 pub mod lab;
 pub mod linkbench;

@@ -3,8 +3,9 @@
 use super::graph::{Chooser, Graph};
 use super::payload::Payload;
 use super::store::{LIST_LIMIT, LinkKey, Store};
+use super::transaction::{self, Fault, Session, TRIES, pause};
 use super::{Operation, Profile};
-use crate::conn::{Conn, Message, check, number_at};
+use crate::conn::{Conn, Message, number_at};
 use crate::fail::Result;
 use crate::lab::DB;
 use crate::load::Worker;
@@ -17,6 +18,8 @@ use std::time::Instant;
 const HISTORY: f64 = 0.003;
 /// Cut-off lists that a requester remembers.
 const REMEMBERED: usize = 2048;
+/// The status of a try that was followed by another one.
+pub const RETRIED: &str = "RETRIED";
 
 /// What the next operation needs beside its kind.
 enum Next {
@@ -26,6 +29,8 @@ enum Next {
     Hide { key: LinkKey },
     /// One command.
     Single { message: Message },
+    /// One command that is tried again, in a transaction of its own or not.
+    Retried { message: Message, transaction: bool },
     /// Links to get.
     Links { key: LinkKey, id2s: Vec<i64> },
     /// A list, up to this time; `history`: which remembered one.
@@ -35,6 +40,9 @@ enum Next {
         history: Option<usize>,
     },
 }
+
+/// What an operation came to.
+type Tried<T> = std::result::Result<T, Fault>;
 
 /// One requester.
 pub struct Requester {
@@ -50,11 +58,15 @@ pub struct Requester {
     history: Vec<(LinkKey, i64)>,
     /// Links that lists gave.
     pub listed: u64,
+    /// For transactions, where the target has them.
+    session: Option<Session>,
+    /// Tries of the running operation that were followed by another one.
+    retries: u64,
 }
 
 impl Requester {
-    /// Requester number `n`.
-    pub fn new(conn: Conn, graph: &Arc<Graph>, n: u64) -> Requester {
+    /// Requester number `n`. With `transactions` the operations that v2 puts into one are in one.
+    pub fn new(conn: Conn, graph: &Arc<Graph>, n: u64, transactions: bool) -> Requester {
         let mut chooser = Chooser::new(graph, 0x11_4b00 + n);
         let (link, node) = graph.profile.medians();
         Requester {
@@ -68,6 +80,8 @@ impl Requester {
             next: None,
             history: Vec::new(),
             listed: 0,
+            session: transactions.then(|| Session::new(n)),
+            retries: 0,
         }
     }
 
@@ -142,22 +156,26 @@ impl Requester {
             Operation::AddNode => {
                 self.nodes.draw(&mut self.chooser.rng, &mut self.data);
                 let id = self.graph.new_node();
-                Next::Single {
+                Next::Retried {
                     message: self.store.add_node(id, &self.data),
+                    transaction: true,
                 }
             }
             Operation::UpdateNode => {
                 let id = self.chooser.node_to_update();
                 self.nodes.draw(&mut self.chooser.rng, &mut self.data);
-                Next::Single {
+                // The original puts a transaction around it, but sends it outside its session.
+                Next::Retried {
                     message: self.store.update_node(id, &self.data),
+                    transaction: false,
                 }
             }
-            Operation::DeleteNode => Next::Single {
+            Operation::DeleteNode => Next::Retried {
                 message: {
                     let id = self.chooser.node_to_delete();
                     self.store.delete_node(id)
                 },
+                transaction: false,
             },
             Operation::GetNode => Next::Single {
                 message: {
@@ -170,16 +188,57 @@ impl Requester {
     }
 
     /// Sends and checks; gives what `see` makes of the reply.
-    fn call<T>(&mut self, mut m: Message, see: impl FnOnce(Doc<'_>) -> T) -> Result<T> {
-        let reply = self.conn.call(&mut m)?;
-        check(reply)?;
-        Ok(see(reply))
+    fn call<T>(&mut self, mut m: Message, see: impl FnOnce(Doc<'_>) -> T) -> Tried<T> {
+        transaction::call(&mut self.conn, self.session.as_mut(), &mut m).map(see)
+    }
+
+    /// Does `body`, with `transaction` in one if the target has them. v2 tries it again, all of
+    /// it, when the server says that this may help.
+    fn retried<T>(
+        &mut self,
+        transaction: bool,
+        mut body: impl FnMut(&mut Requester) -> Tried<T>,
+    ) -> Tried<T> {
+        let mut tries = 0;
+        loop {
+            let tried = match transaction && self.session.is_some() {
+                true => self.in_transaction(&mut body),
+                false => body(self),
+            };
+            tries += 1;
+            match tried {
+                Err(Fault::Refused(r))
+                    if r.transient && tries < TRIES && self.graph.profile == Profile::V2 =>
+                {
+                    self.retries += 1;
+                    std::thread::sleep(pause(tries));
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn in_transaction<T>(&mut self, body: &mut impl FnMut(&mut Requester) -> Tried<T>) -> Tried<T> {
+        if let Some(s) = &mut self.session {
+            s.begin();
+        }
+        let done = body(self);
+        let Some(s) = &mut self.session else {
+            return done;
+        };
+        match done {
+            Ok(t) => s.commit(&mut self.conn, || self.retries += 1).map(|()| t),
+            Err(Fault::Refused(r)) => {
+                s.abort(&mut self.conn).map_err(Fault::Broken)?;
+                Err(Fault::Refused(r))
+            }
+            broken => broken,
+        }
     }
 
     /// Writes a link and, when it becomes visible by that, counts it.
-    fn put(&mut self, key: &LinkKey) -> Result<()> {
-        let data = std::mem::take(&mut self.data);
-        let message = self.store.put_link(key, &data);
+    fn put(&mut self, key: &LinkKey, data: &[u8]) -> Tried<()> {
+        let message = self.store.put_link(key, data);
         let v2 = self.graph.profile == Profile::V2;
         let (was_there, changed) = self.call(message, |reply| {
             if v2 {
@@ -199,14 +258,13 @@ impl Requester {
             self.call(count, |_| ())?;
         }
         if was_there && !v2 {
-            let update = self.store.update_link_data(key, &data);
+            let update = self.store.update_link_data(key, data);
             self.call(update, |_| ())?;
         }
-        self.data = data;
         Ok(())
     }
 
-    fn hide(&mut self, key: &LinkKey) -> Result<()> {
+    fn hide(&mut self, key: &LinkKey) -> Tried<()> {
         let message = self.store.hide_link(key);
         let v2 = self.graph.profile == Profile::V2;
         let was_visible = self.call(message, |reply| {
@@ -225,7 +283,7 @@ impl Requester {
     }
 
     /// v2 asks for each, 2015 for all and their number.
-    fn links(&mut self, key: &LinkKey, id2s: &[i64]) -> Result<()> {
+    fn links(&mut self, key: &LinkKey, id2s: &[i64]) -> Tried<()> {
         if self.graph.profile == Profile::Y2015 {
             let count = self.store.count_links(key, id2s);
             self.call(count, |_| ())?;
@@ -240,43 +298,41 @@ impl Requester {
     }
 
     /// Reads a cursor to its end: how many documents, and the last one's time.
-    fn drain(&mut self, mut m: Message) -> Result<(u64, i64)> {
+    fn drain(&mut self, mut m: Message) -> Tried<(u64, i64)> {
         let (mut n, mut last) = (0, 0);
-        let name = super::store::LINKS;
         loop {
-            let reply = self.conn.call(&mut m)?;
-            check(reply)?;
-            let Some(cursor) = reply.get_doc("cursor") else {
-                return Ok((n, last));
-            };
-            for batch in ["firstBatch", "nextBatch"] {
-                let Some(documents) = cursor.get_array(batch) else {
-                    continue;
-                };
-                for d in documents.values().filter_map(|v| v.as_doc()) {
-                    n += 1;
-                    if n == LIST_LIMIT as u64 {
-                        last = d.get("time").and_then(|v| v.as_i64_exact()).unwrap_or(0);
+            let id = self.call(m, |reply| {
+                let cursor = reply.get_doc("cursor")?;
+                for batch in ["firstBatch", "nextBatch"] {
+                    let documents = cursor.get_array(batch).unwrap_or(Doc::EMPTY);
+                    for d in documents.values().filter_map(|v| v.as_doc()) {
+                        n += 1;
+                        if n == LIST_LIMIT as u64 {
+                            last = d.get("time").and_then(|v| v.as_i64_exact()).unwrap_or(0);
+                        }
                     }
                 }
+                cursor.get("id").and_then(|v| v.as_i64_exact())
+            })?;
+            match id {
+                None | Some(0) => return Ok((n, last)),
+                Some(id) => {
+                    let more = doc! { "getMore": id, "collection": super::store::LINKS };
+                    m = Message::command(DB, &more);
+                }
             }
-            let id = cursor.get("id").and_then(|v| v.as_i64_exact()).unwrap_or(0);
-            if id == 0 {
-                return Ok((n, last));
-            }
-            m = Message::command(DB, &doc! { "getMore": id, "collection": name });
         }
     }
 
-    fn list(&mut self, key: &LinkKey, newest: i64, history: Option<usize>) -> Result<()> {
-        if self.graph.profile == Profile::Y2015 {
-            let count = self.store.count_list(key, newest);
-            self.call(count, |_| ())?;
-        }
-        let find = self
-            .store
-            .get_list(key, newest, i32::from(history.is_some()));
-        let (n, last) = self.drain(find)?;
+    fn list(&mut self, key: &LinkKey, newest: i64, history: Option<usize>) -> Tried<()> {
+        let (n, last) = self.retried(true, |s| {
+            if s.graph.profile == Profile::Y2015 {
+                let count = s.store.count_list(key, newest);
+                s.call(count, |_| ())?;
+            }
+            let find = s.store.get_list(key, newest, i32::from(history.is_some()));
+            s.drain(find)
+        })?;
         self.listed += n;
         let cut_off = n >= LIST_LIMIT as u64;
         match history {
@@ -315,10 +371,20 @@ impl Worker for Requester {
             return Ok(0);
         };
         let start = Instant::now();
+        self.retries = 0;
         let done = match next {
-            Next::Put { key } => self.put(&key),
-            Next::Hide { key } => self.hide(&key),
+            Next::Put { key } => {
+                let data = std::mem::take(&mut self.data);
+                let done = self.retried(true, |s| s.put(&key, &data));
+                self.data = data;
+                done
+            }
+            Next::Hide { key } => self.retried(true, |s| s.hide(&key)),
             Next::Single { message } => self.call(message, |_| ()),
+            Next::Retried {
+                message,
+                transaction,
+            } => self.retried(transaction, |s| s.call(message.clone(), |_| ())),
             Next::Links { key, id2s } => self.links(&key, &id2s),
             Next::List {
                 key,
@@ -328,6 +394,20 @@ impl Worker for Requester {
         };
         let (name, failed) = operation.names();
         meter.record(if done.is_ok() { name } else { failed }, start);
-        done.map(|()| 1)
+        for _ in 0..self.retries {
+            meter.status(name, RETRIED);
+        }
+        Ok(done.map(|()| 1)?)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        match &mut self.session {
+            Some(s) => s.over(&mut self.conn),
+            None => Ok(()),
+        }
     }
 }
+
+#[cfg(test)]
+#[path = "client_tests.rs"]
+mod tests;

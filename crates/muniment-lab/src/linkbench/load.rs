@@ -223,13 +223,14 @@ impl Worker for Loader {
     }
 }
 
-/// Empties the collections and makes the indexes.
-pub fn prepare(conn: &mut Conn, graph: &Graph) -> Result<()> {
+/// Empties the collections and makes the indexes; with `count_index` v2's on counts too, which
+/// the original's setup makes on a field that they do not have.
+pub fn prepare(conn: &mut Conn, graph: &Graph, count_index: bool) -> Result<()> {
     conn.command(DB, &doc! { "dropDatabase": 1 })?;
     for c in [LINKS, COUNTS, NODES] {
         conn.command(DB, &doc! { "create": c })?;
     }
-    for (collection, index) in Store(graph.profile).indexes() {
+    for (collection, index) in Store(graph.profile).indexes(count_index) {
         let create = doc! { "createIndexes": collection, "indexes": muniment_value::array![index] };
         conn.command(DB, &create)?;
     }

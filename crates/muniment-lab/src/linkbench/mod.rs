@@ -11,6 +11,7 @@ pub mod load;
 pub mod payload;
 pub mod shuffle;
 pub mod store;
+pub mod transaction;
 
 /// Which version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -122,16 +122,22 @@ impl Store {
         d
     }
 
-    /// The indexes: collection and specification.
-    pub fn indexes(&self) -> Vec<(&'static str, DocBuf)> {
+    /// The indexes: collection and specification. `absent`: also v2's on the counts' `id1`, a
+    /// field that they do not have (theirs is `id`).
+    pub fn indexes(&self, absent: bool) -> Vec<(&'static str, DocBuf)> {
         match self.0 {
-            Profile::V2 => vec![(
-                LINKS,
-                doc! {
+            Profile::V2 => {
+                let links = doc! {
                     "key": doc! { "id1": 1, "link_type": 1, "time": 1, "visibility": 1 },
                     "name": "id1_link_type_time_visibility",
-                },
-            )],
+                };
+                let counts = doc! {
+                    "key": doc! { "id1": 1, "link_type": 1 },
+                    "name": "id1_link_type",
+                };
+                let counts = absent.then_some((COUNTS, counts));
+                [(LINKS, links)].into_iter().chain(counts).collect()
+            }
             Profile::Y2015 => vec![
                 (
                     LINKS,
@@ -217,7 +223,7 @@ impl Store {
         }
     }
 
-    /// Adds to a count.
+    /// Adds to a count. v2 asks for the count from before where it takes something off.
     pub fn add_to_count(&self, k: &LinkKey, by: i64) -> Message {
         let mut on_insert = DocBuf::new();
         if self.0 == Profile::V2 {
@@ -231,6 +237,15 @@ impl Store {
         };
         if !on_insert.as_doc().is_empty() {
             change.append("$setOnInsert", on_insert);
+        }
+        if self.0 == Profile::V2 && by < 0 {
+            return message(&doc! {
+                "findAndModify": COUNTS,
+                "query": self.count(k),
+                "update": change,
+                "upsert": true,
+                "new": false,
+            });
         }
         update(COUNTS, self.count(k), change, true)
     }
@@ -371,6 +386,23 @@ fn counted(filter: DocBuf) -> Message {
 mod tests {
     #![allow(clippy::indexing_slicing)]
     use super::*;
+
+    #[test]
+    fn the_index_on_an_absent_field_is_made_when_asked_for() {
+        let names = |s: Store, absent| {
+            let all = s.indexes(absent).into_iter();
+            all.map(|(c, i)| format!("{c}.{}", i.as_doc().get_str("name").unwrap_or("")))
+                .collect::<Vec<_>>()
+        };
+        let v2 = Store(Profile::V2);
+        assert_eq!(
+            names(v2, false),
+            ["linktable.id1_link_type_time_visibility"]
+        );
+        assert_eq!(names(v2, true)[1], "counttable.id1_link_type");
+        let old = Store(Profile::Y2015);
+        assert_eq!(names(old, true), names(old, false));
+    }
 
     #[test]
     fn keys_are_big_endian() {

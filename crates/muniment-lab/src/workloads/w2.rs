@@ -4,14 +4,17 @@
 //! curves, not figures: the shape is what can be compared.
 
 use super::Spec;
+use super::options::{self, Opt};
 use crate::fail::Result;
 use crate::hist::Latency;
 use crate::lab::{DB, Lab, Preset, Target};
 use crate::linkbench::Profile;
-use crate::linkbench::client::Requester;
+use crate::linkbench::client::{RETRIED, Requester};
 use crate::linkbench::graph::Graph;
 use crate::linkbench::load::{self as loading, loaders};
+use crate::linkbench::transaction::unsupported;
 use crate::load::{self, Limit, Load};
+use crate::meter::Measured;
 use crate::report::Outcome;
 use crate::report::scaling::scaling;
 use crate::report::table::{Table, bytes, ms, rate};
@@ -25,7 +28,12 @@ pub const SPEC: Spec = Spec {
     name: "w2",
     title: "LinkBench against concurrency",
     about: "A social graph's nodes, links and counts of links. For every number of clients the graph is loaded anew by as many loaders, then requests run twice and the second run is reported. Profile 2015 is the store that was measured then (ObjectId keys, unique indexes, half of all requests are lists of links); v2 is the later one (keys in _id, mostly single nodes). The Universal Scalability Law is fitted to the rates.",
-    options: &[],
+    options: &[Opt {
+        name: "count-index",
+        value: "",
+        about: "make v2's index on a field that counts do not have, as the original does",
+        check: options::none,
+    }],
     run,
 };
 
@@ -61,17 +69,18 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
             rate(ids as f64)
         ));
     }
-    out.deviations.push("No transactions: operations of v2 that the original puts into one are their single commands here. Errors are not retried.".into());
-    out.deviations
-        .push("The original's index on a field that counts do not have is not made.".into());
+    if lab.options.get("count-index").is_none() {
+        out.deviations.push("v2: the original's index on a field that counts do not have (id1) is not made; --count-index makes it.".into());
+    }
     for profile in [Profile::Y2015, Profile::V2] {
         let mut target = lab.target(Some(lab.preset.pick(1.0, 1.0, 12.0)))?;
+        let transactions = transactions(&target, profile, out)?;
         let mut points = Vec::new();
         for n in clients {
             if stop::asked() {
                 break;
             }
-            match point(lab, &target, profile, ids, *n, seconds) {
+            match point(lab, &target, (profile, transactions), ids, *n, seconds) {
                 Ok(p) => points.push(p),
                 Err(e) => {
                     target.check_alive()?;
@@ -85,16 +94,39 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
             out.warnings
                 .extend(lab.doubts(&p.requests, p.clients as usize));
         }
-        write_down(profile, &points, out);
+        write_down(&named(profile, transactions), &points, out);
         lab.done(target);
     }
     Ok(())
 }
 
+/// Whether v2 runs in transactions here; says so where it cannot.
+fn transactions(target: &Target, profile: Profile, out: &mut Outcome) -> Result<bool> {
+    if profile == Profile::Y2015 {
+        return Ok(false);
+    }
+    let why = unsupported(&mut target.connect()?)?;
+    out.deviations.push(match &why {
+        None => "v2: the requests that the original puts into transactions are in transactions; the bulks of the load, which the original puts into some too, are not.".into(),
+        Some(why) => format!("v2 without transactions, since the target has none (it answers: {why}): what the original puts into one is its single commands, each tried again as the original does."),
+    });
+    Ok(why.is_none())
+}
+
+/// The profile, and whether what should be in transactions was.
+fn named(profile: Profile, transactions: bool) -> String {
+    let name = profile.name();
+    match (profile, transactions) {
+        (Profile::Y2015, _) => name.into(),
+        (Profile::V2, true) => format!("{name} in transactions"),
+        (Profile::V2, false) => format!("{name} without transactions"),
+    }
+}
+
 fn point(
     lab: &mut Lab,
     target: &Target,
-    profile: Profile,
+    (profile, transactions): (Profile, bool),
     ids: u64,
     clients: u64,
     seconds: f64,
@@ -103,7 +135,8 @@ fn point(
     let name = format!("LinkBench {}, {clients} clients", profile.name());
     lab.progress.step(format!("{name}: load"));
     let mut conn = target.connect()?;
-    loading::prepare(&mut conn, &graph)?;
+    let count_index = lab.options.get("count-index").is_some();
+    loading::prepare(&mut conn, &graph, count_index)?;
     let conns = target.connections(clients as usize + 1)?;
     let limit = Limit::time(Duration::MAX);
     let load = load::run(
@@ -117,7 +150,14 @@ fn point(
     let mut requests = None;
     for round in ["first", "second"] {
         lab.progress.step(format!("{name}: {round} run"));
-        requests = Some(requesting(lab, target, &graph, clients, time, &name)?);
+        requests = Some(requesting(
+            lab,
+            target,
+            (&graph, transactions),
+            clients,
+            time,
+            &name,
+        )?);
         if stop::asked() {
             break;
         }
@@ -138,7 +178,7 @@ fn point(
 fn requesting(
     lab: &mut Lab,
     target: &Target,
-    graph: &Arc<Graph>,
+    (graph, transactions): (&Arc<Graph>, bool),
     clients: u64,
     time: Duration,
     name: &str,
@@ -147,7 +187,7 @@ fn requesting(
         .connections(clients as usize)?
         .into_iter()
         .enumerate()
-        .map(|(i, conn)| Requester::new(conn, graph, i as u64))
+        .map(|(i, conn)| Requester::new(conn, graph, i as u64, transactions))
         .collect();
     load::run(
         name,
@@ -158,14 +198,13 @@ fn requesting(
     )
 }
 
-fn write_down(profile: Profile, points: &[Point], out: &mut Outcome) {
+fn write_down(name: &str, points: &[Point], out: &mut Outcome) {
     let Some(best) = points
         .iter()
         .max_by(|a, b| rate_of(a).total_cmp(&rate_of(b)))
     else {
         return;
     };
-    let name = profile.name();
     let mut t = Table::new(
         &format!("LinkBench {name} by clients"),
         &[
@@ -180,6 +219,7 @@ fn write_down(profile: Profile, points: &[Point], out: &mut Outcome) {
             ">written each",
             ">resident",
             ">on disk",
+            ">retries",
         ],
     );
     let dash = || "–".to_string();
@@ -204,6 +244,7 @@ fn write_down(profile: Profile, points: &[Point], out: &mut Outcome) {
             r.server.map_or_else(dash, |s| bytes(s.written / each)),
             r.server.map_or_else(dash, |s| bytes(s.rss)),
             bytes(p.size),
+            rate(r.kinds.values().map(retries).sum::<u64>() as f64),
         ]);
         out.figure(
             format!("{name} load, {} clients", p.clients),
@@ -229,6 +270,7 @@ fn write_down(profile: Profile, points: &[Point], out: &mut Outcome) {
             ">p95",
             ">p99",
             ">max",
+            ">retries",
         ],
     );
     for (kind, m) in &best.requests.kinds {
@@ -243,6 +285,7 @@ fn write_down(profile: Profile, points: &[Point], out: &mut Outcome) {
             ms(l.quantile_ms(0.95)),
             ms(l.quantile_ms(0.99)),
             ms(l.max_ms()),
+            rate(retries(m) as f64),
         ]);
     }
     out.tables.push(t);
@@ -251,6 +294,11 @@ fn write_down(profile: Profile, points: &[Point], out: &mut Outcome) {
         .map(|p| (p.clients as f64, rate_of(p)))
         .collect();
     scaling(&format!("LinkBench {name}, requests"), &curve, out);
+}
+
+/// Tries that were followed by another one.
+fn retries(m: &Measured) -> u64 {
+    m.statuses.get(RETRIED).copied().unwrap_or(0)
 }
 
 fn rate_of(p: &Point) -> f64 {

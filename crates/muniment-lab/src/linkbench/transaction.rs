@@ -1,0 +1,247 @@
+//! Multi-document transactions of one connection, as v2's store makes the Java driver send them,
+//! and whether the target has them.
+//!
+//! Source: the MongoDB specifications "Driver Sessions" and "Transactions". What the driver would
+//! retry by itself (a commit whose outcome is unknown) is retried here, with the number of the
+//! same transaction; everything else is the caller's, with a new one.
+
+use super::store::LINKS;
+use crate::conn::{Conn, Message, check, number_at};
+use crate::fail::{Failure, Result};
+use crate::lab::DB;
+use crate::rng::Rng;
+use muniment_value::{Doc, DocBuf, Value, array, doc};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How often an operation of v2 is tried, as the original does.
+pub const TRIES: u32 = 16;
+
+/// The pause after the `n`th failed try.
+pub fn pause(n: u32) -> Duration {
+    Duration::from_millis(20) * n
+}
+
+/// Why an operation was not done.
+#[derive(Debug)]
+pub enum Fault {
+    /// The server refused it.
+    Refused(Refusal),
+    /// The connection is of no more use.
+    Broken(Failure),
+}
+
+/// What a server says that refuses.
+#[derive(Debug)]
+pub struct Refusal {
+    /// The error's code, 0 if there is none.
+    pub code: i32,
+    /// All may be tried again.
+    pub transient: bool,
+    /// The commit alone may be tried again.
+    pub unknown_commit: bool,
+    /// For people.
+    pub failure: Failure,
+}
+
+impl From<Fault> for Failure {
+    fn from(f: Fault) -> Failure {
+        match f {
+            Fault::Refused(r) => r.failure,
+            Fault::Broken(e) => e,
+        }
+    }
+}
+
+/// Codes that the original tries again although they carry no label: lock timeouts, write
+/// conflicts, snapshots that are gone, transactions that the server has ended.
+const AGAIN: [i32; 10] = [24, 46, 112, 117, 208, 225, 226, 239, 246, 251];
+
+/// Codes of servers that have no transactions: illegal operation, no such command, invalid
+/// options, not supported, not implemented, not in a transaction, unknown field.
+const NONE: [i32; 7] = [20, 59, 72, 115, 238, 263, 40415];
+
+impl Refusal {
+    fn of(reply: Doc<'_>, failure: Failure) -> Refusal {
+        let first = reply.get_array("writeErrors").and_then(|w| w.get_doc("0"));
+        let concern = reply.get_doc("writeConcernError");
+        let code = [Some(reply), first, concern]
+            .into_iter()
+            .flatten()
+            .find_map(|d| number_at(d, "code"))
+            .map_or(0, |c| c as i32);
+        let labels = reply.get_array("errorLabels").unwrap_or(Doc::EMPTY);
+        let label = |name: &str| labels.values().any(|l| l.as_str() == Some(name));
+        Refusal {
+            code,
+            transient: label("TransientTransactionError") || AGAIN.contains(&code),
+            unknown_commit: label("UnknownTransactionCommitResult"),
+            failure,
+        }
+    }
+}
+
+/// Sends a message, within `session`'s transaction if one is open, and checks the reply.
+///
+/// # Errors
+/// What the server refused, or the connection's end.
+pub fn call<'c>(
+    conn: &'c mut Conn,
+    session: Option<&mut Session>,
+    message: &mut Message,
+) -> std::result::Result<Doc<'c>, Fault> {
+    if let Some(fields) = session.and_then(Session::fields) {
+        message.append(&fields);
+    }
+    let reply = conn.call(message).map_err(Fault::Broken)?;
+    match check(reply) {
+        Ok(()) => Ok(reply),
+        Err(e) => Err(Fault::Refused(Refusal::of(reply, e))),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum State {
+    None,
+    /// Begun here; the server learns it with the first command.
+    Begun,
+    Open,
+}
+
+/// A server session.
+#[derive(Debug)]
+pub struct Session {
+    id: [u8; 16],
+    number: i64,
+    state: State,
+}
+
+impl Session {
+    /// A session with a random id; `n` tells those of one moment apart.
+    pub fn new(n: u64) -> Session {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |d| d.as_nanos() as u64);
+        let mut rng = Rng::new(now ^ u64::from(std::process::id()).rotate_left(40) ^ n << 20);
+        let mut id = (u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64())).to_be_bytes();
+        // Version 4 of RFC 9562: random.
+        id[6] = id[6] & 0x0f | 0x40;
+        id[8] = id[8] & 0x3f | 0x80;
+        Session {
+            id,
+            number: 0,
+            state: State::None,
+        }
+    }
+
+    fn lsid(&self) -> DocBuf {
+        let id = Value::Binary {
+            subtype: 4,
+            bytes: &self.id,
+        };
+        doc! { "id": id }
+    }
+
+    /// Begins a transaction; the commands from now on belong to it.
+    pub fn begin(&mut self) {
+        self.number += 1;
+        self.state = State::Begun;
+    }
+
+    /// What the next command of the open transaction carries.
+    fn fields(&mut self) -> Option<DocBuf> {
+        if self.state == State::None {
+            return None;
+        }
+        let mut fields = doc! { "lsid": self.lsid(), "txnNumber": self.number };
+        if std::mem::replace(&mut self.state, State::Open) == State::Begun {
+            fields.append("startTransaction", true);
+        }
+        fields.append("autocommit", false);
+        Some(fields)
+    }
+
+    /// Commits. An outcome that is unknown is asked for again, with the same number, up to
+    /// [`TRIES`] times in all; `again` hears of each.
+    ///
+    /// # Errors
+    /// What the server refused.
+    pub fn commit(
+        &mut self,
+        conn: &mut Conn,
+        mut again: impl FnMut(),
+    ) -> std::result::Result<(), Fault> {
+        if std::mem::replace(&mut self.state, State::None) != State::Open {
+            return Ok(());
+        }
+        let mut tries = 0;
+        loop {
+            let mut body = doc! { "commitTransaction": 1 };
+            if tries > 0 {
+                // As drivers do: so that the answer is not about a primary that is gone.
+                body.append("writeConcern", doc! { "w": "majority", "wtimeout": 10_000 });
+            }
+            match self.end(conn, &body) {
+                Err(Fault::Refused(r)) if r.unknown_commit && tries + 1 < TRIES => {
+                    tries += 1;
+                    again();
+                    std::thread::sleep(pause(tries));
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Aborts what is open. Servers abort by themselves what they refused, so what they answer
+    /// does not matter.
+    ///
+    /// # Errors
+    /// The connection's end.
+    pub fn abort(&mut self, conn: &mut Conn) -> Result<()> {
+        if std::mem::replace(&mut self.state, State::None) != State::Open {
+            return Ok(());
+        }
+        match self.end(conn, &doc! { "abortTransaction": 1 }) {
+            Err(Fault::Broken(e)) => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    fn end(&mut self, conn: &mut Conn, body: &DocBuf) -> std::result::Result<(), Fault> {
+        let mut message = Message::command("admin", body);
+        message
+            .append(&doc! { "lsid": self.lsid(), "txnNumber": self.number, "autocommit": false });
+        call(conn, None, &mut message).map(|_| ())
+    }
+
+    /// Tells the server that the session is over; that it does not matter to a server is no error.
+    ///
+    /// # Errors
+    /// The connection's end.
+    pub fn over(&mut self, conn: &mut Conn) -> Result<()> {
+        let mut message = Message::command("admin", &doc! { "endSessions": array![self.lsid()] });
+        conn.call(&mut message).map(|_| ())
+    }
+}
+
+/// Why the target cannot do transactions; `None`: it did one.
+///
+/// # Errors
+/// The connection's, and refusals that say nothing about transactions.
+pub fn unsupported(conn: &mut Conn) -> Result<Option<String>> {
+    let mut session = Session::new(u64::MAX);
+    session.begin();
+    let mut read = Message::command(DB, &doc! { "find": LINKS, "limit": 1, "singleBatch": true });
+    let tried = call(conn, Some(&mut session), &mut read).map(|_| ());
+    let done = match tried {
+        Ok(()) => session.commit(conn, || ()),
+        Err(e) => session.abort(conn).map_err(Fault::Broken).and(Err(e)),
+    };
+    match done {
+        Ok(()) => {
+            session.over(conn)?;
+            Ok(None)
+        }
+        Err(Fault::Refused(r)) if NONE.contains(&r.code) => Ok(Some(r.failure.0)),
+        Err(e) => Err(Failure::from(e).while_doing("trying a transaction")),
+    }
+}
