@@ -3,7 +3,7 @@
 use crate::commands;
 use crate::fail::{Context, Failure, Result};
 use crate::lab::{Lab, Preset};
-use crate::report::{Outcome, Run, html};
+use crate::report::{Outcome, Run, html, json};
 use crate::targets::{self, Endpoint, Named};
 use crate::versus::{Sheet, order};
 use crate::workloads::options::{self, Given};
@@ -522,18 +522,11 @@ fn write(run: &Run, o: &Output) -> Result<()> {
     let put = |path: PathBuf, text: String| {
         std::fs::write(&path, text).context(&format!("writing {}", path.display()))
     };
-    let lines = run.json();
+    let lines = json::lines(run)?;
     put(o.dir.join("report.html"), html::page(run))?;
-    put(
-        o.dir.join("results.json"),
-        serde_json::to_string(&lines).context("encoding the results")?,
-    )?;
+    put(o.dir.join("results.json"), json::array(&lines))?;
     if let Some(f) = &o.json {
-        let mut text = String::new();
-        for l in &lines {
-            let _ = writeln!(text, "{l}");
-        }
-        put(f.clone(), text)?;
+        put(f.clone(), lines.join("\n") + "\n")?;
     }
     Ok(())
 }

@@ -1,15 +1,17 @@
 //! Latency recording: an HDR histogram in nanoseconds, merged over workers, and how it is
 //! written down (quantiles for people, the HDR V2 encoding for tools).
 
+use crate::report::number;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
 /// The longest latency kept apart from longer ones: one hour.
 const MAX_NS: u64 = 3_600_000_000_000;
 
 /// Latencies of one kind of operation.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(into = "Written", try_from = "Written")]
 pub struct Latency {
     hist: Option<Histogram<u64>>,
     sum_ns: u128,
@@ -84,19 +86,21 @@ impl Latency {
             .map_or(f64::NAN, |h| h.max() as f64 / 1e6)
     }
 
-    /// Count, mean, quantiles and the compressed HDR V2 histogram (base64), as JSON.
-    pub fn json(&self) -> Value {
-        let qs = [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0];
-        let quantiles: Vec<Value> = qs
-            .iter()
-            .map(|&q| json!([q, self.quantile_ms(q)]))
-            .collect();
-        json!({
-            "count": self.count(),
-            "mean_ms": finite(self.mean_ms()),
-            "quantiles_ms": quantiles,
-            "hdr_v2_deflate_base64_ns": base64(&self.hdr()),
-        })
+    /// The latencies of a compressed HDR V2 histogram, ns; `sum_ns` is their exact sum.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes.
+    pub fn from_hdr(hdr: &[u8], sum_ns: u128) -> Result<Latency, String> {
+        let read: Histogram<u64> = hdrhistogram::serialization::Deserializer::new()
+            .deserialize(&mut &*hdr)
+            .map_err(|e| format!("no HDR V2 histogram: {e}"))?;
+        let mut l = Latency::new();
+        if let Some(h) = &mut l.hist {
+            h.add(&read)
+                .map_err(|e| format!("the histogram reaches beyond an hour: {e}"))?;
+        }
+        l.sum_ns = sum_ns;
+        Ok(l)
     }
 
     /// The histogram in the compressed HDR V2 form. A failure leaves it empty; the quantiles still
@@ -112,34 +116,53 @@ impl Latency {
     }
 }
 
-/// `x`, or null when it is no finite number (JSON has no NaN).
-pub fn finite(x: f64) -> Value {
-    serde_json::Number::from_f64(x).map_or(Value::Null, Value::Number)
+/// How a [`Latency`] stands in the JSON: its quantiles for people, the histogram for programs.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    count: u64,
+    sum_ns: u64,
+    #[serde(with = "number")]
+    mean_ms: f64,
+    #[serde(with = "number::pairs")]
+    quantiles_ms: Vec<(f64, f64)>,
+    #[serde(rename = "hdr_v2_deflate_base64_ns", with = "number::base64")]
+    hdr: Vec<u8>,
 }
 
-/// Standard base64 with padding (RFC 4648).
-pub fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for c in bytes.chunks(3) {
-        let byte = |i: usize| u32::from(c.get(i).copied().unwrap_or(0));
-        let n = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for i in 0..4 {
-            if i > c.len() {
-                out.push('=');
-            } else {
-                let at = (n >> (18 - 6 * i)) & 63;
-                out.push(char::from(
-                    ALPHABET.get(at as usize).copied().unwrap_or(b'='),
-                ));
-            }
+/// The quantiles that are written.
+const WRITTEN: [f64; 10] = [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0];
+
+impl From<Latency> for Written {
+    fn from(l: Latency) -> Written {
+        Written {
+            count: l.count(),
+            sum_ns: u64::try_from(l.sum_ns).unwrap_or(u64::MAX),
+            mean_ms: l.mean_ms(),
+            quantiles_ms: WRITTEN.iter().map(|&q| (q, l.quantile_ms(q))).collect(),
+            hdr: l.hdr(),
         }
     }
-    out
+}
+
+impl TryFrom<Written> for Latency {
+    type Error = String;
+
+    fn try_from(w: Written) -> Result<Latency, String> {
+        let l = Latency::from_hdr(&w.hdr, u128::from(w.sum_ns))?;
+        if l.count() != w.count {
+            return Err(format!(
+                "the histogram holds {} latencies and says {}",
+                l.count(),
+                w.count
+            ));
+        }
+        Ok(l)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -161,27 +184,27 @@ mod tests {
     #[test]
     fn json_carries_a_histogram_other_tools_read() {
         let mut a = Latency::new();
-        a.record(1000);
-        let j = a.json();
-        assert_eq!(j["count"], 1);
+        for i in 1..1000u64 {
+            a.record(i * i * 12_345);
+        }
+        let j = serde_json::to_value(&a).unwrap();
+        assert_eq!(j["count"], 999);
         // 0x1c849304, the cookie of the compressed V2 format, begins "HIST".
-        assert!(
-            j["hdr_v2_deflate_base64_ns"]
-                .as_str()
-                .is_some_and(|s| s.starts_with("HIST"))
-        );
+        let hdr = j["hdr_v2_deflate_base64_ns"].as_str().unwrap();
+        assert!(hdr.starts_with("HIST"));
+        let b: Latency = serde_json::from_value(j.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&b).unwrap(), j);
+        assert_eq!(b.mean_ms(), a.mean_ms());
     }
 
     #[test]
-    fn base64_of_the_rfc() {
-        for (i, o) in [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foobar", "Zm9vYmFy"),
-        ] {
-            assert_eq!(base64(i.as_bytes()), o);
-        }
+    fn a_damaged_histogram_is_refused() {
+        let mut j = serde_json::to_value(Latency::new()).unwrap();
+        j["count"] = 3.into();
+        let e = serde_json::from_value::<Latency>(j.clone()).err().unwrap();
+        assert!(e.to_string().contains("holds 0 latencies and says 3"));
+        j["hdr_v2_deflate_base64_ns"] = "AAAA".into();
+        let e = serde_json::from_value::<Latency>(j).err().unwrap();
+        assert!(e.to_string().contains("no HDR V2 histogram"), "{e}");
     }
 }

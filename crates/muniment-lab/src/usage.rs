@@ -2,24 +2,27 @@
 //! what it was sent. The terms are those of efficiency per operation: microseconds of CPU, kilobytes
 //! read and written, and bytes written for each byte of a write (write amplification).
 
-use crate::hist::finite;
 use crate::procs::Sample;
-use crate::report::SampleSet;
 use crate::report::table::{Table, bytes, rate};
+use crate::report::{SampleSet, number};
 use crate::stats::median;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use std::sync::OnceLock;
 
 /// What a server's process used in a stretch of time.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerUsage {
     /// CPU seconds, user and system.
+    #[serde(rename = "cpu_s", with = "number")]
     pub cpu: f64,
     /// Bytes fetched from the block layer.
+    #[serde(rename = "read_bytes", with = "number")]
     pub read: f64,
     /// Bytes handed to the block layer.
+    #[serde(rename = "written_bytes", with = "number")]
     pub written: f64,
     /// Resident bytes: the largest that was seen, or those at the end of an interval.
+    #[serde(rename = "rss_bytes", with = "number")]
     pub rss: f64,
 }
 
@@ -33,42 +36,24 @@ impl ServerUsage {
             rss: after.rss,
         }
     }
-
-    /// As JSON.
-    pub fn json(&self) -> Value {
-        json!({
-            "cpu_s": finite(self.cpu),
-            "read_bytes": finite(self.read),
-            "written_bytes": finite(self.written),
-            "rss_bytes": finite(self.rss),
-        })
-    }
 }
 
 /// What a load cost both sides.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// Documents written or read, or operations where that says more: what the costs are divided by.
     pub units: u64,
     /// CPU seconds of the load's workers.
+    #[serde(rename = "client_cpu_s", with = "number")]
     pub client_cpu: f64,
     /// The server's part, if its process can be read.
     pub server: Option<ServerUsage>,
     /// Bytes of documents and changes that were sent to be written.
+    #[serde(rename = "payload_bytes")]
     pub payload: u64,
 }
 
 impl Usage {
-    /// As JSON.
-    pub fn json(&self) -> Value {
-        json!({
-            "units": self.units,
-            "client_cpu_s": finite(self.client_cpu),
-            "server": self.server.map_or(Value::Null, |s| s.json()),
-            "payload_bytes": self.payload,
-        })
-    }
-
     fn each(&self, x: f64) -> f64 {
         x / self.units.max(1) as f64
     }

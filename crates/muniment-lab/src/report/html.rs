@@ -85,46 +85,8 @@ fn list(o: &mut String, head: &str, lines: &[String]) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::report::svg::{Axis, Mark, Plot, Scale, Series, well_formed};
-    use crate::report::table::Table;
-
-    fn run() -> Run {
-        let mut first = Table::new("Latency, ms", &["<concern", ">avg", "*avg"]);
-        first.row(["w:1 <ack>", "0.10", "0.13"]);
-        let second = Table::new("Second table", &["<a"]);
-        let axis = |l: &str| Axis {
-            label: l.into(),
-            scale: Scale::Linear,
-        };
-        Run {
-            command: "muniment bench w1".into(),
-            started: "today".into(),
-            environment: vec![("cpu".into(), "2 cores".into())],
-            outcomes: vec![Outcome {
-                id: "w1".into(),
-                title: "T".into(),
-                tables: vec![first, second],
-                plots: vec![Plot {
-                    title: "Plot title".into(),
-                    caption: String::new(),
-                    x: axis("query number"),
-                    y: axis("ms"),
-                    categories: vec![],
-                    series: vec![Series {
-                        name: "w:1".into(),
-                        mark: Mark::Line,
-                        published: false,
-                        color: 1,
-                        points: vec![(1.0, 2.0), (2.0, 3.0)],
-                    }],
-                }],
-                deviations: vec!["a deviation".into()],
-                warnings: vec!["a warning".into()],
-                ..Outcome::default()
-            }],
-            interrupted: true,
-        }
-    }
+    use crate::report::svg::well_formed;
+    use crate::report::tests::run;
 
     #[test]
     fn the_page_holds_everything_and_loads_nothing() {
@@ -150,13 +112,5 @@ mod tests {
             assert!(!p.contains(never), "{never} loads something");
         }
         well_formed(&p, &["meta", "br"]).unwrap();
-    }
-
-    #[test]
-    fn json_lines_begin_with_the_environment_and_parse() {
-        let lines = run().json();
-        assert_eq!(lines.first().unwrap()["kind"], "environment");
-        assert_eq!(lines.last().unwrap()["kind"], "result");
-        assert_eq!(lines.last().unwrap()["tables"][0]["rows"][0][1], "0.10");
     }
 }

@@ -2,66 +2,62 @@
 //! lines, and one self-contained HTML file.
 
 pub mod html;
+pub mod json;
+pub mod number;
 pub mod scaling;
 pub mod svg;
 pub mod table;
 
-use crate::hist::{Latency, base64, finite};
+use crate::hist::Latency;
 use crate::usage::{ServerUsage, Usage};
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use svg::Plot;
 use table::Table;
 
 /// A second of a load.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// When it began, s since the load's beginning.
+    #[serde(rename = "start_s")]
     pub start: f64,
     /// How long it was, s: less than one at the end.
+    #[serde(rename = "length_s")]
     pub length: f64,
     /// Operations that ended in it.
     pub operations: u64,
     /// Their median, ms.
+    #[serde(with = "number")]
     pub p50_ms: f64,
     /// Their 99th percentile, ms.
+    #[serde(with = "number")]
     pub p99_ms: f64,
     /// The longest, ms.
+    #[serde(with = "number")]
     pub max_ms: f64,
     /// All their latencies in ns: an HDR histogram, V2, deflated.
+    #[serde(rename = "hdr_v2_deflate_base64_ns", with = "number::base64")]
     pub hdr: Vec<u8>,
     /// The server's CPU s, bytes read and written in it, and resident bytes at its end.
     pub server: Option<ServerUsage>,
 }
 
-impl Interval {
-    fn json(&self) -> Value {
-        json!({
-            "start_s": finite(self.start),
-            "length_s": finite(self.length),
-            "operations": self.operations,
-            "p50_ms": finite(self.p50_ms),
-            "p99_ms": finite(self.p99_ms),
-            "max_ms": finite(self.max_ms),
-            "hdr_v2_deflate_base64_ns": base64(&self.hdr),
-            "server": self.server.map_or(Value::Null, |s| s.json()),
-        })
-    }
-}
-
 /// One set of measurements as it was taken: nothing is thrown away before the JSON.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub struct SampleSet {
     /// Which variant.
     pub name: String,
     /// Latency of the operations.
     pub latency: Latency,
     /// (seconds since the start, operations finished until then).
+    #[serde(rename = "timeline_s_ops", with = "number::pairs")]
     pub timeline: Vec<(f64, f64)>,
     /// Every latency in ms, in order, when there were few enough to keep.
+    #[serde(with = "number::list")]
     pub each_ms: Vec<f64>,
     /// Operations and how long they took altogether.
     pub operations: u64,
     /// Seconds from the first send to the last acknowledgement.
+    #[serde(with = "number")]
     pub seconds: f64,
     /// Second by second.
     pub intervals: Vec<Interval>,
@@ -69,29 +65,13 @@ pub struct SampleSet {
     pub usage: Option<Usage>,
 }
 
-impl SampleSet {
-    fn json(&self, experiment: &str) -> Value {
-        json!({
-            "kind": "samples",
-            "experiment": experiment,
-            "name": self.name,
-            "operations": self.operations,
-            "seconds": finite(self.seconds),
-            "latency": self.latency.json(),
-            "timeline_s_ops": self.timeline.iter().map(|(t, n)| json!([finite(*t), finite(*n)])).collect::<Vec<_>>(),
-            "each_ms": self.each_ms.iter().map(|x| finite(*x)).collect::<Vec<_>>(),
-            "intervals": self.intervals.iter().map(Interval::json).collect::<Vec<_>>(),
-            "usage": self.usage.map_or(Value::Null, |u| u.json()),
-        })
-    }
-}
-
 /// One number that an experiment found, with the post's beside it where there is one.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Figure {
     /// What was measured.
     pub name: String,
     /// How much.
+    #[serde(with = "number")]
     pub value: f64,
     /// In what.
     pub unit: String,
@@ -100,9 +80,10 @@ pub struct Figure {
 }
 
 /// What an experiment found.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// Its name on the command line.
+    #[serde(rename = "experiment")]
     pub id: String,
     /// Its heading.
     pub title: String,
@@ -122,9 +103,11 @@ pub struct Outcome {
     pub warnings: Vec<String>,
     /// The figures, for programs.
     pub figures: Vec<Figure>,
-    /// The measurements, for programs.
+    /// The measurements, for programs; lines of their own in the JSON.
+    #[serde(skip)]
     pub samples: Vec<SampleSet>,
     /// How long it took.
+    #[serde(with = "number")]
     pub seconds: f64,
 }
 
@@ -168,31 +151,10 @@ impl Outcome {
         list("WARNING", &self.warnings);
         o
     }
-
-    /// One JSON line a sample set, then one for the result.
-    pub fn json(&self) -> Vec<Value> {
-        let mut lines: Vec<Value> = self.samples.iter().map(|s| s.json(&self.id)).collect();
-        lines.push(json!({
-            "kind": "result",
-            "experiment": self.id,
-            "title": self.title,
-            "preset": self.preset,
-            "seconds": finite(self.seconds),
-            "figures": self.figures.iter().map(|f| json!({
-                "name": f.name, "value": finite(f.value), "unit": f.unit,
-                "published": f.published.map_or(Value::Null, finite),
-            })).collect::<Vec<_>>(),
-            "tables": self.tables.iter().map(Table::json).collect::<Vec<_>>(),
-            "findings": self.findings,
-            "deviations": self.deviations,
-            "warnings": self.warnings,
-        }));
-        lines
-    }
 }
 
 /// A whole run.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Run {
     /// What was typed.
     pub command: String,
@@ -200,29 +162,117 @@ pub struct Run {
     pub started: String,
     /// The environment: a name and a text each.
     pub environment: Vec<(String, String)>,
-    /// The experiments that ran.
+    /// The experiments that ran; lines of their own in the JSON.
+    #[serde(skip)]
     pub outcomes: Vec<Outcome>,
     /// True if it was interrupted.
     pub interrupted: bool,
 }
 
-impl Run {
-    /// Every line of the JSON form: the environment, then each experiment's.
-    pub fn json(&self) -> Vec<Value> {
-        let environment: serde_json::Map<String, Value> = self
-            .environment
-            .iter()
-            .map(|(k, v)| (k.clone(), Value::String(v.clone())))
-            .collect();
-        let mut lines = vec![json!({
-            "kind": "environment",
-            "format": 1,
-            "command": self.command,
-            "started": self.started,
-            "interrupted": self.interrupted,
-            "environment": environment,
-        })];
-        lines.extend(self.outcomes.iter().flat_map(Outcome::json));
-        lines
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::svg::{Axis, Mark, Scale, Series};
+    use super::*;
+
+    /// A run that has one of everything, with numbers that are none among them.
+    pub fn run() -> Run {
+        let mut first = Table::new("Latency, ms", &["<concern", ">avg", "*avg"]);
+        first.row(["w:1 <ack>", "0.10", "0.13"]).note("a note");
+        let second = Table::new("Second table", &["<a"]);
+        let axis = |l: &str, scale| Axis {
+            label: l.into(),
+            scale,
+        };
+        let series = |name: &str, mark, points: &[(f64, f64)]| Series {
+            name: name.into(),
+            mark,
+            published: mark == Mark::Level,
+            color: 1,
+            points: points.to_vec(),
+        };
+        let lines = Plot {
+            title: "Plot title".into(),
+            caption: String::new(),
+            x: axis("query number", Scale::Linear),
+            y: axis("ms", Scale::Log),
+            categories: vec![],
+            series: vec![
+                series(
+                    "w:1",
+                    Mark::Line,
+                    &[(1.0, 0.1 + 0.2), (2.0, 1e-7), (3.0, f64::NAN)],
+                ),
+                series("w:0", Mark::Dots, &[(1.5, 2.0), (f64::INFINITY, 3.0)]),
+                series("post", Mark::Level, &[(0.0, 2.5)]),
+            ],
+        };
+        let bars = Plot {
+            title: "Bars".into(),
+            caption: "how to read it".into(),
+            x: axis("", Scale::Linear),
+            y: axis("docs/s", Scale::Linear),
+            categories: vec!["one two".into(), "three".into()],
+            series: vec![series("ours", Mark::Bar, &[(0.0, 12345.0), (1.0, 6.5)])],
+        };
+        let mut latency = Latency::new();
+        for i in 1..200 {
+            latency.record(i * i * 1003);
+        }
+        let set = SampleSet {
+            name: "w:1".into(),
+            operations: latency.count(),
+            timeline: vec![(0.0, 0.0), (0.100_000_000_000_000_01, 3.0), (1.5, 199.0)],
+            each_ms: vec![0.1, f64::NAN],
+            seconds: 1.5,
+            intervals: vec![
+                Interval {
+                    length: 1.0,
+                    operations: 199,
+                    p50_ms: 0.5,
+                    hdr: latency.hdr(),
+                    server: Some(ServerUsage::default()),
+                    ..Interval::default()
+                },
+                Interval {
+                    start: 1.0,
+                    p50_ms: f64::NAN,
+                    ..Interval::default()
+                },
+            ],
+            usage: Some(Usage::default()),
+            latency,
+        };
+        let mut outcome = Outcome {
+            id: "w1".into(),
+            title: "T".into(),
+            about: "what it measures".into(),
+            preset: "smoke".into(),
+            findings: vec!["a finding".into()],
+            tables: vec![first, second],
+            plots: vec![lines, bars],
+            deviations: vec!["a deviation".into()],
+            warnings: vec!["a warning".into()],
+            samples: vec![set],
+            seconds: 2.25,
+            ..Outcome::default()
+        };
+        outcome.figure("w:1 avg", 0.3, "ms", Some(0.13));
+        outcome.figure("none", f64::NAN, "docs/s", None);
+        Run {
+            command: "muniment bench w1".into(),
+            started: "today".into(),
+            environment: vec![
+                ("cpu".into(), "2 cores".into()),
+                ("cpu".into(), "twice".into()),
+            ],
+            outcomes: vec![
+                outcome,
+                Outcome {
+                    id: "w3".into(),
+                    ..Outcome::default()
+                },
+            ],
+            interrupted: true,
+        }
     }
 }

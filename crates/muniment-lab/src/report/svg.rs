@@ -2,11 +2,14 @@
 //! classes, so that one file serves light and dark; every plot is drawn twice, wide and narrow,
 //! and the style sheet shows the one that fits, so that its text stays readable on a phone.
 
+use super::number;
 use super::table::{Table, rate};
+use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
 /// How an axis runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Scale {
     /// From zero, or from the smallest value if it is negative.
     Linear,
@@ -15,7 +18,7 @@ pub enum Scale {
 }
 
 /// One axis.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Axis {
     /// What it shows, with the unit.
     pub label: String,
@@ -24,7 +27,8 @@ pub struct Axis {
 }
 
 /// How a series is drawn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Mark {
     /// A line with its points.
     Line,
@@ -37,7 +41,7 @@ pub enum Mark {
 }
 
 /// A named set of points.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Series {
     /// For the legend.
     pub name: String,
@@ -48,11 +52,12 @@ pub struct Series {
     /// Which colour, 0–7. A post's series takes the colour of ours that it belongs to.
     pub color: usize,
     /// (x, y).
+    #[serde(with = "number::pairs")]
     pub points: Vec<(f64, f64)>,
 }
 
 /// A plot.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Plot {
     /// Its heading.
     pub title: String,
@@ -302,10 +307,13 @@ impl Plot {
             for (x, y) in s.points.iter().step_by(step) {
                 let x = match self.categories.get(*x as usize) {
                     Some(c) => c.clone(),
+                    None if !x.is_finite() => "–".to_string(),
                     None if x.fract() == 0.0 => rate(*x),
                     None => format!("{x:.2}"),
                 };
-                let y = if y.abs() >= 1000.0 {
+                let y = if !y.is_finite() {
+                    "–".to_string()
+                } else if y.abs() >= 1000.0 {
                     rate(*y)
                 } else {
                     format!("{y:.4}")

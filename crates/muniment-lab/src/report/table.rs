@@ -1,11 +1,11 @@
 //! Tables: one value, printed on a terminal, in HTML and as JSON.
 
 use super::svg::escape;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
 /// A column.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Column {
     /// The heading, with the unit in it.
     pub name: String,
@@ -16,7 +16,7 @@ pub struct Column {
 }
 
 /// A table of text cells.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Table {
     /// What it shows.
     pub title: String,
@@ -170,17 +170,6 @@ impl Table {
             let _ = write!(o, "<p class=\"note\">{}</p>", escape(&self.note));
         }
         o
-    }
-
-    /// As JSON.
-    pub fn json(&self) -> Value {
-        json!({
-            "title": self.title,
-            "columns": self.columns.iter().map(|c| &c.name).collect::<Vec<_>>(),
-            "published": self.columns.iter().map(|c| c.published).collect::<Vec<_>>(),
-            "rows": self.rows,
-            "note": self.note,
-        })
     }
 }
 
