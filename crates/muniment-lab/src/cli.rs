@@ -7,7 +7,7 @@ use crate::report::{Outcome, Run, html, json};
 use crate::targets::{self, Endpoint, Named};
 use crate::versus::{Sheet, order};
 use crate::workloads::options::{self, Given};
-use crate::{environment, stop, uri, usage, workloads, yardsticks};
+use crate::{environment, hlog, stop, uri, usage, workloads, yardsticks};
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -525,6 +525,10 @@ fn write(run: &Run, o: &Output) -> Result<()> {
     let lines = json::lines(run)?;
     put(o.dir.join("report.html"), html::page(run))?;
     put(o.dir.join("results.json"), json::array(&lines))?;
+    // Those before it have been written when they ended.
+    if let Some(x) = run.outcomes.last() {
+        hlog::write_all(&o.dir, x)?;
+    }
     if let Some(f) = &o.json {
         put(f.clone(), lines.join("\n") + "\n")?;
     }

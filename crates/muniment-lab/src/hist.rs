@@ -50,6 +50,23 @@ impl Latency {
         }
     }
 
+    /// The histogram itself, ns.
+    pub fn histogram(&self) -> Option<&Histogram<u64>> {
+        self.hist.as_ref()
+    }
+
+    /// Every latency that occurs, ms, ascending, with how many are not longer.
+    pub fn cumulative_ms(&self) -> Vec<(f64, u64)> {
+        let mut sum = 0;
+        let recorded = self.hist.iter().flat_map(Histogram::iter_recorded);
+        recorded
+            .map(|v| {
+                sum += v.count_at_value();
+                (v.value_iterated_to() as f64 / 1e6, sum)
+            })
+            .collect()
+    }
+
     /// How many were recorded.
     pub fn count(&self) -> u64 {
         self.hist.as_ref().map_or(0, Histogram::len)
@@ -63,6 +80,11 @@ impl Latency {
     /// The mean, ms (exact, not from the buckets).
     pub fn mean_ms(&self) -> f64 {
         self.sum_ns as f64 / self.count() as f64 / 1e6
+    }
+
+    /// The standard deviation, ms, to three significant digits.
+    pub fn deviation_ms(&self) -> f64 {
+        self.hist.as_ref().map_or(f64::NAN, |h| h.stdev() / 1e6)
     }
 
     /// The `q` quantile (0..=1), ms, to three significant digits.

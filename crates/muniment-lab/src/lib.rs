@@ -11,8 +11,8 @@
 //! | [`versus`] | several variants in turns |
 //! | [`conn`], [`workers`], [`batches`], [`load`] | the load generator |
 //! | [`docs`], [`rng`], [`distributions`] | the documents, and which of them |
-//! | [`meter`], [`hist`], [`usage`], [`stats`], [`usl`] | measurements, their cost and what they show |
-//! | [`report`] | text, JSON and HTML |
+//! | [`meter`], [`hist`], [`hlog`], [`usage`], [`stats`], [`usl`] | measurements, their cost and what they show |
+//! | [`report`], [`compare`] | text, JSON and HTML; two runs that were kept |
 //! | [`environment`], [`procs`], [`disk`] | the host |
 //! | [`raw_engine`], [`null`] | the two things the server is compared with |
 //!
@@ -22,6 +22,7 @@
 pub mod batches;
 pub mod cli;
 pub mod commands;
+pub mod compare;
 pub mod conn;
 pub mod disk;
 pub mod distributions;
@@ -31,6 +32,7 @@ pub mod fail;
 #[cfg(test)]
 mod fake;
 pub mod hist;
+pub mod hlog;
 pub mod lab;
 pub mod linkbench;
 pub mod load;

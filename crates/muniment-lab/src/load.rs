@@ -9,8 +9,8 @@ use crate::procs::{self, thread_cpu_seconds};
 use crate::progress::{Live, Progress};
 use crate::report::{Interval, SampleSet};
 use crate::rng::Rng;
-use crate::stop;
 use crate::usage::{ServerUsage, Usage};
+use crate::{environment, stop};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -269,6 +269,7 @@ pub fn run_watched<W: Worker>(
     let barrier = Barrier::new(count + 1);
     let failed = AtomicBool::new(false);
     let before = server.and_then(procs::sample);
+    let mut began = 0.0;
     let mut timeline = vec![(0.0, 0.0)];
     let mut recorder = Recorder::new(&board, server, before);
     let parts: Vec<Result<Part>> = std::thread::scope(|scope| {
@@ -300,6 +301,7 @@ pub fn run_watched<W: Worker>(
             .collect();
         barrier.wait();
         let begin = Instant::now();
+        began = environment::unix_now();
         let mut tick = 0u32;
         while handles.iter().any(|h| !h.is_finished()) {
             // Short runs end promptly, long ones are not disturbed.
@@ -377,6 +379,7 @@ pub fn run_watched<W: Worker>(
             timeline,
             each_ms,
             seconds: total,
+            began,
             intervals,
             usage: Some(Usage {
                 units: documents,

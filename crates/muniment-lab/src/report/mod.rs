@@ -1,6 +1,7 @@
 //! What an experiment hands over, and the three forms it takes: text on the terminal, JSON
 //! lines, and one self-contained HTML file.
 
+pub mod figure;
 pub mod html;
 pub mod json;
 pub mod number;
@@ -10,6 +11,7 @@ pub mod table;
 
 use crate::hist::Latency;
 use crate::usage::{ServerUsage, Usage};
+pub use figure::{Better, Figure, Statistic};
 use serde::{Deserialize, Serialize};
 use svg::Plot;
 use table::Table;
@@ -59,24 +61,13 @@ pub struct SampleSet {
     /// Seconds from the first send to the last acknowledgement.
     #[serde(with = "number")]
     pub seconds: f64,
+    /// When it began, s since 1970.
+    #[serde(rename = "began_unix_s", with = "number")]
+    pub began: f64,
     /// Second by second.
     pub intervals: Vec<Interval>,
     /// What it cost.
     pub usage: Option<Usage>,
-}
-
-/// One number that an experiment found, with the post's beside it where there is one.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Figure {
-    /// What was measured.
-    pub name: String,
-    /// How much.
-    #[serde(with = "number")]
-    pub value: f64,
-    /// In what.
-    pub unit: String,
-    /// The post's.
-    pub published: Option<f64>,
 }
 
 /// What an experiment found.
@@ -112,20 +103,19 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Adds a figure.
+    /// Adds a figure, of which more can be said then.
     pub fn figure(
         &mut self,
         name: impl Into<String>,
         value: f64,
         unit: &str,
         published: Option<f64>,
-    ) {
-        self.figures.push(Figure {
-            name: name.into(),
-            value,
-            unit: unit.to_string(),
-            published,
-        });
+    ) -> &mut Figure {
+        let at = self.figures.len();
+        self.figures
+            .push(Figure::new(name.into(), value, unit, published));
+        // The one just pushed.
+        &mut self.figures[at]
     }
 
     /// For the terminal.
@@ -220,8 +210,9 @@ pub(crate) mod tests {
         }
         let set = SampleSet {
             name: "w:1".into(),
+            began: 1_700_000_000.123,
             operations: latency.count(),
-            timeline: vec![(0.0, 0.0), (0.100_000_000_000_000_01, 3.0), (1.5, 199.0)],
+            timeline: vec![(0.0, 0.0), (0.3 - 0.1, 3.0), (1.5, 199.0)],
             each_ms: vec![0.1, f64::NAN],
             seconds: 1.5,
             intervals: vec![
@@ -256,8 +247,14 @@ pub(crate) mod tests {
             seconds: 2.25,
             ..Outcome::default()
         };
-        outcome.figure("w:1 avg", 0.3, "ms", Some(0.13));
+        outcome
+            .figure("w:1 avg", 0.3, "ms", Some(0.13))
+            .of("w:1", Statistic::Mean);
         outcome.figure("none", f64::NAN, "docs/s", None);
+        outcome
+            .figure("2 ratio", 1.5, "×", None)
+            .better(Better::Higher)
+            .between(1.25, 1.75);
         Run {
             command: "muniment bench w1".into(),
             started: "today".into(),

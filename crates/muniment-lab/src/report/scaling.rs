@@ -1,8 +1,8 @@
 //! What a sweep over workers shows: its rates, the Universal Scalability Law, the knee.
 
-use super::Outcome;
 use super::svg::{Axis, Mark, Plot, Scale, Series};
 use super::table::{Table, rate};
+use super::{Outcome, Statistic};
 use crate::usl::{self, Fit};
 
 /// The table, the finding and the plot of a sweep over workers.
@@ -18,7 +18,10 @@ pub fn scaling(what: &str, points: &[(f64, f64)], out: &mut Outcome) {
             rate(*x),
             fit.as_ref().map_or_else(|| "–".into(), |f| rate(f.at(*n))),
         ]);
-        out.figure(format!("{what}, {n:.0} workers"), *x, "operations/s", None);
+        // A sample set of this name belongs to it, where the experiment keeps one.
+        let name = format!("{what}, {n:.0} workers");
+        out.figure(&name, *x, "operations/s", None)
+            .of(&name, Statistic::Rate);
     }
     let mut series = vec![Series {
         name: "measured".into(),

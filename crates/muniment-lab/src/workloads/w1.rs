@@ -5,9 +5,9 @@ use crate::disk;
 use crate::fail::Result;
 use crate::lab::{Lab, Preset, Target};
 use crate::load::{self, Limit, Load};
-use crate::report::Outcome;
 use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
 use crate::report::table::{Table, ms, rate};
+use crate::report::{Outcome, Statistic};
 use crate::stats::{Ratio, Side, Verdict, abba, median};
 use crate::stop;
 use crate::workers::Inserts;
@@ -152,19 +152,22 @@ fn measure(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> {
             l.mean_ms(),
             "ms",
             p.map(|p| p[0]),
-        );
+        )
+        .of(concern.name, Statistic::Mean);
         out.figure(
             format!("{} p50", concern.name),
             l.quantile_ms(0.5),
             "ms",
             None,
-        );
+        )
+        .of(concern.name, Statistic::P50);
         out.figure(
             format!("{} p99", concern.name),
             l.quantile_ms(0.99),
             "ms",
             None,
-        );
+        )
+        .of(concern.name, Statistic::P99);
         plot.series.push(Series {
             name: concern.name.into(),
             mark: Mark::Line,

@@ -253,7 +253,7 @@ fn write_down(name: &str, points: &[Point], out: &mut Outcome) {
             None,
         );
         let mut samples = r.samples.clone();
-        samples.name = format!("{name}, {} clients", p.clients);
+        samples.name = format!("LinkBench {name}, requests, {} workers", p.clients);
         out.samples.push(samples);
     }
     out.tables.push(t);

@@ -5,9 +5,9 @@ use crate::batches::{Batches, Documents};
 use crate::fail::Result;
 use crate::lab::{DB, Lab, Preset, Target};
 use crate::load::{self, Limit, Load};
-use crate::report::Outcome;
 use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
 use crate::report::table::{Table, rate};
+use crate::report::{Outcome, Statistic};
 use crate::stats::median;
 use crate::stop;
 use muniment_value::doc;
@@ -145,11 +145,7 @@ fn one(
     unacknowledged: bool,
     out: &mut Outcome,
 ) -> Result<Load> {
-    let name = format!(
-        "{} batch {}",
-        if unacknowledged { "w:0" } else { "default" },
-        rate(batch as f64)
-    );
+    let name = name_of(batch, unacknowledged);
     lab.progress.step(format!("W3 {name}"));
     let mut admin = target.connect()?;
     target.drop_collection(&mut admin, COLLECTION)?;
@@ -181,6 +177,15 @@ fn one(
         ));
     }
     Ok(load)
+}
+
+/// What the loads of one kind are called.
+fn name_of(batch: u64, unacknowledged: bool) -> String {
+    format!(
+        "{} batch {}",
+        if unacknowledged { "w:0" } else { "default" },
+        rate(batch as f64)
+    )
 }
 
 fn write_down(rows: &[(u64, Row)], out: &mut Outcome) {
@@ -227,8 +232,10 @@ fn write_down(rows: &[(u64, Row)], out: &mut Outcome) {
             },
         ]);
         let post = (*batch == 1000).then_some(PUBLISHED);
-        out.figure(format!("default batch {batch}"), d, "docs/s", post);
-        out.figure(format!("w:0 applied batch {batch}"), a, "docs/s", None);
+        out.figure(format!("default batch {batch}"), d, "docs/s", post)
+            .of(name_of(*batch, false), Statistic::Rate);
+        out.figure(format!("w:0 applied batch {batch}"), a, "docs/s", None)
+            .of(name_of(*batch, true), Statistic::Rate);
         out.figure(format!("w:0 sent batch {batch}"), s, "docs/s", None);
     }
     t.note("The post: 102k/s at batch 1000 on both of its versions (16 vCPU, NVMe), flat beyond; w:0 \"marginal\".");

@@ -5,9 +5,9 @@ use crate::docs;
 use crate::fail::Result;
 use crate::lab::{DB, Lab, Preset, Target};
 use crate::load::{self, Limit, Load};
-use crate::report::Outcome;
 use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
 use crate::report::table::{Table, ms, rate};
+use crate::report::{Outcome, Statistic};
 use crate::stop;
 use crate::workers::Inserts;
 use muniment_value::{DocBuf, array, doc};
@@ -179,7 +179,8 @@ fn write_down(lab: &Lab, loads: &[(&'static str, u64, Load)], out: &mut Outcome)
             l.rate(),
             "docs/s",
             (*name == "JOURNAL_SAFE" && *threads == 1).then_some(24.0),
-        );
+        )
+        .of(&l.samples.name, Statistic::Rate);
         out.samples.push(l.samples.clone());
         if l.cut_short {
             out.findings.push(format!(

@@ -6,9 +6,9 @@ use crate::docs::{self, W4B_NAME};
 use crate::fail::Result;
 use crate::lab::{DB, Lab, Preset, Target};
 use crate::load::{self, Limit, Load};
-use crate::report::Outcome;
 use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
 use crate::report::table::{Table, bytes, ms, rate};
+use crate::report::{Outcome, Statistic};
 use crate::stop;
 use crate::workers::Inserts;
 use muniment_value::{array, doc};
@@ -241,7 +241,8 @@ fn write_down(runs: &[(bool, Vec<Batch>)], rows: u64, cache: Option<f64>, out: &
                 post.map_or_else(String::new, rate),
             ]);
             let which = if *indexed { "indexed" } else { "unindexed" };
-            out.figure(format!("{which} batch {}", i + 1), l.rate(), "rows/s", post);
+            out.figure(format!("{which} batch {}", i + 1), l.rate(), "rows/s", post)
+                .of(&l.samples.name, Statistic::Rate);
             out.figure(
                 format!("{which} batch {} longest stall", i + 1),
                 l.samples.latency.max_ms(),

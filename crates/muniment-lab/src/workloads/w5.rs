@@ -7,10 +7,10 @@
 use super::Spec;
 use crate::fail::{Failure, Result};
 use crate::lab::{DB, Lab, Preset, Target};
-use crate::report::Outcome;
 use crate::report::scaling::scaling;
 use crate::report::svg::{Axis, Plot, Scale};
 use crate::report::table::{Table, bytes, rate};
+use crate::report::{Outcome, Statistic};
 use crate::stop;
 use crate::ycsb::core::Workload;
 use crate::ycsb::properties::Properties;
@@ -410,7 +410,8 @@ fn write_down(rows: &[Row], sweep: &[(f64, f64)], out: &mut Outcome) {
             row.rate(),
             "operations/s",
             row.scenario.published,
-        );
+        )
+        .of(row.scenario.name, Statistic::Rate);
         let mut samples = load.samples.clone();
         samples.name = row.scenario.name.to_string();
         out.samples.push(samples);

@@ -14,9 +14,9 @@ mod single_insert;
 use crate::fail::Result;
 use crate::lab::Lab;
 use crate::load::Load;
-use crate::report::Outcome;
 use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
 use crate::report::table::{Table, rate};
+use crate::report::{Better, Outcome};
 use crate::stats::{Ratio, Side, abba, median};
 use crate::stop;
 
@@ -237,8 +237,17 @@ fn write_down(rows: &[Row], out: &mut Outcome) {
                 None => r.detail.clone(),
             },
         ]);
-        out.figure(format!("{} {}", r.id, r.what), r.value, r.unit, None);
-        out.figure(format!("{} target", r.id), r.target, r.unit, None);
+        let figure = out.figure(format!("{} {}", r.id, r.what), r.value, r.unit, None);
+        figure.better(if r.at_most {
+            Better::Lower
+        } else {
+            Better::Higher
+        });
+        if let Some(x) = r.ratio {
+            figure.between(x.low, x.high);
+        }
+        out.figure(format!("{} target", r.id), r.target, r.unit, None)
+            .better(Better::Neither);
     }
     out.tables.push(t);
     let short = rows.iter().filter(|r| !r.passes()).count();

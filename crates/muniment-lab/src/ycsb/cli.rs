@@ -10,8 +10,8 @@ use crate::fail::{Context, Failure, Result};
 use crate::hist::Latency;
 use crate::lab::{Lab, Preset, Target};
 use crate::load::Status;
-use crate::report::Outcome;
 use crate::report::table::{Table, rate};
+use crate::report::{Outcome, Statistic};
 use crate::{stop, uri};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -324,7 +324,8 @@ fn write_down(phases: &[Phase], settings: &Settings, out: &mut Outcome) {
             }
         }
         let throughput = p.load.samples.operations as f64 / s;
-        out.figure(p.name, throughput, "operations/s", None);
+        out.figure(p.name, throughput, "operations/s", None)
+            .of(p.name, Statistic::Rate);
         let mut words = format!("{}: {} operations/s", p.name, rate(throughput));
         let each = |seconds: f64| seconds * 1e6 / p.load.samples.operations.max(1) as f64;
         if let Some(server) = p.load.server {

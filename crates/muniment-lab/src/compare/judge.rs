@@ -1,0 +1,250 @@
+//! Two runs, figure by figure: the ratio, its interval, and whether it is worse.
+
+use super::resample::{Replicas, replicas, student};
+use crate::report::{Better, Figure, Outcome, Run};
+use crate::rng::Rng;
+use crate::stats::quantile;
+use serde::Serialize;
+
+/// What is compared, and how much is a difference.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Terms {
+    /// Smaller changes are no difference, as a part of 1.
+    pub threshold: f64,
+    /// One experiment alone.
+    pub only: Option<String>,
+}
+
+/// A figure's verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// B is better than A.
+    Better,
+    /// B is worse than A.
+    Worse,
+    /// The interval contains 1, or the change is below the threshold.
+    Same,
+    /// There is nothing to judge by.
+    Open,
+}
+
+impl Verdict {
+    /// As printed.
+    pub fn text(self) -> &'static str {
+        match self {
+            Verdict::Better => "better",
+            Verdict::Worse => "WORSE",
+            Verdict::Same => "no difference shown",
+            Verdict::Open => "not judged",
+        }
+    }
+}
+
+/// One figure that both runs have.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// Of which experiment.
+    pub experiment: String,
+    /// The figure's name.
+    pub figure: String,
+    /// Its unit.
+    pub unit: String,
+    /// In the first run.
+    pub a: f64,
+    /// In the second.
+    pub b: f64,
+    /// b / a.
+    pub ratio: f64,
+    /// 95 % interval of the ratio.
+    pub interval: Option<(f64, f64)>,
+    /// Which way is better.
+    pub better: Better,
+    /// What it comes to.
+    pub verdict: Verdict,
+    /// Why it is not judged; empty if it is.
+    pub why: String,
+}
+
+/// What comparing two runs gave.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Comparison {
+    /// Figure by figure.
+    pub figures: Vec<Row>,
+    /// What stands against comparing them.
+    pub warnings: Vec<String>,
+}
+
+impl Comparison {
+    /// How many figures came out so.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.figures.iter().filter(|r| r.verdict == verdict).count()
+    }
+
+    /// True if any figure could be judged.
+    pub fn any(&self) -> bool {
+        self.count(Verdict::Open) < self.figures.len()
+    }
+}
+
+/// Compares `b` with `a`.
+pub fn compare(a: &Run, b: &Run, terms: &Terms) -> Comparison {
+    let mut c = Comparison {
+        warnings: differences(a, b),
+        ..Comparison::default()
+    };
+    let wanted = |x: &&Outcome| terms.only.as_ref().is_none_or(|o| *o == x.id);
+    let find = |run: &'_ Run, id: &str| run.outcomes.iter().position(|x| x.id == id);
+    for x in a.outcomes.iter().filter(wanted) {
+        let Some(y) = find(b, &x.id).and_then(|i| b.outcomes.get(i)) else {
+            c.warnings.push(format!("{}: only A ran it", x.id));
+            continue;
+        };
+        if x.preset != y.preset {
+            c.warnings.push(format!(
+                "{}: A ran preset {}, B preset {}: not compared",
+                x.id, x.preset, y.preset
+            ));
+            continue;
+        }
+        for (side, o) in [("A", x), ("B", y)] {
+            if !o.warnings.is_empty() {
+                c.warnings.push(format!(
+                    "{}: {side} has {} warning(s) of its own; the first: {}",
+                    x.id,
+                    o.warnings.len(),
+                    o.warnings.first().map_or("", String::as_str)
+                ));
+            }
+        }
+        for f in &x.figures {
+            let same = |g: &&Figure| g.name == f.name && g.unit == f.unit;
+            if let Some(g) = y.figures.iter().find(same) {
+                c.figures.extend(row((x, f), (y, g), terms.threshold));
+            }
+        }
+    }
+    let only_b = b.outcomes.iter().filter(wanted);
+    c.warnings.extend(
+        only_b
+            .filter(|y| find(a, &y.id).is_none())
+            .map(|y| format!("{}: only B ran it", y.id)),
+    );
+    c
+}
+
+/// `None` where either is no number.
+fn row((x, f): (&Outcome, &Figure), (y, g): (&Outcome, &Figure), threshold: f64) -> Option<Row> {
+    let ratio = g.value / f.value;
+    if !f.value.is_finite() || !g.value.is_finite() {
+        return None;
+    }
+    let interval = interval(ratio, (x, f), (y, g));
+    let (verdict, why) = match &interval {
+        _ if f.better == Better::Neither => (Verdict::Open, "neither way is better".to_string()),
+        Err(why) => (Verdict::Open, why.clone()),
+        Ok((low, high)) => {
+            let small = (ratio - 1.0).abs() < threshold;
+            let verdict = if small || (*low <= 1.0 && *high >= 1.0) {
+                Verdict::Same
+            } else if (ratio > 1.0) == (f.better == Better::Higher) {
+                Verdict::Better
+            } else {
+                Verdict::Worse
+            };
+            (verdict, String::new())
+        }
+    };
+    Some(Row {
+        experiment: x.id.clone(),
+        figure: f.name.clone(),
+        unit: f.unit.clone(),
+        a: f.value,
+        b: g.value,
+        ratio,
+        interval: interval.ok(),
+        better: f.better,
+        verdict,
+        why,
+    })
+}
+
+/// The ratio's 95 % interval, or why there is none.
+fn interval(
+    ratio: f64,
+    (x, f): (&Outcome, &Figure),
+    (y, g): (&Outcome, &Figure),
+) -> Result<(f64, f64), String> {
+    if !ratio.is_finite() || ratio <= 0.0 {
+        return Err("it is not positive in both".into());
+    }
+    // A figure's own interval is symmetrical in the logarithm, or nearly so.
+    if let (Some(p), Some(q)) = (f.interval, g.interval) {
+        let half = |(low, high): (f64, f64)| ((high / low).ln() / 2.0).abs();
+        let both = half(p).hypot(half(q));
+        return match both.is_finite() {
+            true => Ok((ratio * (-both).exp(), ratio * both.exp())),
+            false => Err("its intervals reach zero".into()),
+        };
+    }
+    let mut rng = Rng::new(0x636F_6D70_6172_6521);
+    let mut side = |name: &str, o: &Outcome, f: &Figure| -> Result<Replicas, String> {
+        let source = f.source.as_ref().ok_or("no distribution was kept of it")?;
+        let named = |s: &&_| -> bool {
+            let s: &crate::report::SampleSet = s;
+            s.name == source.samples
+        };
+        let sets: Vec<_> = o.samples.iter().filter(named).collect();
+        if sets.is_empty() {
+            return Err("no distribution was kept of it".into());
+        }
+        replicas(&sets, source.statistic, &mut rng).map_err(|why| format!("{name}: {why}"))
+    };
+    let (p, q) = (side("A", x, f)?, side("B", y, g)?);
+    let logs: Vec<f64> = q.logs.iter().zip(&p.logs).map(|(q, p)| q - p).collect();
+    if logs.iter().any(|l| !l.is_finite()) {
+        return Err("it stood still for too long".into());
+    }
+    // Few blocks vary too little when they are drawn again: Student's t instead of the normal
+    // distribution, and Bessel's correction.
+    let pieces = p.pieces.min(q.pieces).max(2.0);
+    let wider = student(2.0 * (pieces - 1.0)) / student(1e9) * (pieces / (pieces - 1.0)).sqrt();
+    let middle = quantile(&logs, 0.5);
+    let end = |q: f64| (ratio.ln() + (quantile(&logs, q) - middle) * wider).exp();
+    Ok((end(0.025), end(0.975)))
+}
+
+/// What of their surroundings must be alike for two runs to be comparable.
+const SURROUNDINGS: &[&str] = &[
+    "CPU",
+    "Cores",
+    "CPU governor",
+    "Kernel",
+    "Memory",
+    "Data on",
+    "Lab",
+    "Client and server",
+    "Server version",
+    "Storage engine",
+    "Configured cache",
+    "Default write concern, read back",
+];
+
+fn differences(a: &Run, b: &Run) -> Vec<String> {
+    let of = |run: &Run, key: &str| {
+        let found = run.environment.iter().find(|(k, _)| k == key);
+        found.map_or("not known", |(_, v)| v.as_str()).to_string()
+    };
+    let mut out: Vec<String> = SURROUNDINGS
+        .iter()
+        .map(|key| (key, of(a, key), of(b, key)))
+        .filter(|(_, x, y)| x != y)
+        .map(|(key, x, y)| format!("{key} differs: A {x}; B {y}"))
+        .collect();
+    for (side, run) in [("A", a), ("B", b)] {
+        if run.interrupted {
+            out.push(format!("{side} was interrupted"));
+        }
+    }
+    out
+}
