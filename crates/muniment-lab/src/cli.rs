@@ -47,6 +47,8 @@ pub struct Output {
     pub data: PathBuf,
     /// What an hour of a core costs.
     pub core_hour: Option<f64>,
+    /// Take the whole terminal while it runs.
+    pub full_screen: bool,
 }
 
 impl Output {
@@ -57,6 +59,7 @@ impl Output {
   --data DIR       make the embedded server's temporary directory here
                    (default: the system's)
   --core-hour N    what an hour of a core costs: tables of cost show money
+  --tui            a full-screen view while it runs
 ";
 
     /// Takes the option called `name` (without dashes) if it is one that every command with a
@@ -73,6 +76,7 @@ impl Output {
             "json" => self.json = Some(value()?.into()),
             "out" => self.dir = value()?.into(),
             "data" => self.data = value()?.into(),
+            "tui" => self.full_screen = true,
             "core-hour" => {
                 let v = text(value()?)?;
                 let price = v.parse().ok().filter(|p: &f64| p.is_finite() && *p > 0.0);
@@ -93,6 +97,7 @@ impl Default for Output {
             dir: PathBuf::from("bench-report"),
             data: std::env::temp_dir(),
             core_hour: None,
+            full_screen: false,
         }
     }
 }
@@ -381,6 +386,8 @@ struct Session<'a> {
     output: &'a Output,
     run: Run,
     failures: Vec<String>,
+    /// What is printed once the terminal has been given back.
+    held: String,
 }
 
 impl<'a> Session<'a> {
@@ -396,12 +403,15 @@ impl<'a> Session<'a> {
                 ..Run::default()
             },
             failures: Vec::new(),
+            held: String::new(),
         }
     }
 
     /// Says where everything is, and what failed.
     fn end(self, lab: &mut Lab) -> Result<()> {
         lab.progress.end_line();
+        lab.progress.leave();
+        print!("{}", self.held);
         println!("\nEnvironment");
         for (k, v) in &self.run.environment {
             println!("  {k}: {v}");
@@ -491,6 +501,13 @@ impl<'a> Session<'a> {
             self.run.interrupted = true;
             return;
         }
+        if self.output.full_screen
+            && !lab.progress.is_full_screen()
+            && let Err(e) = lab.progress.full_screen()
+        {
+            self.failures.push(e.0);
+            return;
+        }
         let begin = Instant::now();
         out.preset = lab.preset.name().into();
         let result = f(lab, out);
@@ -507,7 +524,15 @@ impl<'a> Session<'a> {
         let mut seen = std::collections::HashSet::new();
         out.warnings.retain(|w| seen.insert(w.clone()));
         lab.progress.end_line();
-        print!("{}", out.text());
+        if lab.progress.is_full_screen() {
+            self.held += &out.text();
+        } else {
+            print!("{}", out.text());
+        }
+        lab.progress.done(|| {
+            let found = out.findings.first().map_or("", String::as_str);
+            format!("{} ({:.0} s) {found}", out.id, out.seconds)
+        });
         self.run.outcomes.push(out.clone());
         self.run.environment.clone_from(&lab.environment);
         if let Err(e) = write(&self.run, self.output) {

@@ -13,6 +13,7 @@
 //! | [`docs`], [`rng`], [`distributions`] | the documents, and which of them |
 //! | [`meter`], [`hist`], [`hlog`], [`usage`], [`stats`], [`usl`] | measurements, their cost and what they show |
 //! | [`report`], [`compare`] | text, JSON and HTML; two runs that were kept |
+//! | [`progress`], [`tui`] | what is seen while it runs |
 //! | [`environment`], [`procs`], [`disk`] | the host |
 //! | [`raw_engine`], [`null`] | the two things the server is compared with |
 //!
@@ -47,6 +48,7 @@ pub mod rng;
 pub mod stats;
 pub mod stop;
 pub mod targets;
+pub mod tui;
 pub mod uri;
 pub mod usage;
 pub mod usl;

@@ -1,7 +1,9 @@
 //! Progress on stderr: one line that is rewritten on a terminal, a line every few seconds in a
 //! log. stdout stays for the results.
 
+use crate::fail::{Context, Failure, Result};
 use crate::report::table::{bytes, ms, rate};
+use crate::tui::Screen;
 use crate::usage::ServerUsage;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -69,6 +71,7 @@ pub struct Progress {
     what: String,
     shown: Option<Instant>,
     open: bool,
+    screen: Option<Screen>,
 }
 
 impl Default for Progress {
@@ -85,6 +88,36 @@ impl Progress {
             what: String::new(),
             shown: None,
             open: false,
+            screen: None,
+        }
+    }
+
+    /// Takes the whole terminal instead of a line, until [`Progress::leave`].
+    ///
+    /// # Errors
+    /// stderr is no terminal, or it does not answer.
+    pub fn full_screen(&mut self) -> Result<()> {
+        if !self.terminal {
+            return Err(Failure::new("--tui: standard error is not a terminal"));
+        }
+        self.screen = Some(Screen::take().context("--tui")?);
+        Ok(())
+    }
+
+    /// True while the whole terminal is taken.
+    pub fn is_full_screen(&self) -> bool {
+        self.screen.is_some()
+    }
+
+    /// Gives the terminal back.
+    pub fn leave(&mut self) {
+        self.screen = None;
+    }
+
+    /// An experiment is over; says in a line what it found.
+    pub fn done(&mut self, line: impl FnOnce() -> String) {
+        if let Some(s) = &mut self.screen {
+            s.done(line());
         }
     }
 
@@ -93,6 +126,10 @@ impl Progress {
         self.end_line();
         self.what = what.into();
         self.shown = None;
+        if let Some(s) = &mut self.screen {
+            s.step(&self.what);
+            return;
+        }
         self.show("");
     }
 
@@ -106,6 +143,10 @@ impl Progress {
 
     /// How the step's load stands.
     pub fn live(&mut self, live: &Live) {
+        if let Some(s) = &mut self.screen {
+            s.live(live);
+            return;
+        }
         let head = match live.share() {
             Some(s) if self.terminal => format!("{} {:>3.0} %  ", bar(s, 20), s * 100.0),
             Some(s) => format!("{:.0} %, ", s * 100.0),
@@ -115,6 +156,9 @@ impl Progress {
     }
 
     fn show(&mut self, text: &str) {
+        if self.screen.is_some() {
+            return;
+        }
         self.shown = Some(Instant::now());
         let mut err = std::io::stderr().lock();
         let sep = if text.is_empty() { "" } else { ": " };
