@@ -2,7 +2,7 @@
 //! name. A command is the first word behind `bench`; everything after it belongs to the command.
 
 use crate::fail::{Failure, Result};
-use crate::{cli, compare, null, raw_engine, ycsb};
+use crate::{audit, cli, compare, null, raw_engine, ycsb};
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -21,6 +21,7 @@ pub struct Spec {
 
 /// Every command, sorted by name.
 pub const ALL: &[&Spec] = &[
+    &audit::cli::COMMAND,
     &compare::COMMAND,
     &HELP,
     &LIST,

@@ -6,6 +6,7 @@
 //! | [`cli`], [`commands`] | `muniment bench …` |
 //! | [`workloads`], [`yardsticks`] | the experiments, one file each |
 //! | [`linkbench`] | a social graph's nodes, links and operations |
+//! | [`audit`] | what is lost when the server is crashed |
 //! | [`ycsb`] | YCSB as it is released: property files, choices, output |
 //! | [`lab`], [`targets`], [`process`], [`uri`] | the target: embedded or external, and its surroundings |
 //! | [`versus`] | several variants in turns |
@@ -20,6 +21,7 @@
 //! Must not link the server's internals: only [`raw_engine`] knows the engine, in a process of
 //! its own.
 
+pub mod audit;
 pub mod batches;
 pub mod cli;
 pub mod commands;

@@ -46,45 +46,34 @@ pub struct Process {
 }
 
 impl Process {
-    /// As [`Process::start_program`] with this executable.
+    /// Starts this executable with `args`; stderr (and stdout, unless `piped`) go to a file in
+    /// `dir` that is quoted when something goes wrong.
     fn start(what: &'static str, args: &[String], dir: TempDir, piped: bool) -> Result<Process> {
-        Process::start_program(&own()?, what, args, dir, piped)
+        let child = spawn(&own()?, what, args, dir.path(), piped, None)?;
+        Ok(Process { child, dir, what })
     }
 
-    /// Starts `exe` with `args`; stderr (and stdout, unless `piped`) go to a file in
-    /// `dir` that is quoted when something goes wrong.
-    fn start_program(
-        exe: &Path,
-        what: &'static str,
-        args: &[String],
-        dir: TempDir,
-        piped: bool,
-    ) -> Result<Process> {
-        let log = File::create(dir.path().join("output.log")).context("making the log file")?;
-        let err = log.try_clone().context("making the log file")?;
-        let mut c = Command::new(exe);
-        c.args(args).stderr(err);
-        if piped {
-            c.stdin(Stdio::piped()).stdout(Stdio::piped());
-        } else {
-            c.stdin(Stdio::null()).stdout(log);
+    /// Kills it as a crash would (SIGKILL) and waits for its end.
+    pub fn kill9(&mut self) {
+        // Both only fail for a process that has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Starts the server again after its end, in the same directory; returns its address.
+    ///
+    /// # Errors
+    /// It still runs, or it does not come up; with its last words.
+    pub fn server_again(&mut self, options: &ServerOptions) -> Result<String> {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            return Err(Failure(format!("the {} still runs", self.what)));
         }
-        // Its own process group: Ctrl-C at the terminal is for the lab, which ends the child in
-        // its own time.
-        c.process_group(0);
-        // SAFETY: prctl is async-signal-safe and touches only the child itself.
-        unsafe {
-            c.pre_exec(|| {
-                if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
-                    return Err(std::io::Error::last_os_error());
-                }
-                Ok(())
-            });
-        }
-        let child = c
-            .spawn()
-            .context(&format!("starting {} as {what}", exe.display()))?;
-        Ok(Process { child, dir, what })
+        let file = self.dir.path().join(PORT_FILE);
+        let _ = std::fs::remove_file(&file);
+        let (args, layer) = (options.args(&file), options.layer.as_ref());
+        let program = &options.program;
+        self.child = spawn(program, self.what, &args, self.dir.path(), false, layer)?;
+        Ok(format!("127.0.0.1:{}", self.port(&file)?))
     }
 
     /// Its process id.
@@ -157,6 +146,10 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        // One that has ended and was reaped has lost its id, perhaps to somebody else.
+        if matches!(self.child.try_wait(), Ok(Some(_))) {
+            return;
+        }
         // SAFETY: the child is ours and not reaped yet, so the id is still its own.
         unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
         let begin = Instant::now();
@@ -172,36 +165,121 @@ impl Drop for Process {
 }
 
 /// This executable.
+///
+/// # Errors
+/// The system does not say.
 pub fn own() -> Result<PathBuf> {
     std::env::current_exe().context("finding this executable")
+}
+
+/// Starts `exe`; see [`Process::start`].
+fn spawn(
+    exe: &Path,
+    what: &str,
+    args: &[String],
+    dir: &Path,
+    piped: bool,
+    layer: Option<&powerloss_image::Settings>,
+) -> Result<Child> {
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(dir.join("output.log"))
+        .context("making the log file")?;
+    let err = log.try_clone().context("making the log file")?;
+    let mut c = Command::new(exe);
+    c.args(args).stderr(err);
+    if piped {
+        c.stdin(Stdio::piped()).stdout(Stdio::piped());
+    } else {
+        c.stdin(Stdio::null()).stdout(log);
+    }
+    if let Some(layer) = layer {
+        layer.apply(&mut c);
+    }
+    // Its own process group: Ctrl-C at the terminal is for the lab, which ends the child in
+    // its own time.
+    c.process_group(0);
+    // SAFETY: prctl is async-signal-safe and touches only the child itself.
+    unsafe {
+        c.pre_exec(|| {
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            Ok(())
+        });
+    }
+    c.spawn()
+        .context(&format!("starting {} as {what}", exe.display()))
+}
+
+/// In a server's directory: the port it got.
+const PORT_FILE: &str = "port";
+
+/// How an embedded server is started.
+#[derive(Debug, Clone, Default)]
+pub struct ServerOptions {
+    /// The executable: a Muniment.
+    pub program: PathBuf,
+    /// Its `--dbpath`, below its temporary directory.
+    pub data: PathBuf,
+    /// Its `--cacheSizeGB`.
+    pub cache_gb: Option<f64>,
+    /// Its `--journalCommitInterval`, milliseconds.
+    pub journal_ms: Option<u64>,
+    /// The file layer under which it runs.
+    pub layer: Option<powerloss_image::Settings>,
+}
+
+impl ServerOptions {
+    fn args(&self, port_file: &Path) -> Vec<String> {
+        let mut args: Vec<String> = ["serve", "--port", "0", "--bind_ip", "127.0.0.1"]
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        let mut option = |name: &str, value: String| args.extend([format!("--{name}"), value]);
+        option("portFile", port_file.display().to_string());
+        option("dbpath", self.data.display().to_string());
+        if let Some(gb) = self.cache_gb {
+            option("cacheSizeGB", gb.to_string());
+        }
+        if let Some(ms) = self.journal_ms {
+            option("journalCommitInterval", ms.to_string());
+        }
+        args
+    }
 }
 
 /// Starts a server of `program` on a free loopback port with its data under `parent`; returns it
 /// with its address. `cache_gb` is its `--cacheSizeGB`.
 pub fn server(program: &Path, parent: &Path, cache_gb: Option<f64>) -> Result<(Process, String)> {
     let dir = TempDir::new(parent)?;
-    let data = dir.path().join("data");
-    std::fs::create_dir_all(&data).context("making the data directory")?;
-    let file = dir.path().join("port");
-    let mut args: Vec<String> = [
-        "serve",
-        "--port",
-        "0",
-        "--bind_ip",
-        "127.0.0.1",
-        "--portFile",
-    ]
-    .iter()
-    .map(ToString::to_string)
-    .collect();
-    args.push(file.display().to_string());
-    args.push("--dbpath".into());
-    args.push(data.display().to_string());
-    if let Some(gb) = cache_gb {
-        args.push("--cacheSizeGB".into());
-        args.push(gb.to_string());
-    }
-    let mut p = Process::start_program(program, "embedded server", &args, dir, false)?;
+    let options = ServerOptions {
+        program: program.to_path_buf(),
+        data: dir.path().join("data"),
+        cache_gb,
+        ..ServerOptions::default()
+    };
+    server_with(dir, &options)
+}
+
+/// As [`server`], in `dir`, which goes away with it.
+pub fn server_with(dir: TempDir, options: &ServerOptions) -> Result<(Process, String)> {
+    std::fs::create_dir_all(&options.data).context("making the data directory")?;
+    let file = dir.path().join(PORT_FILE);
+    let child = spawn(
+        &options.program,
+        "embedded server",
+        &options.args(&file),
+        dir.path(),
+        false,
+        options.layer.as_ref(),
+    )?;
+    let mut p = Process {
+        child,
+        dir,
+        what: "embedded server",
+    };
     let port = p.port(&file)?;
     Ok((p, format!("127.0.0.1:{port}")))
 }

@@ -251,7 +251,9 @@ fn synced(fd: c_int, real: c_long) -> c_int {
     let object: Option<Arc<Object>> = object::of(fd);
     match (object, config()) {
         (Some(o), Some(c)) if c.shadow.is_some() => {
-            enter(|| image::sync(c, &o, fd));
+            if !c.lying {
+                enter(|| image::sync(c, &o, fd));
+            }
             0
         }
         _ => unsafe { syscall(real, fd) as c_int },

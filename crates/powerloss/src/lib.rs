@@ -7,6 +7,7 @@
 //! | `POWERLOSS_SHADOW` | where the image is kept; without it only the budget works |
 //! | `POWERLOSS_DIRS` | `strict` (default): a directory's entries are durable as of its own last sync. `ordered`: also as of the last sync of a file in it, as with ext4 |
 //! | `POWERLOSS_SYNC_US` | microseconds that each sync takes longer |
+//! | `POWERLOSS_IGNORE_SYNC` | `1`: syncs succeed and make nothing durable, as on a disk that lies |
 //! | `POWERLOSS_BUDGET` | a file with a decimal number: the bytes that this process may write below the directory, from its start; beyond, `ENOSPC`. Read at every write, so the test can change it |
 //!
 //! The model is POSIX taken at its word. A file's content survives as of the file's last
@@ -43,6 +44,7 @@ struct Config {
     shadow: Option<PathBuf>,
     ordered: bool,
     sync_delay: std::time::Duration,
+    lying: bool,
 }
 
 /// The configuration, or `None` when the process is not watched.
@@ -59,6 +61,7 @@ fn config() -> Option<&'static Config> {
             sync_delay: std::time::Duration::from_micros(
                 us.and_then(|n| n.parse().ok()).unwrap_or(0),
             ),
+            lying: std::env::var_os("POWERLOSS_IGNORE_SYNC").is_some_and(|v| v == "1"),
         };
         image::prepare(&config);
         Some(config)

@@ -1,4 +1,4 @@
-//! The file layer of the crate `powerloss`: where it is, and the disk it leaves.
+//! The file layer of the crate `powerloss`, and its test program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,20 +16,30 @@ pub(crate) fn build_dir() -> PathBuf {
     }
 }
 
-/// Builds the crate `powerloss` once a process; cargo does nothing if it is fresh. Cargo does
-/// not build a shared library for a test that cannot link it, so this asks for it.
-fn built() -> &'static (PathBuf, PathBuf) {
-    static BUILT: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
+/// The layer's shared library, for `LD_PRELOAD`, in a file.
+pub fn layer() -> &'static Path {
+    static WRITTEN: OnceLock<PathBuf> = OnceLock::new();
+    WRITTEN.get_or_init(|| {
+        let bytes = powerloss_image::LAYER.expect("the layer is for Linux with glibc");
+        let file = build_dir().join("powerloss-layer.so");
+        // Renamed into place: another test process may have it loaded.
+        let fresh = file.with_extension(std::process::id().to_string());
+        fs::write(&fresh, bytes).unwrap();
+        fs::rename(fresh, &file).unwrap();
+        file
+    })
+}
+
+/// The layer's test program. Cargo does not build another crate's programs for a test, so this
+/// asks for it; cargo does nothing if it is fresh.
+pub fn probe() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        if let Some(lib) = std::env::var_os("POWERLOSS_LIB") {
-            let lib = PathBuf::from(lib);
-            let probe = lib.with_file_name("powerloss-probe");
-            return (lib, probe);
-        }
         let target = build_dir().parent().expect("a directory").to_owned();
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let out = Command::new(cargo)
-            .args(["build", "--quiet", "--package", "powerloss", "--target-dir"])
+            .args(["build", "--quiet", "--package", "powerloss"])
+            .args(["--bin", "powerloss-probe", "--target-dir"])
             .arg(&target)
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .env_remove("LD_PRELOAD")
@@ -40,46 +50,11 @@ fn built() -> &'static (PathBuf, PathBuf) {
             "cargo build --package powerloss failed: {}",
             String::from_utf8_lossy(&out.stderr)
         );
-        let debug = target.join("debug");
-        (debug.join("libpowerloss.so"), debug.join("powerloss-probe"))
+        target.join("debug").join("powerloss-probe")
     })
 }
 
-/// The layer's shared library, for `LD_PRELOAD`.
-pub fn layer() -> &'static Path {
-    &built().0
-}
-
-/// The layer's test program.
-pub fn probe() -> &'static Path {
-    &built().1
-}
-
-/// Turns the layer's image in `shadow` into the directory `target`, which must not exist: the
-/// disk as the power cut left it.
+/// As [`powerloss_image::materialise`].
 pub fn materialise(shadow: &Path, target: &Path) {
-    let root = fs::read_to_string(shadow.join("root")).expect("the layer was active");
-    directory(shadow, root.trim(), target);
-}
-
-fn directory(shadow: &Path, id: &str, target: &Path) {
-    fs::create_dir(target).unwrap_or_else(|e| panic!("{}: {e}", target.display()));
-    // A directory that was never synced is empty.
-    let entries = fs::read_to_string(shadow.join("dirs").join(id)).unwrap_or_default();
-    for line in entries.lines() {
-        let mut parts = line.splitn(3, ' ');
-        let (kind, id, name) = (parts.next(), parts.next(), parts.next());
-        let (Some(kind), Some(id), Some(name)) = (kind, id, name) else {
-            panic!("image entry {line:?}");
-        };
-        let path = target.join(name);
-        let content = shadow.join("files").join(id);
-        if kind == "d" {
-            directory(shadow, id, &path);
-        } else if content.exists() {
-            fs::hard_link(content, &path).unwrap();
-        } else {
-            fs::write(&path, b"").unwrap();
-        }
-    }
+    powerloss_image::materialise(shadow, target).expect("an image of the disk");
 }

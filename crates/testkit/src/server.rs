@@ -244,21 +244,15 @@ impl Server {
         if !o.powerloss && o.budget.is_none() {
             return;
         }
-        command
-            .env("LD_PRELOAD", power::layer())
-            .env("POWERLOSS_DIR", self.dir());
-        if o.powerloss {
-            command
-                .env("POWERLOSS_SHADOW", self.shadow())
-                .env(
-                    "POWERLOSS_DIRS",
-                    if o.ordered { "ordered" } else { "strict" },
-                )
-                .env("POWERLOSS_SYNC_US", o.sync_delay.as_micros().to_string());
-        }
-        if o.budget.is_some() {
-            command.env("POWERLOSS_BUDGET", self.budget_path());
-        }
+        let layer = powerloss_image::Settings {
+            library: power::layer().to_owned(),
+            dir: self.dir(),
+            shadow: o.powerloss.then(|| self.shadow()),
+            ordered: o.ordered,
+            sync_us: o.sync_delay.as_micros() as u64,
+            budget: o.budget.map(|_| self.budget_path()),
+        };
+        layer.apply(command);
     }
 
     /// The data directory; another one after each power cut.

@@ -24,20 +24,18 @@ impl Disk {
 
     fn output(&self, steps: &str) -> Output {
         let home = self.home.path();
-        Command::new(testkit::probe())
-            .arg(steps)
-            .current_dir(home.join("live"))
-            .env("LD_PRELOAD", testkit::layer())
-            .env("POWERLOSS_DIR", home.join("live"))
-            .env("POWERLOSS_SHADOW", home.join("shadow"))
-            .env(
-                "POWERLOSS_DIRS",
-                if self.ordered { "ordered" } else { "strict" },
-            )
-            .env("POWERLOSS_BUDGET", home.join("budget"))
-            .env_remove("POWERLOSS_SYNC_US")
-            .output()
-            .unwrap()
+        let layer = powerloss_image::Settings {
+            library: testkit::layer().to_owned(),
+            dir: home.join("live"),
+            shadow: Some(home.join("shadow")),
+            ordered: self.ordered,
+            sync_us: 0,
+            budget: Some(home.join("budget")),
+        };
+        let mut probe = Command::new(testkit::probe());
+        probe.arg(steps).current_dir(home.join("live"));
+        layer.apply(&mut probe);
+        probe.output().unwrap()
     }
 
     /// Runs the steps, kills the program, and returns the disk after a power cut then.

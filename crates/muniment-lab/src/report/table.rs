@@ -153,8 +153,10 @@ impl Table {
             for i in 0..self.columns.len() {
                 let cell = r.get(i).map_or("", String::as_str);
                 let verdict = match cell {
-                    "PASS" => "<b class=\"pass\">PASS</b>".to_string(),
-                    "FALLS SHORT" => "<b class=\"short\">FALLS SHORT</b>".to_string(),
+                    "PASS" | "KEPT" => format!("<b class=\"pass\">{cell}</b>"),
+                    "FALLS SHORT" | "BROKEN" | "NOTHING SHOWN" => {
+                        format!("<b class=\"short\">{cell}</b>")
+                    }
                     c => escape(c),
                 };
                 if i == 0 {

@@ -1,0 +1,286 @@
+//! The durability audit: writers with a memory, a server that is crashed at a random moment, and
+//! a comparison of what was acknowledged with what is there afterwards.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`cli`] | `muniment bench audit …` |
+//! | [`concern`] | write concerns, and what is promised for them |
+//! | [`document`], [`writer`], [`history`] | what is written, and what is remembered of it |
+//! | [`victim`] | the server that is crashed: ours, somebody's, a replica set's primary |
+//! | [`found`] | what is there after the crash |
+//! | [`judge`] | the comparison |
+//! | [`output`] | tables and sentences |
+//!
+//! The thread that crashes the server knows nothing of the writers: its moment is drawn before
+//! they begin.
+
+pub mod cli;
+pub mod concern;
+pub mod document;
+pub mod found;
+pub mod history;
+pub mod judge;
+pub mod output;
+pub mod victim;
+pub mod writer;
+
+use crate::conn::Conn;
+use crate::fail::{Failure, Result};
+use crate::lab::{DB, Lab};
+use crate::rng::Rng;
+use crate::stop;
+use crate::targets::Endpoint;
+use concern::{Concern, Crash, Server};
+use document::{COLLECTION, INDEX};
+use history::History;
+use judge::{Promise, Tally, Verdict};
+use muniment_value::{ArrayBuf, array, doc};
+use std::sync::Barrier;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use victim::{Embedded, External, Templates, Victim};
+use writer::{Fate, Writer};
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// Crashes for each write concern and kind of crash.
+    pub rounds: u64,
+    /// The longest time until a crash.
+    pub seconds: f64,
+    /// Writers.
+    pub threads: usize,
+    /// Under which write concerns.
+    pub concerns: Vec<Concern>,
+    /// Which kinds of crash.
+    pub crashes: Vec<Crash>,
+    /// Where random moments and documents come from.
+    pub seed: u64,
+    /// Microseconds that each sync takes longer under the layer.
+    pub sync_us: u64,
+    /// The embedded server's `--journalCommitInterval`, milliseconds.
+    pub journal_ms: Option<u64>,
+    /// How an external server is crashed.
+    pub templates: Option<Templates>,
+}
+
+/// The server's own default.
+const COMMIT_INTERVAL_MS: u64 = 100;
+/// What scheduling may add to a promised time on a machine that is not idle.
+const SLACK: Duration = Duration::from_millis(200);
+
+/// The rounds of one write concern and kind of crash.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// The write concern.
+    pub concern: String,
+    /// The kind of crash.
+    pub crash: Crash,
+    /// Who was crashed.
+    pub server: Server,
+    /// What the rounds came to.
+    pub tally: Tally,
+    /// The longest time from the start until the server answered.
+    pub restart: Duration,
+    /// What is promised.
+    pub promise: Promise,
+    /// What a sync and the machine's scheduling may add to a promised time.
+    pub allowance: Duration,
+    /// True if the server is not the lab's own.
+    pub external: bool,
+}
+
+impl Row {
+    /// Whether the promise was kept.
+    pub fn verdict(&self) -> Verdict {
+        judge::verdict(&self.tally, self.promise, self.allowance)
+    }
+}
+
+/// What a round came to.
+struct Round {
+    tally: Tally,
+    restart: Duration,
+    /// The longest that a thread which was ready to run had to wait, as far as naps can tell.
+    stall: Duration,
+}
+
+/// Runs the plan; `done` gets each row as it is complete.
+///
+/// # Errors
+/// A server that cannot be started, crashed or asked, or does not come back.
+pub fn run(lab: &mut Lab, plan: &Plan, mut done: impl FnMut(Row)) -> Result<()> {
+    let mut rng = Rng::new(plan.seed);
+    // An embedded target only shows the surroundings: those that are crashed are others.
+    let target = lab.target(None)?;
+    let mut external = match (&plan.templates, &lab.endpoint) {
+        (Some(t), Endpoint::Server(uri)) => {
+            let parent = &lab.data_parent;
+            Some(External::new(
+                &target.address,
+                target.same_host,
+                uri,
+                t,
+                parent,
+            )?)
+        }
+        _ => None,
+    };
+    if external.is_none() {
+        lab.done(target);
+    }
+    let interval = Duration::from_millis(plan.journal_ms.unwrap_or(COMMIT_INTERVAL_MS));
+    for crash in &plan.crashes {
+        for concern in &plan.concerns {
+            if stop::asked() {
+                return Ok(());
+            }
+            let row = match &mut external {
+                Some(v) => {
+                    let server = victim::kind(v.address(), v.is_set(), interval)?;
+                    rounds(lab, plan, v, concern, *crash, server, &mut rng)
+                }
+                None => {
+                    let (ms, us) = (plan.journal_ms, plan.sync_us);
+                    let mut v = Embedded::start(&lab.data_parent, *crash, ms, us)?;
+                    let server = Server::Muniment(interval);
+                    rounds(lab, plan, &mut v, concern, *crash, server, &mut rng)
+                }
+            };
+            done(Row {
+                external: external.is_some(),
+                ..row?
+            });
+        }
+    }
+    if let Some(v) = &external
+        && let Ok(mut c) = Conn::connect(v.address())
+    {
+        // As it was found. Nothing more can be done about a server that has gone away.
+        let _ = c.command(DB, &doc! { "dropDatabase": 1 });
+    }
+    Ok(())
+}
+
+/// All rounds of one write concern and kind of crash.
+fn rounds(
+    lab: &mut Lab,
+    plan: &Plan,
+    victim: &mut dyn Victim,
+    concern: &Concern,
+    crash: Crash,
+    server: Server,
+    rng: &mut Rng,
+) -> Result<Row> {
+    let what = format!("{}, {}", concern.name, output::crash_name(crash, server));
+    lab.progress.step(format!("Audit {what}"));
+    let mut row = Row {
+        concern: concern.name.clone(),
+        crash,
+        server,
+        tally: Tally::default(),
+        restart: Duration::ZERO,
+        promise: concern.promise(server, crash),
+        allowance: SLACK + Duration::from_micros(plan.sync_us),
+        external: false,
+    };
+    let mut stall = Duration::ZERO;
+    for n in 1..=plan.rounds {
+        if stop::asked() {
+            break;
+        }
+        let r = round(plan, victim, concern, rng)
+            .map_err(|e| e.while_doing(&format!("{what}, round {n}")))?;
+        row.restart = row.restart.max(r.restart);
+        stall = stall.max(r.stall);
+        row.tally.add(r.tally);
+        lab.progress.news(&format!(
+            "round {n} of {}, {} acknowledged, {} lost",
+            plan.rounds,
+            row.tally.acknowledged,
+            row.tally.lost()
+        ));
+    }
+    row.allowance += 3 * stall;
+    Ok(row)
+}
+
+/// Writes, crashes, brings back, compares.
+fn round(plan: &Plan, victim: &mut dyn Victim, concern: &Concern, rng: &mut Rng) -> Result<Round> {
+    let mark = rng.next_u64() >> 1;
+    let time = Duration::from_secs_f64(plan.seconds * (0.1 + 0.9 * rng.unit()));
+    prepare(victim.address(), mark, plan.threads)?;
+    let writers = (0..plan.threads)
+        .map(|t| Writer::new(victim.address(), t, mark, concern))
+        .collect::<Result<Vec<_>>>()?;
+    let fate = Fate::default();
+    let barrier = Barrier::new(plan.threads + 1);
+    let mut stall = Duration::ZERO;
+    let (crashed, at, histories) = std::thread::scope(|scope| {
+        let (fate, barrier) = (&fate, &barrier);
+        let handles: Vec<_> = writers
+            .into_iter()
+            .map(|w| {
+                scope.spawn(move || {
+                    barrier.wait();
+                    w.work(fate)
+                })
+            })
+            .collect();
+        barrier.wait();
+        let begin = Instant::now();
+        let step = Duration::from_millis(5);
+        while begin.elapsed() < time && !stop::asked() {
+            let nap = Instant::now();
+            std::thread::sleep(step.min(time.saturating_sub(begin.elapsed())));
+            stall = stall.max(nap.elapsed().saturating_sub(step));
+        }
+        fate.near.store(true, Ordering::Release);
+        let at = Instant::now();
+        let crashed = victim.crash();
+        fate.over.store(true, Ordering::Release);
+        let histories: Result<Vec<History>> = handles
+            .into_iter()
+            .map(|h| {
+                h.join()
+                    .unwrap_or_else(|_| Err(Failure::new("a writer panicked")))
+            })
+            .collect();
+        (crashed, at, histories)
+    });
+    // A writer's complaint comes first: it may be why the server could not be crashed.
+    let histories = histories?;
+    crashed?;
+    let restart = victim.revive()?;
+    let mut c = Conn::connect(victim.address())?;
+    c.set_timeout(Some(Duration::from_secs(120)))?;
+    let found = found::survey(&mut c, mark, plan.threads)?;
+    Ok(Round {
+        tally: judge::judge(&histories, &found, at),
+        restart,
+        stall,
+    })
+}
+
+/// An empty collection with its index and counters, all of it durable: a later write of the same
+/// journal or oplog that is durable makes everything before it so.
+fn prepare(address: &str, mark: u64, writers: usize) -> Result<()> {
+    let mut c = Conn::connect(address)?;
+    c.set_timeout(Some(Duration::from_secs(60)))?;
+    match c.command(DB, &doc! { "drop": COLLECTION }) {
+        Err(e) if !e.0.contains("(26 ") => return Err(e),
+        _ => {}
+    }
+    let index = doc! { "key": doc! { "k": 1, "_id": 1 }, "name": INDEX };
+    c.command(
+        DB,
+        &doc! { "createIndexes": COLLECTION, "indexes": array![index] },
+    )?;
+    let counters: ArrayBuf = (0..writers).map(|t| document::counter(mark, t)).collect();
+    let durable = doc! { "w": "majority", "j": true, "wtimeout": 30_000 };
+    c.command(
+        DB,
+        &doc! { "insert": COLLECTION, "documents": counters, "writeConcern": durable },
+    )?;
+    Ok(())
+}

@@ -1,0 +1,321 @@
+//! The audit's table, sentences and plot.
+
+use super::concern::{Crash, Server};
+use super::judge::{Promise, Verdict};
+use super::{Plan, Row};
+use crate::report::Outcome;
+use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
+use crate::report::table::{Table, ms, rate};
+
+/// The kind of crash, as the table names it.
+pub fn crash_name(crash: Crash, server: Server) -> &'static str {
+    match (crash, server) {
+        (_, Server::Set) => "primary killed",
+        (Crash::Process, _) => "process crash",
+        (Crash::Power, _) => "power loss",
+    }
+}
+
+/// The verdict, as the table shows it.
+fn verdict_text(r: &Row) -> String {
+    let lost = r.tally.lost();
+    match (r.verdict(), r.server) {
+        (Verdict::Kept, _) => "KEPT".into(),
+        (Verdict::Broken, _) => "BROKEN".into(),
+        (Verdict::NothingShown, _) => "NOTHING SHOWN".into(),
+        (Verdict::NoPromise, _) if lost == 0 => "none lost".into(),
+        (Verdict::NoPromise, Server::Set) => format!("rolled back {}", rate(lost as f64)),
+        (Verdict::NoPromise, _) => format!("lost {}", rate(lost as f64)),
+    }
+}
+
+/// What one row says, in a sentence.
+fn sentence(r: &Row) -> String {
+    let t = &r.tally;
+    let (known, when) = match r.concern.as_str() {
+        "w:0" => ("writes known to be applied", "known"),
+        _ => ("acknowledged writes", "acknowledged"),
+    };
+    let mut s = format!("{}, {}: ", r.concern, crash_name(r.crash, r.server));
+    let gone = match r.server {
+        Server::Set => "rolled back",
+        _ => "lost",
+    };
+    match (t.lost(), t.oldest_lost_ms(), t.newest_lost_ms()) {
+        (n, Some(oldest), Some(newest)) => {
+            s += &format!(
+                "{} of {} {known} {gone}, {when} {newest:.0} to {oldest:.0} ms before the {}",
+                rate(n as f64),
+                rate(t.acknowledged as f64),
+                match r.crash {
+                    Crash::Process => "crash",
+                    Crash::Power => "cut",
+                }
+            );
+            if t.lost_updates > 0 {
+                s += &format!(" ({} of them updates)", rate(t.lost_updates as f64));
+            }
+        }
+        _ => s += &format!("none of {} {known} {gone}", rate(t.acknowledged as f64)),
+    }
+    for fault in t.faults() {
+        s += &format!("; {fault}");
+    }
+    s += &match r.promise {
+        Promise::Unknown => "; no promise is known".to_string(),
+        p => format!("; promise: {}", p.text()),
+    };
+    if let (Promise::Within(d), Some(oldest)) = (r.promise, t.oldest_lost_ms())
+        && oldest > d.as_secs_f64() * 1e3
+    {
+        s += &format!(
+            " (and {} ms for the sync itself and for threads that had to wait)",
+            r.allowance.as_millis()
+        );
+    }
+    s + ": " + &verdict_text(r)
+}
+
+/// Fills the outcome from the rows; gives the rows whose promise was broken or not tried.
+pub fn write_down(rows: &[Row], plan: &Plan, out: &mut Outcome) -> Vec<String> {
+    let external = rows.iter().any(|r| r.external);
+    out.about = format!(
+        "{} writers insert, insert in batches and update under each write concern until the server is crashed at a random moment within {} s; then it is started again and compared with what they remember. {} rounds a row, seed {}.",
+        plan.threads, plan.seconds, plan.rounds, plan.seed
+    );
+    let mut table = Table::new(
+        "Acknowledged writes after a crash",
+        &[
+            "<write concern",
+            "<crash",
+            "<verdict",
+            ">rounds",
+            ">acknowledged",
+            ">lost",
+            ">oldest lost, ms",
+            ">holes",
+            ">phantoms",
+            ">damaged",
+            ">index",
+            ">in flight, there",
+            ">in flight, gone",
+            ">part batches",
+            ">restart, ms",
+            "<promise",
+        ],
+    );
+    for r in rows {
+        let t = &r.tally;
+        let n = |n: u64| rate(n as f64);
+        table.row([
+            r.concern.clone(),
+            crash_name(r.crash, r.server).into(),
+            verdict_text(r),
+            n(t.rounds),
+            n(t.acknowledged),
+            n(t.lost()),
+            t.oldest_lost_ms().map_or_else(|| "–".into(), ms),
+            n(t.holes),
+            n(t.phantoms),
+            n(t.damaged),
+            n(t.disagreements),
+            n(t.in_flight_present),
+            n(t.in_flight_absent),
+            n(t.partial_batches),
+            ms(r.restart.as_secs_f64() * 1e3),
+            r.promise.text(),
+        ]);
+        out.findings.push(sentence(r));
+        let name = |what: &str| format!("{}, {}: {what}", r.concern, crash_name(r.crash, r.server));
+        out.figure(name("acknowledged"), t.acknowledged as f64, "writes", None);
+        out.figure(name("lost"), t.lost() as f64, "writes", None);
+        if let Some(age) = t.oldest_lost_ms() {
+            out.figure(name("oldest lost"), age, "ms", None);
+        }
+        for e in &t.examples {
+            out.warnings.push(name(e));
+        }
+    }
+    let mut note = String::from(
+        "A document of a batch and an update count as one write. Lost: acknowledged and not there; its age is from the acknowledgement to the crash. Holes: not there although a later write of the same writer is. Phantoms: there and never sent. Damaged: other content than was sent. Index: differences between collection and secondary index, or validate failed. In flight: sent and not acknowledged, excluded from lost. Restart: the slowest.",
+    );
+    if external {
+        note += " PROCESS CRASH ONLY: a killed process leaves what it gave to the operating system, so that this table says nothing about power loss.";
+        out.findings.push(
+            "Process crash only: nothing here says what a power loss would leave of this server."
+                .into(),
+        );
+    }
+    table.note(note);
+    if !rows.is_empty() {
+        out.tables.push(table);
+    }
+    out.plots.extend(plot(rows));
+    let within = rows
+        .iter()
+        .filter(|r| matches!(r.promise, Promise::Within(_)) && r.tally.acknowledged > 0);
+    if within.clone().count() > 0 && within.clone().all(|r| r.tally.lost() == 0) {
+        out.warnings.push(
+            "No write was lost that might have been: these rounds do not show that a loss would be seen. More rounds or a longer --journalCommitInterval do."
+                .into(),
+        );
+    }
+    rows.iter()
+        .filter(|r| matches!(r.verdict(), Verdict::Broken | Verdict::NothingShown))
+        .map(|r| {
+            let name = format!("{} on {}", r.concern, crash_name(r.crash, r.server));
+            match r.verdict() {
+                Verdict::Broken => format!("the promise of {name} was broken"),
+                _ => format!(
+                    "no write was acknowledged before a crash under {name}, which shows nothing; --seconds gives the writers longer"
+                ),
+            }
+        })
+        .collect()
+}
+
+/// Lost writes by their age, if any were lost.
+fn plot(rows: &[Row]) -> Option<Plot> {
+    const BINS: usize = 20;
+    let oldest = rows
+        .iter()
+        .filter_map(|r| r.tally.oldest_lost_ms())
+        .reduce(f64::max)?;
+    let width = (oldest / BINS as f64).max(1.0).ceil();
+    let series = rows
+        .iter()
+        .filter(|r| r.tally.lost() > 0)
+        .enumerate()
+        .map(|(i, r)| {
+            let mut bins = [0.0; BINS + 1];
+            for age in &r.tally.lost_ages_ms {
+                if let Some(b) = bins.get_mut((age / width) as usize) {
+                    *b += 1.0;
+                }
+            }
+            Series {
+                name: format!("{}, {}", r.concern, crash_name(r.crash, r.server)),
+                mark: Mark::Line,
+                published: false,
+                color: i % 8,
+                points: bins
+                    .iter()
+                    .enumerate()
+                    .map(|(k, n)| ((k as f64 + 0.5) * width, *n))
+                    .collect(),
+            }
+        })
+        .collect();
+    Some(Plot {
+        title: "Lost writes by age".into(),
+        caption: format!(
+            "How long before the crash the lost writes had been acknowledged, in steps of {width:.0} ms. A commit interval shows as the place where the line ends."
+        ),
+        x: Axis {
+            label: "ms between acknowledgement and crash".into(),
+            scale: Scale::Linear,
+        },
+        y: Axis {
+            label: "lost writes".into(),
+            scale: Scale::Linear,
+        },
+        categories: Vec::new(),
+        series,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use super::super::judge::Tally;
+    use super::*;
+    use std::time::Duration;
+
+    fn row(server: Server, crash: Crash, promise: Promise, ages: &[f64]) -> Row {
+        Row {
+            concern: "w:1".into(),
+            crash,
+            server,
+            tally: Tally {
+                rounds: 2,
+                acknowledged: 84_113,
+                lost_ages_ms: ages.to_vec(),
+                ..Tally::default()
+            },
+            restart: Duration::from_millis(12),
+            promise,
+            allowance: Duration::from_millis(200),
+            external: server != Server::Muniment(INTERVAL),
+        }
+    }
+
+    const INTERVAL: Duration = Duration::from_millis(100);
+    const OURS: Server = Server::Muniment(INTERVAL);
+
+    fn written(rows: &[Row]) -> (Outcome, Vec<String>) {
+        let plan = Plan {
+            rounds: 2,
+            seconds: 1.0,
+            threads: 4,
+            concerns: Vec::new(),
+            crashes: Vec::new(),
+            seed: 1,
+            sync_us: 0,
+            journal_ms: None,
+            templates: None,
+        };
+        let mut out = Outcome::default();
+        let bad = write_down(rows, &plan, &mut out);
+        (out, bad)
+    }
+
+    #[test]
+    fn a_kept_promise_is_said_with_the_ages() {
+        let r = row(OURS, Crash::Power, Promise::Within(INTERVAL), &[2.2, 95.6]);
+        let (out, bad) = written(&[r]);
+        assert_eq!(
+            out.findings,
+            [
+                "w:1, power loss: 2 of 84,113 acknowledged writes lost, acknowledged 2 to 96 ms before the cut; promise: at most the last 100 ms: KEPT"
+            ]
+        );
+        assert_eq!(bad, Vec::<String>::new());
+        assert_eq!(out.plots.len(), 1);
+        let drawn: f64 = out.plots[0].series[0].points.iter().map(|p| p.1).sum();
+        assert_eq!(drawn, 2.0);
+        assert!(out.warnings.is_empty());
+    }
+
+    #[test]
+    fn a_broken_one_is_named() {
+        let r = row(OURS, Crash::Power, Promise::Within(INTERVAL), &[301.0]);
+        let (out, bad) = written(&[r]);
+        assert!(out.findings[0].contains("(and 200 ms for the sync itself"));
+        assert!(out.findings[0].ends_with(": BROKEN"), "{}", out.findings[0]);
+        assert_eq!(bad, ["the promise of w:1 on power loss was broken"]);
+    }
+
+    #[test]
+    fn an_external_server_is_labelled_and_a_set_rolls_back() {
+        let (out, bad) = written(&[
+            row(Server::Other, Crash::Process, Promise::Unknown, &[3.0]),
+            row(Server::Set, Crash::Process, Promise::Unknown, &[3.0]),
+        ]);
+        assert!(bad.is_empty());
+        assert!(out.tables[0].note.contains("PROCESS CRASH ONLY"));
+        let verdicts: Vec<_> = out.tables[0].rows.iter().map(|r| r[2].as_str()).collect();
+        assert_eq!(verdicts, ["lost 1", "rolled back 1"]);
+        assert!(out.findings[1].starts_with("w:1, primary killed: 1 of"));
+    }
+
+    #[test]
+    fn an_audit_that_shows_nothing_says_so() {
+        let kept = row(OURS, Crash::Power, Promise::Within(INTERVAL), &[]);
+        let (out, _) = written(std::slice::from_ref(&kept));
+        assert!(out.warnings[0].contains("do not show that a loss would be seen"));
+        let mut idle = kept;
+        idle.tally.acknowledged = 0;
+        let (_, bad) = written(&[idle]);
+        assert!(bad[0].contains("no write was acknowledged"), "{bad:?}");
+    }
+}

@@ -1,0 +1,461 @@
+//! The server that is crashed and comes back.
+
+use super::concern::{Crash, Server};
+use crate::conn::{Conn, number_at, string_at};
+use crate::fail::{Context, Failure, Result};
+use crate::process::{self, Process, ServerOptions, TempDir};
+use crate::stop;
+use crate::uri::Uri;
+use muniment_value::{Doc, DocBuf, doc};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a server may take to answer again, or a replica set to have a new primary.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server that can be crashed.
+pub trait Victim: Send {
+    /// `host:port` of whoever takes writes now.
+    fn address(&self) -> &str;
+
+    /// Brings it down.
+    ///
+    /// # Errors
+    /// It could not be done.
+    fn crash(&mut self) -> Result<()>;
+
+    /// Brings it back; gives how long that took.
+    ///
+    /// # Errors
+    /// It does not come back.
+    fn revive(&mut self) -> Result<Duration>;
+}
+
+/// A server of our own, on a temporary directory.
+pub struct Embedded {
+    process: Process,
+    options: ServerOptions,
+    address: String,
+    cuts: u32,
+}
+
+impl Embedded {
+    /// Starts one below `parent`. For power cuts it runs under the file layer, whose syncs take
+    /// `sync_us` microseconds longer.
+    ///
+    /// # Errors
+    /// There is no layer for this system, or the server does not start.
+    pub fn start(
+        parent: &Path,
+        crash: Crash,
+        journal_ms: Option<u64>,
+        sync_us: u64,
+    ) -> Result<Embedded> {
+        let dir = TempDir::new(parent)?;
+        let data = dir.path().join("data-0");
+        let layer = match crash {
+            Crash::Process => None,
+            Crash::Power => {
+                let bytes = powerloss_image::LAYER.ok_or_else(|| {
+                    Failure::new(
+                        "--crash power: the file layer that drops what was not synced replaces calls of glibc on Linux; this build has none",
+                    )
+                })?;
+                let library = dir.path().join("powerloss.so");
+                std::fs::write(&library, bytes).context("writing the power-loss layer")?;
+                Some(powerloss_image::Settings {
+                    library,
+                    dir: data.clone(),
+                    shadow: Some(dir.path().join("shadow-0")),
+                    sync_us,
+                    ..powerloss_image::Settings::default()
+                })
+            }
+        };
+        let options = ServerOptions {
+            program: process::own()?,
+            data,
+            journal_ms,
+            layer,
+            ..ServerOptions::default()
+        };
+        let (process, address) = process::server_with(dir, &options)?;
+        Ok(Embedded {
+            process,
+            options,
+            address,
+            cuts: 0,
+        })
+    }
+
+    /// The directory as the power cut left it takes the place of the one that was.
+    fn cut_power(&mut self) -> Result<()> {
+        let Some(layer) = &mut self.options.layer else {
+            return Ok(());
+        };
+        self.cuts += 1;
+        let fresh = |what: &str| self.process.dir().join(format!("{what}-{}", self.cuts));
+        let (data, shadow) = (fresh("data"), fresh("shadow"));
+        if let Some(old) = layer.shadow.replace(shadow) {
+            let what = "the disk after the power cut";
+            powerloss_image::materialise(&old, &data).context(what)?;
+            std::fs::remove_dir_all(old).context(what)?;
+            std::fs::remove_dir_all(&self.options.data).context(what)?;
+        }
+        layer.dir.clone_from(&data);
+        self.options.data = data;
+        Ok(())
+    }
+}
+
+impl Victim for Embedded {
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn crash(&mut self) -> Result<()> {
+        self.process.kill9();
+        Ok(())
+    }
+
+    fn revive(&mut self) -> Result<Duration> {
+        self.cut_power()?;
+        let begin = Instant::now();
+        self.address = self.process.server_again(&self.options)?;
+        Conn::connect(&self.address)?;
+        Ok(begin.elapsed())
+    }
+}
+
+/// Somebody else's server, crashed and started by shell commands.
+pub struct External {
+    address: String,
+    /// Where the set's members are; empty for a single server.
+    members: Vec<String>,
+    pid: Option<u32>,
+    dbpath: Option<String>,
+    kill: String,
+    start: Option<String>,
+    /// How long it may take to be gone after the command that kills it.
+    stop_wait: Duration,
+    /// Shells whose server runs in the foreground.
+    started: Vec<Child>,
+    /// Where what they print goes.
+    log: PathBuf,
+    _dir: TempDir,
+}
+
+/// How to crash and start an external server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Templates {
+    /// Brings it down; `None` is `kill -9 {pid}`.
+    pub kill: Option<String>,
+    /// Starts it; `None` only for a replica set.
+    pub start: Option<String>,
+    /// How long it may take to be gone.
+    pub stop_wait: Duration,
+}
+
+impl External {
+    /// The server at `address`, which the lab has found to take writes.
+    ///
+    /// # Errors
+    /// A template asks for something that the server does not say.
+    pub fn new(
+        address: &str,
+        same_host: bool,
+        uri: &Uri,
+        t: &Templates,
+        parent: &Path,
+    ) -> Result<External> {
+        let dir = TempDir::new(parent)?;
+        let mut v = External {
+            address: address.to_string(),
+            members: Vec::new(),
+            pid: None,
+            dbpath: None,
+            kill: match &t.kill {
+                Some(k) => k.clone(),
+                None if same_host => "kill -9 {pid}".into(),
+                None => {
+                    return Err(Failure(format!(
+                        "--kill is needed: {address} is on another host, where 'kill -9 {{pid}}' cannot be run"
+                    )));
+                }
+            },
+            start: t.start.clone(),
+            stop_wait: t.stop_wait,
+            started: Vec::new(),
+            log: dir.path().join("commands.log"),
+            _dir: dir,
+        };
+        let reply = hello(address)?;
+        if !uri.direct && string_at(reply.as_doc(), "setName").is_some() {
+            v.members = members(reply.as_doc(), &uri.hosts);
+        }
+        v.look()?;
+        for template in [Some(&v.kill), v.start.as_ref()].into_iter().flatten() {
+            v.filled(template)?;
+        }
+        Ok(v)
+    }
+
+    /// True if another member takes over when the primary is killed.
+    pub fn is_set(&self) -> bool {
+        !self.members.is_empty()
+    }
+
+    /// Asks the server for its process id and its directory. Either may be unsaid.
+    fn look(&mut self) -> Result<()> {
+        let mut c = Conn::connect(&self.address)?;
+        let mut ask = |command: DocBuf| c.command("admin", &command).ok();
+        let status = ask(doc! { "serverStatus": 1 });
+        self.pid = status
+            .and_then(|r| number_at(r.as_doc(), "pid"))
+            .map(|p| p as u32);
+        let line = ask(doc! { "getCmdLineOpts": 1 });
+        self.dbpath = line.and_then(|r| string_at(r.as_doc(), "parsed.storage.dbPath"));
+        Ok(())
+    }
+
+    /// A template with its places filled in.
+    fn filled(&self, template: &str) -> Result<String> {
+        let (host, port) = self.address.rsplit_once(':').unwrap_or((&self.address, ""));
+        let pid = self.pid.map(|p| p.to_string());
+        let places = [
+            ("{host}", Some(host)),
+            ("{port}", Some(port)),
+            ("{pid}", pid.as_deref()),
+            ("{dbpath}", self.dbpath.as_deref()),
+        ];
+        let mut text = template.to_string();
+        for (place, value) in places {
+            if !text.contains(place) {
+                continue;
+            }
+            let value = value.ok_or_else(|| {
+                Failure(format!(
+                    "'{template}': {} does not say its {place} (serverStatus.pid, getCmdLineOpts.parsed.storage.dbPath); write it out",
+                    self.address
+                ))
+            })?;
+            text = text.replace(place, value);
+        }
+        Ok(text)
+    }
+
+    /// `sh -c` with what it prints in the log.
+    fn shell(&self, command: &str) -> Result<Command> {
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(&self.log)
+            .context("making the commands' log")?;
+        let err = log.try_clone().context("making the commands' log")?;
+        let mut c = Command::new("sh");
+        c.arg("-c").arg(command);
+        c.stdin(Stdio::null()).stdout(log).stderr(err);
+        // Ctrl-C is for the lab; the server is not ours and stays.
+        std::os::unix::process::CommandExt::process_group(&mut c, 0);
+        Ok(c)
+    }
+
+    fn printed(&self) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let tail = lines.get(lines.len().saturating_sub(6)..);
+        match tail.unwrap_or_default() {
+            [] => "the commands printed nothing".into(),
+            some => format!("the commands printed:\n    {}", some.join("\n    ")),
+        }
+    }
+
+    /// Waits until nothing listens at the address any more.
+    fn wait_until_gone(&mut self) -> Result<()> {
+        let begin = Instant::now();
+        loop {
+            // A shell whose server has ended is waited for, or its process id would stay.
+            self.started
+                .retain_mut(|c| matches!(c.try_wait(), Ok(None)));
+            if Conn::connect(&self.address).is_err() {
+                return Ok(());
+            }
+            if begin.elapsed() > self.stop_wait {
+                return Err(Failure(format!(
+                    "{} still answers {} s after '{}' (--stop-wait gives it longer); {}",
+                    self.address,
+                    self.stop_wait.as_secs_f64(),
+                    self.kill,
+                    self.printed()
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits for a server that takes writes: the same one, or a member of the set.
+    fn wait_for_primary(&mut self) -> Result<()> {
+        let hosts = match self.members.as_slice() {
+            [] => vec![self.address.clone()],
+            some => some.to_vec(),
+        };
+        let begin = Instant::now();
+        loop {
+            for h in &hosts {
+                if hello(h).is_ok_and(|r| writable(r.as_doc())) {
+                    self.address.clone_from(h);
+                    return self.look();
+                }
+            }
+            if stop::asked() {
+                return Err(Failure::new("interrupted"));
+            }
+            if begin.elapsed() > PATIENCE {
+                return Err(Failure(format!(
+                    "none of {} takes writes {} s after the crash; {}",
+                    hosts.join(", "),
+                    PATIENCE.as_secs(),
+                    self.printed()
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Victim for External {
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn crash(&mut self) -> Result<()> {
+        let command = self.filled(&self.kill)?;
+        let status = self.shell(&command)?.status().context(&command)?;
+        if !status.success() {
+            return Err(Failure(format!(
+                "--kill '{command}' ended with {status}; {}",
+                self.printed()
+            )));
+        }
+        Ok(())
+    }
+
+    fn revive(&mut self) -> Result<Duration> {
+        self.wait_until_gone()?;
+        let begin = Instant::now();
+        if let Some(start) = &self.start {
+            let command = self.filled(start)?;
+            let child = self.shell(&command)?.spawn().context(&command)?;
+            self.started.push(child);
+        }
+        self.wait_for_primary()?;
+        Ok(begin.elapsed())
+    }
+}
+
+fn hello(address: &str) -> Result<DocBuf> {
+    let mut c = Conn::connect(address)?;
+    c.set_timeout(Some(Duration::from_secs(5)))?;
+    c.command("admin", &doc! { "hello": 1 })
+        .or_else(|_| c.command("admin", &doc! { "isMaster": 1 }))
+}
+
+/// Whether a hello is that of a server that takes writes.
+fn writable(hello: Doc<'_>) -> bool {
+    ["isWritablePrimary", "ismaster"]
+        .iter()
+        .any(|f| hello.get(f).and_then(|v| v.as_bool()) == Some(true))
+}
+
+/// Where a set's members are: what the hello says, and what the user said.
+fn members(hello: Doc<'_>, said: &[String]) -> Vec<String> {
+    let hosts = hello.get_array("hosts");
+    let mut all: Vec<String> = hosts
+        .iter()
+        .flat_map(|h| h.values())
+        .filter_map(|v| v.as_str().map(String::from))
+        .collect();
+    for h in said {
+        if !all.contains(h) {
+            all.push(h.clone());
+        }
+    }
+    all
+}
+
+/// What is known about the durability of the server at `address`, with this commit interval if
+/// it is a Muniment.
+pub fn kind(address: &str, is_set: bool, interval: Duration) -> Result<Server> {
+    if is_set {
+        return Ok(Server::Set);
+    }
+    let r = Conn::connect(address)?.command("admin", &doc! { "buildInfo": 1 })?;
+    let ours = ["muniment.version", "munimentVersion"]
+        .iter()
+        .any(|f| string_at(r.as_doc(), f).is_some());
+    Ok(if ours {
+        Server::Muniment(interval)
+    } else {
+        Server::Other
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use muniment_value::array;
+
+    fn external(pid: Option<u32>) -> External {
+        let dir = TempDir::new(&std::env::temp_dir()).unwrap();
+        External {
+            address: "h:7".into(),
+            members: Vec::new(),
+            pid,
+            dbpath: Some("/d".into()),
+            kill: String::new(),
+            start: None,
+            stop_wait: Duration::ZERO,
+            started: Vec::new(),
+            log: dir.path().join("log"),
+            _dir: dir,
+        }
+    }
+
+    #[test]
+    fn templates_are_filled_in() {
+        let v = external(Some(42));
+        assert_eq!(
+            v.filled("kill {pid}; x --port {port} -h {host} {dbpath} ${HOME} {pid}")
+                .unwrap(),
+            "kill 42; x --port 7 -h h /d ${HOME} 42"
+        );
+        let e = external(None).filled("kill {pid}").unwrap_err().0;
+        assert!(e.contains("does not say its {pid}"), "{e}");
+    }
+
+    #[test]
+    fn a_command_that_fails_is_quoted() {
+        let mut v = external(None);
+        v.kill = "echo no such thing; exit 3".into();
+        let e = v.crash().unwrap_err().0;
+        assert!(
+            e.contains("exit status: 3") && e.contains("no such thing"),
+            "{e}"
+        );
+    }
+
+    #[test]
+    fn a_hello_tells_the_members_and_who_takes_writes() {
+        let hosts = array!["a:1", "b:2"];
+        let r = doc! { "setName": "rs", "hosts": hosts, "isWritablePrimary": true };
+        assert!(writable(r.as_doc()));
+        assert!(!writable(doc! { "isWritablePrimary": false }.as_doc()));
+        assert!(writable(doc! { "ismaster": true }.as_doc()));
+        assert_eq!(
+            members(r.as_doc(), &["b:2".into(), "c:3".into()]),
+            ["a:1", "b:2", "c:3"]
+        );
+    }
+}

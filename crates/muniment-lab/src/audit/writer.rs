@@ -1,0 +1,141 @@
+//! The writers: each writes as fast as it is answered, remembers everything, and ends when the
+//! server does.
+
+use super::concern::Concern;
+use super::document::{self, COLLECTION};
+use super::history::History;
+use crate::conn::{Conn, InsertTemplate, Message, check, number_at};
+use crate::fail::{Failure, Result};
+use crate::lab::DB;
+use crate::rng::Rng;
+use muniment_value::{ArrayBuf, doc};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Under w:0, so many writes are sent before a command whose reply shows that they were applied:
+/// a connection's commands are served in order.
+const FENCE: usize = 32;
+/// Writes a writer remembers in one round.
+const MOST: usize = 400_000;
+/// The longest batch.
+const BATCH: u64 = 20;
+
+/// How the crash stands, for all writers.
+#[derive(Debug, Default)]
+pub struct Fate {
+    /// It is about to happen: errors are expected from now on.
+    pub near: AtomicBool,
+    /// It has happened: whoever still writes ends.
+    pub over: AtomicBool,
+}
+
+/// One writer.
+pub struct Writer<'a> {
+    conn: Conn,
+    thread: usize,
+    mark: u64,
+    concern: &'a Concern,
+    rng: Rng,
+    insert: InsertTemplate,
+    message: Message,
+}
+
+impl<'a> Writer<'a> {
+    /// Writer number `thread` of the round with this mark.
+    ///
+    /// # Errors
+    /// No connection.
+    pub fn new(
+        address: &str,
+        thread: usize,
+        mark: u64,
+        concern: &'a Concern,
+    ) -> Result<Writer<'a>> {
+        let conn = Conn::connect(address)?;
+        // A host that is cut off sends nothing any more, not even that it is gone.
+        conn.set_timeout(Some(Duration::from_secs(15)))?;
+        Ok(Writer {
+            conn,
+            thread,
+            mark,
+            concern,
+            rng: Rng::new(mark ^ (thread as u64 + 1)),
+            insert: Message::insert(DB, COLLECTION, Some(&concern.doc)),
+            message: Message(Vec::new()),
+        })
+    }
+
+    /// Writes until the crash; gives what it remembers.
+    ///
+    /// # Errors
+    /// The server refused a write, or went away before anybody meant it to.
+    pub fn work(mut self, fate: &Fate) -> Result<History> {
+        let mut history = History::default();
+        while !fate.over.load(Ordering::Acquire) {
+            if history.writes.len() >= MOST {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+            if let Err(e) = self.write(&mut history) {
+                if fate.near.load(Ordering::Acquire) {
+                    break;
+                }
+                return Err(e.while_doing(&format!("writer {}, before the crash", self.thread)));
+            }
+        }
+        Ok(history)
+    }
+
+    /// Of a hundred writes 60 insert one document, 15 a batch, 25 update the counter.
+    fn write(&mut self, history: &mut History) -> Result<()> {
+        let dice = self.rng.below(100);
+        if dice < 75 {
+            let count = if dice < 60 {
+                1
+            } else {
+                2 + self.rng.below(BATCH - 1) as u32
+            };
+            let first = history.insert(count);
+            self.insert.begin(&mut self.message);
+            for number in first..first + u64::from(count) {
+                let d = document::document(self.mark, self.thread, number);
+                self.message.0.extend_from_slice(d.as_bytes());
+            }
+            self.insert.seal(&mut self.message);
+            self.send(history, f64::from(count))
+        } else {
+            let value = history.update();
+            let mut updates = ArrayBuf::new();
+            updates.push(document::update(self.mark, self.thread, value));
+            let body = doc! {
+                "update": COLLECTION, "updates": updates, "writeConcern": &self.concern.doc,
+            };
+            self.message = if self.concern.unacknowledged {
+                Message::unacknowledged(DB, &body)
+            } else {
+                Message::command(DB, &body)
+            };
+            self.send(history, 1.0)
+        }
+    }
+
+    /// Sends the message; notes its acknowledgement, which must speak of `n` documents.
+    fn send(&mut self, history: &mut History, n: f64) -> Result<()> {
+        self.conn.send(&mut self.message)?;
+        if !self.concern.unacknowledged {
+            let reply = self.conn.receive()?;
+            let now = Instant::now();
+            check(reply)?;
+            if number_at(reply, "n") != Some(n) {
+                return Err(Failure(format!(
+                    "the acknowledgement of {n} documents speaks of another number: {reply:?}"
+                )));
+            }
+            history.acknowledge(now);
+        } else if history.writes.len().is_multiple_of(FENCE) {
+            self.conn.command("admin", &doc! { "ping": 1 })?;
+            history.acknowledge(Instant::now());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,89 @@
+//! The power-loss layer (crate `powerloss`) for whoever starts a server under it: its bytes, the
+//! variables that tell it what to do, and the directory that a power cut would have left.
+
+use std::fs;
+use std::io::{Error, Result};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The layer's shared library, to be written to a file and preloaded; `None` where there is no
+/// such thing (it replaces glibc's calls on Linux).
+#[cfg(has_layer)]
+pub const LAYER: Option<&[u8]> = Some(include_bytes!(env!("POWERLOSS_LAYER")));
+/// The layer's shared library, to be written to a file and preloaded; `None` where there is no
+/// such thing (it replaces glibc's calls on Linux).
+#[cfg(not(has_layer))]
+pub const LAYER: Option<&[u8]> = None;
+
+/// What the layer does to a process; see the head of the crate `powerloss`.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The file with [`LAYER`]'s bytes.
+    pub library: PathBuf,
+    /// The directory that is watched.
+    pub dir: PathBuf,
+    /// Where the image of the disk is kept; `None` keeps none.
+    pub shadow: Option<PathBuf>,
+    /// A sync of a file also makes its name durable, as on ext4.
+    pub ordered: bool,
+    /// Microseconds that each sync takes longer.
+    pub sync_us: u64,
+    /// The file with the number of bytes that may be written.
+    pub budget: Option<PathBuf>,
+}
+
+impl Settings {
+    /// Puts `command` under the layer.
+    pub fn apply(&self, command: &mut Command) {
+        command
+            .env("LD_PRELOAD", &self.library)
+            .env("POWERLOSS_DIR", &self.dir);
+        if let Some(shadow) = &self.shadow {
+            command
+                .env("POWERLOSS_SHADOW", shadow)
+                .env(
+                    "POWERLOSS_DIRS",
+                    if self.ordered { "ordered" } else { "strict" },
+                )
+                .env("POWERLOSS_SYNC_US", self.sync_us.to_string());
+        }
+        if let Some(budget) = &self.budget {
+            command.env("POWERLOSS_BUDGET", budget);
+        }
+    }
+}
+
+/// Turns the layer's image in `shadow` into the directory `target`, which must not exist: the
+/// disk as the power cut left it. Both must be on one file system.
+///
+/// # Errors
+/// The layer was not active (there is no image), or a file could not be made.
+pub fn materialise(shadow: &Path, target: &Path) -> Result<()> {
+    let root = fs::read_to_string(shadow.join("root"))
+        .map_err(|e| Error::new(e.kind(), format!("there is no image of the disk: {e}")))?;
+    directory(shadow, root.trim(), target)
+}
+
+fn directory(shadow: &Path, id: &str, target: &Path) -> Result<()> {
+    let named = |e: Error| Error::new(e.kind(), format!("{}: {e}", target.display()));
+    fs::create_dir(target).map_err(named)?;
+    // A directory that was never synced is empty.
+    let entries = fs::read_to_string(shadow.join("dirs").join(id)).unwrap_or_default();
+    for line in entries.lines() {
+        let mut parts = line.splitn(3, ' ');
+        let (kind, id, name) = (parts.next(), parts.next(), parts.next());
+        let (Some(kind), Some(id), Some(name)) = (kind, id, name) else {
+            return Err(Error::other(format!("image entry {line:?}")));
+        };
+        let path = target.join(name);
+        let content = shadow.join("files").join(id);
+        if kind == "d" {
+            directory(shadow, id, &path)?;
+        } else if content.exists() {
+            fs::hard_link(content, &path).map_err(named)?;
+        } else {
+            fs::write(&path, b"").map_err(named)?;
+        }
+    }
+    Ok(())
+}
