@@ -7,7 +7,7 @@ use crate::report::{Outcome, Run, html, json};
 use crate::targets::{self, Endpoint, Named};
 use crate::versus::{Sheet, order};
 use crate::workloads::options::{self, Given};
-use crate::{environment, hlog, stop, uri, usage, workloads, yardsticks};
+use crate::{environment, hlog, sizes, stop, uri, usage, workloads, yardsticks};
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -520,7 +520,10 @@ impl<'a> Session<'a> {
             self.failures.push(format!("{}: {e}", out.id));
             out.warnings.push(format!("Failed: {e}"));
         }
+        out.warnings.append(&mut lab.warnings);
         out.tables.extend(usage::table(&out.samples));
+        out.tables
+            .extend(sizes::table(&std::mem::take(&mut lab.sizes)));
         let mut seen = std::collections::HashSet::new();
         out.warnings.retain(|w| seen.insert(w.clone()));
         lab.progress.end_line();

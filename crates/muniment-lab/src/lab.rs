@@ -9,6 +9,7 @@ use crate::load::{self, Limit, Load};
 use crate::process::{self, Process};
 use crate::progress::Progress;
 use crate::report::table::{bytes, rate};
+use crate::sizes::Sizes;
 use crate::targets::Endpoint;
 use crate::uri::Uri;
 use crate::workers::Inserts;
@@ -124,6 +125,10 @@ pub struct Lab {
     /// For each embedded server: what it served, its largest resident size and its configured
     /// cache, both bytes.
     pub memory: Vec<(String, f64, f64)>,
+    /// What the surroundings of the running experiment have to say against its figures.
+    pub warnings: Vec<String>,
+    /// What the servers of this experiment held at their end.
+    pub sizes: Vec<Sizes>,
     /// The targets that the environment knows.
     described: Vec<Option<String>>,
     null: Option<(Process, String)>,
@@ -141,6 +146,8 @@ impl Lab {
             progress: Progress::new(),
             data_parent,
             environment: Vec::new(),
+            warnings: Vec::new(),
+            sizes: Vec::new(),
             described: Vec::new(),
             fdatasync: None,
             doing: String::new(),
@@ -189,11 +196,51 @@ impl Lab {
         {
             self.memory.push((self.doing.clone(), s.peak_rss, cache));
         }
-        if target.process.is_none()
-            && let Ok(mut c) = target.connect()
-        {
+        let Ok(mut c) = target.connect() else {
             // Nothing more can be done about a server that has gone away.
+            return;
+        };
+        let name = match (&self.target_name, &target.process) {
+            (Some(n), _) => n.clone(),
+            (None, Some(_)) => "embedded".into(),
+            (None, None) => target.address.clone(),
+        };
+        self.sizes.extend(Sizes::of(&mut c, &name, DB));
+        if target.process.is_none() {
+            // As above.
             let _ = c.command(DB, &doc! { "dropDatabase": 1 });
+        }
+    }
+
+    /// Waits until the server has finished what it does behind a load (flushes, compaction), so
+    /// that the next measurement does not pay for it: no more than one
+    /// tick of the CPU's clock and a megabyte written in each tenth of half a second. Gives a warning when it had not by `longest`. A server
+    /// whose process cannot be read gets a pause of half a second.
+    pub fn settle(&mut self, target: &Target, longest: Duration) {
+        const LOOK: Duration = Duration::from_millis(100);
+        const QUIET: u32 = 5;
+        let Some(mut last) = target.pid.and_then(crate::procs::sample) else {
+            std::thread::sleep(LOOK * QUIET);
+            return;
+        };
+        let begin = std::time::Instant::now();
+        let mut quiet = 0;
+        while quiet < QUIET && !stop::asked() {
+            if begin.elapsed() > longest {
+                self.warnings.push(format!(
+                    "The server was still busy {:.0} s after a load: the next measurement pays for it.",
+                    longest.as_secs_f64()
+                ));
+                return;
+            }
+            std::thread::sleep(LOOK);
+            let Some(now) = target.pid.and_then(crate::procs::sample) else {
+                return;
+            };
+            let cpu = (now.cpu_seconds - last.cpu_seconds) / LOOK.as_secs_f64();
+            let busy = cpu > 0.15 || now.written - last.written > 1e6;
+            quiet = if busy { 0 } else { quiet + 1 };
+            last = now;
         }
     }
 

@@ -12,7 +12,7 @@
 //! | [`versus`] | several variants in turns |
 //! | [`conn`], [`workers`], [`batches`], [`load`] | the load generator |
 //! | [`docs`], [`rng`], [`distributions`] | the documents, and which of them |
-//! | [`meter`], [`hist`], [`hlog`], [`usage`], [`stats`], [`usl`] | measurements, their cost and what they show |
+//! | [`meter`], [`hist`], [`hlog`], [`usage`], [`sizes`], [`stats`], [`usl`] | measurements, their cost and what they show |
 //! | [`report`], [`compare`] | text, JSON and HTML; two runs that were kept |
 //! | [`progress`], [`tui`] | what is seen while it runs |
 //! | [`environment`], [`procs`], [`disk`] | the host |
@@ -47,6 +47,7 @@ pub mod progress;
 pub mod raw_engine;
 pub mod report;
 pub mod rng;
+pub mod sizes;
 pub mod stats;
 pub mod stop;
 pub mod targets;

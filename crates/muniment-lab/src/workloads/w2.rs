@@ -146,6 +146,7 @@ fn point(
         target.pid,
         &mut lab.progress,
     )?;
+    lab.settle(target, Duration::from_secs(60));
     let time = Duration::from_secs_f64(seconds);
     let mut requests = None;
     for round in ["first", "second"] {

@@ -17,6 +17,7 @@ use crate::ycsb::properties::Properties;
 use crate::ycsb::settings::Settings;
 use crate::ycsb::{Phase, phase};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The experiment.
 pub const SPEC: Spec = Spec {
@@ -27,6 +28,8 @@ pub const SPEC: Spec = Spec {
     run,
 };
 
+/// How long the server may take to finish what is behind a load.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Workers of the scenarios.
 const WORKERS: u64 = 32;
 
@@ -218,6 +221,7 @@ fn scenarios(lab: &mut Lab, target: &Target, size: &Size, rows: &mut Vec<Row>) -
         size,
         true,
     )?);
+    lab.settle(target, LONGEST_PAUSE);
     for s in &SCENARIOS {
         if stop::asked() {
             return Ok(post);
@@ -246,6 +250,7 @@ fn scenarios(lab: &mut Lab, target: &Target, size: &Size, rows: &mut Vec<Row>) -
         size,
         true,
     )?;
+    lab.settle(target, LONGEST_PAUSE);
     for s in &STOCK {
         if stop::asked() {
             break;
