@@ -7,7 +7,7 @@ use crate::report::{Outcome, Run, html, json};
 use crate::targets::{self, Endpoint, Named};
 use crate::versus::{Sheet, order};
 use crate::workloads::options::{self, Given};
-use crate::{environment, hlog, sizes, stop, uri, usage, workloads, yardsticks};
+use crate::{custom, environment, hlog, sizes, stop, uri, usage, workloads, yardsticks};
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -263,6 +263,8 @@ pub fn list() -> String {
     for s in workloads::ALL {
         let _ = writeln!(o, "  {:<11} {}", s.name, s.title);
     }
+    o.push_str("\nWorkloads (muniment bench run NAME, or a file of your own):\n");
+    o.push_str(&custom::builtin::list());
     o.push_str("\nYardsticks (muniment bench yardsticks [--only N]):\n");
     for y in yardsticks::ALL {
         let _ = writeln!(

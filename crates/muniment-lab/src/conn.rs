@@ -60,6 +60,11 @@ impl Message {
             no_reply = is_unacknowledged(c.as_doc());
             body.append("writeConcern", c);
         }
+        Message::insert_command(db, body, no_reply)
+    }
+
+    /// An insert with this body, whose documents go in a kind-1 section.
+    pub fn insert_command(db: &str, mut body: DocBuf, no_reply: bool) -> InsertTemplate {
         body.append("$db", db);
         let mut m = start(if no_reply { 2 } else { 0 });
         m.push(0);
@@ -87,6 +92,24 @@ impl Message {
         self.patch(0, &(n as u32).to_le_bytes());
     }
 
+    /// Empties the message and begins a command: its body is appended to `.0`, then
+    /// [`Message::seal`]. `more`: there will be no reply.
+    #[inline]
+    pub fn begin(&mut self, more: bool) {
+        self.0.clear();
+        self.0.extend_from_slice(&[0; HEADER]);
+        self.patch(12, &OP_MSG.to_le_bytes());
+        self.0
+            .extend_from_slice(&[if more { 2 } else { 0 }, 0, 0, 0, 0]);
+    }
+
+    /// Fills in the length.
+    #[inline]
+    pub fn seal(&mut self) {
+        let n = self.0.len() as u32;
+        self.patch(0, &n.to_le_bytes());
+    }
+
     /// Where `needle` stands in the message, for patching in place.
     pub fn find(&self, needle: &[u8]) -> Option<usize> {
         self.0.windows(needle.len()).position(|w| w == needle)
@@ -101,7 +124,8 @@ impl Message {
     }
 }
 
-fn is_unacknowledged(c: Doc<'_>) -> bool {
+/// Whether a write with this concern may go without a reply: w:0 that asks for no journal either.
+pub fn is_unacknowledged(c: Doc<'_>) -> bool {
     let zero = c.get("w").and_then(num).is_some_and(|w| w == 0.0);
     zero && c.get("j").and_then(|j| j.as_bool()) != Some(true)
 }

@@ -27,6 +27,7 @@ pub mod cli;
 pub mod commands;
 pub mod compare;
 pub mod conn;
+pub mod custom;
 pub mod disk;
 pub mod distributions;
 pub mod docs;

@@ -1,0 +1,51 @@
+//! The workloads that come with the lab: one file each, one line each in [`ALL`], sorted by name.
+
+use std::fmt::Write;
+
+/// A built-in workload.
+pub struct Builtin {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it measures, in a line.
+    pub about: &'static str,
+    /// Its file.
+    pub text: &'static str,
+}
+
+macro_rules! builtins {
+    ($($name:literal: $about:literal,)*) => {
+        &[$(Builtin {
+            name: $name,
+            about: $about,
+            text: include_str!(concat!($name, ".toml")),
+        },)*]
+    };
+}
+
+/// Every one, sorted by name.
+pub const ALL: &[Builtin] = builtins! {
+    "insert": "tiny documents, one a message (W1's)",
+    "insert-2k": "2.4 kB documents with an index, one a message (W4a's)",
+    "insert-batch": "113-byte documents, many a message (W3's)",
+    "mixed": "1 kB documents: 70 % reads, 20 % updates, 10 % inserts, Zipf",
+    "orders": "a shop: nested documents, arrays, indexes, finds, aggregations, deletes",
+    "point-read": "1 kB documents found by _id",
+    "point-update": "one field of 1 kB documents set by _id",
+};
+
+/// The one of this name.
+pub fn named(name: &str) -> Option<&'static Builtin> {
+    ALL.iter().find(|b| b.name == name)
+}
+
+/// A line for each.
+pub fn list() -> String {
+    let mut o = String::new();
+    for b in ALL {
+        let _ = writeln!(o, "  {:<13} {}", b.name, b.about);
+    }
+    o
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,383 @@
+//! A workload: its file, read and checked as a whole.
+
+use super::builtin;
+use super::draw::Shape;
+use super::operation::{self, Around, Concerns, Operation, constant, none_of};
+use super::source::{self, Fields, Item, Parsed, meant};
+use super::template::{Node, Seen};
+use crate::fail::{Context, Failure, Result};
+use crate::lab::{DB, Preset};
+use muniment_value::DocBuf;
+use std::collections::BTreeMap;
+
+/// What is done with a collection that is there before the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Existing {
+    /// It is dropped.
+    Drop,
+    /// The run fails, unless it is empty.
+    Fail,
+    /// It is used as it is.
+    Keep,
+}
+
+/// A collection of the workload.
+#[derive(Debug, Clone)]
+pub struct Collection {
+    /// Its name.
+    pub name: String,
+    /// What is done when it is there already.
+    pub existing: Existing,
+    /// Options of `create`.
+    pub options: DocBuf,
+    /// Its indexes, each with a name.
+    pub indexes: Vec<DocBuf>,
+}
+
+impl Collection {
+    /// Whether documents stay until somebody deletes them.
+    pub fn keeps_documents(&self) -> bool {
+        let o = self.options.as_doc();
+        let capped = o.get("capped").is_some_and(|v| v.truthy());
+        let gone = |i: &DocBuf| i.as_doc().get("expireAfterSeconds").is_some();
+        !capped && o.get("expireAfterSeconds").is_none() && !self.indexes.iter().any(gone)
+    }
+}
+
+/// A phase of a workload.
+#[derive(Debug, Clone)]
+pub struct Phase {
+    /// What the tables call it.
+    pub name: String,
+    /// Of a load phase: how many documents.
+    pub records: Option<u64>,
+    /// Connections.
+    pub threads: u64,
+    /// Operations in all; `None`: until the time is over.
+    pub operations: Option<u64>,
+    /// The longest time, s.
+    pub seconds: Option<f64>,
+    /// Operations a second of all threads; `None`: as fast as it goes.
+    pub rate: Option<f64>,
+    /// At random distances; else evenly.
+    pub poisson: bool,
+    /// Seconds before it that are not measured.
+    pub warmup: f64,
+    /// Whether collections and sequences begin anew before it.
+    pub fresh: bool,
+    /// What is done; of a load phase, the insert.
+    pub work: Vec<Operation>,
+}
+
+/// A workload.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Its name.
+    pub name: String,
+    /// What it is for.
+    pub about: String,
+    /// Where it works.
+    pub database: String,
+    /// Its collections.
+    pub collections: Vec<Collection>,
+    /// Its sequences, each with the first number; those below it are there already.
+    pub sequences: BTreeMap<String, u64>,
+    /// The templates, for samples.
+    pub templates: BTreeMap<String, Node>,
+    /// Its phases, in order.
+    pub phases: Vec<Phase>,
+}
+
+impl Plan {
+    /// Reads a file, or the built-in workload of this name.
+    ///
+    /// # Errors
+    /// No such file; a file that is no workload: its name, the line and what is wrong there.
+    pub fn read(name: &str, preset: Preset) -> Result<Plan> {
+        if let Some(b) = builtin::named(name) {
+            return Plan::parse(b.text, &format!("built-in {name}"), preset);
+        }
+        let what = || {
+            let all: Vec<&str> = builtin::ALL.iter().map(|b| b.name).collect();
+            format!(
+                "{name} is neither a file that can be read nor a built-in workload ({}{})",
+                meant(name, &all),
+                all.join(", ")
+            )
+        };
+        let text = std::fs::read_to_string(name).context(&what())?;
+        Plan::parse(&text, name, preset)
+    }
+
+    /// Reads the text of the file `file`.
+    ///
+    /// # Errors
+    /// As [`Plan::read`].
+    pub fn parse(text: &str, file: &str, preset: Preset) -> Result<Plan> {
+        let plan = source::read(text, preset).and_then(|root| plan(&root));
+        plan.map_err(|e| e.in_file(file))
+    }
+
+    /// The phases in front of the first run phase: they only load.
+    pub fn loads(&self) -> &[Phase] {
+        let first = self.phases.iter().position(|p| p.records.is_none());
+        self.phases
+            .get(..first.unwrap_or(self.phases.len()))
+            .unwrap_or_default()
+    }
+
+    /// The other phases.
+    pub fn runs(&self) -> &[Phase] {
+        self.phases.get(self.loads().len()..).unwrap_or_default()
+    }
+
+    /// The most connections that a phase has.
+    pub fn threads(&self) -> u64 {
+        self.phases.iter().map(|p| p.threads).max().unwrap_or(1)
+    }
+
+    /// The collection of this name.
+    pub fn collection(&self, name: &str) -> Option<&Collection> {
+        self.collections.iter().find(|c| c.name == name)
+    }
+}
+
+fn plan(root: &Item) -> Parsed<Plan> {
+    let mut f = root.fields("the file")?;
+    let mut seen = Seen::default();
+    let name = f.need("name")?.text("name")?.to_string();
+    let about = f.get("about").map_or(Ok(""), |i| i.text("about"))?;
+    let database = f.get("database").map_or(Ok(DB), |i| i.text("database"))?;
+    let listed = f.need("collection")?;
+    let mut collections = Vec::new();
+    for item in listed.list("[[collection]]")? {
+        let c = collection(item, database == DB)?;
+        if collections.iter().any(|o: &Collection| o.name == c.name) {
+            return Err(item.bad(format!("there are two [[collection]] named {}", c.name)));
+        }
+        collections.push(c);
+    }
+    let mut templates = BTreeMap::new();
+    if let Some(all) = f.get("template") {
+        for (key, item) in all.table("[template.NAME]")? {
+            let what = format!("[template.{}]", key.name);
+            let before = seen.draws;
+            templates.insert(key.name.clone(), Node::document(item, &what, &mut seen)?);
+            if seen.draws > before {
+                seen.drawing.insert(key.name.clone());
+            }
+        }
+    }
+    let mut sequences = BTreeMap::new();
+    if let Some(all) = f.get("sequence") {
+        for (key, item) in all.table("[sequence.NAME]")? {
+            let mut f = item.fields(format!("[sequence.{}]", key.name))?;
+            sequences.insert(key.name.clone(), f.need("start")?.count("start")?);
+            f.end()?;
+        }
+    }
+    let names: Vec<String> = collections.iter().map(|c| c.name.clone()).collect();
+    let mut phases: Vec<Phase> = Vec::new();
+    let list = f.need("phase")?;
+    for item in list.list("[[phase]]")? {
+        let p = phase(item, &templates, &names, &mut seen)?;
+        if phases.iter().any(|o| o.name == p.name) {
+            return Err(item.bad(format!("there are two [[phase]] named {}", p.name)));
+        }
+        phases.push(p);
+    }
+    if phases.is_empty() || collections.is_empty() {
+        return Err(list.bad("there must be one [[collection]] and one [[phase]] at least"));
+    }
+    f.end()?;
+    for name in &seen.taken {
+        sequences.entry(name.clone()).or_insert(0);
+    }
+    let known: Vec<&str> = sequences.keys().map(String::as_str).collect();
+    if let Some((name, line)) = seen.keys.iter().find(|(n, _)| !sequences.contains_key(*n)) {
+        return Err(none_of(
+            *line,
+            "key",
+            &format!(
+                "nothing takes numbers of the sequence '{name}', and there is no [sequence.{name}]: {}there are {}",
+                meant(name, &known),
+                known.join(", ")
+            ),
+        ));
+    }
+    Ok(Plan {
+        name,
+        about: about.to_string(),
+        database: database.to_string(),
+        collections,
+        sequences,
+        templates,
+        phases,
+    })
+}
+
+fn collection(item: &Item, own_database: bool) -> Parsed<Collection> {
+    let mut f = item.fields("[[collection]]")?;
+    let name = f.need("name")?.text("name")?.to_string();
+    let words = [
+        ("drop", Existing::Drop),
+        ("fail", Existing::Fail),
+        ("keep", Existing::Keep),
+    ];
+    let existing = f.get("existing").map(|i| i.one_of("existing", &words));
+    let usual = if own_database {
+        Existing::Drop
+    } else {
+        Existing::Fail
+    };
+    let options = f.get("options").map(|i| constant(i, "options"));
+    let mut indexes = Vec::new();
+    if let Some(list) = f.get("indexes") {
+        for item in list.list("indexes")? {
+            indexes.push(index(item)?);
+        }
+    }
+    f.end()?;
+    Ok(Collection {
+        name,
+        existing: existing.unwrap_or(Ok(usual))?,
+        options: options.unwrap_or_else(|| Ok(DocBuf::new()))?,
+        indexes,
+    })
+}
+
+/// An index as createIndexes takes it: with a name.
+fn index(item: &Item) -> Parsed<DocBuf> {
+    let spec = constant(item, "an index")?;
+    let key = spec.as_doc().get_doc("key").filter(|k| !k.is_empty());
+    let Some(key) = key else {
+        return Err(item.bad("an index needs key = { FIELD = 1, … }"));
+    };
+    let mut out = spec.clone();
+    if spec.as_doc().get("name").is_none() {
+        let parts = key.iter().map(|e| {
+            let value = e.value().to_display();
+            format!("{}_{}", e.name(), value.trim_matches('"'))
+        });
+        out.append("name", parts.collect::<Vec<_>>().join("_").as_str());
+    }
+    Ok(out)
+}
+
+fn phase(
+    item: &Item,
+    templates: &BTreeMap<String, Node>,
+    collections: &[String],
+    seen: &mut Seen,
+) -> Parsed<Phase> {
+    let mut f = item.fields("[[phase]]")?;
+    let loads = f
+        .need("kind")?
+        .one_of("kind", &[("load", true), ("run", false)])?;
+    let kind = if loads { "load" } else { "run" };
+    f.what = format!("[[phase]] of kind {kind}");
+    let name = f
+        .get("name")
+        .map_or(Ok(kind), |i| i.text("name"))?
+        .to_string();
+    let concerns = Concerns::read(&mut f)?;
+    let shape = Shape::read(&mut f)?;
+    let around = Around {
+        templates,
+        collections,
+        concerns: &concerns,
+        shape: shape.as_ref(),
+    };
+    let (rate, poisson) = pace(&mut f)?;
+    let mut p = Phase {
+        name,
+        records: None,
+        threads: f.get("threads").map_or(Ok(1), |i| i.positive("threads"))?,
+        operations: None,
+        seconds: f
+            .get("seconds")
+            .map(|i| i.above_zero("seconds"))
+            .transpose()?,
+        rate,
+        poisson,
+        warmup: 0.0,
+        fresh: f.get("fresh").map_or(Ok(false), |i| i.flag("fresh"))?,
+        work: Vec::new(),
+    };
+    if p.threads > 10_000 {
+        return Err(f.bad(format!("threads = {} is more than 10,000", p.threads)));
+    }
+    if loads {
+        p.records = Some(f.need("records")?.positive("records")?);
+        p.work.push(Operation::load(&mut f, &around, seen)?);
+    } else {
+        p.operations = f
+            .get("operations")
+            .map(|i| i.positive("operations"))
+            .transpose()?;
+        p.warmup = f.get("warmup").map_or(Ok(0.0), |i| i.number("warmup"))?;
+        if !(0.0..=86_400.0).contains(&p.warmup) {
+            return Err(f.bad("warmup must be 0 to 86400 seconds"));
+        }
+        if p.operations.is_none() && p.seconds.is_none() {
+            return Err(f.bad("it needs operations or seconds, or both"));
+        }
+        let list = f.need("operation")?;
+        for o in list.list("[[phase.operation]]")? {
+            let o = Operation::read(o, &around, seen)?;
+            if p.work.iter().any(|other| other.name == o.name) {
+                return Err(list.bad(format!(
+                    "there are two operations named '{}': give each a name",
+                    o.name
+                )));
+            }
+            p.work.push(o);
+        }
+        if p.work.is_empty() {
+            return Err(list.bad("there must be one [[phase.operation]] at least"));
+        }
+    }
+    if shape.is_some() && !p.work.iter().any(|o| o.draws) {
+        return Err(f.bad("distribution: no key in this phase is drawn by it"));
+    }
+    applies(&f, &concerns, &p)?;
+    f.end()?;
+    Ok(p)
+}
+
+/// `rate` and `pace`.
+fn pace(f: &mut Fields<'_>) -> Parsed<(Option<f64>, bool)> {
+    let rate = f.get("rate").map(|i| i.above_zero("rate")).transpose()?;
+    let words = [("poisson", true), ("steady", false)];
+    let pace = f.get("pace").map(|i| (i, i.one_of("pace", &words)));
+    match (pace, rate) {
+        (Some((i, _)), None) => Err(i.bad("pace belongs to rate")),
+        (pace, rate) => Ok((rate, pace.map_or(Ok(false), |(_, p)| p)?)),
+    }
+}
+
+/// Refuses what a phase says and none of its operations heeds.
+fn applies(f: &Fields<'_>, c: &Concerns, p: &Phase) -> Parsed<()> {
+    let any = |is: fn(operation::Kind) -> bool| p.work.iter().any(|o| is(o.kind));
+    if c.write.is_some() && !any(operation::Kind::writes) {
+        return Err(f.bad("write_concern: no operation of this phase writes"));
+    }
+    if (c.read.is_some() || c.preference.is_some()) && !any(operation::Kind::reads) {
+        return Err(f.bad("read_concern, read_preference: no operation of this phase reads"));
+    }
+    Ok(())
+}
+
+/// Reads a number that a person typed for `key`.
+///
+/// # Errors
+/// It is none, or out of range.
+pub fn typed<T: std::str::FromStr>(
+    key: &str,
+    value: &str,
+    right: &str,
+    is: impl Fn(&T) -> bool,
+) -> Result<T> {
+    let n = value.parse().ok().filter(|n| is(n));
+    n.ok_or_else(|| Failure(format!("{key}={value}: {key} must be {right}")))
+}

@@ -1,0 +1,259 @@
+//! Running a workload: collections and indexes, load phases, run phases.
+
+use super::draw::Shared;
+use super::operation::Kind;
+use super::plan::{Collection, Existing, Phase, Plan};
+use super::worker::Worker;
+use crate::conn::{Conn, number_at};
+use crate::distributions::counter::Counter;
+use crate::fail::{Failure, Result};
+use crate::lab::{Lab, Target};
+use crate::load::{self, Limit, Load, Pace};
+use muniment_value::{ArrayBuf, doc};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// What is known about the data of a workload on one target: where its sequences are.
+pub struct Ready {
+    /// What the load phases did, by phase.
+    pub loads: Vec<(String, Load)>,
+    /// What was found wrong meanwhile: counts that do not fit, errors that were counted.
+    pub warnings: Vec<String>,
+    /// By name.
+    pub(super) sequences: Vec<(String, Arc<Counter>)>,
+    pub(super) shared: Shared,
+    /// Phases so far: every one has random numbers of its own.
+    rounds: u64,
+}
+
+/// Makes the collections and indexes and runs the load phases that stand in front of the first run
+/// phase. What it gives belongs to this target's data; a plan whose settings differ may be measured
+/// on it as well.
+///
+/// # Errors
+/// A collection with documents that may not be dropped; an insert that failed.
+pub fn prepare(lab: &mut Lab, target: &Target, plan: &Plan) -> Result<Ready> {
+    let mut ready = Ready {
+        loads: Vec::new(),
+        warnings: Vec::new(),
+        sequences: Vec::new(),
+        shared: Shared::default(),
+        rounds: 0,
+    };
+    let mut conn = target.connect()?;
+    ready.begin(plan);
+    for c in &plan.collections {
+        create(&mut conn, plan, c, c.existing)?;
+    }
+    for phase in plan.loads() {
+        if crate::stop::asked() {
+            break;
+        }
+        let load = one(lab, target, plan, phase, &phase.name, &mut ready)?;
+        ready.loads.push((phase.name.clone(), load));
+    }
+    Ok(ready)
+}
+
+/// Runs the other phases once: by phase what it did, each named `LABEL PHASE` (without a label,
+/// `PHASE`).
+///
+/// # Errors
+/// An operation that failed, unless its errors are counted.
+pub fn measure(
+    lab: &mut Lab,
+    target: &Target,
+    plan: &Plan,
+    label: &str,
+    ready: &mut Ready,
+) -> Result<Vec<(String, Load)>> {
+    let mut out = Vec::new();
+    for phase in plan.runs() {
+        if crate::stop::asked() {
+            break;
+        }
+        let name = match label {
+            "" => phase.name.clone(),
+            _ => format!("{label} {}", phase.name),
+        };
+        let load = one(lab, target, plan, phase, &name, ready)?;
+        out.push((phase.name.clone(), load));
+    }
+    Ok(out)
+}
+
+impl Ready {
+    /// All sequences at their starts.
+    fn begin(&mut self, plan: &Plan) {
+        self.sequences = plan
+            .sequences
+            .iter()
+            .map(|(name, start)| (name.clone(), Arc::new(Counter::new(*start))))
+            .collect();
+        self.shared = Shared::default();
+    }
+}
+
+/// Makes a collection and its indexes.
+fn create(conn: &mut Conn, plan: &Plan, c: &Collection, existing: Existing) -> Result<()> {
+    let db = plan.database.as_str();
+    let what = format!("collection {db}.{}", c.name);
+    let run = |conn: &mut Conn, body| conn.command(db, &body).map_err(|e| e.while_doing(&what));
+    if existing == Existing::Fail {
+        let n = count(conn, db, &c.name)?;
+        if n > 0 {
+            return Err(Failure(format!(
+                "{what} has {n} documents: drop it, or say existing = \"drop\" or \"keep\" in its [[collection]]"
+            )));
+        }
+    }
+    let listed = run(
+        conn,
+        doc! { "listCollections": 1, "filter": doc! { "name": c.name.as_str() }, "nameOnly": true },
+    )?;
+    let first = listed
+        .as_doc()
+        .get_doc("cursor")
+        .and_then(|c| c.get_array("firstBatch"));
+    let mut there = first.is_some_and(|b| !b.is_empty());
+    if there && existing != Existing::Keep {
+        run(conn, doc! { "drop": c.name.as_str() })?;
+        there = false;
+    }
+    if !there {
+        let mut body = doc! { "create": c.name.as_str() };
+        body.append_all(c.options.as_doc());
+        run(conn, body)?;
+    }
+    if !c.indexes.is_empty() {
+        let mut indexes = ArrayBuf::new();
+        for i in &c.indexes {
+            indexes.push(i);
+        }
+        run(
+            conn,
+            doc! { "createIndexes": c.name.as_str(), "indexes": indexes },
+        )?;
+    }
+    Ok(())
+}
+
+fn count(conn: &mut Conn, db: &str, coll: &str) -> Result<u64> {
+    let r = conn.command(db, &doc! { "count": coll })?;
+    Ok(number_at(r.as_doc(), "n").unwrap_or(0.0) as u64)
+}
+
+/// One phase: its warm-up, then what is measured.
+fn one(
+    lab: &mut Lab,
+    target: &Target,
+    plan: &Plan,
+    phase: &Phase,
+    name: &str,
+    ready: &mut Ready,
+) -> Result<Load> {
+    let mut conn = target.connect()?;
+    if phase.fresh {
+        ready.begin(plan);
+        for c in &plan.collections {
+            create(&mut conn, plan, c, Existing::Drop)?;
+        }
+    }
+    for o in &phase.work {
+        if o.batch > target.max_batch as u64 {
+            return Err(Failure(format!(
+                "{name}: batch = {} is more than the server takes ({})",
+                o.batch, target.max_batch
+            )));
+        }
+    }
+    let pace = match phase.rate {
+        None => Pace::Closed,
+        Some(r) if phase.poisson => Pace::Poisson(r / phase.threads as f64),
+        Some(r) => Pace::Steady(r / phase.threads as f64),
+    };
+    let first_error = Arc::new(OnceLock::new());
+    if phase.warmup > 0.0 {
+        lab.progress.step(format!("{} {name}: warm-up", plan.name));
+        let workers = workers(target, plan, phase, ready, None, &first_error)?;
+        let limit = Limit {
+            pace,
+            ..Limit::time(seconds(phase.warmup))
+        };
+        load::run(name, workers, limit, target.pid, &mut lab.progress)?;
+    }
+    lab.progress.step(format!("{} {name}", plan.name));
+    let only = only_inserts(phase).and_then(|c| plan.collection(c));
+    let only = only.filter(|c| c.keeps_documents());
+    let before = only
+        .map(|c| count(&mut conn, &plan.database, &c.name))
+        .transpose()?;
+    let left = phase.records.map(|n| Arc::new(AtomicU64::new(n)));
+    let workers = workers(target, plan, phase, ready, left, &first_error)?;
+    let time = phase.seconds.map_or(Duration::MAX, seconds);
+    let limit = match phase.operations {
+        None => Limit::time(time),
+        Some(n) => Limit {
+            extra: n % phase.threads,
+            ..Limit::operations(n / phase.threads, time)
+        },
+    };
+    let limit = Limit { pace, ..limit };
+    let load = load::run(name, workers, limit, target.pid, &mut lab.progress)?;
+    if let (Some(c), Some(before)) = (only, before) {
+        let now = count(&mut conn, &plan.database, &c.name)?;
+        if now != before + load.documents {
+            ready.warnings.push(format!(
+                "{name}: {} documents were sent to {}, which has {} more than before",
+                load.documents,
+                c.name,
+                now.saturating_sub(before)
+            ));
+        }
+    }
+    if let Some(e) = first_error.get() {
+        ready
+            .warnings
+            .push(format!("{name}: the server's first error: {e}"));
+    }
+    Ok(load)
+}
+
+/// The collection whose count a phase lets foretell: it only inserts there, and nothing fails
+/// silently.
+fn only_inserts(phase: &Phase) -> Option<&str> {
+    let first = phase.work.first()?;
+    let all = phase.work.iter().all(|o| {
+        matches!(o.kind, Kind::Insert | Kind::InsertMany)
+            && o.collection == first.collection
+            && !o.errors_count
+    });
+    all.then_some(first.collection.as_str())
+}
+
+fn workers(
+    target: &Target,
+    plan: &Plan,
+    phase: &Phase,
+    ready: &mut Ready,
+    left: Option<Arc<AtomicU64>>,
+    first_error: &Arc<OnceLock<String>>,
+) -> Result<Vec<Worker>> {
+    ready.rounds += 1;
+    let seed = 0x6375_0000_0000 + (ready.rounds << 16);
+    target
+        .connections(phase.threads as usize)?
+        .into_iter()
+        .enumerate()
+        .map(|(i, conn)| {
+            let seed = seed + i as u64;
+            Worker::new(conn, plan, phase, ready, seed, left.clone(), first_error)
+        })
+        .collect()
+}
+
+/// As a duration; one that is none is longer than any run.
+fn seconds(s: f64) -> Duration {
+    Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX)
+}

@@ -1,0 +1,512 @@
+//! A TOML file as a tree whose every value knows its line, so that every complaint names one, and
+//! the reader of a table that refuses keys nobody asked for.
+//!
+//! Wherever a value stands, a table with the keys `smoke`, `quick` and `paper` stands for the one
+//! of the preset; the rest of the lab never sees the others.
+
+use crate::fail::Failure;
+use crate::lab::Preset;
+use std::fmt::Display;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+use toml::value::Datetime;
+
+/// What is wrong, and in which line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bad {
+    /// From 1.
+    pub line: usize,
+    /// A sentence.
+    pub text: String,
+}
+
+/// The result of reading a part of the file.
+pub type Parsed<T> = Result<T, Bad>;
+
+impl Bad {
+    /// As the lab's error, with the file's name in front.
+    pub fn in_file(self, file: &str) -> Failure {
+        Failure(format!("{file}, line {}: {}", self.line, self.text))
+    }
+}
+
+/// A value of the file.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// A string.
+    Text(String),
+    /// A whole number.
+    Whole(i64),
+    /// A number with a point.
+    Number(f64),
+    /// `true` or `false`.
+    Flag(bool),
+    /// A date, ms since 1970; without an offset it counts as UTC.
+    Date(i64),
+    /// `[…]`.
+    List(Vec<Item>),
+    /// A table, in the order of the file.
+    Table(Vec<(Key, Item)>),
+}
+
+/// A value with its line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Item {
+    /// What it is.
+    pub value: Value,
+    /// Where it is, from 1.
+    pub line: usize,
+}
+
+/// A key with its line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Key {
+    /// The key.
+    pub name: String,
+    /// Where it is, from 1.
+    pub line: usize,
+}
+
+/// Reads a whole file, with the values of `preset` where there are several.
+///
+/// # Errors
+/// Text that is no TOML; a preset's value that is missing.
+pub fn read(text: &str, preset: Preset) -> Parsed<Item> {
+    let table = DeTable::parse(text).map_err(|e| Bad {
+        line: e.span().map_or(1, |s| line_of(text, s.start)),
+        text: e.message().to_string(),
+    })?;
+    let reader = Reader { text, preset };
+    Ok(Item {
+        value: Value::Table(reader.entries(table.get_ref())?),
+        line: 1,
+    })
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    let before = text.as_bytes().get(..at).unwrap_or_default();
+    before.iter().filter(|b| **b == b'\n').count() + 1
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    preset: Preset,
+}
+
+impl Reader<'_> {
+    fn entries(&self, table: &DeTable<'_>) -> Parsed<Vec<(Key, Item)>> {
+        table
+            .iter()
+            .map(|(key, value)| {
+                let key = Key {
+                    name: key.get_ref().to_string(),
+                    line: line_of(self.text, key.span().start),
+                };
+                Ok((key, self.item(value)?))
+            })
+            .collect()
+    }
+
+    fn item(&self, value: &Spanned<DeValue<'_>>) -> Parsed<Item> {
+        let line = line_of(self.text, value.span().start);
+        let bad = |text: String| Bad { line, text };
+        let value = match value.get_ref() {
+            DeValue::String(s) => Value::Text(s.to_string()),
+            DeValue::Integer(n) => {
+                let whole = i64::from_str_radix(n.as_str(), n.radix());
+                Value::Whole(whole.map_err(|_| bad(format!("{n} does not fit into 64 bits")))?)
+            }
+            DeValue::Float(n) => {
+                let number = n.as_str().parse();
+                Value::Number(number.map_err(|_| bad(format!("{n} is no number")))?)
+            }
+            DeValue::Boolean(b) => Value::Flag(*b),
+            DeValue::Datetime(d) => {
+                let ms = milliseconds(d);
+                Value::Date(ms.ok_or_else(|| {
+                    bad(format!("{d} is a time of day; a date is needed with it"))
+                })?)
+            }
+            DeValue::Array(a) => {
+                Value::List(a.iter().map(|v| self.item(v)).collect::<Parsed<_>>()?)
+            }
+            DeValue::Table(t) => {
+                let mut entries = self.entries(t)?;
+                let names = ["smoke", "quick", "paper"];
+                if entries.is_empty() || !entries.iter().all(|(k, _)| names.contains(&&*k.name)) {
+                    Value::Table(entries)
+                } else {
+                    let want = self.preset.name();
+                    let at = entries.iter().position(|(k, _)| k.name == want);
+                    let at =
+                        at.ok_or_else(|| bad(format!("there is no value for preset {want}")))?;
+                    return Ok(entries.swap_remove(at).1);
+                }
+            }
+        };
+        Ok(Item { value, line })
+    }
+}
+
+/// Since 1970, UTC. `None` without a date.
+fn milliseconds(d: &Datetime) -> Option<i64> {
+    let date = d.date?;
+    // Days from civil (H. Hinnant, chrono-compatible low-level date algorithms).
+    let (y, m) = (i64::from(date.year), i64::from(date.month));
+    let y = if m <= 2 { y - 1 } else { y };
+    let era = y.div_euclid(400);
+    let in_era = y.rem_euclid(400);
+    let of_year = (153 * ((m + 9) % 12) + 2) / 5 + i64::from(date.day) - 1;
+    let days = era * 146_097 + in_era * 365 + in_era / 4 - in_era / 100 + of_year - 719_468;
+    let mut ms = days * 86_400_000;
+    if let Some(t) = d.time {
+        let seconds =
+            i64::from(t.hour) * 3600 + i64::from(t.minute) * 60 + i64::from(t.second.unwrap_or(0));
+        ms += seconds * 1000 + i64::from(t.nanosecond.unwrap_or(0)) / 1_000_000;
+    }
+    if let Some(toml::value::Offset::Custom { minutes }) = d.offset {
+        ms -= i64::from(minutes) * 60_000;
+    }
+    Some(ms)
+}
+
+impl Item {
+    /// A complaint about this value.
+    pub fn bad(&self, text: impl Display) -> Bad {
+        Bad {
+            line: self.line,
+            text: text.to_string(),
+        }
+    }
+
+    /// What it is, for complaints.
+    pub fn described(&self) -> String {
+        match &self.value {
+            Value::Text(s) => format!("\"{s}\""),
+            Value::Whole(n) => n.to_string(),
+            Value::Number(n) => n.to_string(),
+            Value::Flag(b) => b.to_string(),
+            Value::Date(_) => "a date".into(),
+            Value::List(_) => "a list".into(),
+            Value::Table(_) => "a table".into(),
+        }
+    }
+
+    fn wrong(&self, what: &str, right: &str) -> Bad {
+        self.bad(format!("{what} must be {right}, not {}", self.described()))
+    }
+
+    /// A string; `what` names it in the complaint, as in the following ones.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn text(&self, what: &str) -> Parsed<&str> {
+        match &self.value {
+            Value::Text(s) => Ok(s),
+            _ => Err(self.wrong(what, "a string")),
+        }
+    }
+
+    /// A whole number, not negative.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn count(&self, what: &str) -> Parsed<u64> {
+        match self.value {
+            Value::Whole(n) => n.try_into().ok(),
+            _ => None,
+        }
+        .ok_or_else(|| self.wrong(what, "a whole number, 0 or more"))
+    }
+
+    /// A whole number, 1 or more.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn positive(&self, what: &str) -> Parsed<u64> {
+        match self.count(what) {
+            Ok(n) if n > 0 => Ok(n),
+            _ => Err(self.wrong(what, "a whole number, 1 or more")),
+        }
+    }
+
+    /// A whole number.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn whole(&self, what: &str) -> Parsed<i64> {
+        match self.value {
+            Value::Whole(n) => Ok(n),
+            _ => Err(self.wrong(what, "a whole number")),
+        }
+    }
+
+    /// A finite number.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn number(&self, what: &str) -> Parsed<f64> {
+        match self.value {
+            Value::Whole(n) => Ok(n as f64),
+            Value::Number(n) if n.is_finite() => Ok(n),
+            _ => Err(self.wrong(what, "a number")),
+        }
+    }
+
+    /// A number above zero.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn above_zero(&self, what: &str) -> Parsed<f64> {
+        match self.number(what) {
+            Ok(n) if n > 0.0 => Ok(n),
+            _ => Err(self.wrong(what, "a number above 0")),
+        }
+    }
+
+    /// A number in 0…1.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn share(&self, what: &str) -> Parsed<f64> {
+        match self.number(what) {
+            Ok(n) if (0.0..=1.0).contains(&n) => Ok(n),
+            _ => Err(self.wrong(what, "a number from 0 to 1")),
+        }
+    }
+
+    /// `true` or `false`.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn flag(&self, what: &str) -> Parsed<bool> {
+        match self.value {
+            Value::Flag(b) => Ok(b),
+            _ => Err(self.wrong(what, "true or false")),
+        }
+    }
+
+    /// A list.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn list(&self, what: &str) -> Parsed<&[Item]> {
+        match &self.value {
+            Value::List(l) => Ok(l),
+            _ => Err(self.wrong(what, "a list")),
+        }
+    }
+
+    /// The entries of a table.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn table(&self, what: &str) -> Parsed<&[(Key, Item)]> {
+        match &self.value {
+            Value::Table(t) => Ok(t),
+            _ => Err(self.wrong(what, "a table")),
+        }
+    }
+
+    /// A reader of this table's keys.
+    ///
+    /// # Errors
+    /// It is no table.
+    pub fn fields(&self, what: impl Into<String>) -> Parsed<Fields<'_>> {
+        let what = what.into();
+        let entries = self.table(&what)?;
+        Ok(Fields {
+            what,
+            line: self.line,
+            entries,
+            known: Vec::new(),
+        })
+    }
+
+    /// One of some words.
+    ///
+    /// # Errors
+    /// It is none of them; they are listed.
+    pub fn one_of<T: Copy>(&self, what: &str, words: &[(&str, T)]) -> Parsed<T> {
+        let all: Vec<&str> = words.iter().map(|(w, _)| *w).collect();
+        let word = match &self.value {
+            Value::Text(s) => s,
+            _ => return Err(self.wrong(what, &format!("one of {}", all.join(", ")))),
+        };
+        let found = words.iter().find(|(w, _)| w == word);
+        found.map(|(_, t)| *t).ok_or_else(|| {
+            self.bad(format!(
+                "{what} = \"{word}\": {}there are {}",
+                meant(word, &all),
+                all.join(", ")
+            ))
+        })
+    }
+}
+
+/// Reads a table key by key; [`Fields::end`] refuses what was not asked for.
+pub struct Fields<'a> {
+    /// What the table is, for complaints.
+    pub what: String,
+    /// Where it begins.
+    pub line: usize,
+    entries: &'a [(Key, Item)],
+    known: Vec<&'static str>,
+}
+
+impl<'a> Fields<'a> {
+    /// The value of a key, if it is there.
+    pub fn get(&mut self, name: &'static str) -> Option<&'a Item> {
+        self.known.push(name);
+        let entry = self.entries.iter().find(|(k, _)| k.name == name);
+        entry.map(|(_, item)| item)
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn need(&mut self, name: &'static str) -> Parsed<&'a Item> {
+        let found = self.get(name);
+        found.ok_or_else(|| {
+            let mut near = self.entries.iter().map(|(k, _)| &k.name);
+            let near = near.find(|k| distance(k, name) <= 2);
+            let hint = near.map_or_else(String::new, |k| format!(" (is '{k}' meant to be it?)"));
+            Bad {
+                line: self.line,
+                text: format!("{} needs the key '{name}'{hint}", self.what),
+            }
+        })
+    }
+
+    /// The keys in the order of the file.
+    pub fn keys(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        self.entries.iter().map(|(k, _)| k.name.as_str())
+    }
+
+    /// A complaint about the whole table.
+    pub fn bad(&self, text: impl Display) -> Bad {
+        Bad {
+            line: self.line,
+            text: format!("{}: {text}", self.what),
+        }
+    }
+
+    /// Refuses keys that nobody asked for.
+    ///
+    /// # Errors
+    /// There is one; it is named, with what may have been meant.
+    pub fn end(mut self) -> Parsed<()> {
+        let unknown = self
+            .entries
+            .iter()
+            .find(|(k, _)| !self.known.contains(&k.name.as_str()));
+        let Some((key, _)) = unknown else {
+            return Ok(());
+        };
+        self.known.sort_unstable();
+        self.known.dedup();
+        Err(Bad {
+            line: key.line,
+            text: format!(
+                "{} has no key '{}': {}it may have {}",
+                self.what,
+                key.name,
+                meant(&key.name, &self.known),
+                self.known.join(", ")
+            ),
+        })
+    }
+}
+
+/// "is 'x' meant? ", if one of `words` is near enough to `word`.
+pub fn meant(word: &str, words: &[&str]) -> String {
+    let near = words.iter().map(|w| (distance(word, w), w)).min();
+    match near {
+        Some((d, w)) if d <= 2 && d < word.chars().count() => format!("is '{w}' meant? "),
+        _ => String::new(),
+    }
+}
+
+/// Letters to change, add or leave out between two words, without regard to case (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.to_lowercase().chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.to_lowercase().chars().enumerate() {
+        let mut last = i;
+        let mut left = i + 1;
+        for (y, cell) in b.iter().zip(row.iter_mut().skip(1)) {
+            let best = (last + usize::from(x != *y)).min(*cell + 1).min(left + 1);
+            last = std::mem::replace(cell, best);
+            left = best;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn values_know_their_lines_and_presets_choose() {
+        let file = "a = 1\n[t]\nb = { smoke = 2, paper = 3 }\nd = 2024-02-29T12:00:00.5+01:00\n";
+        let root = read(file, Preset::Paper).unwrap();
+        let mut f = root.fields("the file").unwrap();
+        assert_eq!(f.need("a").unwrap().count("a"), Ok(1));
+        let t = f.need("t").unwrap();
+        f.end().unwrap();
+        let mut t = t.fields("[t]").unwrap();
+        let b = t.need("b").unwrap();
+        assert_eq!((b.count("b"), b.line), (Ok(3), 3));
+        assert_eq!(t.need("d").unwrap().value, Value::Date(1_709_204_400_500));
+        let e = read(file, Preset::Quick).unwrap_err();
+        assert_eq!(
+            (e.line, e.text.as_str()),
+            (3, "there is no value for preset quick")
+        );
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (text, ms) in [
+            ("1970-01-01", 0),
+            ("1969-12-31T23:59:59Z", -1000),
+            ("2000-03-01", 951_868_800_000),
+            ("2026-01-31T00:00:00Z", 1_769_817_600_000),
+        ] {
+            let root = read(&format!("d = {text}"), Preset::Smoke).unwrap();
+            let d = root.table("").unwrap().first().unwrap().1.clone();
+            assert_eq!(d.value, Value::Date(ms), "{text}");
+        }
+    }
+
+    #[test]
+    fn unknown_keys_are_refused_with_what_may_be_meant() {
+        let root = read("name = 1\nthread = 2", Preset::Smoke).unwrap();
+        let mut f = root.fields("[[phase]]").unwrap();
+        f.get("threads");
+        f.get("name");
+        let e = f.end().unwrap_err();
+        assert_eq!(e.line, 2);
+        assert_eq!(
+            e.text,
+            "[[phase]] has no key 'thread': is 'threads' meant? it may have name, threads"
+        );
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(meant("xyz", &["find", "insert"]), "");
+    }
+
+    #[test]
+    fn what_is_no_toml_is_said_with_its_line() {
+        let e = read("a = 1\nb = [1,\n", Preset::Smoke).unwrap_err();
+        assert!(e.line >= 2, "{e:?}");
+        let e = read("a = 1\na = 2\n", Preset::Smoke).unwrap_err();
+        assert_eq!(e.line, 2, "{e:?}");
+    }
+}

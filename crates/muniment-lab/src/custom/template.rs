@@ -1,0 +1,273 @@
+//! What a file says a document looks like: constants, nested documents, generators.
+//!
+//! A table with one key that is a generator's name is that generator; a table with one key of
+//! Extended JSON (`$oid`, `$numberLong`, …) is that constant; any other table is a document, and so
+//! is every table directly below an operator that takes a document of fields (`$set`, `$match`, …).
+
+use super::draw::{Shape, Shared};
+use super::encode::{Encoder, Env, Hand};
+use super::generate::{self, Generator};
+use super::source::{Bad, Item, Key, Parsed, Value};
+use muniment_value::DocBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Operators below which a table, or each table of a list, is a document of fields.
+const OF_FIELDS: &[&str] = &[
+    "$addFields",
+    "$addToSet",
+    "$and",
+    "$bit",
+    "$currentDate",
+    "$elemMatch",
+    "$group",
+    "$inc",
+    "$match",
+    "$max",
+    "$min",
+    "$mul",
+    "$nor",
+    "$or",
+    "$pop",
+    "$project",
+    "$pull",
+    "$pullAll",
+    "$push",
+    "$rename",
+    "$set",
+    "$setOnInsert",
+    "$sort",
+    "$unset",
+];
+
+/// One-key tables that are constants of Extended JSON.
+const EXTENDED: &[&str] = &[
+    "$binary",
+    "$code",
+    "$date",
+    "$maxKey",
+    "$minKey",
+    "$numberDecimal",
+    "$numberDouble",
+    "$numberInt",
+    "$numberLong",
+    "$oid",
+    "$regularExpression",
+    "$symbol",
+    "$timestamp",
+    "$undefined",
+    "$uuid",
+];
+
+/// A value, or how to make one.
+#[derive(Debug, Clone)]
+pub enum Node {
+    /// BSON type and bytes.
+    Constant(u8, Vec<u8>),
+    /// A document.
+    Document(Vec<(String, Node)>),
+    /// An array.
+    Array(Vec<Node>),
+    /// Made anew each time.
+    Made(Arc<dyn Generator>),
+}
+
+/// What was seen while a file's templates were read.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Sequences that a template takes numbers of.
+    pub taken: BTreeSet<String>,
+    /// Sequences whose numbers are asked for as keys, with the first line that does.
+    pub keys: BTreeMap<String, usize>,
+    /// Keys so far that are drawn by the operation's distribution.
+    pub draws: usize,
+    /// The templates that hold such keys.
+    pub drawing: BTreeSet<String>,
+}
+
+impl Node {
+    /// A constant string.
+    pub fn text(s: &str) -> Node {
+        let mut bytes = ((s.len() + 1) as u32).to_le_bytes().to_vec();
+        bytes.extend_from_slice(s.as_bytes());
+        bytes.push(0);
+        Node::Constant(2, bytes)
+    }
+
+    /// A whole number: int32 where it fits, else int64.
+    pub fn whole(n: i64) -> Node {
+        match i32::try_from(n) {
+            Ok(n) => Node::Constant(16, n.to_le_bytes().to_vec()),
+            Err(_) => Node::Constant(18, n.to_le_bytes().to_vec()),
+        }
+    }
+
+    /// A boolean.
+    pub fn flag(b: bool) -> Node {
+        Node::Constant(8, vec![u8::from(b)])
+    }
+
+    /// A document that is there already.
+    pub fn doc(d: &DocBuf) -> Node {
+        Node::Constant(3, d.as_bytes().to_vec())
+    }
+
+    /// Its BSON type; `None` when it varies.
+    pub fn kind(&self) -> Option<u8> {
+        match self {
+            Node::Constant(kind, _) => Some(*kind),
+            Node::Document(_) => Some(3),
+            Node::Array(_) => Some(4),
+            Node::Made(g) => g.kind(),
+        }
+    }
+
+    /// Whether there is a generator in it.
+    fn is_made(&self) -> bool {
+        match self {
+            Node::Constant(..) => false,
+            Node::Document(fields) => fields.iter().any(|(_, n)| n.is_made()),
+            Node::Array(nodes) => nodes.iter().any(Node::is_made),
+            Node::Made(_) => true,
+        }
+    }
+
+    /// The document, if it is one and nothing in it is made.
+    pub fn constant(&self) -> Option<DocBuf> {
+        if self.kind() != Some(3) || self.is_made() {
+            return None;
+        }
+        let shared = Shared::default();
+        let env = Env::new(&[], &shared, &Shape::Uniform, "");
+        let mut out = Vec::new();
+        let mut encoder = Encoder::new(self, &env).ok()?;
+        encoder.write(&mut Hand::new(0, &[]), &mut out);
+        Some(DocBuf::from_bytes_trusted(out))
+    }
+
+    /// Whether it may be absent.
+    fn optional(&self) -> bool {
+        matches!(self, Node::Made(g) if g.optional())
+    }
+
+    /// Reads a value.
+    ///
+    /// # Errors
+    /// A generator with a mistake in it; Extended JSON that is none.
+    pub fn value(item: &Item, seen: &mut Seen) -> Parsed<Node> {
+        Ok(match &item.value {
+            Value::Text(s) => Node::text(s),
+            Value::Whole(n) => Node::whole(*n),
+            Value::Number(n) => Node::Constant(1, n.to_le_bytes().to_vec()),
+            Value::Flag(b) => Node::flag(*b),
+            Value::Date(ms) => Node::Constant(9, ms.to_le_bytes().to_vec()),
+            Value::List(items) => {
+                let nodes = items.iter().map(|i| Node::element(i, seen));
+                Node::Array(nodes.collect::<Parsed<_>>()?)
+            }
+            Value::Table(entries) => {
+                if let [(key, value)] = entries.as_slice() {
+                    if let Some(spec) = generate::named(&key.name) {
+                        return (spec.read)(value, seen);
+                    }
+                    if EXTENDED.contains(&key.name.as_str()) {
+                        return extended(item);
+                    }
+                }
+                Node::fields(entries, seen)?
+            }
+        })
+    }
+
+    /// As [`Node::value`] where something must be: in an array.
+    ///
+    /// # Errors
+    /// As there; an `optional`.
+    pub fn element(item: &Item, seen: &mut Seen) -> Parsed<Node> {
+        let node = Node::value(item, seen)?;
+        if node.optional() {
+            return Err(item.bad("'optional' may stand as the value of a document's field only"));
+        }
+        Ok(node)
+    }
+
+    /// Reads a document: a table is one here, whatever its keys are.
+    ///
+    /// # Errors
+    /// As [`Node::value`]; it is no table.
+    pub fn document(item: &Item, what: &str, seen: &mut Seen) -> Parsed<Node> {
+        Node::fields(item.table(what)?, seen)
+    }
+
+    /// Reads a list of documents.
+    ///
+    /// # Errors
+    /// As [`Node::document`]; it is no list.
+    pub fn documents(item: &Item, what: &str, seen: &mut Seen) -> Parsed<Node> {
+        let items = item.list(what)?.iter();
+        let nodes = items.map(|i| Node::document(i, what, seen));
+        Ok(Node::Array(nodes.collect::<Parsed<_>>()?))
+    }
+
+    fn fields(entries: &[(Key, Item)], seen: &mut Seen) -> Parsed<Node> {
+        let fields = entries.iter().map(|(key, item)| {
+            if key.name.contains('\0') {
+                return Err(Bad {
+                    line: key.line,
+                    text: "a field's name may not contain a zero byte".into(),
+                });
+            }
+            let node = if OF_FIELDS.contains(&key.name.as_str()) {
+                Node::below(item, seen)?
+            } else {
+                Node::value(item, seen)?
+            };
+            Ok((key.name.clone(), node))
+        });
+        Ok(Node::Document(fields.collect::<Parsed<_>>()?))
+    }
+
+    /// A value below an operator that takes documents of fields.
+    fn below(item: &Item, seen: &mut Seen) -> Parsed<Node> {
+        match &item.value {
+            Value::Table(entries) => Node::fields(entries, seen),
+            Value::List(items) => {
+                let nodes = items.iter().map(|i| Node::below(i, seen));
+                Ok(Node::Array(nodes.collect::<Parsed<_>>()?))
+            }
+            _ => Node::value(item, seen),
+        }
+    }
+}
+
+/// A constant in Extended JSON's form.
+fn extended(item: &Item) -> Parsed<Node> {
+    json(&as_json(item).to_string()).map_err(|e| item.bad(e))
+}
+
+/// The value of a text in Extended JSON.
+///
+/// # Errors
+/// It is none, in words.
+pub fn json(text: &str) -> Result<Node, String> {
+    let doc = DocBuf::from_json(&format!("{{\"v\": {text}}}")).map_err(|e| e.to_string())?;
+    let first = doc.as_doc().first();
+    let value = first.ok_or_else(|| format!("{text} is no value"))?;
+    // The type, "v" and a zero stand in front of the value.
+    let kind = value.as_bytes().first().copied().unwrap_or(10);
+    Ok(Node::Constant(kind, value.raw_value().to_vec()))
+}
+
+fn as_json(item: &Item) -> serde_json::Value {
+    match &item.value {
+        Value::Text(s) => s.as_str().into(),
+        Value::Whole(n) | Value::Date(n) => (*n).into(),
+        Value::Number(n) => (*n).into(),
+        Value::Flag(b) => (*b).into(),
+        Value::List(l) => l.iter().map(as_json).collect(),
+        Value::Table(t) => t
+            .iter()
+            .map(|(k, i)| (k.name.clone(), as_json(i)))
+            .collect(),
+    }
+}

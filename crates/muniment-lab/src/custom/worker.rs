@@ -1,0 +1,260 @@
+//! A worker of a phase: chooses an operation by weight, encodes it outside the clock, sends it,
+//! reads the answer to its end.
+
+use super::draw::Weighted;
+use super::encode::{Encoder, Env, Hand};
+use super::operation::{Kind, Operation};
+use super::plan::{Phase, Plan};
+use super::run::Ready;
+use super::template::Node;
+use crate::conn::{Conn, InsertTemplate, Message, check, number_at};
+use crate::fail::{Failure, Result};
+use crate::load;
+use crate::meter::Meter;
+use muniment_value::{Doc, DocBuf, doc};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+enum Encoded {
+    /// A command with everything in its body.
+    Body(Encoder),
+    /// An insert's constant part, and its documents.
+    Insert(InsertTemplate, Encoder),
+}
+
+struct Op {
+    name: &'static str,
+    failed: &'static str,
+    kind: Kind,
+    batch: u64,
+    silent: bool,
+    errors_count: bool,
+    database: String,
+    encoded: Encoded,
+}
+
+impl Op {
+    fn new(o: &Operation, plan: &Plan, ready: &Ready, phase: &Phase) -> Result<Op> {
+        let name = format!("{}/{}", phase.name, o.name);
+        let env = Env::new(&ready.sequences, &ready.shared, &o.shape, &name);
+        let database = o.database.clone().unwrap_or_else(|| plan.database.clone());
+        let silent = o.silent();
+        let mut tail = o.tail(&plan.database);
+        let mut fields = o.body.clone();
+        let encoded = match &o.document {
+            Some(document) => {
+                // The template appends the database itself.
+                tail.pop();
+                fields.extend(tail);
+                let body = Node::Document(fields).constant();
+                let body = body.ok_or_else(|| Failure(format!("{name}: it is not constant")))?;
+                let template = Message::insert_command(&database, body, silent);
+                Encoded::Insert(template, Encoder::new(document, &env)?)
+            }
+            None => {
+                fields.extend(tail);
+                Encoded::Body(Encoder::new(&Node::Document(fields), &env)?)
+            }
+        };
+        Ok(Op {
+            name: o.name,
+            failed: o.failed,
+            kind: o.kind,
+            batch: o.batch,
+            silent,
+            errors_count: o.errors_count,
+            database,
+            encoded,
+        })
+    }
+}
+
+/// One connection's work.
+pub struct Worker {
+    conn: Conn,
+    ops: Vec<Op>,
+    weights: Weighted,
+    hand: Hand,
+    message: Message,
+    /// For the batches of a cursor behind the first.
+    more: Message,
+    current: usize,
+    documents: u64,
+    /// Of a load phase: documents that nobody has begun yet.
+    left: Option<Arc<AtomicU64>>,
+    unanswered: bool,
+    first_error: Arc<OnceLock<String>>,
+}
+
+impl Worker {
+    /// A worker of `phase`.
+    ///
+    /// # Errors
+    /// A generator that cannot begin.
+    pub fn new(
+        conn: Conn,
+        plan: &Plan,
+        phase: &Phase,
+        ready: &Ready,
+        seed: u64,
+        left: Option<Arc<AtomicU64>>,
+        first_error: &Arc<OnceLock<String>>,
+    ) -> Result<Worker> {
+        let weights: Vec<f64> = phase.work.iter().map(|o| o.weight).collect();
+        let ops = phase.work.iter().map(|o| Op::new(o, plan, ready, phase));
+        Ok(Worker {
+            conn,
+            ops: ops.collect::<Result<_>>()?,
+            weights: Weighted::new(&weights),
+            hand: Hand::new(seed, &ready.sequences),
+            message: Message(Vec::new()),
+            more: Message(Vec::new()),
+            current: 0,
+            documents: 0,
+            left,
+            unanswered: false,
+            first_error: first_error.clone(),
+        })
+    }
+
+    /// How many documents the next message may have: fewer at a load's end.
+    fn share(&self, batch: u64) -> u64 {
+        let Some(left) = &self.left else { return batch };
+        let mut mine = 0;
+        // The closure always gives a number, so this cannot fail.
+        let _ = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
+            mine = n.min(batch);
+            Some(n - mine)
+        });
+        mine
+    }
+}
+
+impl load::Worker for Worker {
+    fn prepare(&mut self) -> bool {
+        self.hand.acknowledge();
+        self.current = self.weights.draw(&mut self.hand.rng);
+        let Some(batch) = self.ops.get(self.current).map(|o| o.batch) else {
+            return false;
+        };
+        self.documents = self.share(batch);
+        if self.documents == 0 {
+            return false;
+        }
+        let Some(op) = self.ops.get_mut(self.current) else {
+            return false;
+        };
+        match &mut op.encoded {
+            Encoded::Body(encoder) => {
+                self.hand.next_document();
+                self.message.begin(op.silent);
+                encoder.write(&mut self.hand, &mut self.message.0);
+                self.message.seal();
+            }
+            Encoded::Insert(template, document) => {
+                template.begin(&mut self.message);
+                for _ in 0..self.documents {
+                    self.hand.next_document();
+                    document.write(&mut self.hand, &mut self.message.0);
+                }
+                template.seal(&mut self.message);
+            }
+        }
+        true
+    }
+
+    fn operate(&mut self, meter: &mut Meter) -> Result<u64> {
+        let Some(op) = self.ops.get(self.current) else {
+            return Err(Failure::new("a phase without operations"));
+        };
+        if op.kind.writes() {
+            meter.payload(self.message.0.len());
+        }
+        let start = Instant::now();
+        self.conn.send(&mut self.message)?;
+        if op.silent {
+            self.unanswered = true;
+            meter.record(op.name, start);
+            meter.status(op.name, "sent");
+            return Ok(self.documents);
+        }
+        let answer = answer(&mut self.conn, &mut self.more, op, self.documents)?;
+        match answer {
+            Ok(n) => {
+                meter.record(op.name, start);
+                meter.status(op.name, if n == 0 { "nothing" } else { "ok" });
+                Ok(n)
+            }
+            Err(e) if op.errors_count => {
+                // The first is kept.
+                let _ = self.first_error.set(format!("{}: {e}", op.name));
+                meter.record(op.failed, start);
+                meter.status(op.failed, "error");
+                Ok(0)
+            }
+            Err(e) => Err(e.while_doing(op.name)),
+        }
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.hand.acknowledge();
+        if self.unanswered {
+            // Commands of one connection are served in order: this reply means that all are applied.
+            self.conn.command("admin", &doc! { "ping": 1 })?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads an operation's answer to its end: how many documents it was about, or the server's error.
+fn answer(conn: &mut Conn, more: &mut Message, op: &Op, sent: u64) -> Result<Result<u64>> {
+    let reply = conn.receive()?;
+    if let Err(e) = check(reply) {
+        return Ok(Err(e));
+    }
+    let n = |reply: Doc<'_>| number_at(reply, "n").unwrap_or(0.0) as u64;
+    match op.kind {
+        Kind::Insert | Kind::InsertMany => return Ok(Ok(sent)),
+        Kind::Update | Kind::Delete => return Ok(Ok(n(reply))),
+        Kind::FindAndModify => {
+            let found = reply.get_doc("lastErrorObject").map_or(0, n);
+            return Ok(Ok(found));
+        }
+        Kind::Aggregate | Kind::Command | Kind::Find => {}
+    }
+    let Some(cursor) = reply.get_doc("cursor") else {
+        return Ok(Ok(1));
+    };
+    let mut documents = batch(cursor, "firstBatch");
+    let mut id = number(cursor);
+    if id == 0 {
+        return Ok(Ok(documents));
+    }
+    let ns = cursor.get_str("ns").unwrap_or_default();
+    let collection = ns.split_once('.').map_or(ns, |(_, c)| c).to_string();
+    while id != 0 {
+        let mut body = DocBuf::new();
+        body.append("getMore", id)
+            .append("collection", collection.as_str());
+        *more = Message::command(&op.database, &body);
+        let reply = conn.call(more)?;
+        if let Err(e) = check(reply) {
+            return Ok(Err(e));
+        }
+        let Some(cursor) = reply.get_doc("cursor") else {
+            break;
+        };
+        documents += batch(cursor, "nextBatch");
+        id = number(cursor);
+    }
+    Ok(Ok(documents))
+}
+
+fn batch(cursor: Doc<'_>, name: &str) -> u64 {
+    cursor.get_array(name).map_or(0, |b| b.count() as u64)
+}
+
+fn number(cursor: Doc<'_>) -> i64 {
+    cursor.get("id").and_then(|v| v.as_i64_exact()).unwrap_or(0)
+}
