@@ -1,7 +1,7 @@
 //! Builds the layer (crate `powerloss`) with a cargo of its own, so that its bytes can be part
 //! of a program: cargo has no stable way to depend on another crate's shared library. The inner
-//! cargo has its own target directory, so the outer one's lock does not matter to it, and it
-//! needs nothing that the outer one has not fetched already.
+//! cargo has its own target directory, so the outer one's lock does not matter to it, and what it
+//! needs (libc) the programs with this crate in them need as well.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -53,7 +53,7 @@ fn build() -> Result<PathBuf, String> {
     let mut cargo = Command::new(variable("CARGO")?);
     cargo
         .args(["build", "--package", "powerloss", "--lib", "--release"])
-        .args(["--locked", "--offline", "--target", &target])
+        .args(["--locked", "--target", &target])
         .args(["--config", "profile.release.debug=false"])
         .args(["--config", "profile.release.strip=true"])
         .arg("--target-dir")

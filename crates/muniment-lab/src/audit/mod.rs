@@ -135,22 +135,32 @@ pub fn run(lab: &mut Lab, plan: &Plan, mut done: impl FnMut(Row)) -> Result<()> 
             if stop::asked() {
                 return Ok(());
             }
-            let row = match &mut external {
+            let mut row = Row {
+                concern: concern.name.clone(),
+                crash: *crash,
+                server: Server::Muniment(interval),
+                tally: Tally::default(),
+                restart: Duration::ZERO,
+                promise: Promise::Unknown,
+                allowance: SLACK + Duration::from_micros(plan.sync_us),
+                external: external.is_some(),
+            };
+            let ended = match &mut external {
                 Some(v) => {
-                    let server = victim::kind(v.address(), v.is_set(), interval)?;
-                    rounds(lab, plan, v, concern, *crash, server, &mut rng)
+                    row.server = victim::kind(v.address(), v.is_set(), interval)?;
+                    rounds(lab, plan, v, concern, &mut row, &mut rng)
                 }
                 None => {
                     let (ms, us) = (plan.journal_ms, plan.sync_us);
                     let mut v = Embedded::start(&lab.data_parent, *crash, ms, us)?;
-                    let server = Server::Muniment(interval);
-                    rounds(lab, plan, &mut v, concern, *crash, server, &mut rng)
+                    rounds(lab, plan, &mut v, concern, &mut row, &mut rng)
                 }
             };
-            done(Row {
-                external: external.is_some(),
-                ..row?
-            });
+            // What was found before a round that could not be ended counts.
+            if row.tally.rounds > 0 {
+                done(row);
+            }
+            ended?;
         }
     }
     if let Some(v) = &external
@@ -168,23 +178,17 @@ fn rounds(
     plan: &Plan,
     victim: &mut dyn Victim,
     concern: &Concern,
-    crash: Crash,
-    server: Server,
+    row: &mut Row,
     rng: &mut Rng,
-) -> Result<Row> {
-    let what = format!("{}, {}", concern.name, output::crash_name(crash, server));
+) -> Result<()> {
+    let what = format!(
+        "{}, {}",
+        concern.name,
+        output::crash_name(row.crash, row.server)
+    );
     lab.progress.step(format!("Audit {what}"));
-    let mut row = Row {
-        concern: concern.name.clone(),
-        crash,
-        server,
-        tally: Tally::default(),
-        restart: Duration::ZERO,
-        promise: concern.promise(server, crash),
-        allowance: SLACK + Duration::from_micros(plan.sync_us),
-        external: false,
-    };
-    let mut stall = Duration::ZERO;
+    row.promise = concern.promise(row.server, row.crash);
+    let (allowance, mut stall) = (row.allowance, Duration::ZERO);
     for n in 1..=plan.rounds {
         if stop::asked() {
             break;
@@ -193,6 +197,7 @@ fn rounds(
             .map_err(|e| e.while_doing(&format!("{what}, round {n}")))?;
         row.restart = row.restart.max(r.restart);
         stall = stall.max(r.stall);
+        row.allowance = allowance + 3 * stall;
         row.tally.add(r.tally);
         lab.progress.news(&format!(
             "round {n} of {}, {} acknowledged, {} lost",
@@ -201,8 +206,7 @@ fn rounds(
             row.tally.lost()
         ));
     }
-    row.allowance += 3 * stall;
-    Ok(row)
+    Ok(())
 }
 
 /// Writes, crashes, brings back, compares.

@@ -458,4 +458,36 @@ mod tests {
             ["a:1", "b:2", "c:3"]
         );
     }
+
+    /// Members that answer as the null responder does: writable, and with nothing in them.
+    fn member() -> muniment_wire::NullServer {
+        muniment_wire::NullServer::start("127.0.0.1:0", doc! { "_id": 1 }.as_doc()).unwrap()
+    }
+
+    #[test]
+    fn after_a_primarys_end_the_audit_goes_on_with_the_new_one() {
+        let (old, new) = (member(), member());
+        let mut v = external(None);
+        v.members = vec![old.address(), new.address()];
+        v.address = old.address();
+        v.stop_wait = Duration::from_secs(10);
+        assert!(v.is_set());
+        old.stop();
+        v.revive().unwrap();
+        assert_eq!(v.address(), new.address());
+    }
+
+    #[test]
+    fn a_server_that_survives_its_killing_is_an_error() {
+        let survivor = member();
+        let mut v = external(None);
+        v.address = survivor.address();
+        v.kill = "true".into();
+        v.crash().unwrap();
+        let e = v.revive().unwrap_err().0;
+        assert!(
+            e.contains("still answers") && e.contains("--stop-wait"),
+            "{e}"
+        );
+    }
 }
