@@ -38,7 +38,7 @@ fn once(
 }
 
 /// On a Debian machine where we are root, installs a package that gives a missing program.
-fn ensure(program: &str, package: &str) -> bool {
+pub fn ensure(program: &str, package: &str) -> bool {
     if have(program) {
         return true;
     }
@@ -128,10 +128,13 @@ pub fn mlaunch() -> Result<Outcome, String> {
     result.map(|()| Outcome::Passed)
 }
 
-/// An npm project copied below the target directory, with its packages.
 fn npm(name: &str) -> Result<PathBuf, String> {
+    npm_from(name, &suite_dir(name))
+}
+
+/// An npm project copied below the target directory, with its packages.
+pub fn npm_from(name: &str, from: &Path) -> Result<PathBuf, String> {
     let dir = install_dir(&format!("npm-{name}"));
-    let from = suite_dir(name);
     let manifest = from.join("package.json");
     let inputs =
         std::fs::read_to_string(&manifest).map_err(|e| format!("{}: {e}", manifest.display()))?;
@@ -145,7 +148,7 @@ fn npm(name: &str) -> Result<PathBuf, String> {
             "--loglevel=error",
         ]))
     })?;
-    for entry in std::fs::read_dir(&from)
+    for entry in std::fs::read_dir(from)
         .map_err(|e| e.to_string())?
         .flatten()
     {

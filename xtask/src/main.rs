@@ -3,6 +3,7 @@
 mod clients;
 mod conformance;
 mod docs;
+mod report;
 mod run;
 mod server;
 mod test;

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: every step, then one line each about how it went.
 
 use crate::run::{cargo, check, in_ci, server_binary};
-use crate::{clients, docs, tidy};
+use crate::{clients, docs, report, tidy};
 use std::time::Instant;
 
 /// How a step that did not fail ended.
@@ -50,6 +50,11 @@ const STEPS: &[Step] = &[
         "mongo-tools",
         "mongodump, mongorestore, mongoimport, mongoexport, mongostat, mongotop",
         clients::mongo_tools,
+    ),
+    (
+        "report",
+        "the lab's report in a browser: widths, light and dark, contrast, labels",
+        report::browser,
     ),
 ];
 

@@ -2,7 +2,7 @@
 //! name. A command is the first word behind `bench`; everything after it belongs to the command.
 
 use crate::fail::{Failure, Result};
-use crate::{audit, cli, compare, custom, null, raw_engine, ycsb};
+use crate::{audit, cli, compare, custom, null, raw_engine, report, ycsb};
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -27,6 +27,7 @@ pub const ALL: &[&Spec] = &[
     &LIST,
     &null::COMMAND,
     &raw_engine::COMMAND,
+    &report::command::COMMAND,
     &custom::cli::COMMAND,
     &ycsb::cli::COMMAND,
 ];

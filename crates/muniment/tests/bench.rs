@@ -37,6 +37,12 @@ fn bench(dir: &Path, args: &[&str]) -> Command {
     c
 }
 
+/// `muniment bench` with nothing but these arguments.
+fn plain(args: &[&std::ffi::OsStr]) -> Output {
+    let mut c = Command::new(env!("CARGO_BIN_EXE_muniment"));
+    c.arg("bench").args(args).output().unwrap()
+}
+
 fn ends_within(mut child: Child, limit: Duration) -> Output {
     let begin = Instant::now();
     while child.try_wait().unwrap().is_none() {
@@ -84,6 +90,26 @@ fn w1_runs_and_writes_its_report() {
     }
     let html = std::fs::read_to_string(dir.0.join("report/report.html")).unwrap();
     assert!(html.contains("<svg") && html.contains("Latency of one insert"));
+    assert!(dir.0.join("report/histograms/w1-w-1.hlog").is_file());
+    // The page can be made from what was kept, in either form, and is the same to the byte.
+    for kept in ["report", "results.jsonl"] {
+        let again = dir.0.join("again");
+        let out = plain(&[
+            "report".as_ref(),
+            dir.0.join(kept).as_os_str(),
+            "--out".as_ref(),
+            again.as_os_str(),
+        ]);
+        assert!(out.status.success(), "{out:?}");
+        assert_eq!(
+            std::fs::read_to_string(again.join("report.html")).unwrap(),
+            html,
+            "{kept}"
+        );
+    }
+    let (a, b) = (dir.0.join("report"), dir.0.join("results.jsonl"));
+    let out = plain(&["compare".as_ref(), a.as_os_str(), b.as_os_str()]);
+    assert_eq!(out.status.code(), Some(0), "{out:?}");
     let lines = std::fs::read_to_string(dir.0.join("results.jsonl")).unwrap();
     // The environment, four concerns, the result.
     assert_eq!(lines.lines().count(), 6);
@@ -113,6 +139,26 @@ fn ctrl_c_ends_cleanly_and_writes_what_there_is() {
             .contains("interrupted; what there was has been written")
     );
     assert_eq!(leftovers(&dir.0), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_file_that_is_no_run_is_said_to_be_none() {
+    let dir = Dir::new("no-run");
+    let file = dir.0.join("damaged.jsonl");
+    std::fs::write(&file, "{\"kind\":\"run\",\"format\":2}\nnonsense\n").unwrap();
+    let file = file.as_os_str();
+    for (args, code) in [
+        (&["report".as_ref(), file][..], 1),
+        (&["compare".as_ref(), file, file][..], 2),
+    ] {
+        let out = plain(args);
+        assert_eq!(out.status.code(), Some(code));
+        let stderr = String::from_utf8_lossy(&out.stderr);
+        assert!(
+            stderr.contains("damaged.jsonl: line 2, column 1"),
+            "{stderr}"
+        );
+    }
 }
 
 #[test]

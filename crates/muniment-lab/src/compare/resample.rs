@@ -11,7 +11,7 @@ use crate::rng::Rng;
 pub const RESAMPLES: usize = 1000;
 
 /// Fewest intervals of a time line that a rate is judged by.
-pub const FEWEST_INTERVALS: usize = 20;
+pub const FEWEST_INTERVALS: usize = 10;
 
 /// Fewest latencies that a mean or quantile is judged by.
 pub const FEWEST_LATENCIES: u64 = 50;
@@ -61,7 +61,7 @@ fn increments(sets: &[&SampleSet]) -> Vec<(f64, f64)> {
 fn rate(steps: &[(f64, f64)], rng: &mut Rng) -> Result<Replicas, &'static str> {
     let n = steps.len();
     if n < FEWEST_INTERVALS {
-        return Err("too short: its time line has fewer than 20 intervals");
+        return Err("too short: its time line has fewer than 10 intervals");
     }
     let block = (n as f64).sqrt().round() as usize;
     let blocks = n.div_ceil(block);

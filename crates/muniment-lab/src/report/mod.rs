@@ -1,11 +1,13 @@
 //! What an experiment hands over, and the three forms it takes: text on the terminal, JSON
 //! lines, and one self-contained HTML file.
 
+pub mod command;
 pub mod figure;
 pub mod html;
 pub mod json;
 pub mod number;
 pub mod scaling;
+pub mod side_by_side;
 pub mod svg;
 pub mod table;
 

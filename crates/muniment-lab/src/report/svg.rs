@@ -148,6 +148,36 @@ fn tick_text(v: f64) -> String {
     }
 }
 
+/// The width of a letter of a label, a capital's, and the height of its line, both in pixels.
+const LETTER: f64 = 8.0;
+const LINE: f64 = 13.0;
+
+/// `text` in lines of at most `most` letters: broken at spaces and behind `_`, `/`, `:` and `-`;
+/// within a word only where nothing else helps.
+fn wrap(text: &str, most: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let pieces = text
+        .split_inclusive([' ', '_', '/', ':', '-'])
+        .flat_map(|piece| {
+            let letters: Vec<char> = piece.chars().collect();
+            let fits = piece.trim_end().chars().count() <= most;
+            let parts = if fits { letters.len().max(1) } else { most };
+            letters
+                .chunks(parts)
+                .map(|c| c.iter().collect::<String>())
+                .collect::<Vec<_>>()
+        });
+    for piece in pieces {
+        match lines.last_mut() {
+            Some(l) if (l.clone() + &piece).trim_end().chars().count() <= most => {
+                l.push_str(&piece);
+            }
+            _ => lines.push(piece),
+        }
+    }
+    lines.iter().map(|l| l.trim_end().to_string()).collect()
+}
+
 /// The range of an axis and its ticks.
 struct Span {
     lo: f64,
@@ -331,11 +361,20 @@ impl Plot {
     pub fn svg(&self, width: f64, height: f64, class: &str) -> String {
         let narrow = width < 500.0;
         let bars = !self.categories.is_empty();
+        let inner = width - 58.0 - 14.0;
+        let room = inner / self.categories.len().max(1) as f64 / LETTER;
+        let labels: Vec<Vec<String>> = self
+            .categories
+            .iter()
+            .map(|c| wrap(c, (room as usize).max(4)))
+            .collect();
+        let lines = labels.iter().map(Vec::len).max().unwrap_or(1);
+        let below = (20.0 + LINE * lines as f64).max(46.0);
         let frame = Frame {
             left: 58.0,
             top: 26.0,
-            width: width - 58.0 - 14.0,
-            height: height - 26.0 - 46.0,
+            width: inner,
+            height: height - 26.0 - below,
         };
         let all = || self.series.iter().flat_map(|s| s.points.iter());
         let xs = all().map(|p| p.0);
@@ -356,7 +395,7 @@ impl Plot {
             "<svg class=\"plot {class}\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">",
             escape(&self.title)
         );
-        self.axes(&mut o, &frame, &xspan, &yspan, height, narrow);
+        self.axes(&mut o, &frame, &xspan, &yspan, height, &labels);
         for (i, s) in self.series.iter().enumerate() {
             match s.mark {
                 Mark::Bar => self.bars(&mut o, i, s, &frame, (&xspan, &yspan), narrow),
@@ -368,7 +407,15 @@ impl Plot {
         o
     }
 
-    fn axes(&self, o: &mut String, f: &Frame, xs: &Span, ys: &Span, height: f64, narrow: bool) {
+    fn axes(
+        &self,
+        o: &mut String,
+        f: &Frame,
+        xs: &Span,
+        ys: &Span,
+        height: f64,
+        labels: &[Vec<String>],
+    ) {
         let _ = write!(
             o,
             "<text class=\"axis\" x=\"4\" y=\"14\">{}</text>",
@@ -401,23 +448,18 @@ impl Plot {
                 tick_text(*t)
             );
         }
-        for (i, c) in self.categories.iter().enumerate() {
+        for (i, lines) in labels.iter().enumerate() {
             let Some(x) = xs.at(i as f64).map(|r| f.x(r)) else {
                 continue;
             };
-            // Long names are broken at the first space on a narrow screen.
-            let (a, b) = match c.split_once(' ') {
-                Some((a, b)) if narrow || self.categories.len() > 6 => (a, b),
-                _ => (c.as_str(), ""),
-            };
-            let _ = write!(
-                o,
-                "<text class=\"tick\" text-anchor=\"middle\" x=\"{x:.1}\" y=\"{:.1}\">{}</text><text class=\"tick\" text-anchor=\"middle\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
-                below + 16.0,
-                escape(a),
-                below + 29.0,
-                escape(b)
-            );
+            for (k, line) in lines.iter().enumerate() {
+                let _ = write!(
+                    o,
+                    "<text class=\"tick\" text-anchor=\"middle\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
+                    below + 16.0 + LINE * k as f64,
+                    escape(line)
+                );
+            }
         }
         if self.categories.is_empty() {
             let _ = write!(
@@ -662,6 +704,23 @@ mod tests {
         let s = Span::new([3.0, 97.0].into_iter(), Scale::Linear, 5, true);
         assert_eq!(s.ticks, [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
         assert_eq!(s.at(50.0), Some(0.5));
+    }
+
+    #[test]
+    fn long_labels_are_broken_where_they_may_be() {
+        for (text, most, want) in [
+            ("w:1", 6, vec!["w:1"]),
+            ("S1 (2 threads)", 8, vec!["S1 (2", "threads)"]),
+            (
+                "JOURNAL_SAFE/NORMAL",
+                8,
+                vec!["JOURNAL_", "SAFE/", "NORMAL"],
+            ),
+            ("indistinguishable", 6, vec!["indist", "inguis", "hable"]),
+        ] {
+            assert_eq!(wrap(text, most), want);
+        }
+        assert!(wrap("", 5).is_empty());
     }
 
     #[test]

@@ -1,0 +1,55 @@
+//! The lab's report in a real browser: a run of the experiments that have every kind of plot, its
+//! page and that of several runs, looked at by `tests/report/check.js`.
+
+use crate::clients::{ensure, npm_from};
+use crate::run::{check, command, root, server_binary};
+use crate::test::{Outcome, missing};
+use std::process::Command;
+
+pub fn browser() -> Result<Outcome, String> {
+    if !(ensure("node", "nodejs") && ensure("npm", "npm")) {
+        return missing("Node.js (node and npm)");
+    }
+    let Some(chromium) = ["chromium", "chromium-browser", "google-chrome"]
+        .into_iter()
+        .find(|name| crate::run::have(name))
+        .or_else(|| ensure("chromium", "chromium").then_some("chromium"))
+    else {
+        return missing("Chromium");
+    };
+    let dir = npm_from("report", &root().join("tests").join("report"))?;
+    let scratch = std::env::temp_dir().join(format!("muniment-report-{}", std::process::id()));
+    let result = look(chromium, &dir, &scratch);
+    let _ = std::fs::remove_dir_all(&scratch);
+    result.map(|()| Outcome::Passed)
+}
+
+fn look(chromium: &str, dir: &std::path::Path, scratch: &std::path::Path) -> Result<(), String> {
+    std::fs::create_dir_all(scratch).map_err(|e| format!("{}: {e}", scratch.display()))?;
+    let (one, several) = (scratch.join("one"), scratch.join("several"));
+    let bench = || {
+        let mut c = Command::new(server_binary());
+        c.arg("bench");
+        c
+    };
+    // Lines and points, levels, bars.
+    check(
+        bench()
+            .args(["w1", "w3", "w4a", "--preset", "smoke", "--data"])
+            .arg(scratch)
+            .arg("--out")
+            .arg(&one),
+    )?;
+    check(
+        bench()
+            .arg("report")
+            .args([&one, &one])
+            .arg("--out")
+            .arg(&several),
+    )?;
+    check(
+        command("node", dir)
+            .args(["check.js", chromium])
+            .args([&one, &several]),
+    )
+}
