@@ -88,7 +88,7 @@ function inspect(width, narrowFrom, expected) {
         b.x < -0.5 || b.y < -0.5 || b.x + b.width > view.width + 0.5 || b.y + b.height > view.height + 0.5;
       if (out) say(`${title}: ${name(t)} leaves the drawing`);
     }
-    const labels = boxes.filter(({ t }) => t.matches('.tick, .axis'));
+    const labels = boxes.filter(({ t }) => t.matches('.tick, .axis, .value'));
     labels.forEach(({ t, b }, i) => {
       for (const { t: u, b: c } of labels.slice(i + 1)) {
         // Two lines of one label may touch; a pixel is no overlap.

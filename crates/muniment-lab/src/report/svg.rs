@@ -152,6 +152,9 @@ fn tick_text(v: f64) -> String {
 const LETTER: f64 = 8.0;
 const LINE: f64 = 13.0;
 
+/// The width of a digit of a bar's own figure, pixels.
+const DIGIT: f64 = 7.0;
+
 /// `text` in lines of at most `most` letters: broken at spaces and behind `_`, `/`, `:` and `-`;
 /// within a word only where nothing else helps.
 fn wrap(text: &str, most: usize) -> Vec<String> {
@@ -398,7 +401,7 @@ impl Plot {
         self.axes(&mut o, &frame, &xspan, &yspan, height, &labels);
         for (i, s) in self.series.iter().enumerate() {
             match s.mark {
-                Mark::Bar => self.bars(&mut o, i, s, &frame, (&xspan, &yspan), narrow),
+                Mark::Bar => self.bars(&mut o, i, s, &frame, (&xspan, &yspan)),
                 Mark::Level => level(&mut o, s, &frame, &yspan),
                 Mark::Line | Mark::Dots => line(&mut o, s, &frame, &xspan, &yspan),
             }
@@ -472,15 +475,7 @@ impl Plot {
         }
     }
 
-    fn bars(
-        &self,
-        o: &mut String,
-        me: usize,
-        s: &Series,
-        f: &Frame,
-        (xs, ys): (&Span, &Span),
-        narrow: bool,
-    ) {
+    fn bars(&self, o: &mut String, me: usize, s: &Series, f: &Frame, (xs, ys): (&Span, &Span)) {
         let group = f.width / self.categories.len().max(1) as f64;
         let gap = 2.0;
         // All bars are equally wide; a group is centred on the bars that it has.
@@ -507,13 +502,14 @@ impl Plot {
                 escape(&s.name),
                 tick_text(*y)
             );
-            if !narrow || most <= 2 {
+            let value = value_text(*y);
+            // Where it would run into its neighbour's it is left to the data table.
+            if value.chars().count() as f64 * DIGIT <= full {
                 let _ = write!(
                     o,
-                    "<text class=\"value\" text-anchor=\"middle\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                    "<text class=\"value\" text-anchor=\"middle\" x=\"{:.1}\" y=\"{:.1}\">{value}</text>",
                     left + bar / 2.0,
                     top - 4.0,
-                    value_text(*y)
                 );
             }
         }
