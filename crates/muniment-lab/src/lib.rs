@@ -7,6 +7,7 @@
 //! | [`workloads`], [`yardsticks`] | the experiments, one file each |
 //! | [`linkbench`] | a social graph's nodes, links and operations |
 //! | [`audit`] | what is lost when the server is crashed |
+//! | [`custom`] | workloads from TOML files, and those that come with the lab |
 //! | [`ycsb`] | YCSB as it is released: property files, choices, output |
 //! | [`lab`], [`targets`], [`process`], [`uri`] | the target: embedded or external, and its surroundings |
 //! | [`versus`] | several variants in turns |

@@ -15,6 +15,8 @@
 
 pub mod builtin;
 pub mod cli;
+#[cfg(test)]
+mod docs;
 pub mod draw;
 pub mod encode;
 pub mod generate;

@@ -381,3 +381,6 @@ pub fn typed<T: std::str::FromStr>(
     let n = value.parse().ok().filter(|n| is(n));
     n.ok_or_else(|| Failure(format!("{key}={value}: {key} must be {right}")))
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+/// The longest that a server may work on after the loads before it is measured.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
 /// What is known about the data of a workload on one target: where its sequences are.
 pub struct Ready {
     /// What the load phases did, by phase.
@@ -52,6 +55,10 @@ pub fn prepare(lab: &mut Lab, target: &Target, plan: &Plan) -> Result<Ready> {
         }
         let load = one(lab, target, plan, phase, &phase.name, &mut ready)?;
         ready.loads.push((phase.name.clone(), load));
+    }
+    if !ready.loads.is_empty() {
+        // What the loads left to do in the background is not the run phases' doing.
+        lab.settle(target, LONGEST_PAUSE);
     }
     Ok(ready)
 }

@@ -1,0 +1,204 @@
+//! `muniment bench run` from end to end: a workload against a server that goes on running, so that
+//! what it left there can be looked at.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use muniment_value::doc;
+use std::process::{Command, Output};
+use testkit::{Server, ServerOptions};
+
+fn bench(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_muniment"))
+        .args(["bench", "run"])
+        .args(args)
+        .output()
+        .unwrap()
+}
+
+fn printed(o: &Output) -> String {
+    String::from_utf8_lossy(&o.stdout).into_owned() + &String::from_utf8_lossy(&o.stderr)
+}
+
+fn count(server: &Server, coll: &str, filter: muniment_value::DocBuf) -> i64 {
+    let r = server
+        .connect()
+        .command("shop_test", &doc! { "count": coll, "query": filter })
+        .unwrap();
+    r.as_doc().get("n").and_then(|n| n.as_i64_exact()).unwrap()
+}
+
+/// How often an operation is said to have ended so, in the table's row.
+fn ended(text: &str, operation: &str, how: &str) -> i64 {
+    let row = text.lines().find(|l| l.contains(operation)).unwrap();
+    let of = row.split(how).nth(1).unwrap_or(" 0");
+    let number: String = of
+        .trim_start()
+        .chars()
+        .take_while(|c| c.is_ascii_digit() || *c == ',')
+        .filter(char::is_ascii_digit)
+        .collect();
+    number.parse().unwrap()
+}
+
+#[test]
+fn orders_leave_what_they_say() {
+    let server = Server::start(ServerOptions::new());
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
+    // A database of its own stays when the run is over.
+    let file = path("orders.toml");
+    let text = String::from_utf8(bench(&["orders", "--print"]).stdout).unwrap();
+    let text = text.replacen(
+        "name = \"orders\"",
+        "name = \"orders\"\ndatabase = \"shop_test\"",
+        1,
+    );
+    // The warm-up's operations are in no table.
+    let text: String = text
+        .lines()
+        .filter(|l| !l.starts_with("warmup"))
+        .map(|l| format!("{l}\n"))
+        .collect();
+    std::fs::write(&file, text).unwrap();
+    let uri = format!("mongodb://{}", server.address());
+    let (json, report) = (path("results.jsonl"), path("report"));
+    let args = [
+        &file,
+        "--uri",
+        &uri,
+        "--set",
+        "seconds=1",
+        "--set",
+        "records=700",
+        "--set",
+        "threads=3",
+        "--set",
+        "j=true",
+        "--json",
+        &json,
+        "--out",
+        &report,
+    ];
+    let out = bench(&args);
+    let said = printed(&out);
+    assert!(out.status.success(), "{said}");
+    let placed = ended(&said, "place order", "ok");
+    let deleted = ended(&said, "delete oldest", "ok");
+    let paid = ended(&said, "pay next", "ok");
+    assert!(placed > 0 && deleted > 0 && paid > 0, "{said}");
+    assert_eq!(count(&server, "customers", doc! {}), 700);
+    assert_eq!(count(&server, "products", doc! {}), 700);
+    assert_eq!(
+        count(&server, "orders", doc! {}),
+        700 + placed - deleted,
+        "{said}"
+    );
+    let with_date = count(&server, "orders", doc! { "paid": doc! { "$type": "date" } });
+    assert!(
+        with_date <= paid && with_date >= paid - deleted,
+        "{with_date} of {paid}"
+    );
+    let indexes = server
+        .connect()
+        .command("shop_test", &doc! { "listIndexes": "orders" })
+        .unwrap();
+    let batch = indexes
+        .as_doc()
+        .get_doc("cursor")
+        .unwrap()
+        .get_array("firstBatch")
+        .unwrap();
+    assert_eq!(batch.count(), 4);
+    let lines = std::fs::read_to_string(&json).unwrap();
+    for want in [
+        "\"shop\"",
+        "shop newest of a customer",
+        "load orders",
+        "\"unit\":\"operations/s\"",
+    ] {
+        assert!(lines.contains(want), "{want} is missing in the JSON");
+    }
+    let html = std::fs::read_to_string(dir.path().join("report/report.html")).unwrap();
+    assert!(html.contains("place order"));
+
+    // The collections are not the lab's own: they are not dropped unasked.
+    let again = bench(&args);
+    assert!(!again.status.success());
+    assert!(
+        printed(&again)
+            .contains("collection shop_test.customers has 700 documents: drop it, or say existing"),
+        "{}",
+        printed(&again)
+    );
+    assert_eq!(count(&server, "customers", doc! {}), 700);
+}
+
+#[test]
+fn unacknowledged_inserts_are_all_there_and_a_pace_is_kept() {
+    let server = Server::start(ServerOptions::new());
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("report").to_string_lossy().into_owned();
+    let uri = format!("mongodb://{}", server.address());
+    let file = dir.path().join("own.toml").to_string_lossy().into_owned();
+    std::fs::write(
+        &file,
+        "name = \"own\"\ndatabase = \"shop_test\"\n[[collection]]\nname = \"c\"\nexisting = \"drop\"\n[[phase]]\nname = \"paced\"\nkind = \"run\"\noperations = 100\nrate = 200\nthreads = 2\nfresh = true\nwrite_concern = { w = 0 }\n[[phase.operation]]\nkind = \"insertMany\"\nbatch = 10\ndocument = { _id = { sequence = \"c\" }, pad = { text = 50 } }\n",
+    )
+    .unwrap();
+    for _ in 0..2 {
+        let o = bench(&[&file, "--uri", &uri, "--out", &out]);
+        let said = printed(&o);
+        assert!(o.status.success(), "{said}");
+        assert_eq!(ended(&said, "insertMany  ", "sent"), 100);
+        assert!(said.contains("insertMany, intended"), "{said}");
+        assert!(!said.contains("were sent to c"), "{said}");
+        assert_eq!(count(&server, "c", doc! {}), 1000);
+        assert_eq!(count(&server, "c", doc! { "_id": 999 }), 1);
+    }
+    // A hundred at two hundred a second take half a second.
+    let o = bench(&[
+        &file,
+        "--uri",
+        &uri,
+        "--out",
+        &out,
+        "--set",
+        "operations=40",
+        "--set",
+        "rate=20",
+    ]);
+    let row = printed(&o);
+    let row = row
+        .lines()
+        .find(|l| l.contains("insertMany  "))
+        .unwrap()
+        .to_string();
+    let rate: f64 = row.split_whitespace().nth(3).unwrap().parse().unwrap();
+    assert!((15.0..=25.0).contains(&rate), "{row}");
+}
+
+#[test]
+fn errors_end_the_run_or_are_counted() {
+    let server = Server::start(ServerOptions::new());
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("report").to_string_lossy().into_owned();
+    let uri = format!("mongodb://{}", server.address());
+    for (on_error, success, want) in [("stop", false, "E11000"), ("count", true, "error 4")] {
+        let file = dir
+            .path()
+            .join(format!("{on_error}.toml"))
+            .to_string_lossy()
+            .into_owned();
+        std::fs::write(
+            &file,
+            format!("name = \"own\"\n[[collection]]\nname = \"c\"\n[[phase]]\nkind = \"run\"\nfresh = true\noperations = 5\non_error = \"{on_error}\"\n[[phase.operation]]\nkind = \"insert\"\ndocument = {{ _id = 1 }}\n"),
+        )
+        .unwrap();
+        let o = bench(&[&file, "--uri", &uri, "--out", &out]);
+        let said = printed(&o);
+        assert_eq!(o.status.success(), success, "{said}");
+        assert!(said.contains(want), "{want} in {said}");
+    }
+    let o = bench(&["orders", "--set", "thread=1"]);
+    assert_eq!(o.status.code(), Some(2));
+    assert!(printed(&o).contains("is 'threads' meant?"));
+}
