@@ -149,7 +149,7 @@ try {
     for (const scheme of SCHEMES) {
       await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: scheme }]);
       for (const width of WIDTHS) {
-        await page.setViewport({ width, height: 900 });
+        await page.setViewport({ width, height: 1400 });
         await page.goto(url);
         if (shots) {
           await page.screenshot({ path: join(shots, `report-${scheme}-${width}.png`), fullPage: width < 500 });
