@@ -181,6 +181,13 @@ fn plan(root: &Item) -> Parsed<Plan> {
     let list = f.need("phase")?;
     for item in list.list("[[phase]]")? {
         let p = phase(item, &templates, &names, &mut seen)?;
+        let kept = collections.iter().find(|c| c.existing == Existing::Keep);
+        if let Some(c) = kept.filter(|_| p.fresh) {
+            return Err(item.bad(format!(
+                "fresh = true would drop the collection {}, which existing = \"keep\" says to use as it is",
+                c.name
+            )));
+        }
         if phases.iter().any(|o| o.name == p.name) {
             return Err(item.bad(format!("there are two [[phase]] named {}", p.name)));
         }

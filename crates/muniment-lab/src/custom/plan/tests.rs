@@ -314,6 +314,17 @@ fn mistakes_are_said_with_file_and_line() {
 }
 
 #[test]
+fn what_is_kept_is_not_dropped_by_a_fresh_phase() {
+    let keep = ("name = \"d\"", "name = \"d\"\nexisting = \"keep\"");
+    assert!(parsed(&[keep]).is_ok());
+    let e = parsed(&[keep, ("threads", "fresh = true")]).unwrap_err().0;
+    assert!(
+        e.contains("fresh = true would drop the collection d"),
+        "{e}"
+    );
+}
+
+#[test]
 fn settings_change_what_has_them() {
     let mut p = parsed(&[]).unwrap();
     for (key, value) in [
