@@ -1,6 +1,7 @@
 //! The experiments. One file each, with its `SPEC`; one line each in [`ALL`], sorted by name.
 
 mod ceiling;
+mod concerns;
 pub mod options;
 mod query;
 mod w1;

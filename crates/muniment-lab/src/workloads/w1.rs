@@ -1,6 +1,7 @@
 //! W1: the latency of a single insert by write concern.
 
 use super::Spec;
+use super::concerns::{Concern, Set};
 use crate::disk;
 use crate::fail::Result;
 use crate::lab::{Lab, Preset, Target};
@@ -11,7 +12,7 @@ use crate::report::{Outcome, Statistic};
 use crate::stats::{Ratio, Side, Verdict, abba, median};
 use crate::stop;
 use crate::workers::Inserts;
-use muniment_value::{DocBuf, doc};
+use muniment_value::DocBuf;
 use std::time::Duration;
 
 /// The experiment.
@@ -26,52 +27,9 @@ pub const SPEC: Spec = Spec {
 const COLLECTION: &str = "insertTest";
 const INSERTS: u64 = 200;
 
-/// A write concern and the post's avg, min, max in ms, if it has them.
-struct Concern {
-    name: &'static str,
-    doc: fn() -> DocBuf,
-    published: Option<[f64; 3]>,
-    journaled: bool,
-}
-
-const CONCERNS: &[Concern] = &[
-    Concern {
-        name: "w:0",
-        doc: || doc! { "w": 0 },
-        published: Some([0.07, 0.06, 0.11]),
-        journaled: false,
-    },
-    Concern {
-        name: "w:1",
-        doc: || doc! { "w": 1 },
-        published: Some([0.13, 0.11, 0.32]),
-        journaled: false,
-    },
-    Concern {
-        name: "j:true",
-        doc: || doc! { "w": 1, "j": true },
-        published: Some([11.18, 11.11, 11.24]),
-        journaled: true,
-    },
-    Concern {
-        name: "majority",
-        doc: || doc! { "w": "majority" },
-        published: None,
-        journaled: true,
-    },
-];
-
-/// Rows of the post's table that a standalone server has no counterpart of.
-const POST_ONLY: &[(&str, [f64; 3])] = &[
-    ("j:true on a hard disk", [34.19, 34.10, 34.28]),
-    ("w:2, same data centre", [14.26, 1.65, 867.29]),
-    ("w:3, two data centres", [311.0, 97.0, 1329.0]),
-];
-
 fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
     out.deviations = vec![
         "The namespace is muniment_bench.insertTest, not tests.insertTest, so that no one's data is touched.".into(),
-        "w:2 and w:3 need a replica set and are not run; w:\"majority\" is added. On a standalone server a majority is one member, whose journal is synced before the acknowledgement.".into(),
         "The post's j:true figures look like a timer of its time (a third of a commit interval of 100 ms or 30 ms), not like its disks; this is inferred.".into(),
         "The post does not print p50 and p99; they are added.".into(),
     ];
@@ -107,20 +65,33 @@ fn measure(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> {
         series: Vec::new(),
     };
     let mut admin = target.connect()?;
+    let set = Set::ask(&mut admin);
+    let concerns = set.concerns();
+    out.deviations.push(set.deviation());
     let mut worst = Vec::new();
-    for (i, concern) in CONCERNS.iter().enumerate() {
+    let mut given_up = Vec::new();
+    for (i, concern) in concerns.iter().enumerate() {
         if stop::asked() {
             break;
         }
         lab.progress.step(format!("W1 {}", concern.name));
         target.drop_collection(&mut admin, COLLECTION)?;
-        let c = (concern.doc)();
+        let c = &concern.doc;
         let keep = Limit {
             keep_each: true,
             ..Limit::operations(INSERTS, Duration::from_secs(300))
         };
-        one(lab, target, concern.name, &c, keep)?;
-        let load = one(lab, target, concern.name, &c, keep)?;
+        let both = one(lab, target, &concern.name, c, keep)
+            .and_then(|_| one(lab, target, &concern.name, c, keep));
+        let load = match both {
+            // A member that is down, or a mode that no member can satisfy.
+            Err(e) if concern.replicated => {
+                out.warnings.push(format!("Not measured: {e}"));
+                given_up.push(concern.name.clone());
+                continue;
+            }
+            both => both?,
+        };
         let stored = target.count(&mut admin, COLLECTION)?;
         if stored != 2 * INSERTS && !load.cut_short {
             out.warnings.push(format!(
@@ -136,7 +107,7 @@ fn measure(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> {
                 .map_or_else(String::new, ms)
         };
         table.row([
-            concern.name.to_string(),
+            concern.name.clone(),
             rate(l.count() as f64),
             ms(l.mean_ms()),
             ms(l.min_ms()),
@@ -153,26 +124,26 @@ fn measure(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> {
             "ms",
             p.map(|p| p[0]),
         )
-        .of(concern.name, Statistic::Mean);
+        .of(&concern.name, Statistic::Mean);
         out.figure(
             format!("{} p50", concern.name),
             l.quantile_ms(0.5),
             "ms",
             None,
         )
-        .of(concern.name, Statistic::P50);
+        .of(&concern.name, Statistic::P50);
         out.figure(
             format!("{} p99", concern.name),
             l.quantile_ms(0.99),
             "ms",
             None,
         )
-        .of(concern.name, Statistic::P99);
+        .of(&concern.name, Statistic::P99);
         plot.series.push(Series {
-            name: concern.name.into(),
+            name: concern.name.clone(),
             mark: Mark::Line,
             published: false,
-            color: i,
+            color: i % 8,
             points: load
                 .samples
                 .each_ms
@@ -186,28 +157,29 @@ fn measure(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> {
                 name: format!("{} (post, average)", concern.name),
                 mark: Mark::Level,
                 published: true,
-                color: i,
+                color: i % 8,
                 points: vec![(1.0, p[0])],
             });
         }
         if concern.journaled {
-            let pairs = against_the_disk(lab, target, concern.name, &c)?;
-            out.findings.push(durable(concern.name, &pairs));
+            let pairs = against_the_disk(lab, target, &concern.name, c)?;
+            out.findings.push(durable(&concern.name, &pairs));
         }
         worst.push(load.clone());
         out.samples.push(load.samples);
     }
-    for (name, [avg, min, max]) in POST_ONLY {
-        let mut row = vec![format!("{name} (post only)")];
+    for (name, [avg, min, max]) in set.post_only() {
+        let mut row = vec![name];
         row.extend(std::iter::repeat_n(String::new(), 6));
-        row.extend([ms(*avg), ms(*min), ms(*max)]);
+        row.extend([ms(avg), ms(min), ms(max)]);
         table.row(row);
     }
     table.note("w:0 is the time to hand the message to the kernel: nothing is waited for.");
     out.tables.push(table);
     out.plots.push(plot);
     if lab.preset != Preset::Smoke {
-        percentiles(lab, target, out)?;
+        let measured = concerns.iter().filter(|c| !given_up.contains(&c.name));
+        percentiles(lab, target, measured, out)?;
     }
     for load in &worst {
         // The few operations of w:0 are sends into a socket buffer: a ceiling says nothing there.
@@ -282,7 +254,12 @@ fn durable(name: &str, pairs: &[[f64; 2]]) -> String {
 }
 
 /// 10,000 operations a concern: the tail that 200 cannot show.
-fn percentiles(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> {
+fn percentiles<'a>(
+    lab: &mut Lab,
+    target: &Target,
+    concerns: impl Iterator<Item = &'a Concern>,
+    out: &mut Outcome,
+) -> Result<()> {
     let limit = Duration::from_secs(if lab.preset == Preset::Quick {
         60
     } else {
@@ -302,17 +279,22 @@ fn percentiles(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> 
             ">max",
         ],
     );
-    for concern in CONCERNS {
+    for concern in concerns {
         if stop::asked() {
             break;
         }
         let name = format!("{} ×10,000", concern.name);
         lab.progress.step(format!("W1 {name}"));
-        let c = (concern.doc)();
-        let load = one(lab, target, &name, &c, Limit::operations(10_000, limit))?;
+        let load = one(
+            lab,
+            target,
+            &name,
+            &concern.doc,
+            Limit::operations(10_000, limit),
+        )?;
         let l = &load.samples.latency;
         let mut row = vec![
-            concern.name.to_string(),
+            concern.name.clone(),
             rate(l.count() as f64),
             ms(l.mean_ms()),
         ];
