@@ -626,3 +626,7 @@ fn worker<W: Worker>(
     part.cpu = thread_cpu_seconds() - cpu;
     part
 }
+
+#[cfg(test)]
+#[path = "load_tests.rs"]
+mod tests;

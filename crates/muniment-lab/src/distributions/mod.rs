@@ -34,6 +34,9 @@ impl Distribution for Constant {
 }
 
 #[cfg(test)]
+mod chi_square_tests;
+
+#[cfg(test)]
 pub(crate) mod testing {
     use super::*;
 
