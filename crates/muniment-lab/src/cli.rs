@@ -4,10 +4,11 @@ use crate::commands;
 use crate::fail::{Context, Failure, Result};
 use crate::lab::{Lab, Preset};
 use crate::report::{Outcome, Run, html, json};
-use crate::targets::{self, Endpoint, Named};
+use crate::stdout::say;
+use crate::targets::{self, Named};
 use crate::versus::{Sheet, order};
 use crate::workloads::options::{self, Given};
-use crate::{custom, environment, hlog, sizes, stop, uri, usage, workloads, yardsticks};
+use crate::{custom, environment, hlog, sizes, stop, usage, workloads, yardsticks};
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -110,7 +111,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     match parse(args) {
         Ok(Some(o)) => commands::ended(experiments(&o)),
         Ok(None) => {
-            print!("{}", help());
+            say(&help());
             ExitCode::SUCCESS
         }
         Err(e) => commands::misused("", &e),
@@ -132,29 +133,12 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
         only: None,
         given: Given::default(),
     };
-    let mut one_target = false;
+    let mut targets = targets::Given::default();
     let mut p = lexopt::Parser::from_args(args);
     while let Some(arg) = p.next().map_err(said)? {
         match arg {
             Short('h') | Long("help") => return Ok(None),
-            Long("uri") => {
-                let uri = uri::parse(&text(p.value().map_err(said)?)?)?;
-                one_target = true;
-                o.targets.push(Named {
-                    name: uri.hosts.join(","),
-                    endpoint: Endpoint::Server(uri),
-                });
-            }
-            Long("target") => {
-                o.targets
-                    .push(targets::parse(&text(p.value().map_err(said)?)?)?);
-            }
-            Long("turns") => {
-                let n = text(p.value().map_err(said)?)?;
-                o.turns = n.parse().ok().filter(|n| *n > 0).ok_or_else(|| {
-                    Failure(format!("--turns {n}: it must be a whole number above 0"))
-                })?;
-            }
+            Long("turns") => o.turns = turns(&text(p.value().map_err(said)?)?)?,
             Long("preset") => {
                 o.preset = match text(p.value().map_err(said)?)?.as_str() {
                     "smoke" => Preset::Smoke,
@@ -189,7 +173,8 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
             }
             Long(name) => {
                 let name = name.to_string();
-                let taken = o.output.take(&name, || p.value().map_err(said))?;
+                let taken = o.output.take(&name, || p.value().map_err(said))?
+                    || targets.take(&name, || text(p.value().map_err(said)?))?;
                 if !taken {
                     return Err(Failure(format!("invalid option '--{name}'")));
                 }
@@ -224,28 +209,26 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
     if o.only.is_some() && o.names != ["yardsticks"] {
         return Err(Failure::new("--only belongs to 'yardsticks'"));
     }
-    if one_target && o.targets.len() > 1 {
-        return Err(Failure::new(
-            "--uri is the only target: give several as --target NAME=URI",
-        ));
-    }
-    let named_twice = o
-        .targets
-        .iter()
-        .enumerate()
-        .find(|(i, t)| o.targets.iter().take(*i).any(|u| u.name == t.name));
-    if let Some((_, t)) = named_twice {
-        return Err(Failure(format!(
-            "--target {}: this name has been given already",
-            t.name
-        )));
-    }
+    o.targets = targets.all();
     if !o.targets.is_empty() && o.names.iter().any(|n| n == "yardsticks") {
         return Err(Failure::new(
             "the yardsticks compare the embedded server with its own engine and cannot be run against another target (--uri, --target)",
         ));
     }
     Ok(Some(o))
+}
+
+/// The number of turns `text` says.
+///
+/// # Errors
+/// It is none.
+pub fn turns(text: &str) -> Result<usize> {
+    let n = text.parse().ok().filter(|n| (1..=1000).contains(n));
+    n.ok_or_else(|| {
+        Failure(format!(
+            "--turns {text}: it must be a whole number from 1 to 1000"
+        ))
+    })
 }
 
 fn said(e: lexopt::Error) -> Failure {
@@ -303,12 +286,7 @@ server that does nothing.
 
 {}
 Options:
-  --uri URI        measure this server, mongodb://host[:port][,host…][/?options]
-                   (default: an embedded server on a free port with temporary files)
-  --target NAME=T  measure this target: a connection string, 'embedded', or the file of a
-                   program that is started as the embedded server is. Given several times,
-                   the targets take turns and are compared with the first
-  --turns N        in how many turns; default 5, the fewest that can show a difference
+{}  --turns N        in how many turns; default 5, the fewest that can show a difference
   --preset PRESET  smoke (half a minute an experiment), quick (about a hundredth of the
                    post's counts) or paper (the post's counts); default smoke
 {}  --only N         one yardstick alone
@@ -318,6 +296,7 @@ Progress goes to stderr, results to stdout. Ctrl-C ends cleanly and writes what 
 The lab works in a database of its own, muniment_bench, which it drops before and after.
 ",
         list(),
+        targets::Given::HELP,
         Output::HELP,
         options::help()
     )
@@ -413,18 +392,18 @@ impl<'a> Session<'a> {
     fn end(self, lab: &mut Lab) -> Result<()> {
         lab.progress.end_line();
         lab.progress.leave();
-        print!("{}", self.held);
-        println!("\nEnvironment");
+        say(&self.held);
+        say("\nEnvironment\n");
         for (k, v) in &self.run.environment {
-            println!("  {k}: {v}");
+            say(&format!("  {k}: {v}\n"));
         }
         let report = self.output.dir.join("report.html");
-        println!(
-            "\nReport: {}",
+        say(&format!(
+            "\nReport: {}\n",
             report.canonicalize().unwrap_or(report).display()
-        );
+        ));
         if let Some(f) = &self.output.json {
-            println!("JSON lines: {}", f.display());
+            say(&format!("JSON lines: {}\n", f.display()));
         }
         match self.failures.as_slice() {
             [] if self.run.interrupted => {
@@ -532,7 +511,7 @@ impl<'a> Session<'a> {
         if lab.progress.is_full_screen() {
             self.held += &out.text();
         } else {
-            print!("{}", out.text());
+            say(&out.text());
         }
         lab.progress.done(|| {
             let found = out.findings.first().map_or("", String::as_str);
@@ -632,7 +611,7 @@ mod tests {
             ("ceiling --seconds 0", "--seconds 0: it must be seconds"),
             ("ceiling --connections", "missing argument"),
             ("--core-hour cheap", "must be a number above 0"),
-            ("--turns 0", "whole number above 0"),
+            ("--turns 0", "whole number from 1"),
             (
                 "--uri mongodb://h --target a=embedded",
                 "--uri is the only target",

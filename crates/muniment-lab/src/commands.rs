@@ -2,6 +2,7 @@
 //! name. A command is the first word behind `bench`; everything after it belongs to the command.
 
 use crate::fail::{Failure, Result};
+use crate::stdout::say;
 use crate::{audit, cli, compare, custom, null, raw_engine, report, ycsb};
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -38,7 +39,7 @@ const HELP: Spec = Spec {
     about: "the options of a run of experiments",
     run: |args| {
         nothing_behind("help", &args, || {
-            print!("{}", cli::help());
+            say(&cli::help());
         })
     },
 };
@@ -49,7 +50,7 @@ const LIST: Spec = Spec {
     about: "the experiments, yardsticks and commands there are",
     run: |args| {
         nothing_behind("list", &args, || {
-            print!("{}", cli::list());
+            say(&cli::list());
         })
     },
 };

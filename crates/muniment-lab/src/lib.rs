@@ -10,12 +10,12 @@
 //! | [`custom`] | workloads from TOML files, and those that come with the lab |
 //! | [`ycsb`] | YCSB as it is released: property files, choices, output |
 //! | [`lab`], [`targets`], [`process`], [`uri`] | the target: embedded or external, and its surroundings |
-//! | [`versus`] | several variants in turns |
+//! | [`vary`], [`versus`] | several variants in turns; rising rates |
 //! | [`conn`], [`workers`], [`batches`], [`load`] | the load generator |
 //! | [`docs`], [`rng`], [`distributions`] | the documents, and which of them |
 //! | [`meter`], [`hist`], [`hlog`], [`usage`], [`sizes`], [`stats`], [`usl`] | measurements, their cost and what they show |
 //! | [`report`], [`compare`] | text, JSON and HTML; two runs that were kept |
-//! | [`progress`], [`tui`] | what is seen while it runs |
+//! | [`progress`], [`tui`], [`stdout`] | what is seen while it runs, and then |
 //! | [`environment`], [`procs`], [`disk`] | the host |
 //! | [`raw_engine`], [`null`] | the two things the server is compared with |
 //!
@@ -51,12 +51,14 @@ pub mod report;
 pub mod rng;
 pub mod sizes;
 pub mod stats;
+pub mod stdout;
 pub mod stop;
 pub mod targets;
 pub mod tui;
 pub mod uri;
 pub mod usage;
 pub mod usl;
+pub mod vary;
 pub mod versus;
 pub mod workers;
 pub mod workloads;

@@ -525,9 +525,9 @@ impl Clock {
         }
     }
 
-    /// Waits until the next operation is due; gives that moment. `done` operations have been sent
+    /// When the next operation is due. `done` operations have been sent
     /// since `begin`. YCSB's first operation has no due time but that of its sending.
-    fn wait(&mut self, begin: Instant, done: u64) -> Option<Instant> {
+    fn due(&mut self, begin: Instant, done: u64) -> Option<Instant> {
         let due = match self.pace {
             Pace::Closed => return None,
             Pace::Steady(rate) => {
@@ -547,14 +547,17 @@ impl Clock {
                     .insert(last + seconds(-(1.0 - self.rng.unit()).ln() / rate))
             }
         };
-        // In pieces, so that Ctrl-C does not wait for a slow pace.
-        while let Some(left) = due.checked_duration_since(Instant::now()) {
-            if left.is_zero() || stop::asked() {
-                break;
-            }
-            std::thread::sleep(left.min(Duration::from_millis(100)));
-        }
         Some(due)
+    }
+}
+
+/// Sleeps until `due`, in pieces, so that Ctrl-C does not wait for a slow pace.
+fn sleep_until(due: Instant) {
+    while let Some(left) = due.checked_duration_since(Instant::now()) {
+        if left.is_zero() || stop::asked() {
+            break;
+        }
+        std::thread::sleep(left.min(Duration::from_millis(100)));
     }
 }
 
@@ -589,7 +592,16 @@ fn worker<W: Worker>(
         if !w.prepare() {
             break;
         }
-        meter.set_due(clock.wait(begin, n));
+        let due = clock.due(begin, n);
+        if let Some(d) = due {
+            if d.saturating_duration_since(begin) >= limit.time {
+                // It is due when the load is over.
+                part.cut_short = limit.operations != u64::MAX;
+                break;
+            }
+            sleep_until(d);
+        }
+        meter.set_due(due);
         let start = Instant::now();
         match w.operate(&mut meter) {
             Ok(d) => part.documents += d,

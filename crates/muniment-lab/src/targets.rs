@@ -63,6 +63,61 @@ pub fn parse(text: &str) -> Result<Named> {
     })
 }
 
+/// The targets of a command line, as they are given.
+#[derive(Debug, Clone, Default)]
+pub struct Given {
+    all: Vec<Named>,
+    by_uri: bool,
+}
+
+impl Given {
+    /// What [`Given::take`] takes, for a help text.
+    pub const HELP: &'static str = "\
+  --uri URI        measure this server, mongodb://host[:port][,host…][/?options]
+                   (default: an embedded server on a free port with temporary files)
+  --target NAME=T  measure this target: a connection string, 'embedded', or the file of a
+                   program that is started as the embedded server is. Given several times,
+                   the targets take turns and are compared with the first
+";
+
+    /// Takes the option called `name` (without dashes) if it is one; false if it is not.
+    ///
+    /// # Errors
+    /// A target that cannot be, or a second one where there can be only one.
+    pub fn take(&mut self, name: &str, value: impl FnOnce() -> Result<String>) -> Result<bool> {
+        let target = match name {
+            "uri" => {
+                let uri = uri::parse(&value()?)?;
+                self.by_uri = true;
+                Named {
+                    name: uri.hosts.join(","),
+                    endpoint: Endpoint::Server(uri),
+                }
+            }
+            "target" => parse(&value()?)?,
+            _ => return Ok(false),
+        };
+        if self.by_uri && !self.all.is_empty() {
+            return Err(Failure::new(
+                "--uri is the only target: give several as --target NAME=URI",
+            ));
+        }
+        if self.all.iter().any(|t| t.name == target.name) {
+            return Err(Failure(format!(
+                "--target {}: this name has been given already",
+                target.name
+            )));
+        }
+        self.all.push(target);
+        Ok(true)
+    }
+
+    /// All of them, in order; none stands for the embedded server.
+    pub fn all(self) -> Vec<Named> {
+        self.all
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -77,6 +132,19 @@ mod tests {
         let me = std::env::current_exe().unwrap();
         let n = parse(&format!("old={}", me.display())).unwrap();
         assert_eq!(n.endpoint, Endpoint::Program(me));
+    }
+
+    #[test]
+    fn one_uri_or_several_targets() {
+        let mut g = Given::default();
+        let give = |g: &mut Given, name: &str, v: &str| g.take(name, || Ok(v.to_string()));
+        assert!(give(&mut g, "target", "a=embedded").unwrap());
+        assert!(!give(&mut g, "other", "x").unwrap());
+        let e = give(&mut g, "target", "a=embedded").unwrap_err().0;
+        assert!(e.contains("has been given already"), "{e}");
+        assert_eq!(g.clone().all().len(), 1);
+        let e = give(&mut g, "uri", "mongodb://h").unwrap_err().0;
+        assert!(e.contains("--uri is the only target"), "{e}");
     }
 
     #[test]

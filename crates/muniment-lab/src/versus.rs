@@ -15,6 +15,9 @@ pub fn order(variants: usize, turn: usize) -> Vec<usize> {
     all
 }
 
+/// More differences than these are told by their rates alone.
+const MOST_FINDINGS: usize = 8;
+
 /// What was measured of each variant in each turn. The first variant is what the others are
 /// compared with.
 pub struct Sheet {
@@ -116,6 +119,7 @@ impl Sheet {
             c.name = format!("over {base}");
         }
         let mut same = 0;
+        let mut different: Vec<(bool, String)> = Vec::new();
         for (name, unit) in &figures {
             t.row([
                 name.clone(),
@@ -138,13 +142,14 @@ impl Sheet {
                     if verdict == Verdict::NoDifference {
                         same += 1;
                     } else {
-                        out.findings.push(format!(
+                        let words = format!(
                             "{variant}: {name} is {:.2} × that of {base} ({:.2} … {:.2}): {}.",
                             r.median,
                             r.low,
                             r.high,
                             verdict.text()
-                        ));
+                        );
+                        different.push((unit.ends_with("/s"), words));
                     }
                 }
                 t.row(row);
@@ -153,6 +158,10 @@ impl Sheet {
         t.note(format!(
             "Measured in turns, forwards and backwards (A B, B A, …); ratios are medians over the turns of the ratio within a turn, with a bootstrap 95 % interval. Fewer than {MIN_PAIRS} turns show nothing."
         ));
+        // The table has them all; in words, rates come first when there are many.
+        let few = different.len() <= MOST_FINDINGS;
+        out.findings
+            .extend(different.into_iter().filter(|d| few || d.0).map(|d| d.1));
         if same > 0 {
             out.findings.push(format!(
                 "No difference shown in {same} of {} comparisons.",

@@ -7,6 +7,7 @@ use crate::cli::{self, Output};
 use crate::commands::{self, Spec};
 use crate::fail::{Failure, Result};
 use crate::lab::{Lab, Preset};
+use crate::stdout::say;
 use crate::{stop, uri};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -20,7 +21,7 @@ pub const COMMAND: Spec = Spec {
     run: |args| match parse(args) {
         Ok(Some(o)) => commands::ended(run(&o)),
         Ok(None) => {
-            print!("{HELP}");
+            say(HELP);
             ExitCode::SUCCESS
         }
         Err(e) => commands::misused("audit", &e),

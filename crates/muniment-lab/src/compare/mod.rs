@@ -8,6 +8,7 @@ use crate::commands::{self, Spec};
 use crate::fail::{Context, Failure, Result};
 use crate::report::table::{Table, ms, rate};
 use crate::report::{Run, json};
+use crate::stdout::say;
 use judge::{Comparison, Row, Terms, Verdict, compare};
 use serde_json::json;
 use std::ffi::OsString;
@@ -26,7 +27,7 @@ pub const COMMAND: Spec = Spec {
             Err(e) => commands::misused("compare", &e),
         },
         Ok(None) => {
-            print!("{HELP}");
+            say(HELP);
             ExitCode::SUCCESS
         }
         Err(e) => commands::misused("compare", &e),
@@ -118,7 +119,7 @@ fn run(o: &Options) -> Result<u8> {
     let (a, b) = (json::read(&o.a)?, json::read(&o.b)?);
     let c = compare(&a, &b, &o.terms);
     let code = code(&c);
-    print!("{}", text(&a, &b, &c, &o.terms));
+    say(&text(&a, &b, &c, &o.terms));
     if let Some(file) = &o.json {
         let side = |path: &PathBuf, run: &Run| json!({ "file": path, "command": run.command, "started": run.started });
         let whole = json!({

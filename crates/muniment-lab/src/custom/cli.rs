@@ -5,7 +5,11 @@ use crate::cli::{self, Output};
 use crate::commands::{self, Spec};
 use crate::fail::{Failure, Result};
 use crate::lab::{Lab, Preset};
-use crate::{stop, uri};
+use crate::stdout::say;
+use crate::stop;
+use crate::targets::{Given, Named};
+use crate::vary::settings::Dimension;
+use crate::vary::{self, Request, rates};
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -16,7 +20,10 @@ pub struct Options {
     plan: Plan,
     preset: Preset,
     set: Vec<(String, String)>,
-    uri: Option<uri::Uri>,
+    targets: Vec<Named>,
+    turns: Option<usize>,
+    vary: Vec<Dimension>,
+    rates: Vec<u64>,
     cache_gb: Option<f64>,
     output: Output,
 }
@@ -38,7 +45,7 @@ pub const COMMAND: Spec = Spec {
     run: |args| match parse(&args) {
         Ok(Command::Run(o)) => commands::ended(run(&o)),
         Ok(Command::Print(text)) => {
-            print!("{text}");
+            say(&text);
             ExitCode::SUCCESS
         }
         Err(e) => commands::misused("run", &e),
@@ -68,10 +75,16 @@ Options:
   --set KEY=VALUE  change a setting; may be repeated
   --print          print the file and end
   --sample         print a document of each template and one of each operation, and end
-  --uri URI        the server (default: an embedded one with temporary files)
-  --cacheSizeGB N  cache of the embedded server
+  --vary KEY=V,V,… [KEY=…]…
+                   measure every combination of these settings, in turns; A..B stands for A,
+                   its doublings and B (threads=1..48)
+  --rates A..B     find the knee by adding workers, then send at A, A+10, …, B % of its rate
+                   at random moments (open loop); or a list of percentages
+  --turns N        in how many turns variants are measured; default 5
+  --cacheSizeGB N  cache of embedded servers
 ",
     );
+    o.push_str(Given::HELP);
     o.push_str(Output::HELP);
     o.push_str("  -h, --help       this text\n\nSettings:\n");
     for (key, about) in set::KEYS {
@@ -89,7 +102,8 @@ pub fn parse(args: &[OsString]) -> Result<Command> {
     let (mut print, mut samples) = (false, false);
     let mut preset = Preset::Smoke;
     let mut set = Vec::new();
-    let (mut target, mut cache_gb, mut output) = (None, None, Output::default());
+    let (mut targets, mut cache_gb, mut output) = (Given::default(), None, Output::default());
+    let (mut turns, mut vary, mut rates) = (None, Vec::new(), Vec::new());
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         let arg = text(arg)?;
@@ -116,7 +130,19 @@ pub fn parse(args: &[OsString]) -> Result<Command> {
                     .ok_or_else(|| Failure(format!("--set {v}: it must be KEY=VALUE")))?;
                 set.push((key.to_string(), value.to_string()));
             }
-            "--uri" => target = Some(uri::parse(text(value()?)?)?),
+            "--turns" => turns = Some(cli::turns(text(value()?)?)?),
+            "--rates" => rates = rates::parse(text(value()?)?)?,
+            "--vary" => {
+                vary.push(Dimension::parse(text(value()?)?)?);
+                // More of them may follow without saying it again.
+                while let Some(next) = args.as_slice().first().and_then(|a| a.to_str())
+                    && !next.starts_with('-')
+                    && next.contains('=')
+                {
+                    vary.push(Dimension::parse(next)?);
+                    args.next();
+                }
+            }
             "--cacheSizeGB" => {
                 let v = text(value()?)?;
                 let n = v.parse().ok().filter(|n| *n > 0.0);
@@ -124,7 +150,9 @@ pub fn parse(args: &[OsString]) -> Result<Command> {
             }
             other if other.starts_with('-') => {
                 let long = other.strip_prefix("--").unwrap_or_default();
-                if output.take(long, || value().cloned())? {
+                if output.take(long, || value().cloned())?
+                    || targets.take(long, || Ok(text(value()?)?.to_string()))?
+                {
                     continue;
                 }
                 return Err(Failure(format!(
@@ -145,9 +173,21 @@ pub fn parse(args: &[OsString]) -> Result<Command> {
             builtin::list()
         ))
     })?;
-    if target.is_some() && cache_gb.is_some() {
+    let targets = targets.all();
+    if cache_gb.is_some() && !targets.is_empty() && targets.iter().all(|t| t.endpoint.is_external())
+    {
         return Err(Failure::new(
-            "--cacheSizeGB belongs to the embedded server, not to --uri",
+            "--cacheSizeGB belongs to embedded servers, and there is none",
+        ));
+    }
+    if !rates.is_empty() && (!vary.is_empty() || targets.len() > 1) {
+        return Err(Failure::new(
+            "--rates goes with one target and without --vary",
+        ));
+    }
+    if turns.is_some() && vary.is_empty() && targets.len() < 2 {
+        return Err(Failure::new(
+            "--turns belongs to --vary and to several --target: there is nothing to take turns",
         ));
     }
     let mut plan = Plan::read(name, preset)?;
@@ -168,7 +208,10 @@ pub fn parse(args: &[OsString]) -> Result<Command> {
         plan,
         preset,
         set,
-        uri: target,
+        targets,
+        turns,
+        vary,
+        rates,
         cache_gb,
         output,
     })))
@@ -185,15 +228,36 @@ fn text(v: &OsString) -> Result<&str> {
 /// No server, a workload that failed on it.
 pub fn run(o: &Options) -> Result<()> {
     stop::install();
-    let mut lab = Lab::new(o.uri.clone(), o.preset, o.output.data.clone());
+    let mut lab = Lab::new(None, o.preset, o.output.data.clone());
+    if let [only] = o.targets.as_slice() {
+        lab.endpoint = only.endpoint.clone();
+    }
     let set: Vec<String> = o.set.iter().map(|(k, v)| format!("{k}={v}")).collect();
     let title = match set.as_slice() {
         [] => format!("Workload {}", o.plan.name),
         some => format!("Workload {}, {}", o.plan.name, some.join(", ")),
     };
-    cli::single(&mut lab, &o.output, "run", &title, |lab, out| {
-        experiment(lab, &o.plan, o.cache_gb, out)
-    })
+    let varied = (!o.vary.is_empty() || o.targets.len() > 1).then(|| Request {
+        plan: o.plan.clone(),
+        dimensions: o.vary.clone(),
+        targets: o.targets.clone(),
+        turns: o.turns.unwrap_or(cli::DEFAULT_TURNS),
+        cache_gb: o.cache_gb,
+    });
+    if let Some(r) = &varied {
+        vary::check(r)?;
+    }
+    cli::single(
+        &mut lab,
+        &o.output,
+        "run",
+        &title,
+        |lab, out| match &varied {
+            Some(r) => vary::run(lab, r, out),
+            None if !o.rates.is_empty() => rates::run(lab, &o.plan, &o.rates, o.cache_gb, out),
+            None => experiment(lab, &o.plan, o.cache_gb, out),
+        },
+    )
 }
 
 #[cfg(test)]
@@ -217,6 +281,14 @@ mod tests {
         assert_eq!(o.plan.runs()[0].threads, 3);
         assert!(o.plan.runs()[0].work[0].silent());
         assert_eq!(o.output.dir, std::path::PathBuf::from("d"));
+        let line =
+            "insert --vary w=0,1 threads=1..4 --turns 6 --target a=embedded --target b=embedded";
+        let Command::Run(o) = parsed(line).unwrap() else {
+            panic!("not a run");
+        };
+        let keys: Vec<_> = o.vary.iter().map(|d| d.key.as_str()).collect();
+        assert_eq!((keys, o.turns), (vec!["w", "threads"], Some(6)));
+        assert_eq!(o.targets.len(), 2);
         for (line, has) in [
             ("--help", "Usage: muniment bench run"),
             ("insert --print", "[[collection]]"),
@@ -255,8 +327,15 @@ mod tests {
             ("insert --preset huge", "there are smoke, quick and paper"),
             (
                 "insert --uri mongodb://h:1 --cacheSizeGB 1",
-                "belongs to the embedded server",
+                "belongs to embedded servers",
             ),
+            ("insert --vary threads", "must be KEY=VALUE"),
+            ("insert --rates 0..10", "percentages of the knee's rate"),
+            (
+                "insert --rates 10..50 --vary w=0,1",
+                "--rates goes with one target and without --vary",
+            ),
+            ("insert --turns 3", "nothing to take turns"),
         ] {
             let e = parsed(line).unwrap_err().0;
             assert!(e.contains(why), "{line}: {e}");

@@ -12,6 +12,7 @@ use crate::lab::{Lab, Preset, Target};
 use crate::load::Status;
 use crate::report::table::{Table, rate};
 use crate::report::{Outcome, Statistic};
+use crate::stdout::say;
 use crate::{stop, uri};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -64,7 +65,7 @@ pub const COMMAND: Spec = Spec {
     run: |args| match parse(&args) {
         Ok(Some(o)) => commands::ended(run(&o)),
         Ok(None) => {
-            print!("{HELP}{}", Output::HELP);
+            say(&format!("{HELP}{}", Output::HELP));
             ExitCode::SUCCESS
         }
         Err(e) => commands::misused("ycsb", &e),
@@ -196,7 +197,7 @@ pub fn run(o: &Options) -> Result<()> {
             let done = one(&mut lab, &target, loads)?;
             lab.progress.end_line();
             if settings.export.is_none() {
-                print!("{}", output::export(&done, &settings));
+                say(&output::export(&done, &settings));
             }
             if stop::asked() {
                 break;
