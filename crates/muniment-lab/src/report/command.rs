@@ -3,6 +3,7 @@
 use super::{Run, html, json};
 use crate::commands::{self, Spec};
 use crate::fail::{Context, Failure, Result};
+use crate::stdout::say;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,7 +16,7 @@ pub const COMMAND: Spec = Spec {
     run: |args| match parse(args) {
         Ok(Some(o)) => commands::ended(run(&o)),
         Ok(None) => {
-            print!("{HELP}");
+            say(HELP);
             ExitCode::SUCCESS
         }
         Err(e) => commands::misused("report", &e),
@@ -80,7 +81,10 @@ fn run(o: &Options) -> Result<()> {
     std::fs::create_dir_all(&dir).context(&format!("making {}", dir.display()))?;
     let file = dir.join("report.html");
     std::fs::write(&file, text).context(&format!("writing {}", file.display()))?;
-    println!("Report: {}", file.canonicalize().unwrap_or(file).display());
+    say(&format!(
+        "Report: {}\n",
+        file.canonicalize().unwrap_or(file).display()
+    ));
     Ok(())
 }
 
