@@ -85,15 +85,16 @@ fn rate(steps: &[(f64, f64)], rng: &mut Rng) -> Result<Replicas, &'static str> {
 }
 
 /// The mean of many resampled latencies is normal around the mean, with the standard error of the
-/// counts: what a bootstrap over them converges to.
+/// counts: what a bootstrap over them converges to. Its logarithm is so to the first order, and
+/// exists where a few long latencies make the error as large as the mean.
 fn mean(l: &Latency, rng: &mut Rng) -> Result<Replicas, &'static str> {
     let n = l.count();
     if n < FEWEST_LATENCIES {
         return Err("too few: fewer than 50 latencies");
     }
-    let error = l.deviation_ms() / (n as f64).sqrt();
+    let error = l.deviation_ms() / (n as f64).sqrt() / l.mean_ms();
     let logs = (0..RESAMPLES)
-        .map(|_| (l.mean_ms() + error * normal(rng)).ln())
+        .map(|_| l.mean_ms().ln() + error * normal(rng))
         .collect();
     Ok(Replicas {
         logs,
