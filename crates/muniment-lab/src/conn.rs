@@ -6,6 +6,7 @@
 
 use crate::fail::{Context, Failure, Result};
 use muniment_value::{Doc, DocBuf, Value};
+use muniment_wire::DocWriter;
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -78,6 +79,23 @@ impl Message {
             section,
             no_reply,
         }
+    }
+
+    /// Makes this a command whose body `fill` writes, in the memory it has already; with
+    /// `unacknowledged` there will be no reply.
+    pub fn write(&mut self, db: &str, unacknowledged: bool, fill: impl FnOnce(&mut DocWriter<'_>)) {
+        self.0.clear();
+        self.0.resize(HEADER, 0);
+        self.patch(12, &OP_MSG.to_le_bytes());
+        let flags = if unacknowledged { 2_u32 } else { 0 };
+        self.0.extend_from_slice(&flags.to_le_bytes());
+        self.0.push(0);
+        let mut body = DocWriter::begin(&mut self.0);
+        fill(&mut body);
+        body.field("$db", db);
+        body.finish();
+        let n = self.0.len() as u32;
+        self.patch(0, &n.to_le_bytes());
     }
 
     /// Appends fields to the body of a message that is nothing but its body.
@@ -434,6 +452,24 @@ mod tests {
         assert_eq!(at + size, m.len());
         assert_eq!(&m[at + 4..at + 14], b"documents\0");
         assert_eq!(&m[at + 14..], &docs[..]);
+    }
+
+    #[test]
+    fn a_message_written_in_place_is_the_same() {
+        let filter = doc! { "_id": "k" };
+        let body = doc! { "find": "c", "filter": &filter, "limit": 1 };
+        let mut m = Message(vec![7; 5000]);
+        for unacknowledged in [false, true] {
+            m.write("d", unacknowledged, |b| {
+                b.field("find", "c").open_document("filter");
+                b.field("_id", "k").close().field("limit", 1);
+            });
+            let want = match unacknowledged {
+                false => Message::command("d", &body),
+                true => Message::unacknowledged("d", &body),
+            };
+            assert_eq!(m.0, want.0);
+        }
     }
 
     #[test]

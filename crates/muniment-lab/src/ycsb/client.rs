@@ -28,18 +28,14 @@ const SCAN: Kind = ("SCAN", "SCAN-FAILED");
 /// What comes next.
 enum Next {
     Nothing,
-    Read {
-        key: String,
-    },
+    Read,
     Update,
     /// With the record's number where the transaction phase inserts it.
     Insert {
         new: Option<u64>,
     },
     Scan,
-    ReadModifyWrite {
-        key: String,
-    },
+    ReadModifyWrite,
 }
 
 /// One connection's work.
@@ -53,6 +49,9 @@ pub struct Client {
     message: Message,
     /// The update of a read-modify-write.
     second: Message,
+    /// The key and the value of the operation, in memory that is used again.
+    key: String,
+    value: Vec<u8>,
     /// Documents that wait for their batch.
     batch: ArrayBuf,
     batched: u64,
@@ -79,6 +78,8 @@ impl Client {
             next: Next::Nothing,
             message: Message(Vec::new()),
             second: Message(Vec::new()),
+            key: String::new(),
+            value: Vec::new(),
             batch: ArrayBuf::new(),
             batched: 0,
             first_error: first_error.clone(),
@@ -123,11 +124,10 @@ impl Client {
         d
     }
 
-    fn projection(&mut self, by_name: bool) -> Option<DocBuf> {
-        let workload = self.workload.clone();
+    fn projection(&mut self, workload: &Workload, by_name: bool) -> Option<DocBuf> {
         let mut p = DocBuf::new();
         if !workload.read_all_fields {
-            let field = self.chooser.field(&workload);
+            let field = self.chooser.field(workload);
             p.append(workload.fields.get(field)?, 1);
         } else if by_name && (workload.data_integrity || workload.read_all_by_name) {
             workload.fields.iter().for_each(|f| {
@@ -139,31 +139,53 @@ impl Client {
         Some(p)
     }
 
-    fn read(&mut self, key: &str, by_name: bool) -> Message {
-        let mut body = doc! { "find": self.workload.table.as_str(), "filter": doc! { "_id": key } };
-        if let Some(p) = self.projection(by_name) {
-            body.append("projection", p);
-        }
-        body.append("limit", 1).append("singleBatch", true);
-        self.command(body)
+    /// Makes the message the read of the chosen key.
+    fn read(&mut self, workload: &Workload, by_name: bool) {
+        let projection = self.projection(workload, by_name);
+        self.message.write(&self.settings.database, false, |b| {
+            b.field("find", workload.table.as_str());
+            b.open_document("filter")
+                .field("_id", self.key.as_str())
+                .close();
+            if let Some(p) = &projection {
+                b.field("projection", p);
+            }
+            b.field("limit", 1).field("singleBatch", true);
+        });
     }
 
-    fn update(&mut self, key: &str) -> Message {
-        let mut set = DocBuf::new();
-        if self.workload.write_all_fields {
-            for i in 0..self.workload.fields.len() {
-                self.binary(key, i, &mut set);
+    /// Makes the message, or the second one, an update of the chosen key.
+    fn update(&mut self, workload: &Workload, second: bool) {
+        let fields = match workload.write_all_fields {
+            true => 0..workload.fields.len(),
+            false => {
+                let field = self.chooser.field(workload);
+                field..field + 1
             }
-        } else {
-            let workload = self.workload.clone();
-            let field = self.chooser.field(&workload);
-            self.binary(key, field, &mut set);
-        }
-        self.write(doc! {
-            "update": self.workload.table.as_str(),
-            "ordered": true,
-            "updates": array![doc! { "q": doc! { "_id": key }, "u": doc! { "$set": set } }],
-        })
+        };
+        let message = match second {
+            true => &mut self.second,
+            false => &mut self.message,
+        };
+        let unacknowledged = self.settings.unacknowledged;
+        message.write(&self.settings.database, unacknowledged, |b| {
+            b.field("update", workload.table.as_str());
+            b.field("ordered", true);
+            b.open_array("updates").open_document("0");
+            b.open_document("q").field("_id", self.key.as_str()).close();
+            b.open_document("u").open_document("$set");
+            for name in workload.fields.get(fields).unwrap_or_default() {
+                self.value.clear();
+                self.chooser
+                    .value(workload, &self.key, name, &mut self.value);
+                let bytes = &self.value;
+                b.field(name, Value::Binary { subtype: 0, bytes });
+            }
+            b.close().close().close().close();
+            if let Some(c) = &self.settings.concern {
+                b.field("writeConcern", c);
+            }
+        });
     }
 
     fn insert(&mut self, key: &str) -> Option<Message> {
@@ -238,8 +260,10 @@ impl Client {
     }
 
     /// A read, checked in integrity mode.
-    fn do_read(&mut self, key: &str, meter: &mut Meter) -> Result<()> {
-        let workload = self.workload.clone();
+    fn do_read(&mut self, meter: &mut Meter) -> Result<()> {
+        // Only integrity mode looks at the key and the workload once more.
+        let check = self.workload.data_integrity;
+        let check = check.then(|| (self.workload.clone(), self.key.clone()));
         let mut verified = None;
         let mut took = None;
         self.send(false, READ, meter, |reply| {
@@ -248,9 +272,9 @@ impl Client {
                 .and_then(|c| c.get_array("firstBatch"))
                 .and_then(|b| b.values().next())
                 .and_then(|v| v.as_doc());
-            if workload.data_integrity {
+            if let Some((workload, key)) = &check {
                 took = Some(Instant::now());
-                verified = Some(found.map_or(ERROR, |d| verify(&workload, key, d)));
+                verified = Some(found.map_or(ERROR, |d| verify(workload, key, d)));
             }
             found.map_or(NOT_FOUND, |_| OK)
         })?;
@@ -361,29 +385,30 @@ impl Worker for Client {
             self.next = Next::Insert { new: Some(n) };
             return true;
         }
-        let key = workload.key(self.chooser.record(&workload));
+        let n = self.chooser.record(&workload);
+        workload.write_key(n, &mut self.key);
         self.next = match operation {
             Operation::Read => {
-                self.message = self.read(&key, true);
-                Next::Read { key }
+                self.read(&workload, true);
+                Next::Read
             }
             Operation::Update => {
-                self.message = self.update(&key);
+                self.update(&workload, false);
                 Next::Update
             }
             Operation::ReadModifyWrite => {
-                self.message = self.read(&key, false);
-                self.second = self.update(&key);
-                Next::ReadModifyWrite { key }
+                self.read(&workload, false);
+                self.update(&workload, true);
+                Next::ReadModifyWrite
             }
             _ => {
                 let n = self.chooser.scan_length();
                 let mut body = doc! {
                     "find": workload.table.as_str(),
-                    "filter": doc! { "_id": doc! { "$gte": key.as_str() } },
+                    "filter": doc! { "_id": doc! { "$gte": self.key.as_str() } },
                     "sort": doc! { "_id": 1 },
                 };
-                if let Some(p) = self.projection(false) {
+                if let Some(p) = self.projection(&workload, false) {
                     body.append("projection", p);
                 }
                 body.append("limit", n as i64);
@@ -397,7 +422,7 @@ impl Worker for Client {
     fn operate(&mut self, meter: &mut Meter) -> Result<u64> {
         match std::mem::replace(&mut self.next, Next::Nothing) {
             Next::Nothing => Ok(0),
-            Next::Read { key } => self.do_read(&key, meter).map(|()| 1),
+            Next::Read => self.do_read(meter).map(|()| 1),
             Next::Update => self.do_update(false, meter).map(|()| 1),
             Next::Scan => self.do_scan(meter),
             Next::Insert { new } => {
@@ -412,9 +437,9 @@ impl Worker for Client {
                 }
                 Ok(1)
             }
-            Next::ReadModifyWrite { key } => {
+            Next::ReadModifyWrite => {
                 let start = Instant::now();
-                self.do_read(&key, meter)?;
+                self.do_read(meter)?;
                 self.do_update(true, meter)?;
                 meter.record("READ-MODIFY-WRITE", start);
                 Ok(1)

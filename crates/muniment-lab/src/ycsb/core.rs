@@ -199,8 +199,17 @@ impl Workload {
 
     /// The key of record `n`.
     pub fn key(&self, n: u64) -> String {
+        let mut key = String::new();
+        self.write_key(n, &mut key);
+        key
+    }
+
+    /// As [`Workload::key`], into memory that is used again.
+    pub fn write_key(&self, n: u64, key: &mut String) {
         let number = if self.hashed { fnv::hash(n) } else { n as i64 };
-        format!("user{number:0>width$}", width = self.zero_padding)
+        key.clear();
+        // Writing to a text cannot fail.
+        let _ = write!(key, "user{number:0>width$}", width = self.zero_padding);
     }
 
     /// What one worker draws from.
