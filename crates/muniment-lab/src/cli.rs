@@ -3,7 +3,7 @@
 use crate::commands;
 use crate::fail::{Context, Failure, Result};
 use crate::lab::{Lab, Preset};
-use crate::report::{Outcome, Run, html, json};
+use crate::report::{Outcome, Run, html, json, timeline};
 use crate::stdout::say;
 use crate::targets::{self, Named};
 use crate::versus::{Sheet, order};
@@ -502,6 +502,7 @@ impl<'a> Session<'a> {
             out.warnings.push(format!("Failed: {e}"));
         }
         out.warnings.append(&mut lab.warnings);
+        out.plots.extend(timeline::plots(&out.samples));
         out.tables.extend(usage::table(&out.samples));
         out.tables
             .extend(sizes::table(&std::mem::take(&mut lab.sizes)));

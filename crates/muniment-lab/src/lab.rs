@@ -67,6 +67,8 @@ pub struct Target {
     pub max_batch: usize,
     /// The cache it was started with, bytes.
     pub cache: Option<f64>,
+    /// The database that is worked in: [`DB`], unless a workload has its own.
+    pub database: String,
     process: Option<Process>,
 }
 
@@ -174,6 +176,7 @@ impl Lab {
                     same_host: true,
                     max_batch: 100_000,
                     cache: cache_gb.map(|g| g * 1024.0 * 1024.0 * 1024.0),
+                    database: DB.into(),
                     process: Some(process),
                 }
             }
@@ -205,7 +208,8 @@ impl Lab {
             (None, Some(_)) => "embedded".into(),
             (None, None) => target.address.clone(),
         };
-        self.sizes.extend(Sizes::of(&mut c, &name, DB));
+        self.sizes
+            .extend(Sizes::of(&mut c, &name, &target.database));
         if target.process.is_none() {
             // As above.
             let _ = c.command(DB, &doc! { "dropDatabase": 1 });
@@ -476,6 +480,7 @@ fn external(uri: &Uri) -> Result<Target> {
             same_host,
             max_batch: 100_000,
             cache: None,
+            database: DB.into(),
             process: None,
         });
     }

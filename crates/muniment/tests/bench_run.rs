@@ -202,3 +202,94 @@ fn errors_end_the_run_or_are_counted() {
     assert_eq!(o.status.code(), Some(2));
     assert!(printed(&o).contains("is 'threads' meant?"));
 }
+
+#[test]
+fn settings_and_targets_take_turns() {
+    let server = Server::start(ServerOptions::new());
+    let dir = tempfile::tempdir().unwrap();
+    let (json, report) = (
+        dir.path().join("r.jsonl").to_string_lossy().into_owned(),
+        dir.path().join("report").to_string_lossy().into_owned(),
+    );
+    let running = format!("running=mongodb://{}", server.address());
+    let program = format!("program={}", env!("CARGO_BIN_EXE_muniment"));
+    let o = bench(&[
+        "insert-batch",
+        "--vary",
+        "w=0",
+        "batch=1,10,100",
+        "--set",
+        "operations=30",
+        "--target",
+        "own=embedded",
+        "--target",
+        &running,
+        "--target",
+        &program,
+        "--turns",
+        "2",
+        "--json",
+        &json,
+        "--out",
+        &report,
+    ]);
+    let text = printed(&o);
+    assert!(o.status.success(), "{text}");
+    // Every combination on every target, and each target compared with the first.
+    for setting in ["w=0 batch=1", "w=0 batch=10", "w=0 batch=100"] {
+        for target in ["own", "running", "program"] {
+            assert!(text.contains(&format!("{target} {setting} ")), "{text}");
+        }
+        assert!(
+            text.contains(&format!("{setting}: Compared with own")),
+            "{text}"
+        );
+    }
+    assert!(text.contains("program: Server version"), "{text}");
+    let lines = std::fs::read_to_string(&json).unwrap();
+    let measured = lines
+        .lines()
+        .filter(|l| l.contains("\"kind\":\"samples\""))
+        .count();
+    assert_eq!(measured, 3 * 3 * 2, "targets, settings, turns");
+    assert!(
+        std::fs::read_to_string(dir.path().join("report/report.html"))
+            .unwrap()
+            .contains("insert against batch")
+    );
+}
+
+#[test]
+fn rates_rise_to_the_knee_and_beyond() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().to_string_lossy().into_owned();
+    let o = bench(&[
+        "point-read",
+        "--rates",
+        "20,150",
+        "--set",
+        "seconds=0.4",
+        "--set",
+        "records=500",
+        "--out",
+        &report,
+    ]);
+    let text = printed(&o);
+    assert!(o.status.success(), "{text}");
+    let row = |percent: &str| {
+        let row = text
+            .lines()
+            .find(|l| l.trim_start().starts_with(percent) && l.split_whitespace().count() == 11);
+        let cells: Vec<f64> = row
+            .unwrap_or_else(|| panic!("no row {percent}: {text}"))
+            .split_whitespace()
+            .map(|c| c.replace(',', "").parse().unwrap())
+            .collect();
+        cells
+    };
+    let (low, high) = (row("20 "), row("150 "));
+    assert!((high[1] / low[1] - 7.5).abs() < 0.01, "{low:?} {high:?}");
+    // Half as much again as the server can do cannot be done: what is due waits.
+    assert!(high[2] < high[1] * 0.95, "{high:?}");
+    assert!(high[7] > high[4], "intended above service: {high:?}");
+}

@@ -6,7 +6,6 @@ use crate::fail::Result;
 use crate::hist::Latency;
 use crate::lab::{Lab, Target};
 use crate::load::Load;
-use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
 use crate::report::table::{Table, ms, rate};
 use crate::report::{Outcome, SampleSet};
 
@@ -22,6 +21,7 @@ pub fn experiment(
 ) -> Result<()> {
     out.about.clone_from(&plan.about);
     let mut target = lab.target(cache_gb)?;
+    target.database.clone_from(&plan.database);
     let done = all(lab, &target, plan, out);
     if done.is_err() {
         target.check_alive()?;
@@ -131,7 +131,6 @@ pub fn write_down(plan: &Plan, loads: &[(String, Load)], out: &mut Outcome) {
         t.note("Intended: from the moment an operation was due, so that waiting behind a slow one counts.");
     }
     out.tables.push(t);
-    out.plots.extend(timeline(loads));
 }
 
 /// A sentence, the figures and the doubts of one phase.
@@ -188,71 +187,5 @@ fn finding(plan: &Plan, name: &str, load: &Load, out: &mut Outcome) {
     if load.cut_short && !limited {
         out.warnings
             .push(format!("{name}: ended before all operations were done."));
-    }
-}
-
-/// Operations a second against time, a series a phase.
-fn timeline(loads: &[(String, Load)]) -> Option<Plot> {
-    let series: Vec<Series> = loads
-        .iter()
-        .enumerate()
-        .map(|(i, (name, load))| Series {
-            name: name.clone(),
-            mark: Mark::Line,
-            published: false,
-            color: i % 8,
-            points: rates(&load.samples.timeline),
-        })
-        .filter(|s| s.points.len() > 2)
-        .collect();
-    (!series.is_empty()).then(|| Plot {
-        title: "Operations a second against time".into(),
-        caption: "Each phase from its own beginning.".into(),
-        x: Axis {
-            label: "seconds".into(),
-            scale: Scale::Linear,
-        },
-        y: Axis {
-            label: "operations/s".into(),
-            scale: Scale::Linear,
-        },
-        categories: Vec::new(),
-        series,
-    })
-}
-
-/// The rates between the points of a time line, in at most a hundred steps.
-fn rates(timeline: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    let step = timeline.last().map_or(0.0, |l| l.0 / 100.0).max(0.1);
-    let mut out = Vec::new();
-    let mut from = (0.0, 0.0);
-    for (t, n) in timeline {
-        if t - from.0 >= step * 0.99 {
-            out.push((*t, (n - from.1) / (t - from.0)));
-            from = (*t, *n);
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_are_differences_over_time() {
-        let line: Vec<(f64, f64)> = (0..=50)
-            .map(|i| (f64::from(i) * 0.1, f64::from(i) * 10.0))
-            .collect();
-        let got = rates(&line);
-        assert!(
-            got.len() >= 49 && got.iter().all(|(_, r)| (r - 100.0).abs() < 1e-6),
-            "{got:?}"
-        );
-        let long: Vec<(f64, f64)> = (0..=10_000)
-            .map(|i| (f64::from(i) * 0.1, f64::from(i)))
-            .collect();
-        assert!((99..=101).contains(&rates(&long).len()));
-        assert!(rates(&[(0.0, 0.0)]).is_empty());
     }
 }

@@ -62,6 +62,8 @@ pub struct Requester {
     session: Option<Session>,
     /// Tries of the running operation that were followed by another one.
     retries: u64,
+    /// Bytes of its messages.
+    sent: usize,
 }
 
 impl Requester {
@@ -82,6 +84,7 @@ impl Requester {
             listed: 0,
             session: transactions.then(|| Session::new(n)),
             retries: 0,
+            sent: 0,
         }
     }
 
@@ -189,6 +192,7 @@ impl Requester {
 
     /// Sends and checks; gives what `see` makes of the reply.
     fn call<T>(&mut self, mut m: Message, see: impl FnOnce(Doc<'_>) -> T) -> Tried<T> {
+        self.sent += m.0.len();
         transaction::call(&mut self.conn, self.session.as_mut(), &mut m).map(see)
     }
 
@@ -392,6 +396,10 @@ impl Worker for Requester {
                 history,
             } => self.list(&key, newest, history),
         };
+        let sent = std::mem::take(&mut self.sent);
+        if operation.writes() {
+            meter.payload(sent);
+        }
         let (name, failed) = operation.names();
         meter.record(if done.is_ok() { name } else { failed }, start);
         for _ in 0..self.retries {

@@ -54,6 +54,11 @@ impl Operation {
             Operation::GetNode => ("GET_NODE", "GET_NODE failed"),
         }
     }
+
+    /// Whether it changes the graph.
+    pub fn writes(self) -> bool {
+        !matches!(self, CountLink | GetLink | GetLinkList | GetNode)
+    }
 }
 
 use Operation::{

@@ -10,6 +10,7 @@ pub mod scaling;
 pub mod side_by_side;
 pub mod svg;
 pub mod table;
+pub mod timeline;
 
 use crate::hist::Latency;
 use crate::usage::{ServerUsage, Usage};

@@ -90,7 +90,8 @@ pub fn run(lab: &mut Lab, r: &Request, out: &mut Outcome) -> Result<()> {
 fn begin(lab: &mut Lab, r: &Request, sides: &mut Vec<Side>, out: &mut Outcome) -> Result<()> {
     let several = r.targets.len() > 1;
     let mut start = |lab: &mut Lab, name: &str| -> Result<()> {
-        let target = lab.target(r.cache_gb)?;
+        let mut target = lab.target(r.cache_gb)?;
+        target.database.clone_from(&r.plan.database);
         let ready = custom::prepare(lab, &target, &r.plan);
         let mut ready = match ready {
             Ok(ready) => ready,

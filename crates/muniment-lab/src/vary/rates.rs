@@ -65,6 +65,7 @@ pub fn run(
         )));
     }
     let mut target = lab.target(cache_gb)?;
+    target.database.clone_from(&plan.database);
     let result = phases(lab, &target, plan, percents, out);
     if result.is_err() {
         target.check_alive()?;

@@ -217,6 +217,7 @@ pub fn run(o: &Options) -> Result<()> {
         );
         out.warnings.extend(doubts(o, &settings));
         let mut target = lab.target(o.cache_gb)?;
+        target.database.clone_from(&settings.database);
         let mut done = Vec::new();
         for loads in phases(o) {
             if stop::asked() {

@@ -1,0 +1,136 @@
+//! Loads second by second: rate and the slow end of latency against time.
+
+use super::svg::{Axis, Mark, Plot, Scale, Series};
+use super::{Interval, SampleSet};
+
+/// Loads of fewer seconds have no line.
+const FEWEST: usize = 5;
+/// So many of the longest loads are drawn.
+const MOST: usize = 8;
+
+/// The plots of the longest loads of `samples`: operations a second, and p99 of each second. None
+/// when all were short.
+pub fn plots(samples: &[SampleSet]) -> Vec<Plot> {
+    let mut long: Vec<&SampleSet> = samples
+        .iter()
+        .filter(|s| s.intervals.len() >= FEWEST)
+        .collect();
+    if long.is_empty() {
+        return Vec::new();
+    }
+    // The longest, in the order in which they ran.
+    let mut lengths: Vec<usize> = long.iter().map(|s| s.intervals.len()).collect();
+    lengths.sort_unstable_by(|a, b| b.cmp(a));
+    let shortest = lengths.get(MOST - 1).copied().unwrap_or(FEWEST);
+    long.retain(|s| s.intervals.len() >= shortest);
+    let left_out = lengths.len() - long.len().min(MOST);
+    long.truncate(MOST);
+    let mut caption = "Second by second, each load from its own beginning.".to_string();
+    if left_out > 0 {
+        caption += &format!(" The {MOST} longest; {left_out} more are in results.json.");
+    }
+    let draw = |title: &str, label: &str, scale, value: &dyn Fn(&Interval) -> f64| Plot {
+        title: title.into(),
+        caption: caption.clone(),
+        x: Axis {
+            label: "seconds".into(),
+            scale: Scale::Linear,
+        },
+        y: Axis {
+            label: label.into(),
+            scale,
+        },
+        categories: Vec::new(),
+        series: long
+            .iter()
+            .enumerate()
+            .map(|(i, s)| Series {
+                name: s.name.clone(),
+                mark: Mark::Line,
+                published: false,
+                color: i % 8,
+                points: points(&s.intervals, value),
+            })
+            .collect(),
+    };
+    vec![
+        draw(
+            "Operations a second against time",
+            "operations/s",
+            Scale::Linear,
+            &|i| i.operations as f64 / i.length,
+        ),
+        draw("99th percentile of each second", "ms", Scale::Log, &|i| {
+            i.p99_ms
+        }),
+    ]
+}
+
+/// At most three hundred points: of a long load the mean of neighbouring seconds. The last second
+/// of a load is left out when it is only a part of one.
+fn points(intervals: &[Interval], value: &dyn Fn(&Interval) -> f64) -> Vec<(f64, f64)> {
+    let whole: Vec<&Interval> = intervals.iter().filter(|i| i.length >= 0.5).collect();
+    let together = whole.len().div_ceil(300).max(1);
+    whole
+        .chunks(together)
+        .filter_map(|c| {
+            let first = c.first()?;
+            let values: Vec<f64> = c
+                .iter()
+                .map(|i| value(i))
+                .filter(|v| v.is_finite())
+                .collect();
+            let mean = values.iter().sum::<f64>() / values.len() as f64;
+            mean.is_finite().then_some((first.start + 0.5, mean))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::indexing_slicing)]
+    use super::*;
+
+    fn load(name: &str, seconds: usize) -> SampleSet {
+        SampleSet {
+            name: name.into(),
+            intervals: (0..seconds)
+                .map(|i| Interval {
+                    start: i as f64,
+                    length: if i + 1 == seconds { 0.1 } else { 1.0 },
+                    operations: 10 * i as u64,
+                    p99_ms: if i == 2 { f64::NAN } else { 1.0 },
+                    ..Interval::default()
+                })
+                .collect(),
+            ..SampleSet::default()
+        }
+    }
+
+    #[test]
+    fn long_loads_are_lines_and_short_ones_are_not() {
+        assert!(plots(&[load("short", 4)]).is_empty());
+        let p = plots(&[load("short", 4), load("a", 6)]);
+        assert_eq!(p.len(), 2);
+        assert_eq!(p[0].series.len(), 1);
+        assert_eq!(p[0].series[0].points[4], (4.5, 40.0));
+        assert_eq!(p[0].series[0].points.len(), 5, "not the tenth of a second");
+        assert_eq!(
+            p[1].series[0].points.len(),
+            4,
+            "nothing ended in one second"
+        );
+        assert!(!p[0].caption.contains("more"));
+    }
+
+    #[test]
+    fn only_the_longest_of_many() {
+        let many: Vec<SampleSet> = (0..12).map(|i| load(&i.to_string(), 10 + i)).collect();
+        let p = plots(&many);
+        let names: Vec<&str> = p[0].series.iter().map(|s| s.name.as_str()).collect();
+        assert_eq!(names, ["4", "5", "6", "7", "8", "9", "10", "11"]);
+        assert!(p[0].caption.contains("4 more"));
+        let day = plots(&[load("day", 86_400)]);
+        assert!(day[0].series[0].points.len() <= 300);
+    }
+}
