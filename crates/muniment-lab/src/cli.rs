@@ -502,6 +502,7 @@ impl<'a> Session<'a> {
             out.warnings.push(format!("Failed: {e}"));
         }
         out.warnings.append(&mut lab.warnings);
+        out.warnings.extend(lab.take_doubts());
         out.plots.extend(timeline::plots(&out.samples));
         out.tables.extend(usage::table(&out.samples));
         out.tables

@@ -13,7 +13,7 @@
 //! | [`vary`], [`versus`] | several variants in turns; rising rates |
 //! | [`conn`], [`workers`], [`batches`], [`load`] | the load generator |
 //! | [`docs`], [`rng`], [`distributions`] | the documents, and which of them |
-//! | [`meter`], [`hist`], [`hlog`], [`usage`], [`sizes`], [`stats`], [`usl`] | measurements, their cost and what they show |
+//! | [`meter`], [`hist`], [`hlog`], [`usage`], [`sizes`], [`doubts`], [`stats`], [`usl`] | measurements, their cost and what they show |
 //! | [`report`], [`compare`] | text, JSON and HTML; two runs that were kept |
 //! | [`progress`], [`tui`], [`stdout`] | what is seen while it runs, and then |
 //! | [`environment`], [`procs`], [`disk`] | the host |
@@ -32,6 +32,7 @@ pub mod custom;
 pub mod disk;
 pub mod distributions;
 pub mod docs;
+pub mod doubts;
 pub mod environment;
 pub mod fail;
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! with one, operations have a time at which they are due, and a worker that falls behind sends
 //! back to back: the latency from the due time on has no coordinated omission.
 
+use crate::doubts::Bound;
 use crate::fail::{Failure, Result};
 use crate::meter::{Board, Measured, Meter};
 use crate::procs::{self, thread_cpu_seconds};
@@ -158,22 +159,12 @@ impl Load {
     }
 
     /// Why the client may have been the bottleneck, if it may.
-    pub fn client_bound(&self) -> Option<String> {
+    pub fn client_bound(&self) -> Option<Bound> {
         if self.busiest_worker > 0.8 {
-            return Some(format!(
-                "{}: a load worker used {:.0} % of a core: the client may be the bottleneck",
-                self.samples.name,
-                self.busiest_worker * 100.0
-            ));
+            return Some(Bound::Core(self.busiest_worker));
         }
-        if !self.paced && self.occupancy < 0.95 && self.samples.operations > 100 {
-            return Some(format!(
-                "{}: workers spent {:.0} % of the time between operations: the client may be the bottleneck",
-                self.samples.name,
-                (1.0 - self.occupancy) * 100.0
-            ));
-        }
-        None
+        let between = !self.paced && self.occupancy < 0.95 && self.samples.operations > 100;
+        between.then_some(Bound::Between(1.0 - self.occupancy))
     }
 }
 

@@ -46,7 +46,7 @@ fn all(lab: &mut Lab, target: &Target, plan: &Plan, out: &mut Outcome) -> Result
     for (name, load) in &loads {
         let phase = plan.phases.iter().find(|p| p.name == *name);
         let threads = phase.map_or(1, |p| p.threads);
-        out.warnings.extend(lab.doubts(load, threads as usize));
+        lab.doubt(name, load, threads as usize);
     }
     failed.map_or(Ok(()), Err)
 }

@@ -163,16 +163,10 @@ fn turns(
             for (phase, load) in &loads {
                 figures.extend(figures_of(phase, load));
                 let threads = variant.plan.threads() as usize;
-                let doubts = lab.doubts(load, threads);
-                // A doubt about a variant is one, however often it was measured.
-                let about = format!("{} {phase}:", variant.name);
-                out.warnings
-                    .extend(doubts.into_iter().map(|w| match w.split_once(": ") {
-                        Some((_, why)) => format!("{about} {}", generic(why)),
-                        None => w,
-                    }));
+                let name = format!("{} {phase}", variant.name);
+                lab.doubt(&name, load, threads);
                 let mut samples = load.samples.clone();
-                samples.name = format!("{} {phase}", variant.name);
+                samples.name = name;
                 out.samples.push(samples);
             }
             done.add(v, figures);
@@ -185,14 +179,6 @@ fn turns(
 
 /// How long a server may take to finish what is behind a load.
 const LONGEST_PAUSE: Duration = Duration::from_secs(20);
-
-/// A doubt without the figures that differ from turn to turn.
-fn generic(why: &str) -> &str {
-    match why.rsplit_once(": ") {
-        Some((_, last)) => last,
-        None => why,
-    }
-}
 
 /// What is compared of a phase.
 fn figures_of(phase: &str, load: &Load) -> Vec<Figure> {

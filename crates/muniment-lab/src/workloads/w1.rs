@@ -184,7 +184,7 @@ fn measure(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> {
     for load in &worst {
         // The few operations of w:0 are sends into a socket buffer: a ceiling says nothing there.
         if load.samples.name != "w:0" {
-            out.warnings.extend(lab.doubts(load, 1));
+            lab.doubt(&load.samples.name, load, 1);
         }
     }
     Ok(())

@@ -91,8 +91,7 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
             }
         }
         for p in &points {
-            out.warnings
-                .extend(lab.doubts(&p.requests, p.clients as usize));
+            lab.doubt(&p.requests.samples.name, &p.requests, p.clients as usize);
         }
         write_down(&named(profile, transactions), &points, out);
         lab.done(target);

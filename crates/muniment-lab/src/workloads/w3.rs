@@ -121,10 +121,9 @@ fn sweep(
                         }
                     }
                     if !unacknowledged && batch < 1000 {
-                        out.warnings.extend(lab.doubts(&load, 1));
-                    } else {
-                        out.warnings
-                            .extend(load.client_bound().filter(|_| !unacknowledged));
+                        lab.doubt(&load.samples.name, &load, 1);
+                    } else if !unacknowledged {
+                        lab.doubt_client(&load.samples.name, &load);
                     }
                     out.samples.push(load.samples);
                 }

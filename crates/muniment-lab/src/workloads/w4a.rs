@@ -116,8 +116,7 @@ fn measure(
                 ));
             }
             if means == "w:1" {
-                let doubts = lab.doubts(&load, threads as usize);
-                out.warnings.extend(doubts);
+                lab.doubt(&load.samples.name, &load, threads as usize);
             }
             loads.push((name, threads, load));
         }

@@ -144,11 +144,8 @@ fn grow(
                 rate(load.documents as f64)
             ));
         }
-        if let Some(w) = load
-            .client_bound()
-            .filter(|_| load.rate() >= load.sent_rate() * 0.99)
-        {
-            out.warnings.push(w);
+        if load.rate() >= load.sent_rate() * 0.99 {
+            lab.doubt_client(&name, &load);
         }
         let n = target.count(&mut admin, COLLECTION)?;
         if n != stored {

@@ -189,12 +189,8 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
         }
     };
     for row in &rows {
-        let name = format!("W5 {}", row.scenario.name);
-        out.warnings.extend(
-            lab.doubts(&row.phase.load, WORKERS as usize)
-                .into_iter()
-                .map(|w| w.replace("run:", &format!("{name}:"))),
-        );
+        let name = row.scenario.name;
+        lab.doubt(name, &row.phase.load, WORKERS as usize);
         if let Some(e) = &row.phase.error {
             out.warnings
                 .push(format!("{name}: the server's first error: {e}"));

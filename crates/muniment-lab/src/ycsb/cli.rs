@@ -230,8 +230,7 @@ pub fn run(o: &Options) -> Result<()> {
                     return Err(e);
                 }
             };
-            let bound = lab.doubts(&p.load, settings.threads as usize);
-            out.warnings.extend(bound);
+            lab.doubt(p.name, &p.load, settings.threads as usize);
             done.push(p);
         }
         write_down(&done, &settings, out);
