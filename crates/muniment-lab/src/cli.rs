@@ -536,7 +536,10 @@ fn write(run: &Run, o: &Output) -> Result<()> {
     let lines = json::lines(run)?;
     put(o.dir.join("report.html"), html::page(run))?;
     put(o.dir.join("results.json"), json::array(&lines))?;
-    // Those before it have been written when they ended.
+    // Those before it have been written when they ended; another run's are not this one's.
+    if run.outcomes.len() == 1 {
+        hlog::remove_all(&o.dir)?;
+    }
     if let Some(x) = run.outcomes.last() {
         hlog::write_all(&o.dir, x)?;
     }

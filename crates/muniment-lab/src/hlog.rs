@@ -40,6 +40,22 @@ pub fn write_all(dir: &Path, outcome: &Outcome) -> Result<()> {
     Ok(())
 }
 
+/// Removes the logs that an earlier run left in `dir`.
+///
+/// # Errors
+/// A log that cannot be removed.
+pub fn remove_all(dir: &Path) -> Result<()> {
+    let Ok(there) = std::fs::read_dir(dir.join("histograms")) else {
+        return Ok(());
+    };
+    for file in there.flatten().map(|f| f.path()) {
+        if file.extension().is_some_and(|e| e == "hlog") {
+            std::fs::remove_file(&file).context(&format!("removing {}", file.display()))?;
+        }
+    }
+    Ok(())
+}
+
 /// The log of one sample set.
 fn of(set: &SampleSet) -> Result<Vec<u8>> {
     let intervals = set
@@ -198,7 +214,12 @@ mod tests {
             .map(|f| f.unwrap().file_name().into_string().unwrap())
             .collect();
         names.sort();
+        // Another run's logs go, and nothing else.
+        std::fs::write(dir.join("histograms/notes.txt"), "mine").unwrap();
+        remove_all(&dir).unwrap();
+        let left = std::fs::read_dir(dir.join("histograms")).unwrap().count();
         std::fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(left, 1);
         assert_eq!(names, ["w3-w-0-2.hlog", "w3-w-0-3.hlog", "w3-w-0.hlog"]);
     }
 }

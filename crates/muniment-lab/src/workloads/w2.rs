@@ -72,6 +72,7 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
     if lab.options.get("count-index").is_none() {
         out.deviations.push("v2: the original's index on a field that counts do not have (id1) is not made; --count-index makes it.".into());
     }
+    let mut failed = Ok(());
     for profile in [Profile::Y2015, Profile::V2] {
         let mut target = lab.target(Some(lab.preset.pick(1.0, 1.0, 12.0)))?;
         let transactions = transactions(&target, profile, out)?;
@@ -84,8 +85,8 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
                 Ok(p) => points.push(p),
                 Err(e) => {
                     target.check_alive()?;
-                    out.warnings
-                        .push(format!("LinkBench {}, {n} clients: {e}", profile.name()));
+                    let doing = format!("LinkBench {}, {n} clients", profile.name());
+                    failed = Err(e.while_doing(&doing));
                     break;
                 }
             }
@@ -96,7 +97,7 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
         write_down(&named(profile, transactions), &points, out);
         lab.done(target);
     }
-    Ok(())
+    failed
 }
 
 /// Whether v2 runs in transactions here; says so where it cannot.

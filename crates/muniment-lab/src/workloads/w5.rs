@@ -10,7 +10,7 @@ use crate::lab::{DB, Lab, Preset, Target};
 use crate::report::scaling::scaling;
 use crate::report::svg::{Axis, Plot, Scale};
 use crate::report::table::{Table, bytes, rate};
-use crate::report::{Outcome, Statistic};
+use crate::report::{Outcome, SampleSet, Statistic};
 use crate::stop;
 use crate::ycsb::core::Workload;
 use crate::ycsb::properties::Properties;
@@ -30,6 +30,8 @@ pub const SPEC: Spec = Spec {
 
 /// How long the server may take to finish what is behind a load.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// What the sweep's figures are called.
+const SWEEP: &str = "S3's mix";
 /// Workers of the scenarios.
 const WORKERS: u64 = 32;
 
@@ -177,17 +179,12 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
         .push("One server: the post's 2 to 8 shards need the router.".into());
     // The post's machine held all of its data.
     let mut target = lab.target(Some(lab.preset.pick(1.0, 1.0, 24.0)))?;
-    let mut rows = Vec::new();
-    let result =
-        scenarios(lab, &target, &size, &mut rows).and_then(|data| sweep(lab, &target, &size, data));
-    let sweep = match result {
-        Ok(points) => points,
-        Err(e) => {
-            target.check_alive()?;
-            out.warnings.push(format!("Ended early: {e}"));
-            Vec::new()
-        }
-    };
+    let (mut rows, mut points) = (Vec::new(), Vec::new());
+    let result = scenarios(lab, &target, &size, &mut rows)
+        .and_then(|data| sweep(lab, &target, &size, data, &mut points, out));
+    if result.is_err() {
+        target.check_alive()?;
+    }
     for row in &rows {
         let name = row.scenario.name;
         lab.doubt(name, &row.phase.load, WORKERS as usize);
@@ -196,9 +193,9 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
                 .push(format!("{name}: the server's first error: {e}"));
         }
     }
-    write_down(&rows, &sweep, out);
+    write_down(&rows, &points, out);
     lab.done(target);
-    Ok(())
+    result
 }
 
 /// All scenarios; gives the post's collection as they leave it.
@@ -321,13 +318,19 @@ fn run_one(
     Ok(done)
 }
 
-/// S3's mix with more and more workers: (workers, operations/s).
-fn sweep(lab: &mut Lab, target: &Target, size: &Size, mut data: Data) -> Result<Vec<(f64, f64)>> {
+/// S3's mix with more and more workers: (workers, operations/s) into `points`.
+fn sweep(
+    lab: &mut Lab,
+    target: &Target,
+    size: &Size,
+    mut data: Data,
+    points: &mut Vec<(f64, f64)>,
+    out: &mut Outcome,
+) -> Result<()> {
     let s3 = SCENARIOS
         .iter()
         .find(|s| s.name == "S3")
         .ok_or_else(|| Failure::new("there is no S3"))?;
-    let mut points = Vec::new();
     for workers in [1, 2, 4, 8, 16, 32, 48] {
         if stop::asked() {
             break;
@@ -344,8 +347,13 @@ fn sweep(lab: &mut Lab, target: &Target, size: &Size, mut data: Data) -> Result<
         )?;
         let x = p.load.samples.operations as f64 / p.load.samples.seconds;
         points.push((workers as f64, x));
+        // Named as the sweep's figures are.
+        out.samples.push(SampleSet {
+            name: format!("{SWEEP}, {workers} workers"),
+            ..p.load.samples
+        });
     }
-    Ok(points)
+    Ok(())
 }
 
 fn write_down(rows: &[Row], sweep: &[(f64, f64)], out: &mut Outcome) {
@@ -445,7 +453,7 @@ fn write_down(rows: &[Row], sweep: &[(f64, f64)], out: &mut Outcome) {
         ));
     }
     if !sweep.is_empty() {
-        scaling("S3's mix", sweep, out);
+        scaling(SWEEP, sweep, out);
     }
 }
 
