@@ -155,21 +155,28 @@ const LINE: f64 = 13.0;
 /// The width of a digit of a bar's own figure, pixels.
 const DIGIT: f64 = 7.0;
 
+/// Where a label may be broken: behind these.
+const BREAKS: [char; 5] = [' ', '_', '/', ':', '-'];
+
+/// Whether `text` has a piece of more than `most` letters, which would be broken within a word.
+fn breaks_words(text: &str, most: usize) -> bool {
+    text.split_inclusive(BREAKS)
+        .any(|p| p.trim_end().chars().count() > most)
+}
+
 /// `text` in lines of at most `most` letters: broken at spaces and behind `_`, `/`, `:` and `-`;
 /// within a word only where nothing else helps.
 fn wrap(text: &str, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    let pieces = text
-        .split_inclusive([' ', '_', '/', ':', '-'])
-        .flat_map(|piece| {
-            let letters: Vec<char> = piece.chars().collect();
-            let fits = piece.trim_end().chars().count() <= most;
-            let parts = if fits { letters.len().max(1) } else { most };
-            letters
-                .chunks(parts)
-                .map(|c| c.iter().collect::<String>())
-                .collect::<Vec<_>>()
-        });
+    let pieces = text.split_inclusive(BREAKS).flat_map(|piece| {
+        let letters: Vec<char> = piece.chars().collect();
+        let fits = piece.trim_end().chars().count() <= most;
+        let parts = if fits { letters.len().max(1) } else { most };
+        letters
+            .chunks(parts)
+            .map(|c| c.iter().collect::<String>())
+            .collect::<Vec<_>>()
+    });
     for piece in pieces {
         match lines.last_mut() {
             Some(l) if (l.clone() + &piece).trim_end().chars().count() <= most => {
@@ -366,13 +373,24 @@ impl Plot {
         let bars = !self.categories.is_empty();
         let inner = width - 58.0 - 14.0;
         let room = inner / self.categories.len().max(1) as f64 / LETTER;
+        let most = (room as usize).max(4);
+        // Labels that would be broken within words stand upright instead.
+        let upright = self.categories.iter().any(|c| breaks_words(c, most));
         let labels: Vec<Vec<String>> = self
             .categories
             .iter()
-            .map(|c| wrap(c, (room as usize).max(4)))
+            .map(|c| match upright {
+                true => vec![c.clone()],
+                false => wrap(c, most),
+            })
             .collect();
         let lines = labels.iter().map(Vec::len).max().unwrap_or(1);
-        let below = (20.0 + LINE * lines as f64).max(46.0);
+        let letters = self.categories.iter().map(|c| c.chars().count()).max();
+        let below = match upright {
+            true => 20.0 + LETTER * letters.unwrap_or(0) as f64,
+            false => (20.0 + LINE * lines as f64).max(46.0),
+        };
+        let height = height + (below - 46.0).clamp(0.0, 120.0);
         let frame = Frame {
             left: 58.0,
             top: 26.0,
@@ -398,7 +416,7 @@ impl Plot {
             "<svg class=\"plot {class}\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">",
             escape(&self.title)
         );
-        self.axes(&mut o, &frame, &xspan, &yspan, height, &labels);
+        self.axes(&mut o, &frame, (&xspan, &yspan), height, (&labels, upright));
         for (i, s) in self.series.iter().enumerate() {
             match s.mark {
                 Mark::Bar => self.bars(&mut o, i, s, &frame, (&xspan, &yspan)),
@@ -414,10 +432,9 @@ impl Plot {
         &self,
         o: &mut String,
         f: &Frame,
-        xs: &Span,
-        ys: &Span,
+        (xs, ys): (&Span, &Span),
         height: f64,
-        labels: &[Vec<String>],
+        (labels, upright): (&[Vec<String>], bool),
     ) {
         let _ = write!(
             o,
@@ -455,6 +472,16 @@ impl Plot {
             let Some(x) = xs.at(i as f64).map(|r| f.x(r)) else {
                 continue;
             };
+            if upright {
+                let y = below + 10.0;
+                let _ = write!(
+                    o,
+                    "<text class=\"tick\" text-anchor=\"end\" transform=\"translate({:.1} {y:.1}) rotate(-90)\">{}</text>",
+                    x + 4.0,
+                    escape(&lines.concat())
+                );
+                continue;
+            }
             for (k, line) in lines.iter().enumerate() {
                 let _ = write!(
                     o,
@@ -717,6 +744,8 @@ mod tests {
             assert_eq!(wrap(text, most), want);
         }
         assert!(wrap("", 5).is_empty());
+        assert!(breaks_words("group-one indistinguishable", 8));
+        assert!(!breaks_words("group-one S1 (2 threads)", 8));
     }
 
     #[test]
