@@ -82,7 +82,18 @@ function inspect(width, narrowFrom, expected) {
   function drawing(svg, title) {
     const view = svg.viewBox.baseVal;
     const texts = [...svg.querySelectorAll('text')].filter((t) => t.textContent.trim());
-    const boxes = texts.map((t) => ({ t, b: t.getBBox() }));
+    // In the drawing's own units, also where a text is turned.
+    const placed = (t) => {
+      const b = t.getBBox();
+      const m = svg.getScreenCTM().inverse().multiply(t.getScreenCTM());
+      const corners = [0, 1].flatMap((i) =>
+        [0, 1].map((j) => new DOMPoint(b.x + i * b.width, b.y + j * b.height).matrixTransform(m)),
+      );
+      const [xs, ys] = [corners.map((c) => c.x), corners.map((c) => c.y)];
+      const [x, y] = [Math.min(...xs), Math.min(...ys)];
+      return { x, y, width: Math.max(...xs) - x, height: Math.max(...ys) - y };
+    };
+    const boxes = texts.map((t) => ({ t, b: placed(t) }));
     for (const { t, b } of boxes) {
       const out =
         b.x < -0.5 || b.y < -0.5 || b.x + b.width > view.width + 0.5 || b.y + b.height > view.height + 0.5;

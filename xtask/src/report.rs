@@ -2,29 +2,31 @@
 //! page and that of several runs, looked at by `tests/report/check.js`.
 
 use crate::clients::{ensure, npm_from};
-use crate::run::{check, command, root, server_binary};
+use crate::run::{check, command, find, root, server_binary};
 use crate::test::{Outcome, missing};
+use std::path::Path;
 use std::process::Command;
 
 pub fn browser() -> Result<Outcome, String> {
     if !(ensure("node", "nodejs") && ensure("npm", "npm")) {
         return missing("Node.js (node and npm)");
     }
-    let Some(chromium) = ["chromium", "chromium-browser", "google-chrome"]
-        .into_iter()
-        .find(|name| crate::run::have(name))
-        .or_else(|| ensure("chromium", "chromium").then_some("chromium"))
-    else {
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    let Some(chromium) = names.into_iter().find_map(find).or_else(|| {
+        ensure("chromium", "chromium")
+            .then(|| find("chromium"))
+            .flatten()
+    }) else {
         return missing("Chromium");
     };
     let dir = npm_from("report", &root().join("tests").join("report"))?;
     let scratch = std::env::temp_dir().join(format!("muniment-report-{}", std::process::id()));
-    let result = look(chromium, &dir, &scratch);
+    let result = look(&chromium, &dir, &scratch);
     let _ = std::fs::remove_dir_all(&scratch);
     result.map(|()| Outcome::Passed)
 }
 
-fn look(chromium: &str, dir: &std::path::Path, scratch: &std::path::Path) -> Result<(), String> {
+fn look(chromium: &Path, dir: &Path, scratch: &Path) -> Result<(), String> {
     std::fs::create_dir_all(scratch).map_err(|e| format!("{}: {e}", scratch.display()))?;
     let (one, several) = (scratch.join("one"), scratch.join("several"));
     let bench = || {
@@ -49,7 +51,8 @@ fn look(chromium: &str, dir: &std::path::Path, scratch: &std::path::Path) -> Res
     )?;
     check(
         command("node", dir)
-            .args(["check.js", chromium])
+            .arg("check.js")
+            .arg(chromium)
             .args([&one, &several]),
     )
 }

@@ -67,10 +67,17 @@ fn show(command: &Command) -> String {
     }
 }
 
+/// Where on the PATH a program is.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|dir| dir.join(program))
+        .find(|file| file.is_file())
+}
+
 /// Whether a program is on the PATH.
 pub fn have(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+    find(program).is_some()
 }
 
 /// Cargo, as it was called.
