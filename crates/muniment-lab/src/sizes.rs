@@ -40,6 +40,8 @@ impl Sizes {
 
 /// The table of what several databases were at their end; `None` without any.
 pub fn table(sizes: &[Sizes]) -> Option<Table> {
+    // A server that was left empty was not what was measured.
+    let sizes: Vec<&Sizes> = sizes.iter().filter(|s| s.data > 0.0).collect();
     if sizes.is_empty() {
         return None;
     }

@@ -198,6 +198,23 @@ fn errors_end_the_run_or_are_counted() {
         assert_eq!(o.status.success(), success, "{said}");
         assert!(said.contains(want), "{want} in {said}");
     }
+    // What was measured before the phase that failed is told all the same.
+    let file = dir.path().join("two.toml").to_string_lossy().into_owned();
+    let phase = |name: &str, id: &str| {
+        format!(
+            "[[phase]]\nname = \"{name}\"\nkind = \"run\"\noperations = 5\n[[phase.operation]]\nkind = \"insert\"\ndocument = {{ _id = {id} }}\n"
+        )
+    };
+    let text = format!(
+        "name = \"two\"\n[[collection]]\nname = \"c\"\n{}{}",
+        phase("first", "{ objectId = true }"),
+        phase("second", "1")
+    );
+    std::fs::write(&file, text).unwrap();
+    let o = bench(&[&file, "--uri", &uri, "--out", &out]);
+    let said = printed(&o);
+    assert!(!o.status.success() && said.contains("E11000"), "{said}");
+    assert!(said.contains("first: "), "{said}");
     let o = bench(&["orders", "--set", "thread=1"]);
     assert_eq!(o.status.code(), Some(2));
     assert!(printed(&o).contains("is 'threads' meant?"));

@@ -63,8 +63,8 @@ pub fn prepare(lab: &mut Lab, target: &Target, plan: &Plan) -> Result<Ready> {
     Ok(ready)
 }
 
-/// Runs the other phases once: by phase what it did, each named `LABEL PHASE` (without a label,
-/// `PHASE`).
+/// Runs the other phases once: `into` gets by phase what it did, each named `LABEL PHASE` (without
+/// a label, `PHASE`). What was done before an error is there.
 ///
 /// # Errors
 /// An operation that failed, unless its errors are counted.
@@ -74,8 +74,8 @@ pub fn measure(
     plan: &Plan,
     label: &str,
     ready: &mut Ready,
-) -> Result<Vec<(String, Load)>> {
-    let mut out = Vec::new();
+    into: &mut Vec<(String, Load)>,
+) -> Result<()> {
     for phase in plan.runs() {
         if crate::stop::asked() {
             break;
@@ -85,9 +85,9 @@ pub fn measure(
             _ => format!("{label} {}", phase.name),
         };
         let load = one(lab, target, plan, phase, &name, ready)?;
-        out.push((phase.name.clone(), load));
+        into.push((phase.name.clone(), load));
     }
-    Ok(out)
+    Ok(())
 }
 
 impl Ready {

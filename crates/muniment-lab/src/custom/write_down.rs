@@ -32,15 +32,8 @@ pub fn experiment(
 
 fn all(lab: &mut Lab, target: &Target, plan: &Plan, out: &mut Outcome) -> Result<()> {
     let mut ready = prepare(lab, target, plan)?;
-    let measured = measure(lab, target, plan, "", &mut ready);
     let mut loads = std::mem::take(&mut ready.loads);
-    let failed = match measured {
-        Ok(more) => {
-            loads.extend(more);
-            None
-        }
-        Err(e) => Some(e),
-    };
+    let measured = measure(lab, target, plan, "", &mut ready, &mut loads);
     write_down(plan, &loads, out);
     out.warnings.append(&mut ready.warnings);
     for (name, load) in &loads {
@@ -48,7 +41,7 @@ fn all(lab: &mut Lab, target: &Target, plan: &Plan, out: &mut Outcome) -> Result
         let threads = phase.map_or(1, |p| p.threads);
         lab.doubt(name, load, threads as usize);
     }
-    failed.map_or(Ok(()), Err)
+    measured
 }
 
 /// Tables, plots, findings, figures and samples of what the phases did.

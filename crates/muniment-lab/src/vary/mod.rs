@@ -150,13 +150,11 @@ fn turns(
                 &variant.plan,
                 label.trim(),
                 &mut side.ready,
+                &mut loads,
             );
-            match measured {
-                Ok(more) => loads.extend(more),
-                Err(e) => {
-                    side.target.check_alive()?;
-                    return Err(e.while_doing(&format!("{}, {}", side.name, variant.name)));
-                }
+            if let Err(e) = measured {
+                side.target.check_alive()?;
+                return Err(e.while_doing(&format!("{}, {}", side.name, variant.name)));
             }
             out.warnings.append(&mut side.ready.warnings);
             let mut figures = Vec::new();

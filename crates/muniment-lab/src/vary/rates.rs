@@ -123,7 +123,9 @@ fn sweep(
         p.set("rate", "none")?;
         lab.settle(target, LONGEST_PAUSE);
         let label = format!("{workers} workers");
-        for (_, load) in custom::measure(lab, target, &p, &label, ready)? {
+        let mut loads = Vec::new();
+        custom::measure(lab, target, &p, &label, ready, &mut loads)?;
+        for (_, load) in loads {
             let x = load.samples.operations as f64 / load.samples.seconds;
             points.push((workers as f64, x));
             out.samples.push(SampleSet {
@@ -150,7 +152,9 @@ fn sweep(
         p.set("pace", "poisson")?;
         lab.settle(target, LONGEST_PAUSE);
         let label = format!("{percent} %");
-        for (_, load) in custom::measure(lab, target, &p, &label, ready)? {
+        let mut loads = Vec::new();
+        custom::measure(lab, target, &p, &label, ready, &mut loads)?;
+        for (_, load) in loads {
             let mut intended = Latency::new();
             load.kinds
                 .values()
