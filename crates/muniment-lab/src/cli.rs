@@ -54,8 +54,8 @@ pub struct Output {
 
 impl Output {
     /// What [`Output::take`] takes, for a help text.
-    pub const HELP: &'static str = "\
-  --json FILE      write every measurement and result as JSON lines
+    pub const HELP: &'static str =
+        "  --json FILE      write every measurement and result as JSON lines
   --out DIR        write report.html and results.json here; default ./bench-report
   --data DIR       make the embedded server's temporary directory here
                    (default: the system's)
@@ -643,6 +643,10 @@ mod tests {
         }
         for y in yardsticks::ALL {
             assert!(h.contains(y.title));
+        }
+        // What other modules add stands where the rest does.
+        for option in ["uri", "target", "json", "out", "tui", "only"] {
+            assert!(h.contains(&format!("\n  --{option} ")), "{option} in {h}");
         }
         for c in commands::ALL {
             assert_eq!(h.contains(c.name), !c.about.is_empty(), "{}", c.name);

@@ -72,8 +72,8 @@ pub struct Given {
 
 impl Given {
     /// What [`Given::take`] takes, for a help text.
-    pub const HELP: &'static str = "\
-  --uri URI        measure this server, mongodb://host[:port][,host…][/?options]
+    pub const HELP: &'static str =
+        "  --uri URI        measure this server, mongodb://host[:port][,host…][/?options]
                    (default: an embedded server on a free port with temporary files)
   --target NAME=T  measure this target: a connection string, 'embedded', or the file of a
                    program that is started as the embedded server is. Given several times,
