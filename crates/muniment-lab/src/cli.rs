@@ -134,23 +134,13 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
         given: Given::default(),
     };
     let mut targets = targets::Given::default();
+    let mut turns = None;
     let mut p = lexopt::Parser::from_args(args);
     while let Some(arg) = p.next().map_err(said)? {
         match arg {
             Short('h') | Long("help") => return Ok(None),
-            Long("turns") => o.turns = turns(&text(p.value().map_err(said)?)?)?,
-            Long("preset") => {
-                o.preset = match text(p.value().map_err(said)?)?.as_str() {
-                    "smoke" => Preset::Smoke,
-                    "quick" => Preset::Quick,
-                    "paper" => Preset::Paper,
-                    other => {
-                        return Err(Failure(format!(
-                            "--preset {other}: there are smoke, quick and paper"
-                        )));
-                    }
-                }
-            }
+            Long("turns") => turns = Some(self::turns(&text(p.value().map_err(said)?)?)?),
+            Long("preset") => o.preset = Preset::named(&text(p.value().map_err(said)?)?)?,
             Long("only") => {
                 let n = text(p.value().map_err(said)?)?;
                 let known = n
@@ -210,6 +200,12 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
         return Err(Failure::new("--only belongs to 'yardsticks'"));
     }
     o.targets = targets.all();
+    if turns.is_some() && o.targets.len() < 2 {
+        return Err(Failure::new(
+            "--turns belongs to several --target: there is nothing to take turns",
+        ));
+    }
+    o.turns = turns.unwrap_or(DEFAULT_TURNS);
     if !o.targets.is_empty() && o.names.iter().any(|n| n == "yardsticks") {
         return Err(Failure::new(
             "the yardsticks compare the embedded server with its own engine and cannot be run against another target (--uri, --target)",
@@ -304,11 +300,9 @@ The lab works in a database of its own, muniment_bench, which it drops before an
 
 fn experiments(o: &Options) -> Result<()> {
     stop::install();
-    let mut lab = Lab::new(None, o.preset, o.output.data.clone());
+    let endpoint = targets::only(&o.targets);
+    let mut lab = Lab::new(endpoint, o.preset, o.output.data.clone());
     lab.options = o.given.clone();
-    if let [only] = o.targets.as_slice() {
-        lab.endpoint = only.endpoint.clone();
-    }
     let mut session = Session::new(&o.output);
     let busy = environment::busy();
     let names = if o.names.is_empty() {
@@ -373,9 +367,6 @@ struct Session<'a> {
 
 impl<'a> Session<'a> {
     fn new(output: &'a Output) -> Session<'a> {
-        if let Some(price) = output.core_hour {
-            usage::set_core_hour(price);
-        }
         Session {
             output,
             run: Run {
@@ -504,7 +495,8 @@ impl<'a> Session<'a> {
         out.warnings.append(&mut lab.warnings);
         out.warnings.extend(lab.take_doubts());
         out.plots.extend(timeline::plots(&out.samples));
-        out.tables.extend(usage::table(&out.samples));
+        out.tables
+            .extend(usage::table(&out.samples, self.output.core_hour));
         out.tables
             .extend(sizes::table(&std::mem::take(&mut lab.sizes)));
         let mut seen = std::collections::HashSet::new();
@@ -617,6 +609,7 @@ mod tests {
             ("ceiling --connections", "missing argument"),
             ("--core-hour cheap", "must be a number above 0"),
             ("--turns 0", "whole number from 1"),
+            ("w1 --turns 3", "nothing to take turns"),
             (
                 "--uri mongodb://h --target a=embedded",
                 "--uri is the only target",

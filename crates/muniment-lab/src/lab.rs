@@ -32,6 +32,17 @@ pub enum Preset {
 }
 
 impl Preset {
+    /// The one of this name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn named(name: &str) -> Result<Preset> {
+        let all = [Preset::Smoke, Preset::Quick, Preset::Paper];
+        all.into_iter()
+            .find(|p| p.name() == name)
+            .ok_or_else(|| Failure(format!("--preset {name}: there are smoke, quick and paper")))
+    }
+
     /// As on the command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -142,9 +153,9 @@ pub struct Lab {
 
 impl Lab {
     /// A lab that has not started anything.
-    pub fn new(uri: Option<Uri>, preset: Preset, data_parent: PathBuf) -> Lab {
+    pub fn new(endpoint: Endpoint, preset: Preset, data_parent: PathBuf) -> Lab {
         Lab {
-            endpoint: uri.map_or(Endpoint::Embedded, Endpoint::Server),
+            endpoint,
             target_name: None,
             preset,
             options: Given::default(),

@@ -63,6 +63,14 @@ pub fn parse(text: &str) -> Result<Named> {
     })
 }
 
+/// Where the target is, of targets that are not more than one; none is the embedded server.
+pub fn only(targets: &[Named]) -> Endpoint {
+    match targets {
+        [only] => only.endpoint.clone(),
+        _ => Endpoint::Embedded,
+    }
+}
+
 /// The targets of a command line, as they are given.
 #[derive(Debug, Clone, Default)]
 pub struct Given {

@@ -7,7 +7,6 @@ use crate::report::table::{Table, bytes, rate};
 use crate::report::{SampleSet, number};
 use crate::stats::median;
 use serde::{Deserialize, Serialize};
-use std::sync::OnceLock;
 
 /// What a server's process used in a stretch of time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -59,18 +58,10 @@ impl Usage {
     }
 }
 
-/// What an hour of a core costs, in whatever currency, if the user has said.
-static CORE_HOUR: OnceLock<f64> = OnceLock::new();
-
-/// Sets the price of an hour of one core; only the first call counts.
-pub fn set_core_hour(price: f64) {
-    // A second price in one run does not happen: the command line is read once.
-    let _ = CORE_HOUR.set(price);
-}
-
 /// The table of costs of `samples`, a row a name (medians of those that were measured several
-/// times); `None` if nothing was measured.
-pub fn table(samples: &[SampleSet]) -> Option<Table> {
+/// times); `None` if nothing was measured. `price` is what an hour of a core costs, in whatever
+/// currency.
+pub fn table(samples: &[SampleSet], price: Option<f64>) -> Option<Table> {
     let mut names: Vec<&str> = Vec::new();
     for s in samples.iter().filter(|s| s.usage.is_some()) {
         if !names.contains(&s.name.as_str()) {
@@ -80,7 +71,6 @@ pub fn table(samples: &[SampleSet]) -> Option<Table> {
     if names.is_empty() {
         return None;
     }
-    let price = CORE_HOUR.get();
     let mut columns = vec![
         "<load",
         ">documents",
@@ -186,7 +176,7 @@ mod tests {
             sample("a", 0.04),
             other,
         ];
-        let t = table(&set).unwrap();
+        let t = table(&set, None).unwrap();
         assert_eq!(
             t.rows[0],
             [
@@ -195,7 +185,10 @@ mod tests {
         );
         assert_eq!(t.rows[1][2], "–");
         assert_eq!(t.rows.len(), 2);
-        assert!(table(&[SampleSet::default()]).is_none());
+        assert!(table(&[SampleSet::default()], None).is_none());
+        // 20 µs of CPU a document are 20 s a million: a 180th of an hour.
+        let t = table(&set, Some(1.8)).unwrap();
+        assert_eq!(t.rows[0][8], "0.01000");
     }
 
     #[test]

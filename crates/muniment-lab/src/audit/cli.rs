@@ -8,6 +8,7 @@ use crate::commands::{self, Spec};
 use crate::fail::{Failure, Result};
 use crate::lab::{Lab, Preset};
 use crate::stdout::say;
+use crate::targets::Endpoint;
 use crate::{stop, uri};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -64,6 +65,7 @@ External servers:
   --json FILE      write every result as JSON lines
   --out DIR        write report.html and results.json here; default ./bench-report
   --data DIR       make temporary directories here (default: the system's)
+  --tui            a full-screen view while it runs
   -h, --help       this text
 
 Ends with 0 when every promise was kept, 1 when one was broken or the audit could not be
@@ -101,9 +103,6 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
             _ => return Err(said(arg.unexpected())),
         };
         match name.as_str() {
-            "json" => output.json = Some(p.value().map_err(said)?.into()),
-            "out" => output.dir = p.value().map_err(said)?.into(),
-            "data" => output.data = p.value().map_err(said)?.into(),
             "rounds"
             | "seconds"
             | "threads"
@@ -133,19 +132,12 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
                     "kill" => kill = Some(v),
                     "start" => start = Some(v),
                     "stop-wait" => stop_wait = Some(real(&name, &v, 0.0, 3600.0)?),
-                    _ => {
-                        preset = match v.as_str() {
-                            "smoke" => Preset::Smoke,
-                            "quick" => Preset::Quick,
-                            "paper" => Preset::Paper,
-                            other => {
-                                return Err(Failure(format!(
-                                    "--preset {other}: there are smoke, quick and paper"
-                                )));
-                            }
-                        }
-                    }
+                    _ => preset = Preset::named(&v)?,
                 }
+            }
+            // Not --core-hour: there is no table of cost.
+            "json" | "out" | "data" | "tui" => {
+                output.take(&name, || p.value().map_err(said))?;
             }
             _ => return Err(Failure(format!("there is no option --{name}"))),
         }
@@ -262,7 +254,8 @@ fn real(name: &str, v: &str, least: f64, most: f64) -> Result<f64> {
 /// A promise that was broken, or an audit that could not be run.
 pub fn run(o: &Options) -> Result<()> {
     stop::install();
-    let mut lab = Lab::new(o.uri.clone(), o.preset, o.output.data.clone());
+    let endpoint = o.uri.clone().map_or(Endpoint::Embedded, Endpoint::Server);
+    let mut lab = Lab::new(endpoint, o.preset, o.output.data.clone());
     cli::single(
         &mut lab,
         &o.output,
@@ -345,6 +338,7 @@ mod tests {
             ("--concerns maj", "'maj' is no write concern"),
             ("--preset huge", "there are smoke, quick and paper"),
             ("--fast", "no option --fast"),
+            ("--core-hour 1", "no option --core-hour"),
             ("w1", "unexpected argument"),
         ] {
             let e = parsed(&line.split(' ').collect::<Vec<_>>()).unwrap_err().0;

@@ -7,7 +7,7 @@ use crate::fail::{Failure, Result};
 use crate::lab::{Lab, Preset};
 use crate::stdout::say;
 use crate::stop;
-use crate::targets::{Given, Named};
+use crate::targets::{self, Given, Named};
 use crate::vary::settings::Dimension;
 use crate::vary::{self, Request, rates};
 use std::ffi::OsString;
@@ -115,14 +115,7 @@ pub fn parse(args: &[OsString]) -> Result<Command> {
             "-h" | "--help" | "help" => return Ok(Command::Print(help())),
             "--print" => print = true,
             "--sample" => samples = true,
-            "--preset" => {
-                let v = text(value()?)?;
-                let all = [Preset::Smoke, Preset::Quick, Preset::Paper];
-                let found = all.into_iter().find(|p| p.name() == v);
-                preset = found.ok_or_else(|| {
-                    Failure(format!("--preset {v}: there are smoke, quick and paper"))
-                })?;
-            }
+            "--preset" => preset = Preset::named(text(value()?)?)?,
             "--set" => {
                 let v = text(value()?)?;
                 let (key, value) = v
@@ -194,6 +187,11 @@ pub fn parse(args: &[OsString]) -> Result<Command> {
     for (key, value) in &set {
         plan.set(key, value).map_err(|e| e.while_doing("--set"))?;
     }
+    if print && !set.is_empty() {
+        return Err(Failure::new(
+            "--print shows the file as it is: --set has no effect on it",
+        ));
+    }
     if print {
         let text = match builtin::named(name) {
             Some(b) => b.text.to_string(),
@@ -228,10 +226,8 @@ fn text(v: &OsString) -> Result<&str> {
 /// No server, a workload that failed on it.
 pub fn run(o: &Options) -> Result<()> {
     stop::install();
-    let mut lab = Lab::new(None, o.preset, o.output.data.clone());
-    if let [only] = o.targets.as_slice() {
-        lab.endpoint = only.endpoint.clone();
-    }
+    let endpoint = targets::only(&o.targets);
+    let mut lab = Lab::new(endpoint, o.preset, o.output.data.clone());
     let set: Vec<String> = o.set.iter().map(|(k, v)| format!("{k}={v}")).collect();
     let title = match set.as_slice() {
         [] => format!("Workload {}", o.plan.name),
@@ -336,6 +332,7 @@ mod tests {
                 "--rates goes with one target and without --vary",
             ),
             ("insert --turns 3", "nothing to take turns"),
+            ("insert --print --set w=1", "--set has no effect"),
         ] {
             let e = parsed(line).unwrap_err().0;
             assert!(e.contains(why), "{line}: {e}");

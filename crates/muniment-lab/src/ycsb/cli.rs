@@ -13,6 +13,7 @@ use crate::load::Status;
 use crate::report::table::{Table, rate};
 use crate::report::{Outcome, Statistic};
 use crate::stdout::say;
+use crate::targets::Endpoint;
 use crate::{stop, uri};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -149,9 +150,19 @@ pub fn parse(args: &[OsString]) -> Result<Option<Options>> {
             }
         }
     }
-    if o.as_ycsb && (o.output.json.is_some() || o.output.dir != Output::default().dir) {
+    let data = o.output.data.clone();
+    let without = Output {
+        data,
+        ..Output::default()
+    };
+    if o.as_ycsb && o.output != without {
         return Err(Failure::new(
-            "--json and --out belong to --format lab; with ycsb the property exportfile names a file",
+            "--json, --out, --core-hour and --tui belong to --format lab; with ycsb the property exportfile names a file",
+        ));
+    }
+    if o.output.full_screen && set.iter().any(|(name, _)| name == "status") {
+        return Err(Failure::new(
+            "-s and --tui both want the terminal: give one of them",
         ));
     }
     if !o.loads && !o.runs {
@@ -187,7 +198,14 @@ pub fn run(o: &Options) -> Result<()> {
         }
         Ok::<Phase, Failure>(done)
     };
-    let mut lab = Lab::new(uri, Preset::Paper, o.output.data.clone());
+    if uri.is_some() && o.cache_gb.is_some() {
+        return Err(Failure::new(
+            "--cacheSizeGB belongs to the embedded server, and there is another one (--uri, mongodb.url)",
+        ));
+    }
+    let endpoint = uri.map_or(Endpoint::Embedded, Endpoint::Server);
+    // Counts are the properties'; nothing asks for the preset.
+    let mut lab = Lab::new(endpoint, Preset::Paper, o.output.data.clone());
     if o.as_ycsb {
         let target = lab.target(o.cache_gb)?;
         for warning in doubts(o, &settings) {
@@ -215,6 +233,7 @@ pub fn run(o: &Options) -> Result<()> {
             workload.fields.len(),
             settings.threads
         );
+        out.preset = "properties".into();
         out.warnings.extend(doubts(o, &settings));
         let mut target = lab.target(o.cache_gb)?;
         target.database.clone_from(&settings.database);
@@ -406,6 +425,8 @@ mod tests {
             ("-db jdbc", "one binding"),
             ("--format x", "there are lab and ycsb"),
             ("--format ycsb --json f", "belong to --format lab"),
+            ("--format ycsb --core-hour 1", "belong to --format lab"),
+            ("-s --tui", "both want the terminal"),
         ] {
             let e = parsed(line).unwrap_err().0;
             assert!(e.contains(why), "{line}: {e}");
