@@ -1,0 +1,71 @@
+//! Files and directories, as the log and the trees use them.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Open {
+    /// For reading; it must be there.
+    Read,
+    /// For reading and writing; it must be there.
+    Write,
+    /// For reading and writing; made, or emptied if it is there.
+    Create,
+}
+
+/// A disk: what is written is there for every reader at once, and for certain after a power cut
+/// only once it was synced; a file's *name* only once its directory was.
+pub trait Disk: Send + Sync {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// The machine's, as with every function here.
+    fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>>;
+    /// Gives a file another name, replacing what has it.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// The names in a directory, sorted.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+    /// Makes a directory, and those above it.
+    fn create_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Makes the names in a directory durable.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+}
+
+/// An open file. Reads and writes name their place, so any thread may use it.
+#[allow(clippy::len_without_is_empty)]
+pub trait File: Send + Sync {
+    /// Reads up to `buf.len()` bytes at `offset`; 0 at the end.
+    ///
+    /// # Errors
+    /// The machine's, as with every function here.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes all of `buf` at `offset`. When it fails, any part of it may have been written.
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
+    /// Makes everything written so far durable (fdatasync). After a failure nothing that was not
+    /// durable before may ever be taken to be.
+    fn sync(&self) -> io::Result<()>;
+    /// The length in bytes.
+    fn len(&self) -> io::Result<u64>;
+    /// Cuts or grows (with zeros) the file.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// Reads all of `buf` at `offset`.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` if the file ends before.
+    fn read_exact_at(&self, mut buf: &mut [u8], mut offset: u64) -> io::Result<()> {
+        while !buf.is_empty() {
+            let n = self.read_at(buf, offset)?;
+            if n == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            offset += n as u64;
+            buf = buf.get_mut(n..).unwrap_or_default();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,18 @@
+//! What the core asks of the machine, behind small traits: files, the clock, randomness; and
+//! [`Timestamp`], the one version number.
+//!
+//! The log and the trees reach the machine only through here, so that a test can give them a disk
+//! that loses what was not synced, tears a sector, runs full or fails a sync, and so that a
+//! simulator can run many nodes in one thread of virtual time.
+//!
+//! Must not know what is in the files.
+
+mod clock;
+mod disk;
+mod os;
+mod timestamp;
+
+pub use clock::{Clock, SystemClock};
+pub use disk::{Disk, File, Open};
+pub use os::OsDisk;
+pub use timestamp::Timestamp;

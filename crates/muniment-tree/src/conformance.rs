@@ -1,0 +1,1 @@
+//! What every engine must pass.

@@ -1,0 +1,1 @@
+//! The memtable: keys with their versions beside them.

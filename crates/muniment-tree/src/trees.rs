@@ -1,0 +1,175 @@
+//! The trait that every engine implements.
+
+use crate::views::Views;
+use bytes::Bytes;
+use muniment_io::Timestamp;
+use muniment_value::Result;
+use std::sync::Arc;
+
+/// A tree's number. Numbers are never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TreeId(pub u32);
+
+/// Which way a cursor goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Ascending keys.
+    Forward,
+    /// Descending keys.
+    Backward,
+}
+
+/// The keys from `low` (inside) to `high` (outside; `None`: to the end of the tree). An empty
+/// range has `low >= high`.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Range {
+    /// The first key that may be in it.
+    pub low: Bytes,
+    /// The first key behind it.
+    pub high: Option<Bytes>,
+}
+
+/// One change of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Op {
+    /// Where.
+    pub tree: TreeId,
+    /// The key: any bytes, of any length.
+    pub key: Bytes,
+    /// The new value; `None` deletes.
+    pub value: Option<Bytes>,
+    /// The writer knows that the key has no value now: it was never there, or its newest version
+    /// is a deletion. What is born and deleted again in memory, with no view that saw it, then
+    /// leaves nothing behind. Only ever a promise about a put.
+    pub fresh: bool,
+}
+
+/// The changes of one commit: each key at most once.
+pub type Batch = Vec<Op>;
+
+/// A cursor over one range of one tree at one timestamp. It may be kept across flushes and
+/// compactions and pins no memtable while it stands between two calls for long: engines reopen
+/// it at its place when what it reads from was replaced.
+pub trait Cursor: Send {
+    /// The next key and value in the cursor's direction; `None` at the end, and again after it.
+    ///
+    /// # Errors
+    /// 301 DataCorruptionDetected naming file and offset; I/O errors. After an error the cursor
+    /// gives the same error again: it never skips.
+    fn next(&mut self) -> Result<Option<(Bytes, Bytes)>>;
+
+    /// Jumps forward, in the cursor's direction, so that the next key is the first at or past
+    /// `key` (ascending: `>= key`; descending: `<= key`). Never goes back. Much cheaper than a new
+    /// cursor when the target is near.
+    fn seek(&mut self, key: &[u8]);
+}
+
+/// Measured figures of an engine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sizes {
+    /// Bytes in memtables, all overhead counted.
+    pub memory: u64,
+    /// Of these, in memtables that are sealed and not yet on the disk.
+    pub sealed: u64,
+    /// How many sealed memtables wait for their flush.
+    pub sealed_count: usize,
+    /// Sorted runs that no compaction has merged yet.
+    pub fresh_runs: usize,
+    /// Bytes of files.
+    pub disk: u64,
+    /// Block cache: used bytes, and its capacity.
+    pub cache_used: u64,
+    /// See `cache_used`.
+    pub cache_capacity: u64,
+    /// Bytes written to files since the start: flushes, and compactions.
+    pub flushed: u64,
+    /// See `flushed`.
+    pub compacted: u64,
+}
+
+/// An engine: all trees of a server.
+///
+/// Who writes: [`Trees::apply`] may be called by several threads at once for different keys;
+/// for one key the calls come one after another in rising order of timestamps. [`Trees::seal`]
+/// is called while no `apply` runs, with a cut at or above every timestamp applied so far and
+/// below every one that comes. A timestamp becomes visible to new views ([`Views::advance`])
+/// after everything up to it was applied.
+pub trait Trees: Send + Sync {
+    /// The name `--storageEngine` and serverStatus know it by.
+    fn name(&self) -> &'static str;
+
+    /// True if a flush puts data where it survives the process.
+    fn is_durable(&self) -> bool;
+
+    /// Who reads at which timestamp. Versions that no view can read are given up.
+    fn views(&self) -> &Arc<Views>;
+
+    /// The value of a key at a timestamp: of the newest version at or below `at`.
+    /// [`Timestamp::MAX`] reads the newest of all, visible or not: for the holder of the key's
+    /// latch. Every other `at` must be that of a [`View`](crate::View) that is alive.
+    ///
+    /// # Errors
+    /// 301 DataCorruptionDetected naming file and offset; I/O errors.
+    fn get(&self, tree: TreeId, key: &[u8], at: Timestamp) -> Result<Option<Bytes>>;
+
+    /// A cursor. The same rules for `at`. (A cursor at `MAX` may or may not see what is written
+    /// after it was opened.)
+    fn cursor(&self, tree: TreeId, range: Range, at: Timestamp, dir: Direction) -> Box<dyn Cursor>;
+
+    /// Writes a commit's changes into memory, all with the timestamp `at`.
+    fn apply(&self, batch: Batch, at: Timestamp);
+
+    /// Ends the active memtable at `cut` and begins a new one. Does nothing to an empty one, but
+    /// the cut counts all the same: once what was sealed before is flushed, it is the persisted
+    /// cut.
+    ///
+    /// # Errors
+    /// None by memory; an engine's own.
+    fn seal(&self, cut: Timestamp) -> Result<()>;
+
+    /// Writes what is sealed to the disk; returns when it is durable and the persisted cut has
+    /// moved. Background threads do this by themselves: this waits for them, or does it.
+    ///
+    /// # Errors
+    /// 14031 OutOfDiskSpace, I/O errors: what is sealed stays in memory and is tried again.
+    fn flush(&self) -> Result<()>;
+
+    /// The state up to here is on the disk, at exactly this cut: recovery applies the log behind
+    /// it. [`Timestamp::ZERO`] for an empty directory.
+    fn persisted(&self) -> Timestamp;
+
+    /// Gives up everything of a tree that was dropped by the commit at `at`: the caller knows
+    /// that no view reads it any more and that it will never be written again. Memory is freed
+    /// now, files when the persisted cut has reached `at` (before, recovery needs them).
+    /// Durable only as far as the caller repeats it after a restart, which is harmless.
+    fn drop_tree(&self, tree: TreeId, at: Timestamp);
+
+    /// Rewrites files until there is nothing worth rewriting in these trees (`None`: in all): no
+    /// dead versions, no tombstones that hide nothing.
+    ///
+    /// # Errors
+    /// As [`Trees::flush`]; whatever `interrupt` says.
+    fn compact(&self, trees: Option<&[TreeId]>, interrupt: &dyn Fn() -> Result<()>) -> Result<()>;
+
+    /// Reads every file through and tells every damaged place (file, offset, what is wrong).
+    ///
+    /// # Errors
+    /// What keeps the check from running.
+    fn check(&self) -> Result<Vec<String>>;
+
+    /// Measured figures.
+    fn sizes(&self) -> Sizes;
+
+    /// Approximate bytes that a tree takes in files.
+    fn tree_bytes(&self, tree: TreeId) -> u64;
+
+    /// An error if background work fails just now: 14031 for a full disk. Cleared when it
+    /// succeeds again.
+    ///
+    /// # Errors
+    /// What failed.
+    fn health(&self) -> Result<()>;
+
+    /// Stops background threads; what is in memory stays readable. Idempotent.
+    fn close(&self);
+}
