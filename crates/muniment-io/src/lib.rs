@@ -10,9 +10,11 @@
 mod clock;
 mod disk;
 mod os;
+pub mod sim;
 mod timestamp;
 
 pub use clock::{Clock, SystemClock};
 pub use disk::{Disk, File, Open};
 pub use os::OsDisk;
+pub use sim::SimDisk;
 pub use timestamp::Timestamp;

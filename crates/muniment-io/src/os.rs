@@ -45,7 +45,19 @@ impl Disk for OsDisk {
     }
 
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        fs::create_dir_all(dir)
+        if dir.as_os_str().is_empty() || dir.is_dir() {
+            return Ok(());
+        }
+        let parent = match dir.parent() {
+            Some(p) if !p.as_os_str().is_empty() => p,
+            _ => Path::new("."),
+        };
+        self.create_dir(parent)?;
+        match fs::create_dir(dir) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {}
+            other => other?,
+        }
+        self.sync_dir(parent)
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
@@ -77,5 +89,41 @@ impl File for fs::File {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         fs::File::set_len(self, len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn files_and_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("x/y");
+        OsDisk.create_dir(&deep).unwrap();
+        OsDisk.create_dir(&deep).unwrap();
+        let (a, b) = (deep.join("a"), deep.join("b"));
+        assert!(OsDisk.open(&a, Open::Read).is_err());
+        assert!(OsDisk.open(&a, Open::Write).is_err());
+        let f = OsDisk.open(&a, Open::Create).unwrap();
+        f.write_at(b"hello", 3).unwrap();
+        f.sync().unwrap();
+        assert_eq!(f.len().unwrap(), 8);
+        let mut buf = [1; 8];
+        f.read_exact_at(&mut buf, 0).unwrap();
+        assert_eq!(&buf, b"\0\0\0hello");
+        assert_eq!(f.read_at(&mut buf, 8).unwrap(), 0);
+        assert!(f.read_exact_at(&mut buf, 1).is_err());
+        f.set_len(4).unwrap();
+        OsDisk.rename(&a, &b).unwrap();
+        OsDisk.sync_dir(&deep).unwrap();
+        assert_eq!(OsDisk.list(&deep).unwrap(), ["b"]);
+        assert_eq!(OsDisk.open(&b, Open::Write).unwrap().len().unwrap(), 4);
+        assert!(OsDisk.create_dir(&b).is_err(), "there is a file");
+        OsDisk.open(&b, Open::Create).unwrap();
+        assert_eq!(OsDisk.open(&b, Open::Read).unwrap().len().unwrap(), 0);
+        OsDisk.remove(&b).unwrap();
+        assert!(OsDisk.list(&deep).unwrap().is_empty());
     }
 }

@@ -1,0 +1,586 @@
+//! The log: append, roll, trim; and putting it together when it is opened.
+
+use crate::format::{BEGIN, Begin, FIRST, HEAD, HEADER, Head, Kind, MARK, MAX_PAYLOAD, span};
+use crate::group::Group;
+use crate::recover::{Recovered, recover};
+use crate::segment::{Prepared, Segment, Source, io_error, path, prepare};
+use crate::spare::{KEEP, Spare};
+use crate::{Position, Reader, Record};
+use muniment_io::{Disk, File, Open, OsDisk, Timestamp};
+use muniment_value::{Code, Error, Result};
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
+
+/// The smallest segments, in bytes.
+const LEAST: u64 = 4096;
+/// The first segment of a new log, in bytes.
+const FIRST_BYTES: u64 = 1 << 20;
+
+/// How a log is opened.
+#[derive(Clone)]
+pub struct LogOptions {
+    /// The log's own directory; made if it is not there.
+    pub dir: PathBuf,
+    /// The disk.
+    pub disk: Arc<dyn Disk>,
+    /// Bytes of a segment; at least 4096 are taken.
+    pub segment_bytes: u64,
+    /// Cut the log where it is damaged, and put what is behind aside as `.lost` files.
+    pub accept_data_loss: bool,
+}
+
+impl LogOptions {
+    /// Segments of 16 MiB on the machine's disk.
+    pub fn new(dir: &Path) -> LogOptions {
+        LogOptions {
+            dir: dir.to_path_buf(),
+            disk: Arc::new(OsDisk),
+            segment_bytes: 16 << 20,
+            accept_data_loss: false,
+        }
+    }
+}
+
+/// Counters since the log was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogStats {
+    /// Records appended.
+    pub commits: u64,
+    /// Group syncs, failed ones with them.
+    pub syncs: u64,
+    /// Microseconds in them.
+    pub sync_micros: u64,
+    /// Calls of `wait_durable`.
+    pub waits: u64,
+}
+
+/// The log.
+pub struct Log {
+    shared: Arc<Shared>,
+    helper: Option<std::thread::JoinHandle<()>>,
+    /// Closing leaves the files as they are.
+    abandoned: bool,
+}
+
+pub(crate) struct Shared {
+    pub dir: PathBuf,
+    pub disk: Arc<dyn Disk>,
+    pub segment_bytes: u64,
+    pub tail: Mutex<Tail>,
+    /// The index of the last record, published after it was written.
+    pub appended: AtomicU64,
+    pub durable: AtomicU64,
+    /// A sync failed.
+    pub failed: AtomicBool,
+    pub commits: AtomicU64,
+    pub group: Group,
+    /// All segments, in order.
+    pub order: Mutex<VecDeque<Arc<Segment>>>,
+    /// Those that may hold something that is not durable, oldest first; never empty.
+    pub unsynced: Mutex<Vec<Unsynced>>,
+    pub spare: Mutex<Spare>,
+    pub spare_changed: Condvar,
+    pub mark_wanted: AtomicBool,
+    /// Names of free files.
+    pub free: Mutex<Vec<String>>,
+    trim: Mutex<Trim>,
+    pub next_number: AtomicU64,
+}
+
+/// A segment and its open file.
+pub(crate) type Unsynced = (Arc<Segment>, Arc<dyn File>);
+
+/// Where the next record goes.
+pub(crate) struct Tail {
+    pub segment: Arc<Segment>,
+    pub file: Arc<dyn File>,
+    pub offset: usize,
+    pub last: Position,
+    generation: u64,
+    /// A write failed here: what is behind the tail is not known, and maybe a begin that says
+    /// that this segment ends here. So it must: nothing more may be written to it.
+    pub bad: bool,
+    /// The segment's mark says that the last record is durable.
+    pub marked: bool,
+    /// The next segment was asked for.
+    asked: bool,
+}
+
+#[derive(Default)]
+struct Trim {
+    /// The directory could not be synced: which names are durable is not known any more, and
+    /// trimming on could leave a gap.
+    failed: Option<Error>,
+    /// Files whose begin could not be written: number, size.
+    discarded: Vec<(u64, u64)>,
+}
+
+impl Log {
+    /// Opens the log, or makes a new one. `visit` gets every record later than `from`, in order;
+    /// they, and all others, are durable when this returns. When it fails, `visit` may have got
+    /// some already.
+    ///
+    /// # Errors
+    /// 301 DataCorruptionDetected for damage (not with `accept_data_loss`), the disk's, and what
+    /// `visit` returns.
+    pub fn open(
+        options: LogOptions,
+        from: Timestamp,
+        visit: &mut dyn FnMut(Record<'_>) -> Result<()>,
+    ) -> Result<Log> {
+        let mut options = options;
+        options.segment_bytes = options.segment_bytes.max(LEAST).next_multiple_of(512);
+        let found = recover(&options, from, visit)?;
+        let shared = Arc::new(assemble(&options, found)?);
+        let helper = {
+            let shared = shared.clone();
+            std::thread::Builder::new()
+                .name("log".to_owned())
+                .spawn(move || shared.help())?
+        };
+        Ok(Log {
+            shared,
+            helper: Some(helper),
+            abandoned: false,
+        })
+    }
+
+    /// Appends a record with the joined parts as payload, and returns its index. It is seen by
+    /// readers at once, and durable after [`Log::wait_durable`].
+    ///
+    /// # Errors
+    /// `at` is not later than the last record's; the payload is longer than [`MAX_PAYLOAD`]; a
+    /// sync failed before; the disk's. Nothing was appended then.
+    pub fn append(&self, term: u64, at: Timestamp, payload: &[&[u8]]) -> Result<u64> {
+        self.shared.append(term, at, payload)
+    }
+
+    /// Index and timestamp of the last record; zeros if there was none ever.
+    pub fn last(&self) -> (u64, Timestamp) {
+        let last = self.shared.tail.lock().last;
+        (last.index, last.at)
+    }
+
+    /// The term of the last record.
+    pub fn last_term(&self) -> u64 {
+        self.shared.tail.lock().last.term
+    }
+
+    /// The index up to which everything is durable.
+    pub fn durable(&self) -> u64 {
+        self.shared.durable.load(SeqCst)
+    }
+
+    /// Returns once `index` is durable. One sync serves all who wait. `interrupt` is asked now
+    /// and then without any lock.
+    ///
+    /// # Errors
+    /// That of a failed sync, for good; and what `interrupt` returns.
+    pub fn wait_durable(&self, index: u64, interrupt: &dyn Fn() -> Result<()>) -> Result<()> {
+        self.shared.wait_durable(index, interrupt)
+    }
+
+    /// Makes everything appended so far durable.
+    ///
+    /// # Errors
+    /// That of a failed sync, for good.
+    pub fn sync(&self) -> Result<()> {
+        self.shared.sync()
+    }
+
+    /// True if something was appended that is not durable.
+    pub fn is_dirty(&self) -> bool {
+        self.shared.durable.load(SeqCst) < self.shared.appended.load(Acquire)
+    }
+
+    /// The error of a failed sync: final for this log.
+    pub fn failure(&self) -> Option<Error> {
+        self.shared.failure()
+    }
+
+    /// Reads records later than `after`, as far as they have not been trimmed.
+    pub fn read(&self, after: Timestamp) -> Reader {
+        Reader::new(self.shared.clone(), after)
+    }
+
+    /// Frees segments of which all records are at or before `below`. What is not durable stays.
+    ///
+    /// # Errors
+    /// The disk's. What was freed before is freed.
+    pub fn trim(&self, below: Timestamp) -> Result<()> {
+        self.shared.trim(below)
+    }
+
+    /// Bytes of the segments in use.
+    pub fn bytes(&self) -> u64 {
+        self.shared.order.lock().iter().map(|s| s.size).sum()
+    }
+
+    /// The timestamp after which all records are there to be read.
+    pub fn begins_after(&self) -> Timestamp {
+        let order = self.shared.order.lock();
+        order.front().map_or(Timestamp::ZERO, |s| s.before.at)
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> LogStats {
+        self.shared.stats()
+    }
+
+    /// Begins a new segment now, so that the one before can be trimmed.
+    ///
+    /// # Errors
+    /// As [`Log::append`].
+    pub fn roll(&self) -> Result<()> {
+        let mut tail = self.shared.tail.lock();
+        self.shared.usable()?;
+        self.shared.roll(&mut tail)
+    }
+
+    /// Closes the log as a crash of the process would: nothing more is written or synced.
+    pub fn abandon(mut self) {
+        self.abandoned = true;
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.shared.stop_helper();
+        if let Some(helper) = self.helper.take() {
+            // It does not panic; and if it did, nothing depends on it any more.
+            let _ = helper.join();
+        }
+        if !self.abandoned && self.shared.sync().is_ok() && self.shared.mark_tail() {
+            let file = self.shared.tail.lock().file.clone();
+            // It only helps to tell damage from a torn tail later.
+            let _ = file.sync();
+        }
+    }
+}
+
+/// Makes a log of what was found, and the files agree with it.
+fn assemble(options: &LogOptions, found: Recovered) -> Result<Shared> {
+    let disk = &options.disk;
+    let dir = &options.dir;
+    let mut free = Vec::new();
+    let rename = |from: &Path, to: &Path| {
+        disk.rename(from, to)
+            .map_err(|e| io_error(from, "rename", e))
+    };
+    let sync_dir = || disk.sync_dir(dir).map_err(|e| io_error(dir, "sync", e));
+    // What was never used can serve at once, so that a full disk can be opened; with its own
+    // number it might be taken for a segment while it is given another's header.
+    for (number, len) in found.unused {
+        rename(&path(dir, number, "log"), &path(dir, number, "free"))?;
+        free.push((number, len));
+    }
+    if !free.is_empty() {
+        sync_dir()?;
+    }
+    free.extend(found.free);
+    let mut names = Vec::new();
+    for (number, len) in free {
+        let at = path(dir, number, "free");
+        if len == options.segment_bytes && names.len() < KEEP {
+            names.push(format!("{number:08}.free"));
+        } else {
+            disk.remove(&at).map_err(|e| io_error(&at, "remove", e))?;
+        }
+    }
+
+    let mut number = found.next_number;
+    let mut chain = found.chain;
+    let mut generation = found.generation;
+    let (segment, file, offset) = match (chain.last(), found.go_on) {
+        (Some(segment), Some(offset)) => {
+            let at = path(dir, segment.number, "log");
+            let file = disk.open(&at, Open::Write);
+            let file = file.map_err(|e| io_error(&at, "open", e))?;
+            (segment.clone(), file, offset)
+        }
+        _ => {
+            let name = names.pop();
+            let source = match &name {
+                Some(name) => Source::Free(name, options.segment_bytes),
+                // A new log begins small, so that an empty directory is there at once.
+                None if chain.is_empty() => Source::New(options.segment_bytes.min(FIRST_BYTES)),
+                None => Source::New(options.segment_bytes),
+            };
+            let made = prepare(&**disk, dir, number, source)?;
+            number += 1;
+            generation += 1;
+            let begin = Begin {
+                before: found.last,
+                ordinal: chain.last().map_or(0, |s| s.ordinal) + 1,
+                generation,
+                durable: found.last.index,
+                previous: chain.last().map_or(0, |s| s.number),
+            };
+            let segment = Arc::new(Segment::new(&made.header, begin.ordinal, begin.before));
+            let at = path(dir, made.header.number, "log");
+            let bytes = begin.encode(segment.seed);
+            let written = made.file.write_at(&bytes, HEADER as u64);
+            written
+                .and_then(|()| made.file.sync())
+                .map_err(|e| io_error(&at, "write", e))?;
+            chain.push(segment.clone());
+            (segment, made.file, FIRST)
+        }
+    };
+    let last = found.last;
+    let shared = Shared {
+        dir: dir.clone(),
+        disk: disk.clone(),
+        segment_bytes: options.segment_bytes,
+        tail: Mutex::new(Tail {
+            segment: segment.clone(),
+            file: file.clone(),
+            offset,
+            last,
+            generation,
+            bad: false,
+            marked: false,
+            asked: false,
+        }),
+        appended: AtomicU64::new(last.index),
+        durable: AtomicU64::new(last.index),
+        failed: AtomicBool::new(false),
+        commits: AtomicU64::new(0),
+        group: Group::default(),
+        order: Mutex::new(chain.into()),
+        unsynced: Mutex::new(vec![(segment, file)]),
+        spare: Mutex::default(),
+        spare_changed: Condvar::new(),
+        mark_wanted: AtomicBool::new(false),
+        free: Mutex::new(names),
+        trim: Mutex::default(),
+        next_number: AtomicU64::new(number),
+    };
+    // Only now is everything that counts durable.
+    for number in &found.lost {
+        rename(&path(dir, *number, "log"), &path(dir, *number, "lost"))?;
+    }
+    for (number, len) in found.dropped {
+        shared.retire(number, len, true)?;
+    }
+    if !found.lost.is_empty() {
+        sync_dir()?;
+    }
+    Ok(shared)
+}
+
+impl Shared {
+    /// The error after which nothing may be appended.
+    fn usable(&self) -> Result<()> {
+        match self.failed.load(SeqCst) {
+            true => Err(self
+                .failure()
+                .unwrap_or_else(|| Error::internal("log: a sync failed"))),
+            false => Ok(()),
+        }
+    }
+
+    /// Checks whether a record with this timestamp may follow.
+    fn may_append(&self, tail: &Tail, at: Timestamp) -> Result<()> {
+        self.usable()?;
+        if at <= tail.last.at {
+            return Err(Error::internal(format!(
+                "log: {at} does not follow on {}",
+                tail.last.at
+            )));
+        }
+        Ok(())
+    }
+
+    fn append(&self, term: u64, at: Timestamp, payload: &[&[u8]]) -> Result<u64> {
+        let len = payload.iter().map(|p| p.len()).sum::<usize>();
+        if len > MAX_PAYLOAD {
+            return Err(Error::new(
+                Code::BSONObjectTooLarge,
+                format!("log: a record of {len} bytes; at most {MAX_PAYLOAD} are possible"),
+            ));
+        }
+        let crc = payload
+            .iter()
+            .fold(0, |crc, part| crc32c::crc32c_append(crc, part));
+        let need = span(len);
+        if (FIRST + need + MARK) as u64 > self.segment_bytes {
+            return self.append_large(term, at, payload, len, crc);
+        }
+        let mut record = Vec::with_capacity(need);
+        record.resize(HEAD, 0);
+        for part in payload {
+            record.extend_from_slice(part);
+        }
+        record.resize(need, 0);
+
+        let mut tail = self.tail.lock();
+        self.may_append(&tail, at)?;
+        if tail.bad || (tail.offset + need + MARK) as u64 > tail.segment.size {
+            self.roll(&mut tail)?;
+        }
+        let position = tail.last.next(term, at);
+        let durable = self.durable.load(SeqCst);
+        let head = Head::new(Kind::Data, position, durable, len, crc).encode(tail.segment.seed);
+        if let Some(to) = record.get_mut(..HEAD) {
+            to.copy_from_slice(&head);
+        }
+        if let Err(e) = tail.file.write_at(&record, tail.offset as u64) {
+            tail.bad = true;
+            let path = path(&self.dir, tail.segment.number, "log");
+            return Err(io_error(&path, "write", e));
+        }
+        self.appended(&mut tail, position, need);
+        if !tail.asked && tail.offset as u64 > tail.segment.size / 2 {
+            tail.asked = true;
+            self.want_spare();
+        }
+        Ok(position.index)
+    }
+
+    /// Appends a record that gets a segment of its own.
+    fn append_large(
+        &self,
+        term: u64,
+        at: Timestamp,
+        payload: &[&[u8]],
+        len: usize,
+        crc: u32,
+    ) -> Result<u64> {
+        self.may_append(&self.tail.lock(), at)?;
+        let number = self.next_number.fetch_add(1, SeqCst);
+        let source = Source::Payload(payload, len);
+        let made = prepare(&*self.disk, &self.dir, number, source)?;
+        let mut tail = self.tail.lock();
+        if let Err(e) = self.may_append(&tail, at) {
+            self.discard(&made);
+            return Err(e);
+        }
+        let position = tail.last.next(term, at);
+        let durable = self.durable.load(SeqCst);
+        let head = Head::new(Kind::Data, position, durable, len, crc);
+        self.begin(&mut tail, made, Some(head))?;
+        self.appended(&mut tail, position, span(len));
+        Ok(position.index)
+    }
+
+    /// The record at the tail has been written.
+    fn appended(&self, tail: &mut Tail, position: Position, span: usize) {
+        let segment = &tail.segment;
+        segment.point(tail.last, tail.offset);
+        segment.last_at.store(position.at.0, Release);
+        segment.last.store(position.index, Release);
+        self.appended.store(position.index, Release);
+        self.commits.fetch_add(1, Relaxed);
+        tail.last = position;
+        tail.offset += span;
+        tail.marked = false;
+    }
+
+    /// Goes on in a new segment.
+    fn roll(&self, tail: &mut Tail) -> Result<()> {
+        let made = self.take_spare()?;
+        self.begin(tail, made, None)
+    }
+
+    /// Takes a segment into use, with the header of a record whose payload is in it already.
+    fn begin(&self, tail: &mut Tail, made: Prepared, record: Option<Head>) -> Result<()> {
+        tail.generation += 1;
+        let begin = Begin {
+            before: tail.last,
+            ordinal: tail.segment.ordinal + 1,
+            generation: tail.generation,
+            durable: self.durable.load(SeqCst),
+            previous: tail.segment.number,
+        };
+        let segment = Segment::new(&made.header, begin.ordinal, begin.before);
+        let mut bytes = Vec::with_capacity(BEGIN + HEAD);
+        bytes.extend_from_slice(&begin.encode(segment.seed));
+        if let Some(head) = record {
+            bytes.extend_from_slice(&head.encode(segment.seed));
+        }
+        if let Err(e) = made.file.write_at(&bytes, HEADER as u64) {
+            // The begin may be there all the same, and says that the old segment ends here.
+            tail.bad = true;
+            self.discard(&made);
+            let path = path(&self.dir, made.header.number, "log");
+            return Err(io_error(&path, "write", e));
+        }
+        let segment = Arc::new(segment);
+        // Both before a record in it counts.
+        self.order.lock().push_back(segment.clone());
+        self.unsynced
+            .lock()
+            .push((segment.clone(), made.file.clone()));
+        tail.segment = segment;
+        tail.file = made.file;
+        tail.offset = FIRST;
+        tail.bad = false;
+        tail.marked = false;
+        tail.asked = false;
+        Ok(())
+    }
+
+    /// A file that was made but is not part of the log.
+    fn discard(&self, made: &Prepared) {
+        let header = &made.header;
+        let mut trim = self.trim.lock();
+        trim.discarded.push((header.number, header.size));
+    }
+
+    fn trim(&self, below: Timestamp) -> Result<()> {
+        let mut trim = self.trim.lock();
+        if let Some(e) = &trim.failed {
+            return Err(e.clone());
+        }
+        // Before anything else: a begin that was given up must not outlive what it belongs to.
+        while let Some((number, size)) = trim.discarded.pop() {
+            if let Err(e) = self.retire(number, size, true) {
+                trim.failed = Some(e.clone());
+                return Err(e);
+            }
+        }
+        // The successor's begin must be durable, or the log would have no beginning.
+        let is_old = |s: &Segment| s.last_at() <= below;
+        let (count, newest) = {
+            let order = self.order.lock();
+            let sealed = order.len().saturating_sub(1);
+            let count = order.iter().take(sealed).take_while(|s| is_old(s)).count();
+            (count, order.get(count).map_or(0, |s| s.ordinal))
+        };
+        if count == 0 {
+            return Ok(());
+        }
+        let oldest_unsynced = || self.unsynced.lock().first().map_or(0, |(s, _)| s.ordinal);
+        self.sync_until(|| oldest_unsynced() >= newest)?;
+        for _ in 0..count {
+            let Some(segment) = self.order.lock().pop_front() else {
+                break;
+            };
+            // Somebody reads it, or holds it for a moment: then its file goes with them.
+            let reuse = Arc::strong_count(&segment) == 1;
+            // One after the other, oldest first, so that a power cut leaves no gap.
+            if let Err(e) = self.retire(segment.number, segment.size, reuse) {
+                trim.failed = Some(e.clone());
+                return Err(e);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Position {
+    fn next(self, term: u64, at: Timestamp) -> Position {
+        Position {
+            index: self.index + 1,
+            term,
+            at,
+        }
+    }
+}

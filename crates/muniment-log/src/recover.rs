@@ -1,0 +1,432 @@
+//! Opening: what the files say, what of it counts, and making that durable.
+//!
+//! The crate's head has the rules. Nothing is changed before it is certain that the log is sound
+//! (or that loss is accepted), except that files being made are removed.
+
+use crate::format::{Begin, Evidence, FIRST, HEADER, HIGHEST, Header, MARK, scan, walk};
+use crate::log::LogOptions;
+use crate::segment::{Segment, damage, io_error, path, rewrite};
+use crate::{Position, Record};
+use muniment_io::{Open, Timestamp};
+use muniment_value::{Code, Error, Result};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+const HOPE: &str = ". Nothing was changed; restore a backup, or open with accept_data_loss";
+
+/// What was found.
+pub(crate) struct Recovered {
+    /// The segments of the log, in order.
+    pub chain: Vec<Arc<Segment>>,
+    pub last: Position,
+    /// Where to go on in the last segment; `None`: a new one must be begun.
+    pub go_on: Option<usize>,
+    /// Files that were never taken into use: they may be used at once.
+    pub unused: Vec<(u64, u64)>,
+    /// Files that no longer count once the log's new segment is durable: number, size.
+    pub dropped: Vec<(u64, u64)>,
+    /// Files to put aside then.
+    pub lost: Vec<u64>,
+    /// Free files: number, length.
+    pub free: Vec<(u64, u64)>,
+    pub next_number: u64,
+    pub generation: u64,
+}
+
+/// A segment's file.
+struct Found {
+    header: Header,
+    len: u64,
+    begin: Option<Begin>,
+}
+
+struct Files<'a> {
+    options: &'a LogOptions,
+    all: Vec<Found>,
+    /// Segments whose header is damaged, if that is accepted.
+    lost: Vec<u64>,
+    free: Vec<(u64, u64)>,
+    next_number: u64,
+}
+
+impl Files<'_> {
+    fn path(&self, number: u64) -> PathBuf {
+        path(&self.options.dir, number, "log")
+    }
+
+    fn length(&self, path: &Path) -> Result<u64> {
+        let file = self.options.disk.open(path, Open::Read);
+        file.and_then(|f| f.len())
+            .map_err(|e| io_error(path, "open", e))
+    }
+
+    fn list(options: &LogOptions) -> Result<Files<'_>> {
+        let dir = &options.dir;
+        let disk = &options.disk;
+        disk.create_dir(dir).map_err(|e| io_error(dir, "make", e))?;
+        let mut files = Files {
+            options,
+            all: Vec::new(),
+            lost: Vec::new(),
+            free: Vec::new(),
+            next_number: 1,
+        };
+        for name in disk.list(dir).map_err(|e| io_error(dir, "list", e))? {
+            let Some((number, extension)) = name.split_once('.') else {
+                continue;
+            };
+            let Some(number) = number.parse().ok().filter(|n: &u64| *n <= HIGHEST) else {
+                continue;
+            };
+            let at = dir.join(&name);
+            match extension {
+                "tmp" => disk.remove(&at).map_err(|e| io_error(&at, "remove", e))?,
+                "free" if at == path(dir, number, "free") => {
+                    let len = files.length(&at)?;
+                    files.free.push((number, len));
+                }
+                "log" if at == files.path(number) => files.look(number)?,
+                "lost" => {}
+                _ => continue,
+            }
+            files.next_number = files.next_number.max(number + 1);
+        }
+        Ok(files)
+    }
+
+    /// Reads a segment's header and begin.
+    fn look(&mut self, number: u64) -> Result<()> {
+        let path = self.path(number);
+        let fail = |e| io_error(&path, "read", e);
+        let file = self.options.disk.open(&path, Open::Read).map_err(fail)?;
+        let mut len = file.len().map_err(fail)?;
+        let mut bytes = vec![0; len.min(FIRST as u64) as usize];
+        file.read_exact_at(&mut bytes, 0).map_err(fail)?;
+        let header = match Header::decode(&bytes) {
+            Ok(h) if h.number == number => h,
+            Ok(h) => {
+                let what = format!("this is segment {}, under another's name", h.number);
+                return self.bad(number, &what);
+            }
+            Err(what) => return self.bad(number, what),
+        };
+        if header.size < (FIRST + MARK) as u64 {
+            return self.bad(number, "the segment is smaller than can be");
+        }
+        if len < header.size {
+            if !self.options.accept_data_loss {
+                let what = format!("the file ends here, but was {} bytes{HOPE}", header.size);
+                return Err(damage(&path, len, &what));
+            }
+            let file = self.options.disk.open(&path, Open::Write);
+            file.and_then(|f| f.set_len(header.size).and_then(|()| f.sync()))
+                .map_err(|e| io_error(&path, "write", e))?;
+            len = header.size;
+        }
+        self.all.push(Found {
+            header,
+            len,
+            begin: Begin::decode(&bytes, HEADER, header.seed()),
+        });
+        Ok(())
+    }
+
+    fn bad(&mut self, number: u64, what: &str) -> Result<()> {
+        if !self.options.accept_data_loss {
+            return Err(damage(&self.path(number), 0, &format!("{what}{HOPE}")));
+        }
+        self.lost.push(number);
+        Ok(())
+    }
+
+    /// All of a file that is there.
+    fn read(&self, found: &Found, buf: &mut Vec<u8>) -> Result<()> {
+        let path = self.path(found.header.number);
+        let fail = |e| io_error(&path, "read", e);
+        let file = self.options.disk.open(&path, Open::Read).map_err(fail)?;
+        let len = usize::try_from(found.len.min(found.header.size)).unwrap_or(usize::MAX);
+        // What is in it is overwritten: no need to fill it with zeros each time.
+        buf.truncate(len);
+        buf.try_reserve_exact(len - buf.len()).map_err(|_| {
+            Error::new(
+                Code::ExceededMemoryLimit,
+                format!("log: no memory to read {}", path.display()),
+            )
+        })?;
+        buf.resize(len, 0);
+        file.read_exact_at(buf, 0).map_err(fail)
+    }
+}
+
+/// A segment that counts.
+struct Link {
+    found: Found,
+    begin: Begin,
+}
+
+/// Reads the log; `visit` gets the records later than `from`.
+pub(crate) fn recover(
+    options: &LogOptions,
+    from: Timestamp,
+    visit: &mut dyn FnMut(Record<'_>) -> Result<()>,
+) -> Result<Recovered> {
+    let mut files = Files::list(options)?;
+    let (used, unused): (Vec<_>, Vec<_>) = std::mem::take(&mut files.all)
+        .into_iter()
+        .partition(|f| f.begin.is_some());
+    let generation = used.iter().filter_map(|f| f.begin).map(|b| b.generation);
+    let generation = generation.max().unwrap_or(0);
+    let (mut chain, dropped) = link(used);
+    let size = |f: &Found| (f.header.number, f.len);
+    let mut dropped: Vec<_> = dropped.iter().map(size).collect();
+    let mut lost = std::mem::take(&mut files.lost);
+    let behind = gaps(&files, &mut chain, from, &mut lost)?;
+
+    let mut behind = behind;
+    let mut fresh = Position::default();
+    let starts = chain.iter().rposition(|l| l.begin.before.at <= from);
+    if let (None, Some(first)) = (starts, chain.first()) {
+        if !options.accept_data_loss {
+            return Err(missing(&files, first));
+        }
+        // What is there makes no sense without what is missing: a log is begun anew.
+        fresh.at = from;
+        let all = chain.drain(..).chain(behind.drain(..));
+        lost.extend(all.map(|l| l.found.header.number));
+    }
+    let start = starts.unwrap_or(0);
+    let segments: Vec<Arc<Segment>> = chain
+        .iter()
+        .map(|l| {
+            Arc::new(Segment::new(
+                &l.found.header,
+                l.begin.ordinal,
+                l.begin.before,
+            ))
+        })
+        .collect();
+    // What was not read ends where the next one says.
+    for (segment, next) in segments.iter().zip(chain.iter().skip(1)) {
+        segment.last.store(next.begin.before.index, Relaxed);
+        segment.last_at.store(next.begin.before.at.0, Relaxed);
+    }
+
+    let mut buf = Vec::new();
+    let mut evidence = Evidence::default();
+    let mut last = chain.get(start).map_or(fresh, |l| l.begin.before);
+    let mut end = (start, FIRST);
+    for (i, (link, segment)) in chain.iter().zip(&segments).enumerate().skip(start) {
+        files.read(&link.found, &mut buf)?;
+        let next = chain.get(i + 1).map(|n| n.begin.before);
+        let limit = next.map_or(u64::MAX, |n| n.index);
+        evidence.durable = evidence.durable.max(link.begin.durable);
+        let mut before = last;
+        let at = walk(
+            &buf,
+            FIRST,
+            limit,
+            segment.seed,
+            &mut last,
+            |at, head, payload| {
+                evidence.durable = evidence.durable.max(head.durable());
+                segment.point(before, at);
+                before = head.position;
+                if head.position.at <= from {
+                    return Ok(());
+                }
+                visit(Record {
+                    index: head.position.index,
+                    term: head.position.term,
+                    at: head.position.at,
+                    payload,
+                })
+            },
+        )?;
+        segment.last.store(last.index, Relaxed);
+        segment.last_at.store(last.at.0, Relaxed);
+        end = (i, at);
+        if next != Some(last) {
+            evidence.add(scan(&buf, at, segment.seed));
+            break;
+        }
+    }
+    let (newest, offset) = end;
+
+    // Whatever is behind the place where reading ended says how far the log was durable.
+    for link in chain.iter().skip(newest + 1).chain(&behind) {
+        files.read(&link.found, &mut buf)?;
+        evidence.records = true;
+        evidence.durable = evidence.durable.max(link.begin.durable);
+        evidence.add(scan(&buf, FIRST, link.found.header.seed()));
+    }
+    let mut never_used = Vec::new();
+    let mut suspect = String::new();
+    for found in &unused {
+        files.read(found, &mut buf)?;
+        let here = scan(&buf, HEADER, found.header.seed());
+        evidence.add(here);
+        if here.records {
+            let path = files.path(found.header.number);
+            suspect = format!(" ({} has records without a valid begin)", path.display());
+        }
+        if !here.records {
+            never_used.push(size(found));
+        } else if here.durable > last.index {
+            lost.push(found.header.number);
+        } else {
+            dropped.push(size(found));
+        }
+    }
+    let damaged = evidence.durable > last.index;
+    if damaged && !options.accept_data_loss {
+        // Reading got through to a gap.
+        if let (Some(next), true) = (behind.first(), newest + 1 == chain.len()) {
+            return Err(missing(&files, next));
+        }
+        let what = format!(
+            "record {} is damaged, or the segment with it is missing{suspect}, though everything \
+             up to record {} was durable{HOPE} to cut the log there",
+            last.index + 1,
+            evidence.durable
+        );
+        let number = chain.get(newest).map(|l| l.found.header.number);
+        let number = number.or_else(|| unused.first().map(|f| f.header.number));
+        let at = number.map_or(options.dir.clone(), |n| files.path(n));
+        return Err(damage(&at, offset as u64, &what));
+    }
+    let cut = chain.split_off((newest + 1).min(chain.len()));
+    for link in cut.iter().chain(&behind) {
+        match damaged {
+            true => lost.push(link.found.header.number),
+            false => dropped.push(size(&link.found)),
+        }
+    }
+    let mut segments: Vec<_> = segments.into_iter().take(chain.len()).collect();
+    while let Some(i) = make_durable(&files, &chain, evidence.durable.min(last.index), last)? {
+        // Records up to `from` are damaged that were not looked at above. They are not needed.
+        lost.extend(chain.drain(..=i).map(|l| l.found.header.number));
+        segments.drain(..=i);
+    }
+    let fit = chain
+        .last()
+        .is_some_and(|l| l.found.len == l.found.header.size);
+    Ok(Recovered {
+        go_on: (fit && !evidence.records && !damaged).then_some(offset),
+        chain: segments,
+        last,
+        unused: never_used,
+        dropped,
+        lost,
+        free: files.free,
+        next_number: files.next_number,
+        generation,
+    })
+}
+
+/// Those that count, in order, and those that later ones stand for.
+fn link(mut used: Vec<Found>) -> (Vec<Link>, Vec<Found>) {
+    used.sort_by_key(|f| f.begin.map(|b| b.generation));
+    let mut chain: Vec<Link> = Vec::new();
+    let mut dropped = Vec::new();
+    for found in used {
+        let Some(begin) = found.begin else { continue };
+        while let Some(old) = chain.pop_if(|l| l.begin.ordinal >= begin.ordinal) {
+            dropped.push(old.found);
+        }
+        chain.push(Link { found, begin });
+    }
+    (chain, dropped)
+}
+
+/// True if `b` is the segment behind `a`.
+fn joined(a: &Link, b: &Link) -> bool {
+    b.begin.ordinal == a.begin.ordinal + 1 && b.begin.before.index >= a.begin.before.index
+}
+
+/// Cuts the chain at the first gap and returns what is behind. A gap is legal if nothing behind it
+/// was durable. Where all before a gap was durable (`from` is) a segment is missing; if that is
+/// accepted, what is before the gap is put aside, since none of it is needed.
+fn gaps(
+    files: &Files<'_>,
+    chain: &mut Vec<Link>,
+    from: Timestamp,
+    lost: &mut Vec<u64>,
+) -> Result<Vec<Link>> {
+    let gap = |pair: &[Link]| matches!(pair, [a, b] if !joined(a, b));
+    let needless = |pair: &[Link]| gap(pair) && pair.iter().all(|l| l.begin.before.at <= from);
+    if let Some(i) = chain.windows(2).rposition(needless) {
+        if let (Some(b), false) = (chain.get(i + 1), files.options.accept_data_loss) {
+            return Err(missing(files, b));
+        }
+        lost.extend(chain.drain(..=i).map(|l| l.found.header.number));
+    }
+    let first = chain.windows(2).position(gap);
+    let keep = first.map_or(chain.len(), |i| i + 1);
+    Ok(chain.split_off(keep))
+}
+
+/// The error for a gap before `link`.
+fn missing(files: &Files<'_>, link: &Link) -> Error {
+    let path = files.path(link.begin.previous);
+    let what = format!(
+        "the segment is missing or its begin is damaged, and {} follows on it{HOPE} to put aside \
+         what it parts from the rest",
+        files.path(link.found.header.number).display()
+    );
+    damage(&path, 0, &what)
+}
+
+/// Writes what is not known to be durable again and syncs it: it may be in the page cache only,
+/// and taken for clean there. With accepted loss, returns a link that turns out to be damaged.
+fn make_durable(
+    files: &Files<'_>,
+    chain: &[Link],
+    durable: u64,
+    last: Position,
+) -> Result<Option<usize>> {
+    // A begin is durable if a record behind it is.
+    let known = |l: &Link| l.begin.before.index < durable;
+    let first = chain.iter().rposition(known).unwrap_or(0);
+    let mut buf = Vec::new();
+    for (i, link) in chain.iter().enumerate().skip(first) {
+        let limit = chain.get(i + 1).map_or(last, |n| n.begin.before);
+        if known(link) && limit.index <= durable {
+            continue;
+        }
+        files.read(&link.found, &mut buf)?;
+        let mut at = link.begin.before;
+        let mut from = (!known(link)).then_some(HEADER);
+        let seed = link.found.header.seed();
+        let end = walk(
+            &buf,
+            FIRST,
+            limit.index,
+            seed,
+            &mut at,
+            |offset, head, _| {
+                if head.position.index > durable {
+                    from.get_or_insert(offset);
+                }
+                Ok::<(), Error>(())
+            },
+        )?;
+        let path = files.path(link.found.header.number);
+        if at != limit && files.options.accept_data_loss && i + 1 < chain.len() {
+            return Ok(Some(i));
+        }
+        if at != limit {
+            let what = format!("record {} is damaged{HOPE}", at.index + 1);
+            return Err(damage(&path, end as u64, &what));
+        }
+        let from = from.unwrap_or(end);
+        let bytes = buf.get(from..end).unwrap_or_default();
+        files
+            .options
+            .disk
+            .open(&path, Open::Write)
+            .and_then(|file| rewrite(&*file, bytes, from))
+            .map_err(|e| io_error(&path, "write", e))?;
+    }
+    Ok(None)
+}

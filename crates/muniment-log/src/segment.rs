@@ -1,0 +1,224 @@
+//! Segments in memory, and how their files are made.
+
+use crate::Position;
+use crate::format::{FIRST, HEAD, HEADER, Header, MARK, span};
+use muniment_io::{Disk, File, Open, Timestamp};
+use muniment_value::{Code, Error, Result};
+use parking_lot::Mutex;
+use std::hash::{BuildHasher, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Acquire};
+
+/// Larger writes make large folios in the page cache, and small writes into those are slow.
+const PIECE: usize = 16 << 10;
+/// Bytes of records between two points of the sparse index.
+const POINT_STEP: usize = 64 << 10;
+
+/// The error of an operation on a file.
+pub(crate) fn io_error(path: &Path, what: &str, e: std::io::Error) -> Error {
+    Error::from(e).context(&format!("log: cannot {what} {}: ", path.display()))
+}
+
+/// 301 for a damaged file.
+pub(crate) fn damage(path: &Path, offset: u64, what: &str) -> Error {
+    let path = path.display();
+    let message = format!("the log is damaged: {path} at offset {offset}: {what}");
+    Error::new(Code::DataCorruptionDetected, message)
+}
+
+/// The path of the segment with this number, by what the file is.
+pub(crate) fn path(dir: &Path, number: u64, extension: &str) -> PathBuf {
+    dir.join(format!("{number:08}.{extension}"))
+}
+
+/// A segment in use.
+pub(crate) struct Segment {
+    pub number: u64,
+    pub ordinal: u64,
+    pub size: u64,
+    pub seed: u32,
+    /// The last record before it.
+    pub before: Position,
+    /// The index of its last record (or of the last one before it), published after the record
+    /// was written.
+    pub last: AtomicU64,
+    /// That record's timestamp. Exact once the segment is no longer written to.
+    pub last_at: AtomicU64,
+    points: Mutex<Points>,
+}
+
+/// The sparse index: before each point stands a record with that timestamp and index.
+#[derive(Default)]
+struct Points {
+    all: Vec<(Timestamp, u64, usize)>,
+    next: usize,
+}
+
+impl Segment {
+    pub fn new(header: &Header, ordinal: u64, before: Position) -> Segment {
+        Segment {
+            number: header.number,
+            ordinal,
+            size: header.size,
+            seed: header.seed(),
+            before,
+            last: AtomicU64::new(before.index),
+            last_at: AtomicU64::new(before.at.0),
+            points: Mutex::default(),
+        }
+    }
+
+    /// Notes that the record behind `before` stands at `offset`.
+    pub fn point(&self, before: Position, offset: usize) {
+        let mut points = self.points.lock();
+        if offset >= points.next {
+            points.all.push((before.at, before.index, offset));
+            points.next = offset + POINT_STEP;
+        }
+    }
+
+    /// A place from which all records later than `after` are found: where it is, and the index of
+    /// the record before.
+    pub fn seek(&self, after: Timestamp) -> (usize, u64) {
+        let points = self.points.lock();
+        let n = points.all.partition_point(|(at, ..)| *at <= after);
+        match n.checked_sub(1).and_then(|n| points.all.get(n)) {
+            Some(&(_, index, offset)) => (offset, index),
+            None => (FIRST, self.before.index),
+        }
+    }
+
+    /// Where its mark stands.
+    pub fn mark_at(&self) -> u64 {
+        self.size - MARK as u64
+    }
+
+    /// The last record's timestamp.
+    pub fn last_at(&self) -> Timestamp {
+        Timestamp(self.last_at.load(Acquire))
+    }
+}
+
+/// A segment's file that is ready to be used: header and name are durable.
+pub(crate) struct Prepared {
+    pub header: Header,
+    pub file: Arc<dyn File>,
+}
+
+/// The size of a segment made for one payload of `len` bytes.
+pub(crate) fn size_for(len: usize) -> u64 {
+    (FIRST + span(len) + MARK) as u64
+}
+
+/// What a new segment's file is made from.
+pub(crate) enum Source<'a> {
+    /// Zeros.
+    New(u64),
+    /// A free file of this name and size.
+    Free(&'a str, u64),
+    /// Room for one record with this payload, which is written already.
+    Payload(&'a [&'a [u8]], usize),
+}
+
+/// Makes the file of segment `number`; what it leaves behind when it fails is no segment in use.
+pub(crate) fn prepare(
+    disk: &dyn Disk,
+    dir: &Path,
+    number: u64,
+    source: Source<'_>,
+) -> Result<Prepared> {
+    let (from, size) = match &source {
+        Source::New(size) => (path(dir, number, "tmp"), *size),
+        Source::Free(name, size) => (dir.join(name), *size),
+        Source::Payload(_, len) => (path(dir, number, "tmp"), size_for(*len)),
+    };
+    let header = Header {
+        number,
+        salt: salt(number),
+        size,
+    };
+    let to = path(dir, number, "log");
+    let result = fill(disk, &from, &header, &source)
+        .map_err(|e| io_error(&from, "make", e))
+        .and_then(|file| {
+            disk.rename(&from, &to)
+                .and_then(|()| disk.sync_dir(dir))
+                .map_err(|e| io_error(&to, "make", e))?;
+            Ok(Prepared { header, file })
+        });
+    if result.is_err() {
+        // Best effort: opening the log again does it too.
+        let _ = disk.remove(&from);
+        let _ = disk.remove(&to);
+    }
+    result
+}
+
+fn fill(
+    disk: &dyn Disk,
+    path: &Path,
+    header: &Header,
+    source: &Source<'_>,
+) -> std::io::Result<Arc<dyn File>> {
+    let how = match source {
+        Source::Free(..) => Open::Write,
+        _ => Open::Create,
+    };
+    let file = disk.open(path, how)?;
+    let mut piece = vec![0; PIECE];
+    let encoded = header.encode();
+    match source {
+        Source::New(size) => {
+            let mut at = 0;
+            while at < *size {
+                let n = (size - at).min(PIECE as u64);
+                let piece = piece.get_mut(..n as usize).unwrap_or_default();
+                if at == 0
+                    && let Some(to) = piece.get_mut(..HEADER)
+                {
+                    to.copy_from_slice(&encoded);
+                    file.write_at(piece, 0)?;
+                    piece.fill(0);
+                } else {
+                    file.write_at(piece, at)?;
+                }
+                at += n;
+            }
+        }
+        Source::Free(..) => file.write_at(&encoded, 0)?,
+        Source::Payload(parts, _) => {
+            let mut start = encoded.to_vec();
+            start.resize(FIRST + HEAD, 0);
+            file.write_at(&start, 0)?;
+            let mut at = start.len() as u64;
+            for part in *parts {
+                file.write_at(part, at)?;
+                at += part.len() as u64;
+            }
+            let rest = header.size.saturating_sub(at) as usize;
+            file.write_at(piece.get(..rest).unwrap_or_default(), at)?;
+        }
+    }
+    file.sync()?;
+    Ok(file)
+}
+
+/// Writes again what is there, so that a sync reaches it even if the page cache takes it for
+/// clean.
+pub(crate) fn rewrite(file: &dyn File, bytes: &[u8], offset: usize) -> std::io::Result<()> {
+    let mut at = offset as u64;
+    for piece in bytes.chunks(PIECE) {
+        file.write_at(piece, at)?;
+        at += piece.len() as u64;
+    }
+    file.sync()
+}
+
+/// A random number. It decides nothing but checksums, so that a simulated run with another one
+/// takes the same course.
+fn salt(number: u64) -> u64 {
+    let mut hasher = std::hash::RandomState::new().build_hasher();
+    hasher.write_u64(number);
+    hasher.finish()
+}

@@ -1,0 +1,140 @@
+//! The log's own thread: makes the next segment ahead of need, and marks an idle log.
+
+use crate::format::mark;
+use crate::log::Shared;
+use crate::segment::{Prepared, Source, io_error, path, prepare};
+use muniment_value::{Error, Result};
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+/// A log that got no commit for so long is marked.
+const IDLE: Duration = Duration::from_millis(200);
+/// Free files that are kept.
+pub(crate) const KEEP: usize = 2;
+
+/// What the thread is asked for, and what it made.
+#[derive(Default)]
+pub(crate) struct Spare {
+    ready: Option<Prepared>,
+    wanted: bool,
+    error: Option<Error>,
+    stop: bool,
+}
+
+impl Shared {
+    /// Asks for a segment, without waiting for it.
+    pub fn want_spare(&self) {
+        let mut spare = self.spare.lock();
+        if spare.ready.is_none() {
+            spare.wanted = true;
+            self.spare_changed.notify_all();
+        }
+    }
+
+    /// The prepared segment; waits for it if need be.
+    pub fn take_spare(&self) -> Result<Prepared> {
+        let mut spare = self.spare.lock();
+        // An old failure says nothing about now.
+        spare.error = None;
+        loop {
+            if let Some(ready) = spare.ready.take() {
+                return Ok(ready);
+            }
+            if let Some(e) = spare.error.take() {
+                return Err(e);
+            }
+            if spare.stop {
+                return Err(Error::internal("log: it is being closed"));
+            }
+            spare.wanted = true;
+            self.spare_changed.notify_all();
+            self.spare_changed.wait(&mut spare);
+        }
+    }
+
+    /// A new segment's file of the ordinary size, from a free one if there is one.
+    pub fn prepare_segment(&self) -> Result<Prepared> {
+        let number = self.next_number.fetch_add(1, SeqCst);
+        let free = self.free.lock().pop();
+        let source = match &free {
+            Some(name) => Source::Free(name, self.segment_bytes),
+            None => Source::New(self.segment_bytes),
+        };
+        prepare(&*self.disk, &self.dir, number, source)
+    }
+
+    /// The thread.
+    pub fn help(&self) {
+        let mut spare = self.spare.lock();
+        while !spare.stop {
+            if spare.wanted && spare.ready.is_none() {
+                let made = parking_lot::MutexGuard::unlocked(&mut spare, || self.prepare_segment());
+                spare.wanted = false;
+                match made {
+                    Ok(made) => spare.ready = Some(made),
+                    Err(e) => spare.error = Some(e),
+                }
+                self.spare_changed.notify_all();
+            } else if self.mark_wanted.load(SeqCst) {
+                if self.spare_changed.wait_for(&mut spare, IDLE).timed_out() {
+                    // Whoever syncs from here on asks again.
+                    self.mark_wanted.store(false, SeqCst);
+                    parking_lot::MutexGuard::unlocked(&mut spare, || self.mark_tail());
+                }
+            } else {
+                spare.wanted = false;
+                self.spare_changed.wait(&mut spare);
+            }
+        }
+    }
+
+    /// Ends the thread.
+    pub fn stop_helper(&self) {
+        self.spare.lock().stop = true;
+        self.spare_changed.notify_all();
+    }
+
+    /// Asks for a mark once the log has been idle for a while.
+    pub fn want_mark(&self) {
+        if !self.mark_wanted.swap(true, SeqCst) {
+            // With the lock, so that the thread is not just about to wait.
+            let _spare = self.spare.lock();
+            self.spare_changed.notify_all();
+        }
+    }
+
+    /// Marks the last segment if all is durable and nothing says so yet. True if it did. That it
+    /// fails changes nothing: no record stands there.
+    pub fn mark_tail(&self) -> bool {
+        // Whoever holds it may be waiting for this very thread, and is no sign of idleness.
+        let Some(mut tail) = self.tail.try_lock() else {
+            return false;
+        };
+        let durable = self.durable.load(SeqCst);
+        let needless = tail.marked || tail.last.index == 0 || durable != tail.last.index;
+        if needless || tail.bad || self.failed.load(SeqCst) {
+            return false;
+        }
+        tail.marked = true;
+        let bytes = mark(tail.last, durable, tail.segment.seed);
+        tail.file.write_at(&bytes, tail.segment.mark_at()).is_ok()
+    }
+
+    /// Takes the file of a segment that is no longer needed out of the log, for certain, and
+    /// keeps it for another use if it is fit.
+    pub fn retire(&self, number: u64, size: u64, reuse: bool) -> Result<()> {
+        let from = path(&self.dir, number, "log");
+        let keep = reuse && size == self.segment_bytes && self.free.lock().len() < KEEP;
+        let to = path(&self.dir, number, "free");
+        match keep {
+            true => self.disk.rename(&from, &to),
+            false => self.disk.remove(&from),
+        }
+        .and_then(|()| self.disk.sync_dir(&self.dir))
+        .map_err(|e| io_error(&from, "retire", e))?;
+        if keep && let Some(name) = to.file_name() {
+            self.free.lock().push(name.to_string_lossy().into_owned());
+        }
+        Ok(())
+    }
+}

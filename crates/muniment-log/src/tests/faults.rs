@@ -1,0 +1,220 @@
+//! One operation fails: what was acknowledged stays, and the log says what is wrong.
+
+use super::*;
+use muniment_io::sim::{EIO, ENOSPC, Fault, Op};
+
+#[test]
+fn a_failed_sync_is_never_acknowledged_later() {
+    for reopen in [false, true] {
+        for seed in 0..60 {
+            let disk = SimDisk::new();
+            let (log, _) = open(&disk).unwrap();
+            append(&log, 100).unwrap();
+            log.sync().unwrap();
+            for _ in 0..8 {
+                append(&log, 500).unwrap();
+            }
+            // Not that of a segment being made.
+            disk.inject(Fault::new(Op::Sync, EIO).on(".log").times(1));
+            let e = log.wait_durable(9, &never).unwrap_err();
+            assert!(e.message().contains("sync"), "{e}");
+            // The next sync would succeed, and lie.
+            for result in [
+                log.wait_durable(9, &never),
+                log.wait_durable(2, &never),
+                log.sync(),
+                append(&log, 1).map(drop),
+                append(&log, 100_000).map(drop),
+                log.roll(),
+            ] {
+                assert_eq!(result.unwrap_err().message(), e.message());
+            }
+            log.wait_durable(1, &never).unwrap();
+            assert_eq!((log.durable(), log.is_dirty()), (1, true));
+            assert_eq!(log.failure().unwrap().message(), e.message());
+            drop(log);
+            let mut least = 1;
+            if reopen {
+                // What is read comes from the page cache; it is made durable before it counts.
+                let (log, seen) = open(&disk).unwrap();
+                assert_eq!((seen.len(), log.durable()), (9, 9));
+                assert!(log.failure().is_none());
+                assert_eq!(append(&log, 10).unwrap(), 10);
+                log.wait_durable(10, &never).unwrap();
+                log.abandon();
+                least = 10;
+            }
+            let (_, seen) = open(&disk.power_cut(seed)).unwrap();
+            assert!(seen.len() >= least, "{}", seen.len());
+            check(&seen, 1);
+        }
+    }
+}
+
+#[test]
+fn a_write_that_fails_appends_nothing_and_the_log_goes_on() {
+    for seed in 0..60 {
+        let disk = SimDisk::new();
+        let (log, _) = open(&disk).unwrap();
+        for _ in 0..5 {
+            append(&log, 100).unwrap();
+        }
+        for errno in [EIO, ENOSPC] {
+            let last = log.last();
+            disk.inject(Fault::new(Op::Write, errno).on(".log").times(1));
+            let e = append(&log, 1000).unwrap_err();
+            let full = e.code() == Code::OutOfDiskSpace;
+            assert_eq!(full, errno == ENOSPC, "{e}");
+            assert_eq!(log.last(), last);
+            append(&log, 30).unwrap();
+        }
+        log.sync().unwrap();
+        assert_eq!(read_all(&log, Timestamp::ZERO).len(), 7);
+        log.abandon();
+        let (log, seen) = open(&disk.power_cut(seed)).unwrap();
+        assert_eq!((seen.len(), log.last().0), (7, 7));
+        check(&seen, 1);
+    }
+}
+
+/// What one course with a failing operation acknowledged.
+fn some_work(disk: &SimDisk) -> (u64, u64) {
+    let (mut durable, mut appended, mut from) = (0, 0, Timestamp::ZERO);
+    for _ in 0..3 {
+        let Ok((log, seen)) = open_from(options(disk), from) else {
+            continue;
+        };
+        check(&seen, (from.0 >> 8) + 1);
+        appended = log.last().0;
+        for n in 0..60 {
+            let len = if n == 30 { 20_000 } else { 300 };
+            if append(&log, len).is_ok() {
+                appended = log.last().0;
+            }
+            if n % 10 == 9 && log.sync().is_ok() {
+                durable = appended;
+            }
+            if n % 25 == 24 {
+                from = from.max(ts(durable / 2));
+                let _ = log.trim(from);
+            }
+        }
+    }
+    let _ = from;
+    (durable, appended)
+}
+
+#[test]
+fn every_operation_in_turn_fails() {
+    let clean = SimDisk::new();
+    some_work(&clean);
+    let all = clean.count(Op::Any);
+    assert!(all > 300, "{all}");
+    for errno in [EIO, ENOSPC] {
+        for n in (0..all).step_by(3) {
+            for times in [1, u64::MAX] {
+                let disk = SimDisk::new();
+                disk.inject(Fault::new(Op::Any, errno).after(n).times(times));
+                let (durable, appended) = some_work(&disk);
+                disk.heal();
+                for disk in [disk.power_cut(n), disk] {
+                    let from = ts(durable / 2);
+                    let (log, seen) = open_from(options(&disk), from)
+                        .unwrap_or_else(|e| panic!("operation {n}, {times} times: {e}"));
+                    let last = log.last().0;
+                    // One record more: the append that failed may be there.
+                    assert!((durable..=appended + 1).contains(&last), "{n}");
+                    check(&seen, durable / 2 + 1);
+                    append(&log, 10).unwrap();
+                    log.sync().unwrap();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_stops_appends_and_nothing_else() {
+    let disk = SimDisk::new();
+    let (log, _) = open(&disk).unwrap();
+    disk.set_capacity(5 * 8192);
+    let mut n = 0;
+    let e = loop {
+        match append(&log, 200) {
+            Ok(index) => n = index,
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(e.code(), Code::OutOfDiskSpace);
+    assert!(n > 100, "{n}");
+    assert_eq!(
+        append(&log, 50_000).unwrap_err().code(),
+        Code::OutOfDiskSpace
+    );
+    log.sync().unwrap();
+    assert_eq!(read_all(&log, Timestamp::ZERO).len() as u64, n);
+    // It can be closed and opened, and trimming makes room.
+    drop(log);
+    let (log, seen) = open(&disk).unwrap();
+    assert_eq!(seen.len() as u64, n);
+    log.trim(ts(n)).unwrap();
+    for _ in 0..60 {
+        append(&log, 200).unwrap();
+    }
+    log.sync().unwrap();
+    assert_eq!(log.last().0, n + 60);
+}
+
+#[test]
+fn the_visitors_error_is_returned_and_changes_nothing() {
+    let disk = SimDisk::new();
+    let (log, _) = open(&disk).unwrap();
+    for _ in 0..5 {
+        append(&log, 10).unwrap();
+    }
+    drop(log);
+    let e = Log::open(options(&disk), Timestamp::ZERO, &mut |r| match r.index {
+        3 => Err(Error::new(Code::Interrupted, "stop")),
+        _ => Ok(()),
+    });
+    assert_eq!(e.err().unwrap().code(), Code::Interrupted);
+    assert_eq!(open(&disk).unwrap().1.len(), 5);
+}
+
+#[test]
+fn what_is_appended_while_a_sync_runs_is_not_acknowledged_by_it() {
+    let disk = SimDisk::new();
+    let log = Arc::new(open(&disk).unwrap().0);
+    append(&log, 100).unwrap();
+    let (l, once) = (log.clone(), std::sync::Once::new());
+    disk.set_hook(move |op, path| {
+        if op == Op::Sync && path.extension().is_some_and(|e| e == "log") {
+            once.call_once(|| drop(append(&l, 100)));
+        }
+    });
+    log.sync().unwrap();
+    disk.clear_hook();
+    assert_eq!((log.last().0, log.durable(), log.is_dirty()), (2, 1, true));
+    log.sync().unwrap();
+    assert_eq!(log.durable(), 2);
+}
+
+#[test]
+fn nothing_is_written_behind_the_end_that_a_failed_begin_may_have_set() {
+    // Any part of the begin may have been written: in some of these rounds all of it.
+    for round in 0..300 {
+        let disk = SimDisk::new();
+        let (log, _) = open(&disk).unwrap();
+        for _ in 0..=round % 97 {
+            append(&log, 1).unwrap();
+        }
+        disk.inject(Fault::new(Op::Write, EIO).on(".log").times(1));
+        log.roll().unwrap_err();
+        let last = append(&log, round / 97).unwrap();
+        log.sync().unwrap();
+        log.abandon();
+        let (_, seen) = open(&disk).unwrap();
+        assert_eq!(seen.len() as u64, last, "round {round}");
+        check(&seen, 1);
+    }
+}
