@@ -120,6 +120,11 @@ impl Drop for View {
 }
 
 impl Needed {
+    /// Views opened from now on are at or above it.
+    pub fn visible(&self) -> Timestamp {
+        self.visible
+    }
+
     /// True if somebody may read the version written at `at` whose next newer version was written
     /// at `successor` (`None`: it is the newest).
     pub fn version(&self, at: Timestamp, successor: Option<Timestamp>) -> bool {

@@ -1,1 +1,268 @@
 //! The durable engine: a log-structured merge tree with tables of our own.
+//!
+//! One tree of tables holds all trees of a server; a key in it is the tree's number and the
+//! user's key. Writes go into the active memtable. [`Trees::seal`] puts it aside with its cut; a
+//! flush writes what is sealed as one sorted run (level 0) and the cut into the manifest, in one
+//! step: the persisted cut is exact. Compactions merge runs into levels, drop versions that no
+//! view can read and deletions that hide nothing, and are driven by sizes and by the share of what
+//! is dead.
+//!
+//! | | |
+//! |---|---|
+//! | [`table`] | one file: blocks, index, filter, properties |
+//! | [`state`] | what there is at one moment: memtables, runs, levels |
+//! | [`manifest`], [`shared`] | which tables there are, on the disk; how that changes |
+//! | [`merge`], [`output`] | all versions in order, those that stay, into new tables |
+//! | [`flush`], [`pick`], [`compact`] | what is written when |
+//! | [`cursor`] | reading a range |
+//!
+//! Invariants: readers and writers never wait for a file operation of a flush or compaction, and
+//! no lock they take is held during one. Generations are ordered in time, so the first one that
+//! knows a key decides. A file is removed only when no manifest that may be on the disk names it
+//! and no reader holds it. A table or manifest that is not what was written is an error that names
+//! it, and nothing is guessed.
+//!
+//! Must not know documents, the log or commands.
+
+mod cache;
+mod compact;
+mod cursor;
+mod dropped;
+mod error;
+mod flush;
+#[doc(hidden)]
+pub mod fuzzing;
+mod manifest;
+mod merge;
+mod options;
+mod output;
+mod pick;
+mod shared;
+mod state;
+mod table;
+#[cfg(test)]
+mod tests;
+mod trash;
+
+pub use options::LsmOptions;
+
+use crate::trees::{Batch, Cursor, Direction, Range, Sizes, TreeId, Trees};
+use crate::views::Views;
+use bytes::Bytes;
+use cursor::LsmCursor;
+use muniment_io::Timestamp;
+use muniment_value::{Error, Result};
+use parking_lot::Mutex;
+use shared::{Shared, Work};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use table::{filter, internal_key};
+
+/// The durable engine.
+pub struct LsmTrees {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl LsmTrees {
+    /// Opens a directory, an empty one for a new engine. Its views begin at the persisted cut.
+    ///
+    /// # Errors
+    /// 301 DataCorruptionDetected naming what is damaged or missing; 158 MustUpgrade for files of
+    /// a newer version; 14031 OutOfDiskSpace and I/O errors.
+    pub fn open(options: LsmOptions) -> Result<Arc<LsmTrees>> {
+        let (background, compactors) = (options.background, options.compactors.max(1));
+        let trees = LsmTrees {
+            shared: Arc::new(Shared::open(options)?),
+            threads: Mutex::default(),
+        };
+        if background {
+            trees.spawn("flush", Work::Flush, Shared::flusher)?;
+            for _ in 0..compactors {
+                trees.spawn("compact", Work::Compaction, Shared::compactor)?;
+            }
+        }
+        Ok(Arc::new(trees))
+    }
+
+    fn spawn(&self, name: &str, which: Work, work: fn(&Shared)) -> Result<()> {
+        let shared = self.shared.clone();
+        // A panic is a bug, but it shall not silently end all flushes: it is told, and the work
+        // goes on. What it was doing is given up as by an error.
+        let work = move |shared: &Shared| {
+            while catch_unwind(AssertUnwindSafe(|| work(shared))).is_err() {
+                let fault = Error::internal("a background thread of the storage engine panicked");
+                shared.report(which, &Err(fault));
+                shared.wait_out(Duration::from_secs(1));
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(move || work(&shared))
+            .map_err(|e| Error::internal(format!("starting a thread: {e}")))?;
+        self.threads.lock().push(thread);
+        Ok(())
+    }
+
+    /// One step of what background threads would do: a flush, or a compaction. False if there
+    /// was nothing to do.
+    ///
+    /// # Errors
+    /// As [`Trees::flush`].
+    pub fn work(&self) -> Result<bool> {
+        self.shared.purge();
+        self.shared.trash.empty();
+        if !self.shared.state().sealed.is_empty() {
+            self.shared.flush()?;
+            return Ok(true);
+        }
+        let result = self.shared.compact_once(&|| Ok(()));
+        let health = result.as_ref().map(|_| ()).map_err(Clone::clone);
+        self.shared.report(Work::Compaction, &health);
+        result
+    }
+}
+
+impl Drop for LsmTrees {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Trees for LsmTrees {
+    fn name(&self) -> &'static str {
+        "lsm"
+    }
+
+    fn is_durable(&self) -> bool {
+        true
+    }
+
+    fn views(&self) -> &Arc<Views> {
+        &self.shared.views
+    }
+
+    fn get(&self, tree: TreeId, key: &[u8], at: Timestamp) -> Result<Option<Bytes>> {
+        let state = self.shared.state();
+        for mem in state.memtables() {
+            if let Some(value) = mem.get(tree, key, at) {
+                return Ok(value);
+            }
+        }
+        let mut sought = None;
+        for run in state.levels.runs().filter(|run| !run.0.is_empty()) {
+            let (key, hash) = sought.get_or_insert_with(|| {
+                let key = internal_key(tree, key);
+                let hash = filter::hash(&key);
+                (key, hash)
+            });
+            if let Some(table) = run.find(key)
+                && table.properties().oldest <= at
+                && let Some(value) = table.get(key, *hash, at)?
+            {
+                return Ok(value);
+            }
+        }
+        Ok(None)
+    }
+
+    fn cursor(&self, tree: TreeId, range: Range, at: Timestamp, dir: Direction) -> Box<dyn Cursor> {
+        let shared = self.shared.clone();
+        Box::new(LsmCursor::new(shared, tree, range, at, dir))
+    }
+
+    fn apply(&self, batch: Batch, at: Timestamp) {
+        // What is in tables already: a recovery that begins below the persisted cut.
+        if at <= self.shared.persisted() {
+            return;
+        }
+        self.shared
+            .state()
+            .active
+            .apply(batch, at, &self.shared.views);
+    }
+
+    fn seal(&self, cut: Timestamp) -> Result<()> {
+        self.shared.seal(cut);
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.shared.flush()
+    }
+
+    fn persisted(&self) -> Timestamp {
+        self.shared.persisted()
+    }
+
+    fn drop_tree(&self, tree: TreeId, at: Timestamp) {
+        self.shared.dropped.add(tree, at);
+        let state = self.shared.state();
+        // The commit at `at` was applied, so the active memtable's cut will not be below it. A
+        // sealed one with an earlier cut is kept for its flush: if the power fails behind that,
+        // recovery applies to the tree what the log has of it before its drop.
+        state.active.remove_tree(tree);
+        for sealed in &state.sealed {
+            if let Some(mem) = sealed.mem.as_ref().filter(|_| sealed.cut >= at) {
+                mem.remove_tree(tree);
+            }
+        }
+        self.shared.notify();
+    }
+
+    fn compact(&self, trees: Option<&[TreeId]>, interrupt: &dyn Fn() -> Result<()>) -> Result<()> {
+        self.shared.compact_all(trees, interrupt)
+    }
+
+    fn check(&self) -> Result<Vec<String>> {
+        let state = self.shared.state();
+        let mut found = Vec::new();
+        for table in state.levels.tables() {
+            table.check(&mut found);
+        }
+        Ok(found)
+    }
+
+    fn sizes(&self) -> Sizes {
+        let shared = &self.shared;
+        let state = shared.state();
+        let mems = state.waiting().filter_map(|s| s.mem.as_ref());
+        let sealed: u64 = mems.map(|m| m.bytes()).sum();
+        Sizes {
+            memory: sealed + state.active.bytes(),
+            sealed,
+            sealed_count: state.waiting().count(),
+            fresh_runs: state.levels.fresh.len(),
+            disk: state.levels.tables().map(|t| t.len()).sum(),
+            cache_used: shared.cache.used(),
+            cache_capacity: shared.cache.capacity(),
+            flushed: shared.flushed.load(SeqCst),
+            compacted: shared.compacted.load(SeqCst),
+        }
+    }
+
+    fn tree_bytes(&self, tree: TreeId) -> u64 {
+        let state = self.shared.state();
+        let counts = state
+            .levels
+            .tables()
+            .filter_map(|t| t.properties().tree(tree));
+        counts.map(|c| c.bytes).sum()
+    }
+
+    fn health(&self) -> Result<()> {
+        self.shared.health()
+    }
+
+    fn close(&self) {
+        self.shared.closed.store(true, SeqCst);
+        self.shared.notify();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+}

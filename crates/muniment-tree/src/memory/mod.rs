@@ -1,1 +1,117 @@
-//! The in-memory engine.
+//! The in-memory engine: one memtable, and nothing beneath it.
+//!
+//! It serves `--storageEngine memory`, simulations, and as the plainest engine that
+//! [`conformance`](crate::conformance) is tried on. What it holds ends with the process. So there
+//! is nothing that recovery could start from and no log to keep for it: each cut counts as
+//! persisted as soon as it is sealed, and the log may trim behind it.
+
+mod cursor;
+
+use crate::memtable::MemTable;
+use crate::trees::{Batch, Cursor, Direction, Range, Sizes, TreeId, Trees};
+use crate::views::Views;
+use bytes::Bytes;
+use muniment_io::Timestamp;
+use muniment_value::Result;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+/// Trees that live in memory alone.
+pub struct MemoryTrees {
+    table: Arc<MemTable>,
+    views: Arc<Views>,
+    cut: AtomicU64,
+}
+
+impl MemoryTrees {
+    /// No trees, nothing visible.
+    pub fn new() -> Arc<MemoryTrees> {
+        Arc::new(MemoryTrees {
+            table: Arc::new(MemTable::bottom()),
+            views: Views::new(Timestamp::ZERO),
+            cut: AtomicU64::new(0),
+        })
+    }
+}
+
+impl Trees for MemoryTrees {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    fn is_durable(&self) -> bool {
+        false
+    }
+
+    fn views(&self) -> &Arc<Views> {
+        &self.views
+    }
+
+    fn get(&self, tree: TreeId, key: &[u8], at: Timestamp) -> Result<Option<Bytes>> {
+        Ok(self.table.get(tree, key, at).flatten())
+    }
+
+    fn cursor(&self, tree: TreeId, range: Range, at: Timestamp, dir: Direction) -> Box<dyn Cursor> {
+        Box::new(cursor::MemoryCursor::new(
+            self.table.clone(),
+            tree,
+            range,
+            at,
+            dir,
+        ))
+    }
+
+    fn apply(&self, batch: Batch, at: Timestamp) {
+        self.table.apply(batch, at, &self.views);
+    }
+
+    /// The cut is persisted at once: see the module.
+    fn seal(&self, cut: Timestamp) -> Result<()> {
+        self.cut.fetch_max(cut.0, SeqCst);
+        Ok(())
+    }
+
+    /// There is nowhere to write to; what no view needs any more is given up.
+    fn flush(&self) -> Result<()> {
+        self.table.sweep(&self.views);
+        Ok(())
+    }
+
+    fn persisted(&self) -> Timestamp {
+        Timestamp(self.cut.load(SeqCst))
+    }
+
+    fn drop_tree(&self, tree: TreeId, _at: Timestamp) {
+        self.table.remove_tree(tree);
+    }
+
+    fn compact(&self, _trees: Option<&[TreeId]>, interrupt: &dyn Fn() -> Result<()>) -> Result<()> {
+        interrupt()?;
+        self.table.sweep(&self.views);
+        Ok(())
+    }
+
+    fn check(&self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    fn sizes(&self) -> Sizes {
+        Sizes {
+            memory: self.table.bytes(),
+            ..Sizes::default()
+        }
+    }
+
+    fn tree_bytes(&self, _tree: TreeId) -> u64 {
+        0
+    }
+
+    fn health(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn close(&self) {}
+}
+
+#[cfg(test)]
+mod tests;

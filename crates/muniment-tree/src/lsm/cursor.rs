@@ -1,0 +1,560 @@
+//! Cursors: memtables and tables as one sorted map, as of a timestamp.
+//!
+//! A cursor gathers rows in batches, small ones first. Between two batches it holds no memtable
+//! and no table: its sources are places in a [`State`] of a certain number. When there is another
+//! state by then, they are found again in that one, behind the last key that was passed. So an
+//! old cursor pins nothing but the rows it has gathered and the blocks it stands in.
+//!
+//! In the sources, newer ones go first: the first that knows a key decides what it is.
+
+use super::shared::Shared;
+use super::state::{Run, State};
+use super::table::{TableIter, internal_key, tree_end, user_key};
+use crate::trees::{Cursor, Direction, Range, TreeId};
+use bytes::Bytes;
+use muniment_io::Timestamp;
+use muniment_value::{Error, Result};
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// Rows of the first batch after an opening or a jump, and of the largest.
+const FIRST: usize = 4;
+const LARGEST: usize = 256;
+
+/// A batch ends with so many bytes: values may be large.
+const BYTES: usize = 128 << 10;
+
+/// Keys passed in one batch, shown or not.
+const STEPS: usize = 2048;
+
+/// The engine's cursor.
+pub(crate) struct LsmCursor {
+    shared: Arc<Shared>,
+    merge: Sorted,
+    /// The state the sources belong to; `None`: they must be opened.
+    number: Option<u64>,
+    /// The last key that was passed, if `begun`.
+    passed: Vec<u8>,
+    begun: bool,
+    /// Where to jump before the next batch.
+    jump: Option<Bytes>,
+    /// Rows of the batch: where their keys are in `keys`, and their values. One buffer for all
+    /// keys costs much less than one for each.
+    rows: Vec<(std::ops::Range<usize>, Bytes)>,
+    keys: Bytes,
+    place: usize,
+    batch: usize,
+    ended: bool,
+    error: Option<Error>,
+}
+
+/// What is left of the range, and the sources.
+struct Sorted {
+    tree: TreeId,
+    range: Range,
+    at: Timestamp,
+    dir: Direction,
+    /// The range's ends as tables have them.
+    low: Vec<u8>,
+    high: Option<Vec<u8>>,
+    sources: Vec<Source>,
+    /// Sources that stand on a key: by key in the cursor's direction, then newer first.
+    order: Vec<usize>,
+}
+
+enum Source {
+    Memory(FromMemory),
+    Tables(Box<FromTables>),
+}
+
+/// A place in a memtable: rows are copied out of it, some at once.
+#[derive(Default)]
+struct FromMemory {
+    /// Which, newest first.
+    number: usize,
+    rows: Vec<(Bytes, Option<Bytes>)>,
+    place: usize,
+    more: bool,
+    limit: usize,
+}
+
+/// A place in a run of tables.
+struct FromTables {
+    run: usize,
+    table: usize,
+    iter: TableIter,
+    /// The table has keys behind the range.
+    bounded: bool,
+    valid: bool,
+}
+
+impl LsmCursor {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        tree: TreeId,
+        range: Range,
+        at: Timestamp,
+        dir: Direction,
+    ) -> LsmCursor {
+        let ended = range.high.as_ref().is_some_and(|high| *high <= range.low);
+        LsmCursor {
+            shared,
+            merge: Sorted {
+                tree,
+                range,
+                at,
+                dir,
+                low: Vec::new(),
+                high: None,
+                sources: Vec::new(),
+                order: Vec::new(),
+            },
+            number: None,
+            passed: Vec::new(),
+            begun: false,
+            jump: None,
+            rows: Vec::new(),
+            keys: Bytes::new(),
+            place: 0,
+            batch: FIRST,
+            ended,
+            error: None,
+        }
+    }
+
+    /// Gathers the next rows.
+    fn refill(&mut self) -> Result<()> {
+        self.rows.clear();
+        self.place = 0;
+        let state = self.shared.state();
+        if self.number != Some(state.number) {
+            self.number = None;
+            if self.begun {
+                let passed = Bytes::copy_from_slice(&self.passed);
+                self.merge.narrow(passed, false);
+            }
+            if let Some(jump) = self.jump.take() {
+                self.merge.narrow(jump, true);
+            }
+            self.merge.open(&state)?;
+            self.number = Some(state.number);
+        } else if let Some(jump) = self.jump.take() {
+            self.merge.jump(&state, jump)?;
+        }
+        let mut bytes = 0;
+        let mut keys = Vec::new();
+        let mut gathered = Ok(());
+        for _ in 0..STEPS {
+            let start = keys.len();
+            let value = match self.merge.row(&state, &mut keys) {
+                Ok(Some(value)) => value,
+                Ok(None) => {
+                    self.ended = true;
+                    break;
+                }
+                Err(e) => {
+                    gathered = Err(e);
+                    break;
+                }
+            };
+            self.passed.clear();
+            self.passed.extend_from_slice(&keys[start..]);
+            self.begun = true;
+            let Some(value) = value else {
+                keys.truncate(start);
+                continue;
+            };
+            bytes += keys.len() - start + value.len();
+            self.rows.push((start..keys.len(), value));
+            if self.rows.len() >= self.batch || bytes >= BYTES {
+                break;
+            }
+        }
+        self.keys = Bytes::from(keys);
+        self.batch = (self.batch * 4).min(LARGEST);
+        gathered
+    }
+}
+
+impl Cursor for LsmCursor {
+    fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
+        loop {
+            if let Some((key, value)) = self.rows.get_mut(self.place) {
+                self.place += 1;
+                return Ok(Some((self.keys.slice(key.clone()), std::mem::take(value))));
+            }
+            if let Some(e) = &self.error {
+                return Err(e.clone());
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            if let Err(e) = self.refill() {
+                self.error = Some(e);
+            }
+        }
+    }
+
+    fn seek(&mut self, key: &[u8]) {
+        let before = |k: &[u8]| match self.merge.dir {
+            Direction::Forward => k < key,
+            Direction::Backward => k > key,
+        };
+        let rows = self.rows.get(self.place..).unwrap_or_default();
+        let key_of = |k: &std::ops::Range<usize>| self.keys.get(k.clone()).unwrap_or_default();
+        let skip = rows.partition_point(|(k, _)| before(key_of(k)));
+        let all = skip == rows.len();
+        self.place += skip;
+        if all && self.jump.as_ref().is_none_or(|jump| before(jump)) {
+            self.jump = Some(Bytes::copy_from_slice(key));
+            self.batch = FIRST;
+        }
+    }
+}
+
+impl Sorted {
+    /// Leaves out what is before `key`, and the key itself unless it is `inside`.
+    fn narrow(&mut self, key: Bytes, inside: bool) {
+        // The first key behind another is that one and a zero.
+        let behind = |key: Bytes| [&key[..], &[0]].concat().into();
+        match self.dir {
+            Direction::Forward => {
+                let low = if inside { key } else { behind(key) };
+                if low > self.range.low {
+                    self.range.low = low;
+                }
+            }
+            Direction::Backward => {
+                let high: Bytes = if inside { behind(key) } else { key };
+                if self.range.high.as_ref().is_none_or(|h| high < *h) {
+                    self.range.high = Some(high);
+                }
+            }
+        }
+    }
+
+    /// Opens all sources at the begin of the range.
+    fn open(&mut self, state: &State) -> Result<()> {
+        self.sources.clear();
+        self.order.clear();
+        let Range { low, high } = &self.range;
+        if high.as_ref().is_some_and(|high| high <= low) {
+            return Ok(());
+        }
+        self.low = internal_key(self.tree, low);
+        self.high = match high {
+            Some(high) => Some(internal_key(self.tree, high)),
+            None => tree_end(self.tree),
+        };
+        for (number, mem) in state.memtables().enumerate() {
+            if !mem.is_empty() {
+                self.sources.push(Source::Memory(FromMemory {
+                    number,
+                    limit: FIRST,
+                    ..FromMemory::default()
+                }));
+            }
+        }
+        for run in 0..state.levels.fresh.len() + state.levels.deep.len() {
+            if state.levels.run(run).is_some_and(|r| !r.0.is_empty()) {
+                self.sources.push(Source::Tables(Box::new(FromTables {
+                    run,
+                    table: 0,
+                    iter: TableIter::new(self.at, self.dir),
+                    bounded: true,
+                    valid: false,
+                })));
+            }
+        }
+        let mut sources = std::mem::take(&mut self.sources);
+        let opened = sources.iter_mut().try_for_each(|source| match source {
+            Source::Memory(m) => {
+                m.fill(self, state, None);
+                Ok(())
+            }
+            Source::Tables(t) => t.open(self, state),
+        });
+        self.sources = sources;
+        opened?;
+        self.sort();
+        Ok(())
+    }
+
+    /// Jumps forward in the direction, to `key` or behind.
+    fn jump(&mut self, state: &State, key: Bytes) -> Result<()> {
+        self.narrow(key.clone(), true);
+        self.order.clear();
+        if self
+            .range
+            .high
+            .as_ref()
+            .is_some_and(|h| *h <= self.range.low)
+        {
+            self.sources.clear();
+            return Ok(());
+        }
+        match self.dir {
+            Direction::Forward => self.low = internal_key(self.tree, &self.range.low),
+            Direction::Backward => {
+                let high = self.range.high.as_ref();
+                self.high = high.map(|h| internal_key(self.tree, h));
+            }
+        }
+        let target = internal_key(self.tree, &key);
+        let mut sources = std::mem::take(&mut self.sources);
+        let moved = sources.iter_mut().try_for_each(|source| match source {
+            Source::Memory(m) => {
+                m.skip_to(self, state, &key);
+                Ok(())
+            }
+            Source::Tables(t) => t.skip_to(self, state, &target),
+        });
+        self.sources = sources;
+        moved?;
+        self.sort();
+        Ok(())
+    }
+
+    fn sort(&mut self) {
+        let sources = &self.sources;
+        let valid = (0..sources.len()).filter(|i| sources[*i].key().is_some());
+        let mut order: Vec<usize> = valid.collect();
+        order.sort_by(|a, b| self.compare(*a, *b).then(a.cmp(b)));
+        self.order = order;
+    }
+
+    #[inline]
+    fn compare(&self, a: usize, b: usize) -> Ordering {
+        let key = |i: usize| {
+            self.sources
+                .get(i)
+                .and_then(Source::key)
+                .unwrap_or_default()
+        };
+        match self.dir {
+            Direction::Forward => key(a).cmp(key(b)),
+            Direction::Backward => key(b).cmp(key(a)),
+        }
+    }
+
+    /// Appends the next key to `keys` and says what it is; `None` at the end. After an error it
+    /// is of no use.
+    #[inline]
+    #[allow(clippy::option_option)]
+    fn row(&mut self, state: &State, keys: &mut Vec<u8>) -> Result<Option<Option<Bytes>>> {
+        let Some(source) = self.order.first().and_then(|i| self.sources.get(*i)) else {
+            return Ok(None);
+        };
+        let first = self.order.first().copied().unwrap_or_default();
+        keys.extend_from_slice(source.key().unwrap_or_default());
+        let value = source.value();
+        // Older sources that know the key too stand right behind.
+        while let Some(second) = self.order.get(1).copied()
+            && self.compare(first, second) == Ordering::Equal
+        {
+            self.step(state, 1)?;
+        }
+        self.step(state, 0)?;
+        Ok(Some(value))
+    }
+
+    /// Moves the source that stands at `i` of the order on, and puts it where it belongs.
+    #[inline]
+    fn step(&mut self, state: &State, mut i: usize) -> Result<()> {
+        let Some(number) = self.order.get(i).copied() else {
+            return Ok(());
+        };
+        let mut sources = std::mem::take(&mut self.sources);
+        let moved = match sources.get_mut(number) {
+            Some(Source::Memory(m)) => {
+                m.step(self, state);
+                Ok(())
+            }
+            Some(Source::Tables(t)) => t.step(self, state),
+            None => Ok(()),
+        };
+        self.sources = sources;
+        moved?;
+        if self.sources.get(number).and_then(Source::key).is_none() {
+            self.order.remove(i);
+            return Ok(());
+        }
+        while let Some(next) = self.order.get(i + 1).copied()
+            && self.compare(number, next).then(number.cmp(&next)) == Ordering::Greater
+        {
+            self.order.swap(i, i + 1);
+            i += 1;
+        }
+        Ok(())
+    }
+}
+
+impl Source {
+    #[inline]
+    fn key(&self) -> Option<&[u8]> {
+        match self {
+            Source::Memory(m) => m.rows.get(m.place).map(|row| &row.0[..]),
+            Source::Tables(t) => t.valid.then(|| user_key(t.iter.key())),
+        }
+    }
+
+    #[inline]
+    fn value(&self) -> Option<Bytes> {
+        match self {
+            Source::Memory(m) => m.rows.get(m.place)?.1.clone(),
+            Source::Tables(t) => t.iter.value(),
+        }
+    }
+}
+
+impl FromMemory {
+    fn fill(&mut self, of: &Sorted, state: &State, after: Option<&[u8]>) {
+        self.rows.clear();
+        self.place = 0;
+        self.more = state.memtable(self.number).is_some_and(|mem| {
+            let (range, rows) = (&of.range, &mut self.rows);
+            mem.read(of.tree, range, after, of.at, of.dir, self.limit, rows)
+        });
+        self.limit = (self.limit * 4).min(LARGEST);
+    }
+
+    fn step(&mut self, of: &Sorted, state: &State) {
+        self.place += 1;
+        if self.place >= self.rows.len() && self.more {
+            let last = self.rows.pop();
+            self.fill(of, state, last.as_ref().map(|row| &row.0[..]));
+        }
+    }
+
+    fn skip_to(&mut self, of: &Sorted, state: &State, key: &[u8]) {
+        let rows = self.rows.get(self.place..).unwrap_or_default();
+        self.place += rows.partition_point(|(k, _)| match of.dir {
+            Direction::Forward => &k[..] < key,
+            Direction::Backward => &k[..] > key,
+        });
+        if self.place >= self.rows.len() && self.more {
+            self.limit = FIRST;
+            self.fill(of, state, None);
+        }
+    }
+}
+
+impl FromTables {
+    fn open(&mut self, of: &Sorted, state: &State) -> Result<()> {
+        let Some(run) = state.levels.run(self.run) else {
+            return Ok(());
+        };
+        self.table = match (of.dir, &of.high) {
+            (Direction::Forward, _) => run.position(&of.low),
+            (Direction::Backward, Some(high)) => run.0.partition_point(|t| t.first() < &high[..]),
+            (Direction::Backward, None) => run.0.len(),
+        };
+        if of.dir == Direction::Backward {
+            self.table = self.table.wrapping_sub(1);
+        }
+        self.enter(of, run, true)
+    }
+
+    /// To the first key of the table it stands at, or of one behind; with `seek`: the first in the
+    /// range.
+    fn enter(&mut self, of: &Sorted, run: &Run, mut seek: bool) -> Result<()> {
+        self.valid = false;
+        while let Some(table) = run.0.get(self.table) {
+            let high = of.high.as_deref();
+            let inside = match of.dir {
+                Direction::Forward => high.is_none_or(|high| table.first() < high),
+                Direction::Backward => table.last() >= &of.low[..],
+            };
+            if !inside {
+                // Behind the range: so is what follows.
+                self.table = usize::MAX;
+                return Ok(());
+            }
+            // What is younger than the view says nothing.
+            if table.properties().oldest <= of.at {
+                self.bounded = match of.dir {
+                    Direction::Forward => high.is_some_and(|high| table.last() >= high),
+                    Direction::Backward => table.first() < &of.low[..],
+                };
+                self.iter = TableIter::new(of.at, of.dir);
+                match (seek, of.dir, high) {
+                    (true, Direction::Forward, _) => self.iter.seek(table, &of.low, false)?,
+                    (true, Direction::Backward, Some(high)) => {
+                        self.iter.seek(table, high, true)?;
+                    }
+                    _ => self.iter.rewind(table)?,
+                }
+                if self.iter.valid() {
+                    self.valid = self.is_inside(of);
+                    if !self.valid {
+                        self.table = usize::MAX;
+                    }
+                    return Ok(());
+                }
+            }
+            seek = false;
+            self.table = match of.dir {
+                Direction::Forward => self.table + 1,
+                Direction::Backward => self.table.wrapping_sub(1),
+            };
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn is_inside(&self, of: &Sorted) -> bool {
+        !self.bounded
+            || match of.dir {
+                Direction::Forward => of.high.as_deref().is_none_or(|h| self.iter.key() < h),
+                Direction::Backward => self.iter.key() >= &of.low[..],
+            }
+    }
+
+    #[inline]
+    fn step(&mut self, of: &Sorted, state: &State) -> Result<()> {
+        let Some(run) = state.levels.run(self.run) else {
+            return Ok(());
+        };
+        let Some(table) = run.0.get(self.table) else {
+            return Ok(());
+        };
+        self.valid = false;
+        self.iter.step(table)?;
+        self.settle(of, run)
+    }
+
+    #[inline]
+    fn settle(&mut self, of: &Sorted, run: &Run) -> Result<()> {
+        if self.iter.valid() {
+            self.valid = self.is_inside(of);
+            return Ok(());
+        }
+        self.table = match of.dir {
+            Direction::Forward => self.table + 1,
+            Direction::Backward => self.table.wrapping_sub(1),
+        };
+        self.enter(of, run, false)
+    }
+
+    fn skip_to(&mut self, of: &Sorted, state: &State, key: &[u8]) -> Result<()> {
+        if !self.valid {
+            return Ok(());
+        }
+        let Some(run) = state.levels.run(self.run) else {
+            return Ok(());
+        };
+        let Some(table) = run.0.get(self.table) else {
+            return Ok(());
+        };
+        let here = match of.dir {
+            Direction::Forward => key <= table.last(),
+            Direction::Backward => key >= table.first(),
+        };
+        if !here {
+            return self.open(of, state);
+        }
+        self.valid = false;
+        self.iter.skip_to(table, key)?;
+        self.settle(of, run)
+    }
+}

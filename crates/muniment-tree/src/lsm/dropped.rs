@@ -1,0 +1,72 @@
+//! Trees that were dropped, until nothing is left of them.
+
+use super::state::State;
+use crate::TreeId;
+use muniment_io::Timestamp;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Dropped trees, with the commit that dropped each: a picture of one moment.
+#[derive(Clone, Default)]
+pub(crate) struct Dropped(Arc<BTreeMap<TreeId, Timestamp>>);
+
+/// The list.
+#[derive(Default)]
+pub(crate) struct DroppedList(Mutex<Dropped>);
+
+impl Dropped {
+    /// True if the state at `cut` has the tree no more.
+    pub(crate) fn is_gone(&self, tree: TreeId, cut: Timestamp) -> bool {
+        self.0.get(&tree).is_some_and(|at| *at <= cut)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl DroppedList {
+    /// Adds a tree.
+    pub(crate) fn add(&self, tree: TreeId, at: Timestamp) {
+        let mut list = self.0.lock();
+        Arc::make_mut(&mut list.0)
+            .entry(tree)
+            .and_modify(|known| *known = at.min(*known))
+            .or_insert(at);
+    }
+
+    /// As it is now.
+    pub(crate) fn now(&self) -> Dropped {
+        self.0.lock().clone()
+    }
+
+    /// Forgets trees of which nothing is in tables or sealed memtables, once `persisted` has
+    /// passed their drop. `state` must have been published after `persisted` was.
+    pub(crate) fn forget(&self, state: &State, persisted: Timestamp) {
+        let now = self.now();
+        if now.is_empty() {
+            return;
+        }
+        let mut used: BTreeSet<TreeId> = BTreeSet::new();
+        for table in state.levels.tables() {
+            used.extend(table.properties().trees.iter().map(|t| t.0));
+        }
+        for mem in state.memtables() {
+            used.extend(mem.trees());
+        }
+        let gone: Vec<TreeId> = now
+            .0
+            .iter()
+            .filter(|(tree, at)| **at <= persisted && !used.contains(tree))
+            .map(|(tree, _)| *tree)
+            .collect();
+        if !gone.is_empty() {
+            let mut list = self.0.lock();
+            let map = Arc::make_mut(&mut list.0);
+            for tree in gone {
+                map.remove(&tree);
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Sealing and flushing: from memory to a fresh run.
+
+use super::merge::{Keep, Merge, Source};
+use super::output::Output;
+use super::shared::{Edit, Shared, Work, copy};
+use super::state::{Run, Sealed, State};
+use crate::memtable::MemTable;
+use muniment_io::Timestamp;
+use muniment_value::{Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+/// Pauses after a failure.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// The pause after this one.
+pub(crate) fn longer(pause: Duration) -> Duration {
+    match pause.is_zero() {
+        true => FIRST_PAUSE,
+        false => (pause * 2).min(LONGEST_PAUSE),
+    }
+}
+
+impl Shared {
+    /// Ends the active memtable.
+    pub(crate) fn seal(&self, cut: Timestamp) {
+        self.publish(|state| {
+            let mut new = copy(state);
+            // A cut never goes back.
+            let last = new.sealed.last().map_or(self.persisted(), |s| s.cut);
+            let mut mem = None;
+            if !state.active.is_empty() {
+                mem = Some(std::mem::replace(
+                    &mut new.active,
+                    Arc::new(MemTable::new()),
+                ));
+            } else if cut <= last {
+                return new;
+            }
+            new.sealed.push(Sealed {
+                mem,
+                cut: cut.max(last),
+                number: state.number + 1,
+            });
+            new
+        });
+        self.notify();
+    }
+
+    /// Writes everything that is sealed now; returns when it is durable.
+    ///
+    /// # Errors
+    /// 14031 OutOfDiskSpace; I/O errors. Everything is as before then.
+    pub(crate) fn flush(&self) -> Result<()> {
+        let Some(last) = self.state().sealed.last().map(|s| s.number) else {
+            return Ok(());
+        };
+        // Another flush may be at it: it holds the lock.
+        let _flush = self.flush.lock();
+        let state = self.state();
+        if state.sealed.first().is_none_or(|s| s.number > last) {
+            return Ok(());
+        }
+        let result = self.write_sealed(&state);
+        drop(state);
+        self.purge();
+        self.report(Work::Flush, &result);
+        if result.is_ok() {
+            self.dropped.forget(&self.state(), self.persisted());
+        }
+        result
+    }
+
+    /// One run of all sealed memtables. The flush lock is held.
+    fn write_sealed(&self, state: &State) -> Result<()> {
+        let Some(last) = state.sealed.last() else {
+            return Ok(());
+        };
+        // Before anything is written: if it fails there is no use in tables.
+        (self.options.before_persist)(last.cut)?;
+        let names = self.names();
+        let mems: Vec<&Arc<MemTable>> = state
+            .sealed
+            .iter()
+            .rev()
+            .filter_map(|s| s.mem.as_ref())
+            .collect();
+        let beneath: Vec<Run> = state.levels.runs().cloned().collect();
+        // What is in memory of a dropped tree was needed for recovery only below the drop, and
+        // this flush is at or above it.
+        let dropped = self.dropped.now();
+        for mem in &mems {
+            mem.sweep(&self.views);
+        }
+        let mut keep = Keep::new(self.views.needed(), dropped, last.cut, beneath);
+        let sources = mems.iter().map(|m| Source::memory((*m).clone())).collect();
+        let mut merge = Merge::new(sources);
+        // Tables are cut where many of the largest level lie between two keys, so that what
+        // belongs to one place is not merged with all that is between.
+        let largest = state.levels.deep.iter().max_by_key(|run| run.bytes());
+        let largest = largest.cloned().unwrap_or_default();
+        let mut output = Output::new(self, 0, largest, Vec::new(), &self.flushed);
+        while merge.step()? {
+            if let Some((key, at, value)) = merge.version()
+                && keep.keeps(key, at, value.is_none())
+            {
+                output.add(key, at, value)?;
+            }
+        }
+        let add = output.finish()?;
+        let edit = Edit {
+            names: (!add.is_empty()).then_some(names),
+            flushed: Some((last.number, last.cut)),
+            add: add.clone(),
+            ..Edit::default()
+        };
+        self.commit(edit).inspect_err(|_| {
+            for table in &add {
+                table.condemn();
+            }
+        })
+    }
+
+    /// The thread that flushes. It also removes files that nobody needs any more.
+    pub(crate) fn flusher(&self) {
+        let mut pause = Duration::ZERO;
+        while !self.closed.load(SeqCst) {
+            let left = self.purge();
+            self.trash.empty();
+            if self.state().sealed.is_empty() {
+                pause = Duration::ZERO;
+                // What readers still hold of a replaced state, they hold for moments.
+                let look = Duration::from_millis(if left { 5 } else { 1000 });
+                self.wait(look, || !self.state().sealed.is_empty());
+                continue;
+            }
+            match self.flush() {
+                Ok(()) => pause = Duration::ZERO,
+                Err(_) => {
+                    pause = longer(pause);
+                    self.wait_out(pause);
+                }
+            }
+        }
+        self.purge();
+        self.trash.empty();
+    }
+
+    /// Waits for the whole of a pause, unless the engine is closed.
+    pub(crate) fn wait_out(&self, pause: Duration) {
+        let end = std::time::Instant::now() + pause;
+        while let Some(left) = end.checked_duration_since(std::time::Instant::now())
+            && !left.is_zero()
+            && !self.closed.load(SeqCst)
+        {
+            self.wait(left, || false);
+        }
+    }
+
+    /// The error of a work that a close ended.
+    pub(crate) fn closing() -> Error {
+        Error::new(
+            muniment_value::Code::InterruptedAtShutdown,
+            "the storage engine is closed",
+        )
+    }
+}

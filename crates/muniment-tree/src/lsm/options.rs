@@ -1,0 +1,70 @@
+//! What an engine is opened with.
+
+use muniment_io::{Disk, OsDisk, Timestamp};
+use muniment_value::Result;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Settings of [`LsmTrees`](super::LsmTrees). [`LsmOptions::new`] has good ones for a server.
+#[derive(Clone)]
+pub struct LsmOptions {
+    /// Where the files are: a directory of the engine's own, made if it is not there.
+    pub dir: PathBuf,
+    /// The disk under it.
+    pub disk: Arc<dyn Disk>,
+    /// Bytes of the block cache.
+    pub cache_bytes: u64,
+    /// How large the caller lets a memtable grow, about: the sizes of levels follow from it. (The
+    /// engine seals nothing by itself.)
+    pub memtable_bytes: u64,
+    /// Bytes of a data block before compression.
+    pub block_bytes: usize,
+    /// Bytes of a table in the upper levels; deeper ones have larger tables.
+    pub table_bytes: u64,
+    /// A table that is being written is synced after so many bytes, so that no sync is long.
+    pub sync_bytes: u64,
+    /// How many runs of flushes gather before they are merged.
+    pub fresh_runs: usize,
+    /// How many times larger a level is than the one above it.
+    pub ratio: u64,
+    /// Threads that compact. A flush has a thread of its own.
+    pub compactors: usize,
+    /// Called before a cut is made the persisted one: whatever holds what is behind the cut has to
+    /// be durable up to it. An error puts the flush off.
+    pub before_persist: Arc<dyn Fn(Timestamp) -> Result<()> + Send + Sync>,
+    /// False: no threads. Who has the engine calls [`LsmTrees::work`](super::LsmTrees::work), as
+    /// a simulator with one thread does.
+    pub background: bool,
+}
+
+impl LsmOptions {
+    /// For a server, on the machine's own disk.
+    pub fn new(dir: impl Into<PathBuf>) -> LsmOptions {
+        LsmOptions {
+            dir: dir.into(),
+            disk: Arc::new(OsDisk),
+            cache_bytes: 256 << 20,
+            memtable_bytes: 64 << 20,
+            block_bytes: 8 << 10,
+            table_bytes: 32 << 20,
+            sync_bytes: 4 << 20,
+            fresh_runs: 4,
+            ratio: 10,
+            compactors: 2,
+            before_persist: Arc::new(|_| Ok(())),
+            background: true,
+        }
+    }
+
+    /// Bytes of a table of a level (0: what flushes write).
+    pub(crate) fn target(&self, level: usize) -> u64 {
+        self.table_bytes << level.saturating_sub(2).min(3)
+    }
+
+    /// Bytes that a level may have before its tables move on.
+    pub(crate) fn capacity(&self, level: usize) -> u64 {
+        let first = (4 * self.memtable_bytes).max(4 * self.table_bytes);
+        let factor = self.ratio.saturating_pow(level.saturating_sub(1) as u32);
+        first.saturating_mul(factor)
+    }
+}

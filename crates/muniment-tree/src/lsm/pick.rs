@@ -1,0 +1,478 @@
+//! What to compact next.
+//!
+//! In this order: tables of dropped trees, fresh runs when there are enough of them, the level
+//! that is fullest, and tables of which a good part is dead and could go now.
+//!
+//! Two jobs at once never touch: each marks its tables as busy and claims the key ranges (spans)
+//! of the level it writes to. A span is connected: every table of that level within it belongs to
+//! the job, and no output table reaches from one span into the next.
+
+use super::dropped::Dropped;
+use super::options::LsmOptions;
+use super::state::{DEPTH, Levels, Run};
+use super::table::{Table, internal_key, tree_end};
+use crate::TreeId;
+use crate::views::Needed;
+use muniment_io::Timestamp;
+use muniment_value::Result;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+/// Dead versions are worth a job if they are one of four, and so many that a scan feels them:
+/// one for so many bytes of a table, at most a thousand.
+const DEAD_BYTES: u64 = 32 << 10;
+const DEAD: u64 = 1000;
+const DEAD_SHARE: u64 = 4;
+
+/// Bytes of input from which a job takes no more.
+const JOB: u64 = 1 << 30;
+
+/// Keys from the first to the last, both inside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) first: Vec<u8>,
+    pub(crate) last: Vec<u8>,
+}
+
+/// What a job does with its tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Merges them into new ones.
+    Merge,
+    /// Moves them as they are.
+    Move,
+    /// Removes them: nothing in them is needed.
+    Discard,
+}
+
+/// A compaction.
+pub(crate) struct Job {
+    pub(crate) action: Action,
+    /// By run, newest first.
+    pub(crate) inputs: Vec<Vec<Arc<Table>>>,
+    /// The level it writes to.
+    pub(crate) output: usize,
+    /// Ascending.
+    pub(crate) spans: Vec<Span>,
+}
+
+impl Job {
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+        self.inputs.iter().flatten()
+    }
+}
+
+/// What a pick is made from.
+pub(crate) struct Picker<'a> {
+    pub(crate) levels: &'a Levels,
+    pub(crate) options: &'a LsmOptions,
+    pub(crate) dropped: &'a Dropped,
+    pub(crate) persisted: Timestamp,
+    pub(crate) needed: &'a Needed,
+    /// Only these trees; `None`: all.
+    pub(crate) trees: Option<&'a BTreeSet<TreeId>>,
+}
+
+fn is_busy(table: &Table) -> bool {
+    table.busy.load(SeqCst) || table.suspect.load(SeqCst)
+}
+
+/// Joins spans that touch; they come out ascending.
+fn join(mut spans: Vec<Span>) -> Vec<Span> {
+    spans.sort_by(|a, b| a.first.cmp(&b.first));
+    let mut out: Vec<Span> = Vec::with_capacity(spans.len());
+    for span in spans {
+        match out.last_mut() {
+            Some(last) if span.first <= last.last => {
+                if span.last > last.last {
+                    last.last = span.last;
+                }
+            }
+            _ => out.push(span),
+        }
+    }
+    out
+}
+
+fn span(table: &Table) -> Span {
+    Span {
+        first: table.first().to_vec(),
+        last: table.last().to_vec(),
+    }
+}
+
+impl Picker<'_> {
+    /// The next job; `None` if there is nothing to do, or nothing that no other job is at.
+    ///
+    /// # Errors
+    /// A read of an index.
+    pub(crate) fn pick(&self) -> Result<Option<Job>> {
+        if let Some(job) = self.discard() {
+            return Ok(Some(job));
+        }
+        if self.levels.fresh.len() >= self.options.fresh_runs
+            && let Some(job) = self.fresh(|_| true)
+        {
+            return Ok(Some(job));
+        }
+        if let Some(job) = self.fullest() {
+            return Ok(Some(job));
+        }
+        self.densest()
+    }
+
+    /// How many dead versions are worth a job.
+    fn enough(&self) -> u64 {
+        (self.options.table_bytes / DEAD_BYTES).clamp(16, DEAD)
+    }
+
+    /// True if a table has something of the trees that are asked for.
+    pub(crate) fn concerns(&self, table: &Table) -> bool {
+        self.trees.is_none_or(|trees| {
+            let p = table.properties();
+            p.trees.iter().any(|(tree, _)| trees.contains(tree))
+        })
+    }
+
+    /// Tables in which everything belongs to dropped trees.
+    pub(crate) fn discard(&self) -> Option<Job> {
+        if self.dropped.is_empty() {
+            return None;
+        }
+        let gone = |table: &Arc<Table>| {
+            let trees = &table.properties().trees;
+            !is_busy(table)
+                && trees
+                    .iter()
+                    .all(|t| self.dropped.is_gone(t.0, self.persisted))
+        };
+        let tables: Vec<_> = self.levels.tables().filter(|t| gone(t)).cloned().collect();
+        (!tables.is_empty()).then(|| Job {
+            action: Action::Discard,
+            inputs: vec![tables],
+            output: 0,
+            spans: Vec::new(),
+        })
+    }
+
+    /// Merges fresh runs into level 1: those parts of them for which `wanted` says so of a table.
+    pub(crate) fn fresh(&self, wanted: impl Fn(&Table) -> bool) -> Option<Job> {
+        let first = self.levels.level(1)?;
+        // Parts that hang together: within one all runs must go at once, since a newer table must
+        // not pass an older one.
+        let all = self.levels.fresh.iter().flat_map(|run| run.0.iter());
+        let mut parts: Vec<(usize, u64, Span)> = Vec::new();
+        let mut moves = Vec::new();
+        for part in join(all.map(|t| span(t)).collect()) {
+            let mut tables = Vec::new();
+            let mut depth = 0;
+            for run in &self.levels.fresh {
+                let within = run.within(&part.first, &part.last);
+                depth += usize::from(!within.is_empty());
+                tables.extend(within);
+            }
+            let beneath = first.within(&part.first, &part.last);
+            if tables
+                .iter()
+                .chain(&beneath.iter().collect::<Vec<_>>())
+                .any(|t| is_busy(t))
+                || !tables.iter().any(|t| wanted(t))
+            {
+                continue;
+            }
+            if let ([table], []) = (&tables[..], beneath)
+                && table.len() >= self.options.target(1) / 4
+            {
+                moves.push((*table).clone());
+            }
+            let bytes = tables.iter().map(|t| t.len()).sum::<u64>()
+                + beneath.iter().map(|t| t.len()).sum::<u64>();
+            parts.push((depth, bytes, part));
+        }
+        if !moves.is_empty() {
+            return Some(self.moving(moves, 1));
+        }
+        parts.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
+        let mut bytes = 0;
+        let mut chosen: Vec<Span> = Vec::new();
+        for part in parts {
+            if chosen.is_empty() || bytes + part.1 <= JOB {
+                bytes += part.1;
+                chosen.push(part.2);
+            }
+        }
+        let chosen = join(chosen);
+        let inputs = self.levels.fresh.iter().map(|run| {
+            let parts = chosen.iter().flat_map(|s| run.within(&s.first, &s.last));
+            parts.cloned().collect()
+        });
+        self.build(inputs.collect(), 1)
+    }
+
+    fn moving(&self, tables: Vec<Arc<Table>>, output: usize) -> Job {
+        Job {
+            action: Action::Move,
+            spans: tables.iter().map(|t| span(t)).collect(),
+            inputs: vec![tables],
+            output,
+        }
+    }
+
+    /// The job that merges these tables (by run, newest first) and all that they overlap of level
+    /// `output` into that level; `None` if one of them is busy. Tables of `output` itself may be
+    /// among them.
+    pub(crate) fn build(&self, mut inputs: Vec<Vec<Arc<Table>>>, output: usize) -> Option<Job> {
+        inputs.retain(|run| !run.is_empty());
+        let base = self.levels.level(output)?;
+        let mut taken: BTreeSet<usize> = BTreeSet::new();
+        let mut spans = join(inputs.iter().flatten().map(|t| span(t)).collect());
+        let table = |i: usize| base.0.get(i);
+        for s in &mut spans {
+            let range = base.overlapping(&s.first, &s.last);
+            for t in base.0.get(range.clone()).unwrap_or_default() {
+                if t.first() < &s.first[..] {
+                    s.first = t.first().to_vec();
+                }
+                if t.last() > &s.last[..] {
+                    s.last = t.last().to_vec();
+                }
+            }
+            taken.extend(range);
+        }
+        let mut spans = join(spans);
+        // Small neighbours are merged with it, so that many small flushes do not leave many small
+        // tables.
+        let small = |i: usize| {
+            table(i).is_some_and(|t| t.len() < self.options.target(output) / 4 && !is_busy(t))
+        };
+        for s in &mut spans {
+            let range = base.overlapping(&s.first, &s.last);
+            if let Some(left) = range.start.checked_sub(1).filter(|i| small(*i))
+                && let Some(t) = table(left)
+            {
+                s.first = t.first().to_vec();
+                taken.insert(left);
+            }
+            if small(range.end)
+                && let Some(t) = table(range.end)
+            {
+                s.last = t.last().to_vec();
+                taken.insert(range.end);
+            }
+        }
+        // Where no other table of the level lies between two spans, they are one.
+        let mut joined: Vec<Span> = Vec::new();
+        for s in join(spans) {
+            if let Some(last) = joined.last_mut()
+                && base
+                    .overlapping(&last.last, &s.first)
+                    .all(|i| taken.contains(&i))
+            {
+                last.last = s.last;
+            } else {
+                joined.push(s);
+            }
+        }
+        let upper: BTreeSet<u64> = inputs.iter().flatten().map(|t| t.id()).collect();
+        let lower: Vec<_> = taken
+            .iter()
+            .filter_map(|i| table(*i))
+            .filter(|t| !upper.contains(&t.id()))
+            .cloned()
+            .collect();
+        if !lower.is_empty() {
+            inputs.push(lower);
+        }
+        let job = Job {
+            action: Action::Merge,
+            inputs,
+            output,
+            spans: joined,
+        };
+        (!job.tables().any(|t| is_busy(t)) && job.tables().next().is_some()).then_some(job)
+    }
+
+    /// The level that is over its size by most: moves on what lies over least of the next.
+    fn fullest(&self) -> Option<Job> {
+        let over = |level: &usize| {
+            let bytes = self.levels.level(*level).map_or(0, Run::bytes);
+            bytes as f64 / self.options.capacity(*level) as f64
+        };
+        let mut full: Vec<usize> = (1..DEPTH).filter(|level| over(level) > 1.0).collect();
+        full.sort_by(|a, b| over(b).total_cmp(&over(a)));
+        full.into_iter().find_map(|level| {
+            let (run, next) = (self.levels.level(level)?, self.levels.level(level + 1)?);
+            let mut excess = run.bytes().saturating_sub(self.options.capacity(level));
+            let mut moves = Vec::new();
+            let mut best: Option<(f64, &Arc<Table>)> = None;
+            for t in run.0.iter().filter(|t| !is_busy(t)) {
+                let beneath = next.within(t.first(), t.last());
+                if beneath.is_empty() && excess > 0 {
+                    excess = excess.saturating_sub(t.len());
+                    moves.push(t.clone());
+                }
+                if beneath.iter().any(|t| is_busy(t)) {
+                    continue;
+                }
+                let bytes: u64 = beneath.iter().map(|t| t.len()).sum();
+                let price = bytes as f64 / t.len().max(1) as f64;
+                if best.is_none_or(|(p, _)| price < p) {
+                    best = Some((price, t));
+                }
+            }
+            if !moves.is_empty() {
+                return Some(self.moving(moves, level + 1));
+            }
+            self.build(vec![vec![best?.1.clone()]], level + 1)
+        })
+    }
+
+    /// Dead versions of a tree in a table that could go if it were rewritten where it is; and
+    /// tombstones that first must meet what lies beneath.
+    fn dead(&self, table: &Table, level: usize, i: usize) -> (u64, u64) {
+        let p = table.properties();
+        let Some((tree, counts)) = p.trees.get(i) else {
+            return (0, 0);
+        };
+        if self.dropped.is_gone(*tree, self.persisted) {
+            return (counts.entries, 0);
+        }
+        let mut here = 0;
+        let mut sinking = 0;
+        if self.needed.nobody_before(p.superseder) {
+            here += counts.superseded;
+        }
+        if counts.tombstones > 0 && self.needed.nobody_before(p.deletion) {
+            let part = part_of(table, *tree);
+            let covered = (level + 1..=DEPTH)
+                .filter_map(|l| self.levels.level(l))
+                .any(|run| !run.within(&part.first, &part.last).is_empty());
+            if covered {
+                sinking = counts.tombstones;
+            } else {
+                here += counts.tombstones;
+            }
+        }
+        (here, sinking)
+    }
+
+    /// True if a table of a deep level has something to give up where it is.
+    pub(crate) fn has_dead(&self, table: &Table, level: usize) -> bool {
+        (0..table.properties().trees.len()).any(|i| self.dead(table, level, i).0 > 0)
+    }
+
+    /// The table of which the largest part is dead.
+    fn densest(&self) -> Result<Option<Job>> {
+        if let Some(job) = self.dense_fresh()? {
+            return Ok(Some(job));
+        }
+        for level in 1..=DEPTH {
+            let Some(run) = self.levels.level(level) else {
+                continue;
+            };
+            for table in run.0.iter().filter(|t| !is_busy(t)) {
+                let p = table.properties();
+                let (mut here, mut sink) = (0, false);
+                for (i, (tree, counts)) in p.trees.iter().enumerate() {
+                    let (stays, sinking) = self.dead(table, level, i);
+                    // One tree that is dead is enough: whoever scans it meets nothing else.
+                    if stays >= self.enough() && stays * DEAD_SHARE >= counts.entries {
+                        here += stays;
+                    }
+                    if sinking >= self.enough() && sinking * DEAD_SHARE >= counts.entries {
+                        let beneath = self.levels.level(level + 1);
+                        let part = part_of(table, *tree);
+                        let entries =
+                            counts.entries + beneath.map_or(Ok(0), |r| under(r, &part))?;
+                        sink |= sinking * DEAD_SHARE >= entries;
+                    }
+                }
+                let job = if sink {
+                    self.sink(table, level)
+                } else if here > 0 {
+                    self.build(vec![vec![table.clone()]], level)
+                } else {
+                    None
+                };
+                if job.is_some() {
+                    return Ok(job);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Brings a table one level down.
+    pub(crate) fn sink(&self, table: &Arc<Table>, level: usize) -> Option<Job> {
+        let next = self.levels.level(level + 1)?;
+        if next.within(table.first(), table.last()).is_empty() {
+            return Some(self.moving(vec![table.clone()], level + 1));
+        }
+        self.build(vec![vec![table.clone()]], level + 1)
+    }
+
+    fn dense_fresh(&self) -> Result<Option<Job>> {
+        let Some(first) = self.levels.level(1) else {
+            return Ok(None);
+        };
+        let fresh = || self.levels.fresh.iter().flat_map(|run| run.0.iter());
+        for table in fresh() {
+            let p = table.properties();
+            for (tree, counts) in &p.trees {
+                let gone = self.dropped.is_gone(*tree, self.persisted);
+                let dead = match (gone, self.needed.nobody_before(p.deletion)) {
+                    (true, _) => counts.entries,
+                    (_, true) => counts.tombstones,
+                    _ => 0,
+                };
+                if dead < self.enough() || dead * DEAD_SHARE < counts.entries || is_busy(table) {
+                    continue;
+                }
+                let part = part_of(table, *tree);
+                let mut entries = under(first, &part)?;
+                for run in &self.levels.fresh {
+                    entries += under(run, &part)?;
+                }
+                if gone || dead * DEAD_SHARE >= entries {
+                    let id = table.id();
+                    let job = self.fresh(|t| t.id() == id);
+                    if job.is_some() {
+                        return Ok(job);
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The part of a table that is one tree's.
+fn part_of(table: &Table, tree: TreeId) -> Span {
+    let first = internal_key(tree, &[]);
+    let last = tree_end(tree).unwrap_or_else(|| table.last().to_vec());
+    Span {
+        first: first.max(table.first().to_vec()),
+        last: last.min(table.last().to_vec()),
+    }
+}
+
+/// About how many versions a run has in a span.
+fn under(run: &Run, span: &Span) -> Result<u64> {
+    let mut entries = 0;
+    for table in run.within(&span.first, &span.last) {
+        let all = table.properties().total.entries;
+        if table.first() >= &span.first[..] && table.last() <= &span.last[..] {
+            entries += all;
+            continue;
+        }
+        let low = table.offset_of(&span.first)?;
+        let high = match table.last() <= &span.last[..] {
+            true => table.end(),
+            false => table.offset_of(&span.last)?,
+        };
+        let part = u128::from(all) * u128::from(high.saturating_sub(low));
+        entries += (part / u128::from(table.end().max(1))) as u64;
+    }
+    Ok(entries)
+}

@@ -1,0 +1,372 @@
+//! What the engine's handle, its cursors and its threads share; and the one way in which the set
+//! of tables changes.
+
+use super::cache::BlockCache;
+use super::dropped::DroppedList;
+use super::error::{damaged, io};
+use super::manifest::{self, Manifest, Named, table_path};
+use super::options::LsmOptions;
+use super::pick::Span;
+use super::state::{Levels, Run, Sealed, State};
+use super::table::Table;
+use super::trash::Trash;
+use crate::memtable::MemTable;
+use crate::views::Views;
+use muniment_io::{Open, Timestamp};
+use muniment_value::{Code, Error, Result};
+use parking_lot::{Condvar, Mutex, RwLock};
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+/// An open engine.
+pub(crate) struct Shared {
+    pub(crate) options: LsmOptions,
+    pub(crate) views: Arc<Views>,
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) trash: Arc<Trash>,
+    /// Locked only to copy or to swap what is in it.
+    state: RwLock<Arc<State>>,
+    /// States that were replaced and that somebody may still hold. A memtable takes long to free,
+    /// and the last to let go of it shall not be a reader or writer: see [`Shared::purge`].
+    retired: Mutex<Vec<Arc<State>>>,
+    persisted: AtomicU64,
+    pub(crate) next_table: AtomicU64,
+    /// Held while the manifest is written; no reader or writer of data takes it.
+    commit: Mutex<Committed>,
+    /// Counts failed syncs of the directory: names made before one are not safe, and no later
+    /// sync makes them so.
+    lost_names: AtomicU64,
+    pub(crate) dropped: DroppedList,
+    /// Held by the flush that is running.
+    pub(crate) flush: Mutex<()>,
+    /// Jobs that run: the level each writes to, and the spans it claims there. Held to pick.
+    pub(crate) claims: Mutex<Vec<(u64, usize, Vec<Span>)>>,
+    faults: Mutex<[Option<Error>; 2]>,
+    pub(crate) closed: AtomicBool,
+    /// Background threads wait here.
+    signal: Mutex<()>,
+    changed: Condvar,
+    pub(crate) flushed: AtomicU64,
+    pub(crate) compacted: AtomicU64,
+}
+
+struct Committed {
+    number: u64,
+    /// Tables of a manifest of which it is not known whether it is the one on the disk. Their
+    /// files stay until another one surely is.
+    unsure: Vec<Arc<Table>>,
+}
+
+/// Whose health: [`Shared::report`].
+#[derive(Clone, Copy)]
+pub(crate) enum Work {
+    Flush = 0,
+    Compaction = 1,
+}
+
+/// A change of the set of tables.
+#[derive(Default)]
+pub(crate) struct Edit {
+    pub(crate) remove: Vec<Arc<Table>>,
+    pub(crate) add: Vec<Arc<Table>>,
+    /// The level of what is added; 0: a new fresh run.
+    pub(crate) level: usize,
+    /// Sealed memtables up to this number are in tables now, with this cut.
+    pub(crate) flushed: Option<(u64, Timestamp)>,
+    /// What [`Shared::names`] said before the first file of `add` was made; `None` if none was.
+    pub(crate) names: Option<u64>,
+}
+
+impl Shared {
+    /// Opens a directory.
+    ///
+    /// # Errors
+    /// See [`LsmTrees::open`](super::LsmTrees::open).
+    pub(crate) fn open(options: LsmOptions) -> Result<Shared> {
+        let (dir, disk) = (options.dir.clone(), options.disk.clone());
+        disk.create_dir(&dir).map_err(|e| io("making", &dir, &e))?;
+        let names = disk.list(&dir).map_err(|e| io("listing", &dir, &e))?;
+        let found = Manifest::read(&*disk, &dir, &names)?;
+        let manifest = found.clone().unwrap_or_default();
+        let cache = Arc::new(BlockCache::new(options.cache_bytes, options.block_bytes));
+        let trash = Trash::new(disk.clone());
+        let named: HashSet<u64> = manifest.tables.iter().map(|t| t.id).collect();
+        // Numbers of files that are left over are not used again either.
+        let mut next_table = manifest.next_table;
+        for name in &names {
+            let id = manifest::table_id(name);
+            next_table = next_table.max(id.map_or(0, |id| id.saturating_add(1)));
+            if name == manifest::NEW || id.is_some_and(|id| !named.contains(&id)) {
+                trash.throw(dir.join(name));
+            }
+        }
+        let shared = Shared {
+            views: Views::new(manifest.cut),
+            cache,
+            trash,
+            state: RwLock::new(Arc::new(State {
+                number: 0,
+                active: Arc::new(MemTable::new()),
+                sealed: Vec::new(),
+                levels: Arc::new(Levels::empty()),
+            })),
+            retired: Mutex::default(),
+            persisted: AtomicU64::new(manifest.cut.0),
+            next_table: AtomicU64::new(next_table),
+            commit: Mutex::new(Committed {
+                number: manifest.number,
+                unsure: Vec::new(),
+            }),
+            lost_names: AtomicU64::new(0),
+            dropped: DroppedList::default(),
+            flush: Mutex::default(),
+            claims: Mutex::default(),
+            faults: Mutex::default(),
+            closed: AtomicBool::new(false),
+            signal: Mutex::default(),
+            changed: Condvar::new(),
+            flushed: AtomicU64::new(0),
+            compacted: AtomicU64::new(0),
+            options,
+        };
+        let levels = shared.load(&manifest)?;
+        if found.is_none() {
+            shared.commit(Edit::default())?;
+        }
+        shared.publish(|state| State {
+            levels: Arc::new(levels),
+            ..copy(state)
+        });
+        shared.trash.empty();
+        Ok(shared)
+    }
+
+    fn load(&self, manifest: &Manifest) -> Result<Levels> {
+        let mut levels = Levels::empty();
+        let mut runs = vec![Vec::new(); manifest.fresh + levels.deep.len()];
+        for t in &manifest.tables {
+            let path = table_path(&self.options.dir, t.id);
+            let table = self.open_table(path, t.id, (t.size, t.crc))?;
+            if let Some(run) = runs.get_mut(t.run) {
+                run.push(Arc::new(table));
+            }
+        }
+        let mut runs = runs.into_iter().map(Run::of);
+        levels.fresh = runs.by_ref().take(manifest.fresh).collect();
+        levels.deep = runs.collect();
+        for run in levels.runs() {
+            if !run.is_sound() {
+                let path = self.options.dir.join(manifest::NAME);
+                return Err(damaged(&path, 0, "tables of one run overlap"));
+            }
+        }
+        Ok(levels)
+    }
+
+    /// Opens a table.
+    pub(crate) fn open_table(&self, path: PathBuf, id: u64, file: (u64, u32)) -> Result<Table> {
+        let (cache, trash) = (self.cache.clone(), self.trash.clone());
+        Table::open(&*self.options.disk, path, id, file, cache, trash)
+    }
+
+    /// What there is now.
+    #[inline]
+    pub(crate) fn state(&self) -> Arc<State> {
+        self.state.read().clone()
+    }
+
+    /// The persisted cut.
+    pub(crate) fn persisted(&self) -> Timestamp {
+        Timestamp(self.persisted.load(SeqCst))
+    }
+
+    /// Puts another state in place of the one there is.
+    pub(crate) fn publish(&self, change: impl FnOnce(&State) -> State) {
+        let mut state = self.state.write();
+        let mut new = change(&state);
+        new.number = state.number + 1;
+        let old = std::mem::replace(&mut *state, Arc::new(new));
+        drop(state);
+        self.retired.lock().push(old);
+    }
+
+    /// Frees replaced states, with their memtables and tables, that nobody holds any more. True if
+    /// some are left.
+    pub(crate) fn purge(&self) -> bool {
+        let mut retired = self.retired.lock();
+        let unused = |s: &mut Arc<State>| Arc::strong_count(s) == 1;
+        let free: Vec<_> = retired.extract_if(.., unused).collect();
+        let left = !retired.is_empty();
+        drop(retired);
+        drop(free);
+        left
+    }
+
+    /// How often names were lost until now: see [`Edit::names`].
+    pub(crate) fn names(&self) -> u64 {
+        self.lost_names.load(SeqCst)
+    }
+
+    /// Changes the set of tables: first on the disk, then for readers. When it fails nothing has
+    /// changed for them, and the caller throws the added tables away ([`Table::condemn`]).
+    ///
+    /// # Errors
+    /// 14031 OutOfDiskSpace; I/O errors.
+    pub(crate) fn commit(&self, edit: Edit) -> Result<()> {
+        let mut committed = self.commit.lock();
+        if let Some(names) = edit.names {
+            self.sync_dir()?;
+            if names != self.names() {
+                return Err(Error::internal(
+                    "a sync of the directory failed while tables were written: they are written \
+                     again",
+                ));
+            }
+        }
+        let remove: HashSet<u64> = edit.remove.iter().map(|t| t.id()).collect();
+        let current = self.state();
+        let held = |id: &u64| {
+            current
+                .levels
+                .runs()
+                .any(|r| r.0.iter().any(|t| t.id() == *id))
+        };
+        if !remove.iter().all(held) {
+            return Err(Error::internal(
+                "a compaction wants to replace a table that is not there any more",
+            ));
+        }
+        let levels = current.levels.replace(&remove, edit.level, &edit.add);
+        let cut = edit.flushed.map_or(self.persisted(), |f| f.1);
+        let manifest = self.manifest(committed.number + 1, cut, &levels);
+        committed.number += 1;
+        self.write_manifest(&manifest.encode(), &mut committed, &edit)?;
+        let levels = Arc::new(levels);
+        self.publish(|state| {
+            let mut new = State {
+                levels,
+                ..copy(state)
+            };
+            if let Some((number, _)) = edit.flushed {
+                new.sealed.retain(|s| s.number > number);
+            }
+            new
+        });
+        self.persisted.fetch_max(cut.0, SeqCst);
+        for table in &edit.remove {
+            // A table that was only moved is among those added.
+            if !edit.add.iter().any(|t| t.id() == table.id()) {
+                table.condemn();
+            }
+        }
+        committed.unsure.clear();
+        drop(committed);
+        self.notify();
+        Ok(())
+    }
+
+    fn manifest(&self, number: u64, cut: Timestamp, levels: &Levels) -> Manifest {
+        let tables = levels.runs().enumerate().flat_map(|(run, tables)| {
+            tables.0.iter().map(move |t| Named {
+                run,
+                id: t.id(),
+                size: t.len(),
+                crc: t.crc(),
+            })
+        });
+        Manifest {
+            number,
+            cut,
+            next_table: self.next_table.load(SeqCst),
+            fresh: levels.fresh.len(),
+            tables: tables.collect(),
+        }
+    }
+
+    fn write_manifest(&self, bytes: &[u8], committed: &mut Committed, edit: &Edit) -> Result<()> {
+        let disk = &self.options.disk;
+        let new = self.options.dir.join(manifest::NEW);
+        let path = self.options.dir.join(manifest::NAME);
+        let write = || {
+            let file = disk.open(&new, Open::Create)?;
+            file.write_at(bytes, 0)?;
+            file.sync()
+        };
+        write().map_err(|e| {
+            // Best effort: it is emptied before it is written again.
+            let _ = disk.remove(&new);
+            io("writing", &new, &e)
+        })?;
+        let named = disk
+            .rename(&new, &path)
+            .map_err(|e| io("renaming to", &path, &e))
+            .and_then(|()| self.sync_dir());
+        if named.is_err() {
+            committed.unsure.extend(edit.add.iter().cloned());
+        }
+        named
+    }
+
+    fn sync_dir(&self) -> Result<()> {
+        let dir = &self.options.dir;
+        self.options.disk.sync_dir(dir).map_err(|e| {
+            self.lost_names.fetch_add(1, SeqCst);
+            io("syncing", dir, &e)
+        })
+    }
+
+    /// Tells how a background work went.
+    pub(crate) fn report(&self, work: Work, result: &Result<()>) {
+        if let Some(fault) = self.faults.lock().get_mut(work as usize) {
+            *fault = result.as_ref().err().cloned();
+        }
+    }
+
+    /// What fails just now; a damaged table until it is gone.
+    pub(crate) fn health(&self) -> Result<()> {
+        if let Some(e) = self.faults.lock().iter().flatten().next() {
+            return Err(e.clone());
+        }
+        let state = self.state();
+        match state.levels.tables().find(|t| t.suspect.load(SeqCst)) {
+            Some(table) => Err(Error::new(
+                Code::DataCorruptionDetected,
+                format!("{} is damaged and is not compacted", table.path().display()),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Wakes the background threads.
+    pub(crate) fn notify(&self) {
+        drop(self.signal.lock());
+        self.changed.notify_all();
+    }
+
+    /// Waits until something has changed, or for `pause`; not at all if `ready`.
+    pub(crate) fn wait(&self, pause: std::time::Duration, ready: impl FnOnce() -> bool) {
+        let mut signal = self.signal.lock();
+        if !ready() && !self.closed.load(SeqCst) {
+            self.changed.wait_for(&mut signal, pause);
+        }
+    }
+}
+
+/// A copy of a state's fields, to be changed.
+pub(crate) fn copy(state: &State) -> State {
+    State {
+        number: state.number,
+        active: state.active.clone(),
+        sealed: state.sealed.clone(),
+        levels: state.levels.clone(),
+    }
+}
+
+impl State {
+    /// Sealed memtables that have something.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = &Sealed> {
+        self.sealed.iter().filter(|s| s.mem.is_some())
+    }
+}

@@ -1,0 +1,171 @@
+//! What there is at one moment: memtables and tables.
+//!
+//! A [`State`] is never changed; a new one is published in its place by swapping an `Arc` under a
+//! short lock. Generations are strictly ordered in time: every version of a key in the active
+//! memtable is newer than those in sealed ones, these are newer than those in tables, a fresh
+//! run's are newer than those of runs behind it, and a level's than those of deeper ones.
+
+use super::table::Table;
+use crate::memtable::MemTable;
+use muniment_io::Timestamp;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Levels below the fresh runs.
+pub(crate) const DEPTH: usize = 6;
+
+/// Tables in the order of their keys, none of which overlap.
+#[derive(Clone, Default)]
+pub(crate) struct Run(pub(crate) Arc<Vec<Arc<Table>>>);
+
+/// All tables.
+#[derive(Clone, Default)]
+pub(crate) struct Levels {
+    /// What flushes wrote, newest first. Level 0.
+    pub(crate) fresh: Vec<Run>,
+    /// Levels 1 to [`DEPTH`].
+    pub(crate) deep: Vec<Run>,
+}
+
+/// A memtable that waits for its flush.
+#[derive(Clone)]
+pub(crate) struct Sealed {
+    /// `None`: nothing was written, only the cut moved on.
+    pub(crate) mem: Option<Arc<MemTable>>,
+    pub(crate) cut: Timestamp,
+    /// Rises from one to the next.
+    pub(crate) number: u64,
+}
+
+/// Everything.
+pub(crate) struct State {
+    /// Rises with every change.
+    pub(crate) number: u64,
+    pub(crate) active: Arc<MemTable>,
+    /// Oldest first.
+    pub(crate) sealed: Vec<Sealed>,
+    pub(crate) levels: Arc<Levels>,
+}
+
+impl State {
+    /// Memtables, newest first.
+    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<MemTable>> {
+        let sealed = self.sealed.iter().rev().filter_map(|s| s.mem.as_ref());
+        std::iter::once(&self.active).chain(sealed)
+    }
+
+    /// Memtable `i`, newest first.
+    pub(crate) fn memtable(&self, i: usize) -> Option<&Arc<MemTable>> {
+        self.memtables().nth(i)
+    }
+}
+
+impl Levels {
+    /// No tables.
+    pub(crate) fn empty() -> Levels {
+        Levels {
+            fresh: Vec::new(),
+            deep: vec![Run::default(); DEPTH],
+        }
+    }
+
+    /// All runs, newest first.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.fresh.iter().chain(&self.deep)
+    }
+
+    /// Run `i`, newest first.
+    pub(crate) fn run(&self, i: usize) -> Option<&Run> {
+        match i.checked_sub(self.fresh.len()) {
+            Some(i) => self.deep.get(i),
+            None => self.fresh.get(i),
+        }
+    }
+
+    /// Level 1 and deeper.
+    pub(crate) fn level(&self, level: usize) -> Option<&Run> {
+        self.deep.get(level.checked_sub(1)?)
+    }
+
+    /// All tables.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+        self.runs().flat_map(|run| run.0.iter())
+    }
+
+    /// Without some tables, and with others in a level (0: a new fresh run).
+    pub(crate) fn replace(
+        &self,
+        remove: &HashSet<u64>,
+        level: usize,
+        add: &[Arc<Table>],
+    ) -> Levels {
+        let without = |run: &Run| match run.0.iter().any(|t| remove.contains(&t.id())) {
+            false => run.clone(),
+            true => {
+                let rest = run.0.iter().filter(|t| !remove.contains(&t.id()));
+                Run(Arc::new(rest.cloned().collect()))
+            }
+        };
+        let mut new = Levels {
+            fresh: self.fresh.iter().map(without).collect(),
+            deep: self.deep.iter().map(without).collect(),
+        };
+        if !add.is_empty() {
+            match level.checked_sub(1) {
+                None => new.fresh.insert(0, Run::of(add.to_vec())),
+                Some(i) => {
+                    if let Some(run) = new.deep.get_mut(i) {
+                        *run = Run::of(run.0.iter().chain(add).cloned().collect());
+                    }
+                }
+            }
+        }
+        new.fresh.retain(|run| !run.0.is_empty());
+        new
+    }
+}
+
+impl Run {
+    /// A run of these tables, in any order.
+    pub(crate) fn of(mut tables: Vec<Arc<Table>>) -> Run {
+        tables.sort_by(|a, b| a.first().cmp(b.first()));
+        Run(Arc::new(tables))
+    }
+
+    /// True if no two tables overlap.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.0.windows(2).all(|w| match w {
+            [a, b] => a.last() < b.first(),
+            _ => true,
+        })
+    }
+
+    /// Bytes of files.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.iter().map(|t| t.len()).sum()
+    }
+
+    /// The first table that ends at or behind `key`.
+    pub(crate) fn position(&self, key: &[u8]) -> usize {
+        self.0.partition_point(|t| t.last() < key)
+    }
+
+    /// The table that may have `key`.
+    pub(crate) fn find(&self, key: &[u8]) -> Option<&Arc<Table>> {
+        self.0.get(self.position(key)).filter(|t| t.first() <= key)
+    }
+
+    /// The places of the tables that have keys from `first` to `last`.
+    pub(crate) fn overlapping(&self, first: &[u8], last: &[u8]) -> std::ops::Range<usize> {
+        let begin = self.position(first);
+        let end = self.0.partition_point(|t| t.first() <= last);
+        begin..end.max(begin)
+    }
+
+    /// The tables that have keys from `first` to `last`.
+    pub(crate) fn within(&self, first: &[u8], last: &[u8]) -> &[Arc<Table>] {
+        self.0
+            .get(self.overlapping(first, last))
+            .unwrap_or_default()
+    }
+}

@@ -1,0 +1,267 @@
+//! Walks a table as of a timestamp: of each key the newest version at or below it.
+
+use super::block::{Backward, Block, Entry};
+use super::frame::{Handle, Kind};
+use super::reader::{Table, index_entry};
+use crate::Direction;
+use bytes::Bytes;
+use muniment_io::Timestamp;
+use muniment_value::Result;
+
+/// Steps before a jump asks the index.
+const NEAR: usize = 8;
+
+/// A place in a table. It holds no table: the same one is given to every call.
+pub(crate) struct TableIter {
+    dir: Direction,
+    at: Timestamp,
+    /// The place: partition, entry of its index, entry of that block.
+    part: usize,
+    index: Option<(Block, u64)>,
+    slot: usize,
+    block: Option<(Block, u64)>,
+    /// Forward: where the next entry begins.
+    next: usize,
+    entry: Entry,
+    /// Forward: `key` is that of the entry before `next`.
+    known: bool,
+    /// Forward: a version of `key` was given already.
+    shown: bool,
+    back: Backward,
+    key: Vec<u8>,
+    value: Option<Bytes>,
+    valid: bool,
+}
+
+impl TableIter {
+    /// A place nowhere: [`TableIter::seek`] or [`TableIter::rewind`] comes first.
+    pub(crate) fn new(at: Timestamp, dir: Direction) -> TableIter {
+        TableIter {
+            dir,
+            at,
+            part: 0,
+            index: None,
+            slot: 0,
+            block: None,
+            next: 0,
+            entry: Entry::default(),
+            known: false,
+            shown: false,
+            back: Backward::default(),
+            key: Vec::new(),
+            value: None,
+            valid: false,
+        }
+    }
+
+    /// True if it stands on a key.
+    #[inline]
+    pub(crate) fn valid(&self) -> bool {
+        self.valid
+    }
+
+    /// The internal key it stands on.
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The value there; `None` for a deletion.
+    #[inline]
+    pub(crate) fn value(&self) -> Option<Bytes> {
+        match (self.dir, &self.block) {
+            (Direction::Forward, Some((block, _))) => block.value(&self.entry),
+            _ => self.value.clone(),
+        }
+    }
+
+    /// To the first key in its direction.
+    pub(crate) fn rewind(&mut self, table: &Table) -> Result<()> {
+        match self.dir {
+            Direction::Forward => self.place(table, 0, 0)?,
+            Direction::Backward => self.go_to_last_block(table)?,
+        }
+        self.step(table)
+    }
+
+    /// To the first key at or past `key` in its direction; with `beyond`: past it.
+    pub(crate) fn seek(&mut self, table: &Table, key: &[u8], beyond: bool) -> Result<()> {
+        match self.dir {
+            Direction::Forward => {
+                let before = |k: &[u8]| k < key || beyond && k == key;
+                self.find(table, before)?;
+                if let Some((block, offset)) = &self.block {
+                    self.next = block
+                        .start(before)
+                        .ok_or_else(|| table.malformed(*offset))?;
+                }
+                self.step(table)?;
+                while self.valid && before(&self.key) {
+                    self.step(table)?;
+                }
+                Ok(())
+            }
+            Direction::Backward => {
+                self.find(table, |k: &[u8]| k < key || !beyond && k == key)?;
+                match &self.block {
+                    Some((block, offset)) => self
+                        .back
+                        .go_to(block, key, !beyond)
+                        .ok_or_else(|| table.malformed(*offset))?,
+                    None => self.go_to_last_block(table)?,
+                }
+                self.step(table)
+            }
+        }
+    }
+
+    /// As [`TableIter::seek`], but never back; cheap if the key is near.
+    pub(crate) fn skip_to(&mut self, table: &Table, key: &[u8]) -> Result<()> {
+        for steps in 0..=NEAR {
+            let there = match self.dir {
+                Direction::Forward => &self.key[..] >= key,
+                Direction::Backward => &self.key[..] <= key,
+            };
+            if there || !self.valid {
+                return Ok(());
+            }
+            if steps < NEAR {
+                self.step(table)?;
+            }
+        }
+        self.seek(table, key, false)
+    }
+
+    /// To the next key.
+    #[inline]
+    pub(crate) fn step(&mut self, table: &Table) -> Result<()> {
+        self.valid = false;
+        match self.dir {
+            Direction::Forward => self.forward(table),
+            Direction::Backward => self.backward(table),
+        }
+    }
+
+    fn forward(&mut self, table: &Table) -> Result<()> {
+        loop {
+            let Some((block, offset)) = &self.block else {
+                return Ok(());
+            };
+            if block.is_end(self.next) {
+                self.place(table, self.part, self.slot + 1)?;
+                continue;
+            }
+            let entry = block
+                .entry(self.next)
+                .filter(|e| e.shared <= self.key.len())
+                .ok_or_else(|| table.malformed(*offset))?;
+            let suffix = block.suffix(&entry);
+            self.next = entry.next;
+            let same = match entry.shared {
+                0 => self.known && self.key == suffix,
+                shared => suffix.is_empty() && shared == self.key.len(),
+            };
+            if !same {
+                self.key.truncate(entry.shared);
+                self.key.extend_from_slice(suffix);
+                self.known = true;
+                self.shown = false;
+            }
+            if !self.shown && entry.at <= self.at.0 {
+                self.entry = entry;
+                self.shown = true;
+                self.valid = true;
+                return Ok(());
+            }
+        }
+    }
+
+    fn backward(&mut self, table: &Table) -> Result<()> {
+        loop {
+            let Some((block, offset)) = &self.block else {
+                return Ok(());
+            };
+            let last = self.back.peek(block);
+            match last.ok_or_else(|| table.malformed(*offset))? {
+                Some((key, entry)) => {
+                    // Older versions come first: the last one that can be seen counts.
+                    if self.valid && key != self.key {
+                        return Ok(());
+                    }
+                    if entry.at <= self.at.0 {
+                        if !self.valid {
+                            self.key.clear();
+                            self.key.extend_from_slice(key);
+                            self.valid = true;
+                        }
+                        self.value = block.value(&entry);
+                    }
+                    self.back.pop();
+                }
+                None if self.slot > 0 => self.place(table, self.part, self.slot - 1)?,
+                None if self.part > 0 => self.place(table, self.part - 1, usize::MAX)?,
+                None => self.block = None,
+            }
+        }
+    }
+
+    /// To the block that has the first entry for whose key `before` is not true, if that is
+    /// anywhere; nowhere else.
+    fn find(&mut self, table: &Table, before: impl Fn(&[u8]) -> bool) -> Result<()> {
+        self.valid = false;
+        self.known = false;
+        let part = table.find_partition(&before)?;
+        self.go_to_partition(table, part)?;
+        let mut slot = 0;
+        if let Some((index, offset)) = &self.index {
+            slot = index
+                .partition(before)
+                .ok_or_else(|| table.malformed(*offset))?;
+        }
+        self.place(table, part, slot)
+    }
+
+    fn go_to_last_block(&mut self, table: &Table) -> Result<()> {
+        self.place(table, table.top().restarts().saturating_sub(1), usize::MAX)
+    }
+
+    fn go_to_partition(&mut self, table: &Table, part: usize) -> Result<()> {
+        if part != self.part || self.index.is_none() {
+            self.index = None;
+            if let Some(p) = table.partition(part)? {
+                let index = table.block(p.index, Kind::Index)?;
+                self.index = Some((index, p.index.offset));
+            }
+            self.part = part;
+        }
+        Ok(())
+    }
+
+    /// To the edge of a block (its begin forward, its end backward): number `slot` of partition
+    /// `part`, or the first of the next partition; `usize::MAX` is the last of the partition.
+    fn place(&mut self, table: &Table, part: usize, slot: usize) -> Result<()> {
+        self.block = None;
+        self.go_to_partition(table, part)?;
+        self.slot = slot;
+        if let Some((index, _)) = &self.index
+            && slot >= index.restarts()
+        {
+            if slot == usize::MAX {
+                self.slot = index.restarts() - 1;
+            } else {
+                self.go_to_partition(table, part + 1)?;
+                self.slot = 0;
+            }
+        }
+        let Some((index, offset)) = &self.index else {
+            return Ok(());
+        };
+        let (_, handle): (_, Handle) =
+            index_entry(index, self.slot).ok_or_else(|| table.malformed(*offset))?;
+        let block = table.block(handle, Kind::Data)?;
+        self.next = 0;
+        self.back.go_to_end(&block);
+        self.block = Some((block, handle.offset));
+        Ok(())
+    }
+}

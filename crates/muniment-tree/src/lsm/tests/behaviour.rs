@@ -1,0 +1,275 @@
+//! One property each.
+
+use super::world::{World, bytes, delete, put, rows};
+use crate::trees::{Direction, Range, TreeId, Trees};
+use bytes::Bytes;
+use muniment_io::Timestamp;
+
+fn fill(world: &mut World, tree: u32, from: u32, to: u32) {
+    for i in from..to {
+        world.commit(vec![put(tree, format!("{i:08}"), format!("value {i}"))]);
+    }
+}
+
+#[test]
+fn the_persisted_cut_is_the_last_sealed_one() {
+    let mut world = World::new();
+    assert_eq!(world.trees.persisted(), Timestamp::ZERO);
+    fill(&mut world, 1, 0, 10);
+    world.trees.seal(world.now).unwrap();
+    fill(&mut world, 1, 10, 20);
+    let cut = world.now;
+    world.trees.seal(cut).unwrap();
+    // An empty one counts too, and a lower cut does not.
+    world.commit(Vec::new());
+    world.trees.seal(world.now).unwrap();
+    world.trees.seal(cut).unwrap();
+    assert_eq!(world.trees.sizes().sealed_count, 2);
+    world.trees.flush().unwrap();
+    assert_eq!(world.trees.persisted(), world.now);
+    assert_eq!(world.trees.sizes().fresh_runs, 1);
+    assert_eq!(world.trees.sizes().sealed, 0);
+    fill(&mut world, 1, 20, 30);
+    world.disk = world.disk.power_cut(3);
+    world.trees = super::super::LsmTrees::open(super::world::small(&world.disk)).unwrap();
+    let at = world.trees.views().open().timestamp();
+    assert_eq!(at, world.trees.persisted());
+    world.verify(at);
+}
+
+#[test]
+fn values_and_keys_of_any_size() {
+    let mut world = World::new();
+    let big = vec![7u8; 16 << 20];
+    let long = vec![b'k'; 1 << 20];
+    world.commit(vec![
+        put(1, "a", "1"),
+        put(1, "b", &big),
+        put(1, "c", ""),
+        put(1, &long, "long"),
+        put(2, [], "empty key"),
+    ]);
+    let mut longer = long.clone();
+    longer.push(0);
+    world.commit(vec![put(1, &longer, &big), put(1, &long, "again")]);
+    world.trees.seal(world.now).unwrap();
+    world.trees.flush().unwrap();
+    world.trees.compact(None, &|| Ok(())).unwrap();
+    world.verify(world.now);
+    assert_eq!(world.trees.check().unwrap(), Vec::<String>::new());
+    world.power_cut(1);
+    world.verify(world.now);
+}
+
+#[test]
+fn an_emptied_collection_is_soon_gone() {
+    let mut world = World::new();
+    for chunk in 0..50u32 {
+        let batch = (0..200).map(|i| put(1, format!("{:08}", chunk * 200 + i), "x".repeat(40)));
+        world.commit(batch.collect());
+    }
+    fill(&mut world, 2, 0, 100);
+    world.trees.seal(world.now).unwrap();
+    world.settle();
+    world.trees.compact(None, &|| Ok(())).unwrap();
+    let before = world.trees.tree_bytes(TreeId(1));
+    assert!(before > 10_000, "{before}");
+    for chunk in 0..50u32 {
+        let batch = (0..200).map(|i| delete(1, format!("{:08}", chunk * 200 + i)));
+        world.commit(batch.collect());
+    }
+    world.trees.seal(world.now).unwrap();
+    // Nobody asks for it: the share of what is dead does.
+    world.settle();
+    assert_eq!(world.trees.tree_bytes(TreeId(1)), 0);
+    world.verify(world.now);
+}
+
+#[test]
+fn a_view_keeps_its_versions_and_no_others() {
+    let mut world = World::new();
+    fill(&mut world, 1, 0, 100);
+    let old = world.trees.views().open();
+    for round in 0..20 {
+        let batch = (0..100).map(|i| put(1, format!("{i:08}"), format!("round {round}")));
+        world.commit(batch.collect());
+        world.trees.seal(world.now).unwrap();
+        world.settle();
+    }
+    world.trees.compact(None, &|| Ok(())).unwrap();
+    world.verify(old.timestamp());
+    world.verify(world.now);
+    let entries = |world: &World| {
+        let state = world.trees.shared.state();
+        let tables = state.levels.tables();
+        tables.map(|t| t.properties().total.entries).sum::<u64>()
+    };
+    assert_eq!(entries(&world), 200);
+    drop(old);
+    world.trees.compact(None, &|| Ok(())).unwrap();
+    assert_eq!(entries(&world), 100);
+    world.verify(world.now);
+}
+
+#[test]
+fn an_idle_cursor_pins_nothing() {
+    let mut world = World::new();
+    fill(&mut world, 1, 0, 3000);
+    let view = world.trees.views().open();
+    let all = Range::default();
+    let mut cursor =
+        world
+            .trees
+            .cursor(TreeId(1), all.clone(), view.timestamp(), Direction::Forward);
+    let mut found: Vec<(Bytes, Bytes)> = Vec::new();
+    for _ in 0..10 {
+        found.extend(cursor.next().unwrap());
+    }
+    let mem = std::sync::Arc::downgrade(&world.trees.shared.state().active);
+    world.trees.seal(world.now).unwrap();
+    world.trees.flush().unwrap();
+    assert!(mem.upgrade().is_none());
+    for _ in 0..10 {
+        found.extend(cursor.next().unwrap());
+    }
+    let files = world.disk.paths();
+    world.commit((0..3000).map(|i| delete(1, format!("{i:08}"))).collect());
+    world.trees.seal(world.now).unwrap();
+    world.settle();
+    world.trees.compact(None, &|| Ok(())).unwrap();
+    world.trees.work().unwrap();
+    let tables = |p: &&std::path::PathBuf| p.extension().is_some_and(|e| e == "table");
+    let left = world.disk.paths();
+    assert!(files.iter().filter(tables).all(|f| !left.contains(f)));
+    found.extend(rows(cursor));
+    assert_eq!(found, world.model.scan(TreeId(1), &all, view.timestamp()));
+}
+
+#[test]
+fn dropped_trees_leave_nothing_but_only_when_it_is_safe() {
+    let mut world = World::new();
+    fill(&mut world, 1, 0, 500);
+    fill(&mut world, 2, 0, 500);
+    world.trees.seal(world.now).unwrap();
+    world.settle();
+    fill(&mut world, 1, 500, 1000);
+    world.trees.seal(world.now).unwrap();
+    fill(&mut world, 1, 1000, 1500);
+    world.commit(Vec::new());
+    world.dropped.insert(TreeId(1), world.now);
+    let before = world.trees.sizes();
+    world.trees.drop_tree(TreeId(1), world.now);
+    let after = world.trees.sizes();
+    // The active memtable's part goes at once; the sealed one's cut is before the drop.
+    assert_eq!(after.sealed, before.sealed);
+    assert!(after.memory - after.sealed < (before.memory - before.sealed) / 4);
+    world.trees.flush().unwrap();
+    assert!(world.trees.tree_bytes(TreeId(1)) > 0);
+    world.trees.seal(world.now).unwrap();
+    world.settle();
+    world.trees.compact(Some(&[TreeId(1)]), &|| Ok(())).unwrap();
+    assert_eq!(world.trees.tree_bytes(TreeId(1)), 0);
+    assert!(world.trees.shared.dropped.now().is_empty());
+    world.verify(world.now);
+}
+
+#[test]
+fn ascending_inserts_are_moved_not_rewritten() {
+    let mut world = World::new();
+    for round in 0..40u32 {
+        let batch = (0..200).map(|i| put(1, format!("{:08}", round * 200 + i), [i as u8; 90]));
+        world.commit(batch.collect());
+        world.trees.seal(world.now).unwrap();
+        world.settle();
+    }
+    let sizes = world.trees.sizes();
+    assert!(sizes.compacted < sizes.flushed / 2, "{sizes:?}");
+    assert!(sizes.fresh_runs < 4);
+    world.verify(world.now);
+}
+
+#[test]
+fn compaction_can_be_interrupted() {
+    let mut world = World::new();
+    for _ in 0..3 {
+        fill(&mut world, 1, 0, 3000);
+        world.trees.seal(world.now).unwrap();
+        world.trees.flush().unwrap();
+    }
+    let asked = std::cell::Cell::new(0);
+    let stop = || {
+        asked.set(asked.get() + 1);
+        match asked.get() {
+            4 => Err(muniment_value::Error::internal("stop")),
+            _ => Ok(()),
+        }
+    };
+    assert_eq!(
+        world.trees.compact(None, &stop).unwrap_err().message(),
+        "stop"
+    );
+    world.verify(world.now);
+    world.trees.compact(None, &|| Ok(())).unwrap();
+    world.trees.work().unwrap();
+    let tables = world.trees.shared.state().levels.tables().count();
+    assert_eq!(world.disk.paths().len(), 1 + tables);
+    world.verify(world.now);
+}
+
+#[test]
+fn jumps_go_where_they_should() {
+    let mut world = World::new();
+    fill(&mut world, 1, 0, 5000);
+    world.trees.seal(world.now).unwrap();
+    world.settle();
+    fill(&mut world, 1, 2000, 2100);
+    for dir in [Direction::Forward, Direction::Backward] {
+        let mut cursor = world
+            .trees
+            .cursor(TreeId(1), Range::default(), world.now, dir);
+        for i in (0..5000).step_by(37) {
+            let n = match dir {
+                Direction::Forward => i,
+                Direction::Backward => 4999 - i,
+            };
+            let key = bytes(format!("{n:08}"));
+            cursor.seek(&key);
+            // Back is not possible.
+            cursor.seek(match dir {
+                Direction::Forward => b"",
+                Direction::Backward => b"z",
+            });
+            assert_eq!(cursor.next().unwrap().unwrap().0, key);
+        }
+    }
+}
+
+/// A short jump walks some steps and then asks the index, which may lead to where it stands.
+#[test]
+fn short_jumps_lose_nothing() {
+    let mut world = World::new();
+    for i in 0..400u32 {
+        world.commit(vec![put(1, format!("{i:08}"), [])]);
+    }
+    world.trees.seal(world.now).unwrap();
+    world.trees.flush().unwrap();
+    for dir in [Direction::Forward, Direction::Backward] {
+        let nth = |i: u32| match dir {
+            Direction::Forward => bytes(format!("{i:08}")),
+            Direction::Backward => bytes(format!("{:08}", 399 - i)),
+        };
+        for start in 0..40 {
+            for far in 1..60 {
+                let all = Range::default();
+                let mut cursor = world.trees.cursor(TreeId(1), all, world.now, dir);
+                cursor.seek(&nth(start));
+                // The first batch is used up, so that the jump moves the sources.
+                for i in start..start + 4 {
+                    assert_eq!(cursor.next().unwrap().unwrap().0, nth(i));
+                }
+                cursor.seek(&nth(start + 4 + far));
+                assert_eq!(cursor.next().unwrap().unwrap().0, nth(start + 4 + far));
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Files that are not what was written.
+
+use super::super::LsmTrees;
+use super::super::error::io;
+use super::super::manifest::{NAME, table_path};
+use super::world::{World, delete, put, small};
+use crate::trees::{Direction, Range, TreeId, Trees};
+use muniment_io::{Disk, SimDisk, Timestamp};
+use muniment_value::{Code, Result};
+use std::path::{Path, PathBuf};
+
+/// A few blocks in a few tables, all persisted.
+fn some() -> World {
+    let mut world = World::new();
+    for round in 0..3u32 {
+        for i in 0..40u32 {
+            let mut batch = vec![put(1, format!("key{:03}", i * 3 + round), [i as u8; 24])];
+            if i % 9 == 0 {
+                batch.push(delete(1, format!("key{:03}", i * 3)));
+            }
+            if batch.get(1).is_some_and(|d| d.key == batch[0].key) {
+                batch.pop();
+            }
+            world.commit(batch);
+        }
+        world.trees.seal(world.now).unwrap();
+        world.trees.flush().unwrap();
+    }
+    world
+}
+
+/// Reads all there is, as far as it goes: every row that comes must be right.
+fn read(trees: &LsmTrees, world: &World, at: Timestamp) -> Result<()> {
+    for dir in [Direction::Forward, Direction::Backward] {
+        let mut expected = world.model.scan(TreeId(1), &Range::default(), at);
+        if dir == Direction::Backward {
+            expected.reverse();
+        }
+        let mut cursor = trees.cursor(TreeId(1), Range::default(), at, dir);
+        let mut expected = expected.into_iter();
+        loop {
+            match cursor.next() {
+                Ok(row) => {
+                    let end = row.is_none();
+                    assert_eq!(row, expected.next());
+                    if end {
+                        break;
+                    }
+                }
+                Err(e) => {
+                    assert_eq!(cursor.next().unwrap_err().message(), e.message());
+                    return Err(e);
+                }
+            }
+        }
+    }
+    for (tree, key) in world.model.keys.keys() {
+        assert_eq!(trees.get(*tree, key, at)?, world.model.get(*tree, key, at));
+    }
+    Ok(())
+}
+
+fn files(disk: &SimDisk) -> Vec<PathBuf> {
+    let files = disk.paths();
+    assert_eq!(files.len(), 4, "{files:?}");
+    files
+}
+
+#[test]
+fn every_byte_may_be_wrong() {
+    let world = some();
+    let (mut refused, mut caught) = (0, 0);
+    for path in files(&world.disk) {
+        let len = world.disk.bytes(&path).unwrap().len() as u64;
+        for byte in 0..len {
+            let disk = world.disk.fork();
+            assert!(disk.flip_bit(&path, byte, (byte % 8) as u8));
+            let what = format!("{} at {byte}", path.display());
+            let trees = match LsmTrees::open(small(&disk)) {
+                Ok(trees) => trees,
+                Err(e) => {
+                    assert_eq!(e.code(), Code::DataCorruptionDetected, "{what}: {e}");
+                    assert!(e.message().contains(path.to_str().unwrap()), "{what}: {e}");
+                    refused += 1;
+                    continue;
+                }
+            };
+            if let Err(e) = read(&trees, &world, world.now) {
+                assert_eq!(e.code(), Code::DataCorruptionDetected, "{what}: {e}");
+                assert!(e.message().contains(path.to_str().unwrap()), "{what}: {e}");
+                caught += 1;
+            }
+            // No byte is without meaning: a check finds every one.
+            let found = trees.check().unwrap();
+            assert!(!found.is_empty(), "{what} is not found");
+            assert!(
+                found.iter().all(|f| f.contains(path.to_str().unwrap())),
+                "{found:?}"
+            );
+            // A compaction does not carry it on.
+            let before = disk.paths();
+            if let Err(e) = trees.compact(None, &|| Ok(())) {
+                assert_eq!(e.code(), Code::DataCorruptionDetected, "{what}: {e}");
+                assert_eq!(disk.paths(), before, "{what}");
+            } else {
+                read(&trees, &world, world.now).unwrap();
+            }
+        }
+    }
+    assert!(refused > 300 && caught > 1000, "{refused} {caught}");
+}
+
+#[test]
+fn cut_swapped_and_missing_files_are_told() {
+    let world = some();
+    let code = |disk: &SimDisk| {
+        LsmTrees::open(small(disk))
+            .err()
+            .map(|e| (e.code(), e.message().to_owned()))
+    };
+    for path in files(&world.disk) {
+        let content = world.disk.bytes(&path).unwrap();
+        for keep in [0, 1, content.len() / 2, content.len() - 1] {
+            let disk = world.disk.fork();
+            let file = disk.open(&path, muniment_io::Open::Write).unwrap();
+            file.set_len(keep as u64).unwrap();
+            let (code, message) = code(&disk).unwrap();
+            assert_eq!(code, Code::DataCorruptionDetected);
+            assert!(message.contains(path.to_str().unwrap()), "{message}");
+        }
+        let disk = world.disk.fork();
+        disk.remove(&path).unwrap();
+        let (code, message) = code(&disk).unwrap();
+        assert_eq!(code, Code::DataCorruptionDetected);
+        assert!(message.contains(path.to_str().unwrap()), "{message}");
+    }
+    // One table in the place of another of the same length.
+    let disk = world.disk.fork();
+    let tables: Vec<PathBuf> = files(&disk)
+        .into_iter()
+        .filter(|p| !p.ends_with(NAME))
+        .collect();
+    disk.rename(&tables[0], &tables[1]).unwrap();
+    assert_eq!(code(&disk).unwrap().0, Code::DataCorruptionDetected);
+}
+
+#[test]
+fn strangers_and_leftovers() {
+    let mut world = some();
+    let dir = Path::new("/db");
+    let create = |name: &Path| {
+        let file = world.disk.open(name, muniment_io::Open::Create).unwrap();
+        file.write_at(b"left over", 0).unwrap();
+    };
+    create(&table_path(dir, 999));
+    create(&dir.join("MANIFEST.new"));
+    create(&dir.join("a file of another's"));
+    world.trees = LsmTrees::open(small(&world.disk)).unwrap();
+    let paths = world.disk.paths();
+    assert_eq!(paths.len(), 5);
+    assert!(paths.contains(&dir.join("a file of another's")));
+    // A leftover's number is not used again.
+    world.commit(vec![put(1, "x", "y")]);
+    world.trees.seal(world.now).unwrap();
+    world.trees.flush().unwrap();
+    assert!(world.disk.paths().contains(&table_path(dir, 1000)));
+}
+
+#[test]
+fn a_cursor_that_failed_does_not_end() {
+    let world = some();
+    let trees = &world.trees;
+    let fault = muniment_io::sim::Fault::new(muniment_io::sim::Op::Read, muniment_io::sim::EIO);
+    let mut cursor = trees.cursor(TreeId(1), Range::default(), world.now, Direction::Forward);
+    world.disk.inject(fault.on("table").after(3));
+    let mut rows = 0;
+    let error = loop {
+        match cursor.next() {
+            Ok(Some(_)) => rows += 1,
+            Ok(None) => panic!("ended after {rows} rows"),
+            Err(e) => break e,
+        }
+    };
+    world.disk.heal();
+    for _ in 0..3 {
+        assert_eq!(cursor.next().unwrap_err().message(), error.message());
+    }
+    let eof = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+    assert_eq!(
+        io("reading", dir(), &eof).code(),
+        Code::DataCorruptionDetected
+    );
+    world.verify(world.now);
+}
+
+fn dir() -> &'static Path {
+    Path::new("/db")
+}
+
+/// One bad table is told, and does not keep others from being compacted.
+#[test]
+fn a_damaged_table_does_not_stop_the_others() {
+    let mut world = some();
+    world.commit((0..200).map(|i| put(9, format!("{i:04}"), "v")).collect());
+    world.trees.seal(world.now).unwrap();
+    world.trees.flush().unwrap();
+    let first = files_of(&world).remove(0);
+    assert!(world.disk.flip_bit(&first, 40, 3));
+    let e = world.trees.compact(None, &|| Ok(())).unwrap_err();
+    assert_eq!(e.code(), Code::DataCorruptionDetected);
+    let e = world.trees.health().unwrap_err();
+    assert!(e.message().contains(first.to_str().unwrap()));
+    for round in 0..8 {
+        world.commit(
+            (0..200)
+                .map(|i| put(9, format!("{i:04}"), [round]))
+                .collect(),
+        );
+        world.trees.seal(world.now).unwrap();
+        world.trees.flush().unwrap();
+        while world.trees.work().unwrap() {}
+    }
+    assert!(
+        world.trees.sizes().fresh_runs < 8,
+        "{:?}",
+        world.trees.sizes()
+    );
+    assert_eq!(world.trees.check().unwrap().len(), 1);
+}
+
+fn files_of(world: &World) -> Vec<PathBuf> {
+    let mut files = world.disk.paths();
+    files.retain(|p| !p.ends_with(NAME));
+    files
+}

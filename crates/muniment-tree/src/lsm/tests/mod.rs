@@ -1,0 +1,11 @@
+//! The engine against an oracle: at random, under faults, after power cuts, on damaged files, and
+//! with everything at once.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod behaviour;
+mod concurrent;
+mod conforms;
+mod damage;
+mod faults;
+mod random;
+mod world;

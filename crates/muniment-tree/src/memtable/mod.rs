@@ -1,0 +1,390 @@
+//! The memtable: keys with their versions beside them, for all trees between two cuts.
+//!
+//! A key holds its newest version, and of the older ones only those that a view still needs, or
+//! that the next view could open at. What a put marked [`Op::fresh`](crate::Op) began and a
+//! deletion ended vanishes as a whole, so that queues and short-lived documents never reach a
+//! table and no scan steps over them.
+//!
+//! Giving up needs no thread: a leaf in which something is left to give up stands in a list, and
+//! every few writes take as many leaves from its head as they can have added. A leaf whose rest is
+//! held by a view comes again after 64 writes, then 2048, then every 65536, so that a view that is
+//! held long costs next to nothing. A write to such a leaf brings it to the front again.
+//!
+//! Each tree is a B+-tree of leaves under locks of their own and an index that is locked for
+//! writing only to split or join leaves ([`tree`]). Locks are taken in the order: list of trees,
+//! index, leaf; the list of what is to be swept is never locked together with them.
+//!
+//! Must not know files or what lies beneath.
+
+mod leaf;
+mod node;
+mod tree;
+
+use crate::trees::{Batch, Direction, Range, TreeId};
+use crate::views::{Needed, Views};
+use bytes::Bytes;
+use leaf::Floor;
+use muniment_io::Timestamp;
+use parking_lot::{Mutex, RwLock};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use tree::{From, LEVELS, Shared, Tree};
+
+/// Writes between two looks at what is to be swept.
+const LOOK: u64 = 32;
+
+/// After how many writes a leaf is looked at again that views held the last time, by how often
+/// they did.
+const AGAIN: [u64; LEVELS as usize] = [0, 64, 2048, 65536];
+
+/// A key's version, for a flush.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    /// The key.
+    pub key: Bytes,
+    /// When it was written.
+    pub at: Timestamp,
+    /// The value; `None`: a deletion.
+    pub value: Option<Bytes>,
+}
+
+/// All trees of one generation.
+pub(crate) struct MemTable {
+    /// Ascending.
+    trees: RwLock<Vec<(TreeId, Arc<Tree>)>>,
+    /// Nothing lies beneath it: deletions need not be kept for what is there.
+    bottom: bool,
+    bytes: AtomicI64,
+    /// Writes made while leaves were waiting: the clock of `AGAIN`.
+    writes: AtomicU64,
+    /// How many leaves are in `dirty`.
+    waiting: AtomicUsize,
+    dirty: Mutex<[VecDeque<Dirty>; AGAIN.len()]>,
+    /// Nobody reads below it: what [`Views::oldest`] said last. It only rises.
+    floor: AtomicU64,
+}
+
+/// A leaf with something to give up.
+struct Dirty {
+    tree: Arc<Tree>,
+    leaf: Shared,
+    /// Nothing is to be gained before this is visible (in the first queue).
+    visible: Timestamp,
+    /// Not before so many writes (in the others).
+    due: u64,
+    /// In which queue it was.
+    level: u8,
+}
+
+/// What `apply` knows of the views: read once, and only if a chain asks for it.
+struct Known<'a> {
+    views: &'a Views,
+    table: &'a AtomicU64,
+    floor: Timestamp,
+    fresh: bool,
+    needed: Option<Needed>,
+}
+
+impl Floor for Known<'_> {
+    fn floor(&mut self, enough: Timestamp) -> Timestamp {
+        if self.floor < enough && !self.fresh {
+            self.fresh = true;
+            self.floor = self.views.oldest();
+            self.table.fetch_max(self.floor.0, Relaxed);
+        }
+        self.floor
+    }
+
+    fn needed(&mut self) -> &Needed {
+        self.needed.get_or_insert_with(|| self.views.needed())
+    }
+}
+
+impl MemTable {
+    /// An empty one over older generations.
+    pub fn new() -> MemTable {
+        MemTable::with(false)
+    }
+
+    /// An empty one with nothing beneath it, ever: every deletion vanishes.
+    pub fn bottom() -> MemTable {
+        MemTable::with(true)
+    }
+
+    fn with(bottom: bool) -> MemTable {
+        MemTable {
+            trees: RwLock::default(),
+            bottom,
+            bytes: AtomicI64::new(0),
+            writes: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
+            dirty: Mutex::default(),
+            floor: AtomicU64::new(0),
+        }
+    }
+
+    /// What is known of a key at `at`: `None` is nothing, `Some(None)` that it was deleted.
+    pub fn get(&self, tree: TreeId, key: &[u8], at: Timestamp) -> Option<Option<Bytes>> {
+        let trees = self.trees.read();
+        let i = trees.binary_search_by_key(&tree, |(id, _)| *id).ok()?;
+        trees[i].1.get(key, at)
+    }
+
+    /// Writes the changes of one commit. Several at once for different keys; for one key in
+    /// rising order of timestamps (the same again is harmless).
+    pub fn apply(&self, batch: Batch, at: Timestamp, views: &Views) {
+        let writes = batch.len() as u64;
+        let mut known = Known {
+            views,
+            table: &self.floor,
+            floor: Timestamp(self.floor.load(Relaxed)),
+            fresh: false,
+            needed: None,
+        };
+        let mut bytes = 0;
+        let mut ops = tree::ops(batch);
+        let mut dirty = Vec::new();
+        while let Some(id) = ops.peek().map(|op| op.tree) {
+            let trees = self.trees.read();
+            let Ok(i) = trees.binary_search_by_key(&id, |(id, _)| *id) else {
+                drop(trees);
+                self.create(id);
+                continue;
+            };
+            // Not held while it writes: a long batch must not keep others from making trees.
+            let tree = trees[i].1.clone();
+            drop(trees);
+            tree.apply(&mut ops, at, &mut known, &mut bytes, &mut dirty);
+            if !dirty.is_empty() {
+                self.wait(dirty.drain(..).map(|leaf| Dirty {
+                    tree: tree.clone(),
+                    leaf,
+                    visible: at,
+                    due: 0,
+                    level: 0,
+                }));
+            }
+        }
+        self.account(bytes);
+        if self.waiting.load(Relaxed) > 0 {
+            let before = self.writes.fetch_add(writes, Relaxed);
+            if before / LOOK != (before + writes) / LOOK {
+                self.sweep_some(views, 2 * writes.max(LOOK) as usize, false);
+            }
+        }
+    }
+
+    fn create(&self, id: TreeId) {
+        let mut trees = self.trees.write();
+        if let Err(i) = trees.binary_search_by_key(&id, |(id, _)| *id) {
+            trees.insert(i, (id, Arc::new(Tree::new(id, self.bottom))));
+        }
+    }
+
+    fn tree(&self, id: TreeId) -> Option<Arc<Tree>> {
+        let trees = self.trees.read();
+        let i = trees.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        Some(trees[i].1.clone())
+    }
+
+    /// Appends up to `limit` keys (at least one) of a range with what they are as of `at`, in the
+    /// order of `dir`, behind `after` if given. Keys without a version at or below `at` are left
+    /// out. True if there may be more behind the last one; false at the end.
+    #[allow(clippy::too_many_arguments)]
+    pub fn read(
+        &self,
+        tree: TreeId,
+        range: &Range,
+        after: Option<&[u8]>,
+        at: Timestamp,
+        dir: Direction,
+        limit: usize,
+        out: &mut Vec<(Bytes, Option<Bytes>)>,
+    ) -> bool {
+        if range.high.as_ref().is_some_and(|high| *high <= range.low) {
+            return false;
+        }
+        let Some(tree) = self.tree(tree) else {
+            return false;
+        };
+        let after = after.map(Bytes::copy_from_slice);
+        let from = match dir {
+            Direction::Forward => match after {
+                Some(after) if after >= range.low => From::Behind(after),
+                _ => From::At(range.low.clone()),
+            },
+            Direction::Backward => match (after, &range.high) {
+                (Some(after), Some(high)) if after >= *high => From::Behind(high.clone()),
+                (Some(after), _) => From::Behind(after),
+                (None, Some(high)) => From::Behind(high.clone()),
+                (None, None) => From::Start,
+            },
+        };
+        let end = out.len() + limit.max(1);
+        let mut more = false;
+        tree.walk(from, dir, |entry| {
+            let inside = match dir {
+                Direction::Forward => range.high.as_ref().is_none_or(|high| entry.key < *high),
+                Direction::Backward => entry.key >= range.low,
+            };
+            if !inside {
+                return false;
+            }
+            if let Some(value) = entry.get(at) {
+                out.push((entry.key.clone(), value.clone()));
+                more = out.len() >= end;
+            }
+            !more
+        });
+        more
+    }
+
+    /// The trees that have something here, ascending.
+    pub fn trees(&self) -> Vec<TreeId> {
+        let trees = self.trees.read();
+        let used = trees.iter().filter(|(_, tree)| !tree.is_empty());
+        used.map(|(id, _)| *id).collect()
+    }
+
+    /// Appends versions for a flush: keys ascending, behind `after` if given, each with all its
+    /// versions, newest first; stops after the key with which there are `limit`. True if there may
+    /// be more behind the last one. [`MemTable::sweep`] before it leaves little that nobody needs.
+    pub fn dump(
+        &self,
+        tree: TreeId,
+        after: Option<&[u8]>,
+        limit: usize,
+        out: &mut Vec<Version>,
+    ) -> bool {
+        let Some(tree) = self.tree(tree) else {
+            return false;
+        };
+        let from = match after {
+            Some(after) => From::Behind(Bytes::copy_from_slice(after)),
+            None => From::Start,
+        };
+        let end = out.len() + limit.max(1);
+        let mut more = false;
+        tree.walk(from, Direction::Forward, |entry| {
+            let version = |at: Timestamp, value: &Option<Bytes>| Version {
+                key: entry.key.clone(),
+                at,
+                value: value.clone(),
+            };
+            out.push(version(entry.at, &entry.value));
+            out.extend(entry.older.iter().rev().map(|(at, v)| version(*at, v)));
+            more = out.len() >= end;
+            !more
+        });
+        more
+    }
+
+    /// Gives up all of a tree, and its memory now. It must not be written again.
+    pub fn remove_tree(&self, tree: TreeId) {
+        let removed = {
+            let mut trees = self.trees.write();
+            match trees.binary_search_by_key(&tree, |(id, _)| *id) {
+                Ok(i) => trees.remove(i).1,
+                Err(_) => return,
+            }
+        };
+        self.account(-removed.clear());
+        let mut queues = self.dirty.lock();
+        for queue in queues.iter_mut() {
+            queue.retain(|dirty| dirty.tree.id != tree);
+        }
+        self.waiting
+            .store(queues.iter().map(VecDeque::len).sum(), Relaxed);
+    }
+
+    /// Bytes, all overhead counted, about. Keys and values count by their length: the rest of a
+    /// buffer that a slice keeps alive does not show.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed).max(0) as u64
+    }
+
+    /// True if no key has anything to say here.
+    pub fn is_empty(&self) -> bool {
+        self.trees.read().iter().all(|(_, tree)| tree.is_empty())
+    }
+
+    /// Gives up everything that nobody needs now, wherever it is.
+    pub fn sweep(&self, views: &Views) {
+        if self.waiting.load(Relaxed) > 0 {
+            self.sweep_some(views, usize::MAX, true);
+        }
+    }
+
+    fn account(&self, bytes: i64) {
+        if bytes != 0 {
+            self.bytes.fetch_add(bytes, Relaxed);
+        }
+    }
+
+    /// Puts leaves where they wait for their turn.
+    fn wait(&self, leaves: impl Iterator<Item = Dirty>) {
+        let mut queues = self.dirty.lock();
+        for dirty in leaves {
+            queues[usize::from(dirty.level)].push_back(dirty);
+        }
+        self.waiting
+            .store(queues.iter().map(VecDeque::len).sum(), Relaxed);
+    }
+
+    /// Looks at up to `budget` leaves whose turn it is; at all if `all`.
+    fn sweep_some(&self, views: &Views, budget: usize, all: bool) {
+        let now = self.writes.load(Relaxed);
+        let visible = views.visible();
+        let mut work = Vec::new();
+        {
+            let mut queues = self.dirty.lock();
+            for queue in queues.iter_mut() {
+                while work.len() < budget
+                    && let Some(first) = queue.front()
+                    && (all || (first.visible <= visible && first.due <= now))
+                {
+                    work.extend(queue.pop_front());
+                }
+            }
+        }
+        if work.is_empty() {
+            return;
+        }
+        let needed = views.needed();
+        let mut bytes = 0;
+        let mut again = Vec::new();
+        for dirty in work {
+            let mut more = Vec::new();
+            let waits = dirty
+                .tree
+                .sweep(&dirty.leaf, dirty.level, &needed, &mut bytes, &mut more);
+            again.extend(more.into_iter().map(|leaf| Dirty {
+                tree: dirty.tree.clone(),
+                leaf,
+                visible,
+                due: 0,
+                level: 0,
+            }));
+            if let Some((visible, level)) = waits {
+                let visible = match level {
+                    0 => visible,
+                    _ => Timestamp::ZERO,
+                };
+                again.push(Dirty {
+                    visible,
+                    due: now + AGAIN[usize::from(level)],
+                    level,
+                    ..dirty
+                });
+            }
+        }
+        self.account(bytes);
+        self.wait(again.into_iter());
+    }
+}
+
+#[cfg(test)]
+mod stacked;
+#[cfg(test)]
+mod tests;
