@@ -34,6 +34,7 @@ pub fn run() -> Result<(), String> {
             complain("trailing white space".into());
         }
     }
+    one_commit_door(list.lines(), &mut wrong);
     if wrong.is_empty() {
         Ok(())
     } else {
@@ -42,6 +43,26 @@ pub fn run() -> Result<(), String> {
             wrong.len(),
             wrong.join("\n")
         ))
+    }
+}
+
+/// Exactly one place of the product appends to the log: the commit door. Everything that is
+/// stored went through it.
+fn one_commit_door<'f>(files: impl Iterator<Item = &'f str>, wrong: &mut Vec<String>) {
+    const DOOR: &str = "crates/muniment-storage/src/commit/mod.rs";
+    let mut found = Vec::new();
+    for file in files.filter(|f| f.starts_with("crates/muniment-storage/src/")) {
+        let text = std::fs::read_to_string(root().join(file)).unwrap_or_default();
+        // However it is broken into lines.
+        let text: String = text.split_whitespace().collect();
+        let appends = text.matches(concat!("log", ".append(")).count()
+            + text.matches(concat!("log()", ".append(")).count();
+        found.extend(std::iter::repeat_n(file, appends));
+    }
+    if found != [DOOR] {
+        wrong.push(format!(
+            "the log is appended to in {found:?}; only {DOOR} may do so, in one place"
+        ));
     }
 }
 

@@ -16,6 +16,7 @@
 
 mod check;
 mod rng;
+pub mod wire;
 mod writer;
 
 pub use check::{Promise, consistent, create_indexes, valid};

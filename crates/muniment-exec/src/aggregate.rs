@@ -6,7 +6,7 @@
 
 use crate::count::CountRequest;
 use crate::cursor::{CurrentOp, Cursor, CursorFlags};
-use crate::engine::Engine;
+use crate::database::Database;
 use crate::find::{Hint, projection_kind};
 use crate::host::Link;
 use crate::operation::OpContext;
@@ -140,6 +140,18 @@ impl Split {
     }
 }
 
+/// How the leading stages of a pipeline are planned.
+pub(crate) struct SplitPlan<'r> {
+    /// Whose view the plan has.
+    pub shared: Option<&'r Arc<CurrentOp>>,
+    /// The index that the command asks for.
+    pub hint: Option<Hint<'r>>,
+    /// See the command.
+    pub allow_disk_use: Option<bool>,
+    /// All candidates are kept and told of.
+    pub explain: bool,
+}
+
 /// Documents at hand.
 pub(crate) struct Given(pub VecDeque<Bytes>);
 
@@ -192,11 +204,11 @@ pub(crate) enum Opened {
     Stream(Box<dyn DocStream>, Option<Arc<Collection>>),
 }
 
-impl Engine {
+impl Database {
     /// Opens an aggregation.
     ///
     /// # Errors
-    /// As [`Engine::find`]; the stages' own; 73 InvalidNamespace when the first stage does not fit
+    /// As [`Database::find`]; the stages' own; 73 InvalidNamespace when the first stage does not fit
     /// the target.
     pub fn aggregate(&self, op: &Arc<OpContext>, request: &AggregateRequest<'_>) -> Result<Cursor> {
         let ctx = self.aggregate_context(op, request)?;
@@ -272,10 +284,14 @@ impl Engine {
         op: &Arc<OpContext>,
         collection: &Arc<Collection>,
         split: &Split,
-        hint: Option<Hint<'_>>,
-        allow_disk_use: Option<bool>,
-        explain: bool,
+        how: SplitPlan<'_>,
     ) -> Result<Choice> {
+        let SplitPlan {
+            shared,
+            hint,
+            allow_disk_use,
+            explain,
+        } = how;
         let filter = bind_text(collection, &split.filter)?;
         // What nobody above looks at need not be read.
         let needs = match &split.project {
@@ -319,6 +335,7 @@ impl Engine {
             needs: needs.filter(|_| split.project.is_none()),
             output,
             sort_limits: self.sort_limits(allow_disk_use),
+            shared: shared.cloned(),
             metadata: split.metadata,
             ..self.recipe(collection, &filter)
         };

@@ -1,6 +1,6 @@
 //! `count`.
 
-use crate::engine::Engine;
+use crate::database::Database;
 use crate::find::Hint;
 use crate::operation::OpContext;
 use crate::plan::candidate::{Query, candidates};
@@ -48,12 +48,12 @@ impl<'a> CountRequest<'a> {
     }
 }
 
-impl Engine {
+impl Database {
     /// Counts. Without a filter this is the collection's exact counter; with one that an index
     /// answers alone, no document is read.
     ///
     /// # Errors
-    /// As [`Engine::find`].
+    /// As [`Database::find`].
     pub fn count(&self, op: &Arc<OpContext>, request: &CountRequest<'_>) -> Result<u64> {
         let ctx = self
             .query_context(op, request.let_, self.count_collation(request)?)?

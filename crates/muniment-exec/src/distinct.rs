@@ -1,6 +1,6 @@
 //! `distinct`.
 
-use crate::engine::Engine;
+use crate::database::Database;
 use crate::find::Hint;
 use crate::operation::OpContext;
 use crate::plan::candidate::{Access, Candidate, IndexAccess, Query, candidates, unbounded};
@@ -9,6 +9,7 @@ use crate::plan::ranges::Checked;
 use crate::plan::shape::of_command;
 use crate::plan::text::{bind_text, refuse_text};
 use crate::run::exec::Recipe;
+use crate::run::still_there;
 use muniment_query::filter::Node;
 use muniment_query::{Clocks, Filter, Interrupt};
 use muniment_storage::{Collection, Direction, IndexEntry};
@@ -38,11 +39,11 @@ pub struct DistinctRequest<'a> {
     pub collation: Option<Collation>,
 }
 
-impl Engine {
+impl Database {
     /// The distinct values at a path: arrays count by their elements, numbers by value.
     ///
     /// # Errors
-    /// As [`Engine::find`]; 17217 "distinct too big, 16mb cap".
+    /// As [`Database::find`]; 17217 "distinct too big, 16mb cap".
     pub fn distinct(&self, op: &Arc<OpContext>, request: &DistinctRequest<'_>) -> Result<ArrayBuf> {
         let ctx = self
             .query_context(op, request.let_, self.distinct_collation(request)?)?
@@ -176,7 +177,7 @@ impl DistinctScan {
     fn run(
         &self,
         op: &OpContext,
-        engine: &Engine,
+        engine: &Database,
         collection: &Collection,
         path: &Path,
         found: &mut Found,
@@ -184,9 +185,10 @@ impl DistinctScan {
         let index = &self.access.bound.info.index;
         let compiled = self.access.ranges();
         let snapshot = engine.store.snapshot();
+        still_there(&snapshot, collection, [index])?;
         let mut steps = 0_u32;
-        for range in &compiled.ranges {
-            let mut cursor = snapshot.entries(collection, index, range, Direction::Forward);
+        for range in (0..compiled.len()).filter_map(|n| compiled.get(n)) {
+            let mut cursor = snapshot.entries(collection, index, &range, Direction::Forward);
             while let Some(e) = cursor.next()? {
                 steps += 1;
                 op.counters.keys_examined.fetch_add(1, Relaxed);
@@ -197,7 +199,7 @@ impl DistinctScan {
                     None => {}
                     Some(checked) => match checked? {
                         Checked::Yes => {}
-                        Checked::No => continue,
+                        Checked::End => break,
                         Checked::SeekTo(key) => {
                             cursor.seek(&key);
                             continue;

@@ -1,10 +1,10 @@
 //! `explain`.
 
-use crate::aggregate::{AggregateRequest, Split};
+use crate::aggregate::{AggregateRequest, Split, SplitPlan};
 use crate::count::{CountRequest, window};
 use crate::cursor::CurrentOp;
+use crate::database::Database;
 use crate::distinct::{DistinctRequest, distinct_scan};
-use crate::engine::Engine;
 use crate::find::{FindRequest, Parsed};
 use crate::host::Link;
 use crate::operation::OpContext;
@@ -81,7 +81,7 @@ struct Ran {
     figures: DocBuf,
 }
 
-impl Engine {
+impl Database {
     /// Explains: `{explainVersion, queryPlanner, executionStats}` (for an aggregation with stages
     /// on top `{explainVersion, stages: […]}`). Writes nothing. The caller adds `command`,
     /// `serverInfo`, `serverParameters` and `ok`.
@@ -355,8 +355,13 @@ impl Engine {
         } else {
             if let Some(c) = &collection {
                 planned.filtered = self.is_filtered(c, &split.filter, split.sort_source());
-                planned.choice =
-                    Some(self.plan_split(op, c, &split, r.hint, r.allow_disk_use, true)?);
+                let how = SplitPlan {
+                    shared: None,
+                    hint: r.hint,
+                    allow_disk_use: r.allow_disk_use,
+                    explain: true,
+                };
+                planned.choice = Some(self.plan_split(op, c, &split, how)?);
             }
             let top = split.rest.is_empty();
             let out = if top { &mut *d } else { &mut cursor };

@@ -1,13 +1,14 @@
 //! `find`.
 
 use crate::cursor::{Cursor, CursorFlags};
-use crate::engine::Engine;
+use crate::database::Database;
 use crate::operation::OpContext;
 use crate::plan::candidate::{Query, candidates, natural};
 use crate::plan::choose::{Choice, choose};
 use crate::plan::shape::shape;
 use crate::plan::text::{bind_text, refuse_text};
 use crate::run::exec::{Output, ProjectionKind, Recipe};
+use crate::run::still_there;
 use bytes::Bytes;
 use muniment_query::filter::near::not_here;
 use muniment_query::{Filter, Interrupt, MetaSet, Needs, Projection, QueryContext, SortSpec};
@@ -199,7 +200,7 @@ pub(crate) fn projection_kind(source: Doc<'_>) -> ProjectionKind {
     }
 }
 
-impl Engine {
+impl Database {
     /// Plans a find and opens its cursor (nothing is read yet). A collection that does not exist
     /// gives an empty cursor.
     ///
@@ -261,7 +262,9 @@ impl Engine {
         op.check()?;
         let key = collection.record_key_of_id(id.as_value());
         op.counters.keys_examined.fetch_add(1, Relaxed);
-        let Some(doc) = self.store.snapshot().get(collection, &key)? else {
+        let snapshot = self.store.snapshot();
+        still_there(&snapshot, collection, [])?;
+        let Some(doc) = snapshot.get(collection, &key)? else {
             return Ok(None);
         };
         op.counters.docs_examined.fetch_add(1, Relaxed);
@@ -352,6 +355,7 @@ impl Engine {
             },
         };
         let recipe = Recipe {
+            shared: None,
             store: self.store.clone(),
             collection: collection.clone(),
             filter: parsed.filter.clone(),

@@ -1,7 +1,7 @@
 //! `$geoNear`: the stage at the front of a pipeline that reads a geospatial index.
 
 use crate::cursor::CurrentOp;
-use crate::engine::Engine;
+use crate::database::Database;
 use crate::find::Hint;
 use crate::operation::OpContext;
 use crate::plan::candidate::{Query, candidates};
@@ -84,7 +84,7 @@ fn only_key(collection: &Collection) -> Result<String> {
     ))
 }
 
-impl Engine {
+impl Database {
     /// Plans a `$geoNear`; returns its stage, the field that it measures, and the plan.
     ///
     /// # Errors

@@ -4,9 +4,9 @@
 //! Invariant: everything that a stage opens asks the operation that uses the cursor *now*, and
 //! lets go of its snapshot when the cursor idles.
 
-use crate::aggregate::{AggregateRequest, Given, Opened, Rows, Split};
+use crate::aggregate::{AggregateRequest, Given, Opened, Rows, Split, SplitPlan};
 use crate::cursor::CurrentOp;
-use crate::engine::Engine;
+use crate::database::Database;
 use crate::find::Hint;
 use crate::geo_near::NearRows;
 use crate::join;
@@ -29,7 +29,7 @@ use std::sync::Arc;
 /// What all stages of one command share.
 #[derive(Clone)]
 pub(crate) struct Link {
-    pub engine: Arc<Engine>,
+    pub engine: Arc<Database>,
     pub op: Arc<CurrentOp>,
     pub allow_disk_use: Option<bool>,
     pub bypass_validation: bool,
@@ -37,7 +37,7 @@ pub(crate) struct Link {
 
 impl Link {
     pub fn new(
-        engine: &Engine,
+        engine: &Database,
         op: &Arc<CurrentOp>,
         request: &AggregateRequest<'_>,
     ) -> Result<Link> {
@@ -62,6 +62,7 @@ impl Link {
         Ok(Runtime {
             interrupt: self.op.clone(),
             memory_limit: limits.memory,
+            budget: limits.budget,
             spill_dir: limits.spill_dir,
             host: Arc::new(self.clone()),
         })
@@ -122,7 +123,17 @@ impl Link {
         }
         let exec = self
             .engine
-            .plan_split(&op, &collection, &split, hint, self.allow_disk_use, false)?
+            .plan_split(
+                &op,
+                &collection,
+                &split,
+                SplitPlan {
+                    shared: Some(&self.op),
+                    hint,
+                    allow_disk_use: self.allow_disk_use,
+                    explain: false,
+                },
+            )?
             .exec;
         op.set_plan_summary(exec.candidate());
         if split.rest.is_empty() {
@@ -215,12 +226,12 @@ impl Host for Link {
     }
 }
 
-impl Engine {
+impl Database {
     /// `$indexStats`: the uses of every index of a collection, or of the one below a view; with
     /// the server's name, where it is known.
     ///
     /// # Errors
-    /// As [`Engine::resolve_view`].
+    /// As [`Database::resolve_view`].
     pub fn index_stats(&self, namespace: &str, host: Option<&str>) -> Result<Vec<DocBuf>> {
         let below = self.resolve_view(namespace)?;
         let namespace = below.as_ref().map_or(namespace, |v| v.namespace.as_str());

@@ -13,6 +13,8 @@ use crate::operation::OpContext;
 use crate::plan::candidate::{Query, candidates};
 use crate::plan::choose::choose;
 use crate::plan::shape::shape;
+use crate::run::exec::Recipe;
+use crate::run::still_there;
 use bytes::Bytes;
 use muniment_query::filter::{Node, Pred};
 use muniment_query::stage::host::Join;
@@ -59,7 +61,11 @@ pub(crate) fn open(
         op: link.op.clone(),
         link: link.clone(),
         // A part of what a blocking stage may hold.
-        cache: JoinCache::new(link.engine.sort_limits(None).memory / 4, collection.count()),
+        cache: JoinCache::new(
+            link.engine.sort_limits(None).memory / 4,
+            collection.count(),
+            &link.engine.memory,
+        ),
         collection,
         field: field.clone(),
         collation: collation.clone(),
@@ -146,7 +152,12 @@ impl Join for Lookups {
         if self.calls.is_multiple_of(CHECK_EVERY) {
             op.check()?;
         }
-        if self.collection.is_dropped() || values.is_empty() {
+        still_there(
+            &self.link.op.view(&self.link.engine.store),
+            &self.collection,
+            [],
+        )?;
+        if values.is_empty() {
             return Ok(());
         }
         if let Method::Scan { looked } = &mut self.method {
@@ -232,7 +243,8 @@ impl Lookups {
         values: &[Value<'_>],
         found: &mut dyn FnMut(Bytes) -> Result<()>,
     ) -> Result<()> {
-        let snapshot = self.link.engine.store.snapshot();
+        let snapshot = self.link.op.view(&self.link.engine.store);
+        still_there(&snapshot, &self.collection, [])?;
         for key in self.keys(values, false) {
             op.counters.keys_examined.fetch_add(1, Relaxed);
             if let Some(doc) = snapshot.get(&self.collection, &key)? {
@@ -253,7 +265,8 @@ impl Lookups {
             return Ok(());
         };
         let (index, descending) = (index.clone(), *descending);
-        let snapshot = self.link.engine.store.snapshot();
+        let snapshot = self.link.op.view(&self.link.engine.store);
+        still_there(&snapshot, &self.collection, [&index])?;
         // An array in another field makes several keys of one document.
         let several = index.fields().len() > 1 && index.is_multikey();
         let mut seen = (values.len() > 1 || several).then(HashSet::new);
@@ -310,7 +323,10 @@ impl Lookups {
         let engine = &self.link.engine;
         let filter = Arc::new(equals_any(&self.field, values, &self.collation));
         let candidates = candidates(&self.collection, &Query::of(&filter))?;
-        let recipe = engine.recipe(&self.collection, &filter);
+        let recipe = Recipe {
+            shared: Some(self.link.op.clone()),
+            ..engine.recipe(&self.collection, &filter)
+        };
         let mut exec = choose(
             &engine.plans,
             op,
@@ -336,7 +352,8 @@ impl Lookups {
         let fields = [(self.field.clone(), false)];
         let mut keys = IndexKeys::new();
         keys.collate(&self.collation);
-        let snapshot = self.link.engine.store.snapshot();
+        let snapshot = self.link.op.view(&self.link.engine.store);
+        still_there(&snapshot, &self.collection, [])?;
         let mut docs = snapshot.docs(&self.collection, &KeyRange::all(), Direction::Forward);
         let mut bytes = 0_usize;
         while let Some((_, doc)) = docs.next()? {

@@ -5,6 +5,7 @@
 
 use crate::operation::OpContext;
 use bytes::Bytes;
+use muniment_query::{MemoryBudget, Share};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ pub(crate) struct JoinCache {
     op: Option<Arc<OpContext>>,
     found: HashMap<Box<[u8]>, Box<[Bytes]>>,
     bytes: usize,
+    share: Share,
     limit: usize,
     trial: u64,
     asked: u64,
@@ -29,11 +31,12 @@ pub(crate) struct JoinCache {
 
 impl JoinCache {
     /// A cache of at most `limit` bytes for look-ups among `documents`.
-    pub fn new(limit: usize, documents: u64) -> JoinCache {
+    pub fn new(limit: usize, documents: u64, budget: &Arc<MemoryBudget>) -> JoinCache {
         JoinCache {
             op: None,
             found: HashMap::new(),
             bytes: 0,
+            share: Share::new(budget),
             limit,
             trial: (documents / 2).clamp(*TRIAL.start(), *TRIAL.end()),
             asked: 0,
@@ -58,6 +61,7 @@ impl JoinCache {
     fn clear(&mut self) {
         self.found = HashMap::new();
         self.bytes = 0;
+        self.share.holds(0);
     }
 
     /// What was found for `key`.
@@ -73,7 +77,7 @@ impl JoinCache {
         if size > self.limit / 16 {
             return;
         }
-        if self.bytes + size > self.limit {
+        if self.bytes + size > self.limit || self.share.holds(self.bytes + size) {
             self.clear();
         }
         self.bytes += size;
@@ -89,7 +93,7 @@ mod tests {
     #[test]
     fn it_belongs_to_one_operation_and_gives_up() {
         let (a, b) = (OpContext::internal("a"), OpContext::internal("b"));
-        let mut c = JoinCache::new(1 << 20, 0);
+        let mut c = JoinCache::new(1 << 20, 0, &Arc::default());
         assert!(c.begin(&a));
         c.put(b"k", vec![Bytes::from_static(b"doc")]);
         assert_eq!(c.get(b"k").unwrap().len(), 1);
@@ -105,7 +109,7 @@ mod tests {
         }
         assert!(c.found.is_empty() && u64::from(tried) < *TRIAL.start());
         // Among many documents it takes longer until even look-ups come twice.
-        let mut c = JoinCache::new(1 << 22, 20_000);
+        let mut c = JoinCache::new(1 << 22, 20_000, &Arc::default());
         let mut random = 1_u64;
         for _ in 0..40_000 {
             assert!(c.begin(&a));
@@ -119,7 +123,7 @@ mod tests {
         }
         assert!(c.hits > 10_000, "{}", c.hits);
         // What is large is not kept.
-        let mut c = JoinCache::new(1000, 0);
+        let mut c = JoinCache::new(1000, 0, &Arc::default());
         assert!(c.begin(&a));
         c.put(b"k", vec![Bytes::from(vec![0; 500])]);
         assert!(c.get(b"k").is_none());

@@ -10,8 +10,8 @@
 mod aggregate;
 mod count;
 mod cursor;
+mod database;
 mod distinct;
-mod engine;
 mod explain;
 mod find;
 mod geo_near;
@@ -23,6 +23,7 @@ mod plan;
 mod run;
 #[cfg(test)]
 mod tests;
+mod tickets;
 mod timeseries;
 mod ttl;
 mod view;
@@ -34,12 +35,13 @@ pub use cursor::{
     BatchEnd, BatchLimits, Cursor, CursorInfo, CursorManager, CursorMetrics, CursorOwner,
     GetMoreRequest, KillResult,
 };
+pub use database::{Database, Figures};
 pub use distinct::DistinctRequest;
-pub use engine::{Engine, Figures};
 pub use explain::{Explainable, Verbosity};
 pub use find::{FindRequest, Hint};
 pub use operation::{Counters, OpContext, OpGuard, OpStart, Operations};
 pub use plan::filters::{ShapeSpec, shape_without_query};
+pub use tickets::{TICKETS, TicketFigures, TicketPool, Tickets};
 pub use timeseries::{BUCKETS, TimeSeries, buckets_options, granularity_span, series_options};
 pub use ttl::TtlOutcome;
 pub use view::{

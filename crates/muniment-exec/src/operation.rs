@@ -1,6 +1,7 @@
 //! Running operations: their identity, their limits, their counters, and how to stop them.
 
 use crate::plan::candidate::{Access, Candidate};
+use crate::tickets::{Ticket, TicketPool};
 use bytes::Bytes;
 use muniment_query::Interrupt;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc};
@@ -67,6 +68,8 @@ pub struct OpContext {
     plan_summary: Mutex<Option<Candidate>>,
     /// The comment of the cursor that it continues.
     inherited: OnceLock<ValueBuf>,
+    /// Where the ticket is from that it holds.
+    pool: OnceLock<Arc<TicketPool>>,
     /// What it has done so far.
     pub counters: Counters,
 }
@@ -84,6 +87,7 @@ impl OpContext {
             probed: AtomicU64::new(0),
             plan_summary: Mutex::new(None),
             inherited: OnceLock::new(),
+            pool: OnceLock::new(),
             counters: Counters::default(),
         }
     }
@@ -171,6 +175,27 @@ impl OpContext {
     /// Notes the comment of the cursor that it continues.
     pub(crate) fn inherit_comment(&self, comment: &ValueBuf) {
         let _ = self.inherited.set(comment.clone());
+    }
+
+    /// Waits for a ticket of `pool`; whoever holds the result executes.
+    ///
+    /// # Errors
+    /// What stops the operation while it waits.
+    pub fn take_ticket<'p>(&self, pool: &'p Arc<TicketPool>) -> Result<Ticket<'p>> {
+        let ticket = pool.acquire(self)?;
+        let _ = self.pool.set(pool.clone());
+        Ok(ticket)
+    }
+
+    /// Runs what only waits, without the operation's ticket.
+    ///
+    /// # Errors
+    /// What stops the operation before it has a ticket again.
+    pub(crate) fn without_ticket<T>(&self, wait: impl FnOnce() -> T) -> Result<T> {
+        match self.pool.get() {
+            Some(pool) => pool.lend(self, wait),
+            None => Ok(wait()),
+        }
     }
 
     /// The bytes of the session's `id`, if the operation belongs to one.

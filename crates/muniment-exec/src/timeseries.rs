@@ -5,7 +5,7 @@
 //! shown where MongoDB shows them. Invariants: every measurement has a date in the time field;
 //! updates change the meta field only, of all measurements that match.
 
-use crate::engine::Engine;
+use crate::database::Database;
 use crate::view::not_a_collection;
 use muniment_query::Interrupt;
 use muniment_storage::{Collection, IndexSpec};
@@ -188,7 +188,7 @@ pub fn buckets_options(options: Doc<'_>) -> DocBuf {
     d
 }
 
-impl Engine {
+impl Database {
     /// A time-series collection with a metaField has an index on it and the time.
     ///
     /// # Errors

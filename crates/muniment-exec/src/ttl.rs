@@ -1,17 +1,15 @@
 //! The TTL monitor's work: deleting what expired.
 
-use crate::engine::Engine;
+use crate::database::Database;
 use crate::find::Hint;
 use crate::operation::OpContext;
 use crate::timeseries::TimeSeries;
-use crate::write::core::{Change, Write};
+use crate::write::core::{Change, Done, Write};
+use crate::write::slices::Slices;
 use muniment_query::{Interrupt, QueryContext};
 use muniment_storage::{Collection, Direction, Index, KeyRange};
 use muniment_value::{Code, Doc, DocBuf, Result, Value, array, doc, number};
 use std::sync::Arc;
-
-/// Measurements deleted at a time.
-const EXPIRE_BATCH: usize = 500;
 
 /// `expireAfterSeconds` of a clustered or time-series collection.
 fn collection_expiry(collection: &Collection) -> Option<i64> {
@@ -29,7 +27,7 @@ pub struct TtlOutcome {
     pub indexes: u64,
 }
 
-impl Engine {
+impl Database {
     /// One pass over every TTL index of every collection: deletes what expired by now.
     ///
     /// # Errors
@@ -76,36 +74,34 @@ impl Engine {
     ) -> Result<u64> {
         let snapshot = self.store.snapshot();
         let mut cursor = snapshot.docs(collection, &KeyRange::all(), Direction::Forward);
-        let (mut deleted, mut more) = (0, true);
-        while more {
-            op.check()?;
-            let mut set = match self.store.write_set(collection) {
-                Ok(s) => s,
-                // Dropped meanwhile.
-                Err(e) if e.code() == Code::NamespaceNotFound => return Ok(deleted),
-                Err(e) => return Err(e),
-            };
-            for _ in 0..EXPIRE_BATCH {
-                let Some((key, d)) = cursor.next()? else {
-                    more = false;
-                    break;
-                };
-                let old = matches!(
-                    Doc::new(&d).get(&series.time_field),
-                    Some(Value::DateTime(t)) if t <= cutoff
-                );
-                if !old {
-                    more = false;
-                    break;
-                }
-                if let Some(newest) = set.lock(&key)? {
-                    set.delete(&key, &newest)?;
-                    deleted += 1;
-                }
+        let mut slices = Slices::<Done>::new(&self.store, op, collection);
+        while let Some((key, d)) = cursor.next()? {
+            let old = matches!(
+                Doc::new(&d).get(&series.time_field),
+                Some(Value::DateTime(t)) if t <= cutoff
+            );
+            if !old {
+                break;
             }
-            set.commit()?;
+            op.check()?;
+            let deleted = slices.change_record(&key, |unit, doc| {
+                let mut done = Done::default();
+                if let Some(doc) = doc {
+                    if let Err(busy) = unit.delete(&key, &doc)? {
+                        return Ok(Err(busy));
+                    }
+                    done.matched = 1;
+                }
+                Ok(Ok(done))
+            });
+            match deleted {
+                // Dropped meanwhile.
+                Err(e) if e.code() == Code::NamespaceNotFound => break,
+                other => other?,
+            }
         }
-        Ok(deleted)
+        slices.commit()?;
+        Ok(slices.into_stored().0.matched)
     }
 
     /// Deletes the documents of a clustered collection whose `_id` is a date up to `cutoff`.
@@ -124,7 +120,9 @@ impl Engine {
             true,
             Change::Delete,
         )?;
-        Ok(self.write(op, &collection.namespace(), &write)?.matched)
+        let mut done = Done::default();
+        self.write(op, &collection.namespace(), &write, &mut done)?;
+        Ok(done.matched)
     }
 
     /// Deletes what one TTL index says is expired. Of an array the earliest date decides, which
@@ -156,8 +154,9 @@ impl Engine {
             Change::Delete,
         )?;
         let namespace = collection.namespace();
-        match self.write(op, &namespace, &write) {
-            Ok(done) => Ok(done.matched),
+        let mut done = Done::default();
+        match self.write(op, &namespace, &write, &mut done) {
+            Ok(()) => Ok(done.matched),
             // The index was dropped meanwhile.
             Err(e) if e.code() == Code::BadValue => Ok(0),
             Err(e) => Err(e),

@@ -1,6 +1,6 @@
-//! The raw engine: W3's batches straight into fjall, with the server's own options, in a process
-//! of its own. It is what the server's insert rate is measured against. This file alone knows the
-//! engine; the rest of the lab is a black box over the wire.
+//! The raw engine: W3's batches straight into the log and the trees, with the server's own options,
+//! in a process of its own. It is what the server's insert rate is measured against. This file
+//! alone knows the engine; the rest of the lab is a black box over the wire.
 //!
 //! Orders come on stdin, one a line: `insert DOCUMENTS BATCH`. Each is answered on stdout with
 //! the seconds it took. There is no periodic sync here, which makes the yardstick harder.
@@ -9,12 +9,17 @@ use crate::batches::Documents;
 use crate::commands::{self, Spec};
 use crate::fail::{Context, Failure, Result};
 use crate::process::{self, Process};
-use fjall::{Database, Keyspace, PersistMode};
-use muniment_storage::engine::{Budget, Space, database_options, options, seal_if_full};
+use bytes::Bytes;
+use muniment_io::{Clock, SystemClock, Timestamp};
+use muniment_log::{Log, LogOptions};
+use muniment_storage::Budget;
+use muniment_tree::lsm::{LsmOptions, LsmTrees};
+use muniment_tree::{Op, TreeId, Trees};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// `muniment bench raw-engine DIR [CACHE_GB]`.
@@ -36,14 +41,25 @@ pub fn serve(args: &[OsString]) -> Result<()> {
         .and_then(|g| g.parse().ok())
         .unwrap_or(0.25);
     let budget = Budget::of((gb * 1024.0 * 1024.0 * 1024.0) as u64);
-    let db = database_options(Path::new(dir), budget)
-        .open()
-        .context("opening the raw engine")?;
-    let docs = db
-        .keyspace(Space::Docs.name(), || options(Space::Docs))
-        .context("opening the raw engine")?;
+    let dir = Path::new(dir);
+    let lsm = LsmOptions {
+        cache_bytes: budget.block_cache,
+        memtable_bytes: budget.memtable,
+        ..LsmOptions::new(dir.join("trees"))
+    };
+    let mut engine = Engine {
+        trees: LsmTrees::open(lsm).context("opening the raw engine")?,
+        log: Log::open(
+            LogOptions::new(&dir.join("log")),
+            Timestamp::ZERO,
+            &mut |_| Ok(()),
+        )
+        .context("opening the raw engine")?,
+        budget,
+        last: Timestamp::ZERO,
+    };
     let mut made = Documents::make(0);
-    for (collection, line) in (1u64..).zip(std::io::stdin().lock().lines()) {
+    for (collection, line) in (1u32..).zip(std::io::stdin().lock().lines()) {
         let line = line?;
         let mut words = line.split_whitespace();
         let numbers = (words.next(), words.next(), words.next());
@@ -57,7 +73,7 @@ pub fn serve(args: &[OsString]) -> Result<()> {
         if made.len() < n {
             made = Documents::make(n);
         }
-        let seconds = insert(&db, &docs, budget, collection, &made, n, batch.max(1))?;
+        let seconds = engine.insert(TreeId(collection), &made, n, batch.max(1))?;
         let mut out = std::io::stdout().lock();
         writeln!(out, "{seconds}")?;
         out.flush()?;
@@ -65,35 +81,67 @@ pub fn serve(args: &[OsString]) -> Result<()> {
     Ok(())
 }
 
-/// Inserts `n` documents in batches; seconds.
-fn insert(
-    db: &Database,
-    docs: &Keyspace,
+/// Log and trees without anything above them.
+struct Engine {
+    trees: Arc<dyn Trees>,
+    log: Log,
     budget: Budget,
-    collection: u64,
-    made: &Documents,
-    n: u64,
-    batch: u64,
-) -> Result<f64> {
-    let begin = Instant::now();
-    let mut at = 0;
-    while at < n {
-        let to = (at + batch).min(n);
-        let mut b = db.batch().durability(Some(PersistMode::Buffer));
-        for i in at..to {
-            let d = made.slice(i, i + 1);
-            // As the server's: the collection, then the encoded _id (a type byte and 12 bytes).
-            let mut key = [7u8; 21];
-            key[..8].copy_from_slice(&collection.to_be_bytes());
-            key[9..].copy_from_slice(d.get(9..21).unwrap_or(&[0; 12]));
-            b.insert(docs, key, d);
+    last: Timestamp,
+}
+
+impl Engine {
+    /// Inserts `n` documents in batches; seconds.
+    fn insert(&mut self, tree: TreeId, made: &Documents, n: u64, batch: u64) -> Result<f64> {
+        let begin = Instant::now();
+        let mut at = 0;
+        while at < n {
+            let to = (at + batch).min(n);
+            let mut payload = Vec::with_capacity((to - at) as usize * 160);
+            let mut places = Vec::with_capacity((to - at) as usize);
+            for i in at..to {
+                let d = made.slice(i, i + 1);
+                // As the server's: the encoded _id (a type byte and 12 bytes), the document.
+                let start = payload.len();
+                payload.push(7);
+                payload.extend_from_slice(d.get(9..21).unwrap_or(&[0; 12]));
+                let key = payload.len();
+                payload.extend_from_slice(d);
+                places.push((start, key, payload.len()));
+            }
+            self.commit(tree, payload, &places)?;
+            at = to;
         }
-        b.commit()
-            .and_then(|()| seal_if_full(docs, Space::Docs, budget))
-            .context("the raw engine")?;
-        at = to;
+        Ok(begin.elapsed().as_secs_f64())
     }
-    Ok(begin.elapsed().as_secs_f64())
+
+    fn commit(
+        &mut self,
+        tree: TreeId,
+        payload: Vec<u8>,
+        places: &[(usize, usize, usize)],
+    ) -> Result<()> {
+        self.last = self.last.next(SystemClock.now_ms());
+        let payload = Bytes::from(payload);
+        self.log
+            .append(0, self.last, &[&payload])
+            .context("the raw engine")?;
+        let batch = places.iter().map(|(start, key, end)| Op {
+            tree,
+            key: payload.slice(*start..*key),
+            value: Some(payload.slice(*key..*end)),
+            fresh: true,
+        });
+        self.trees.apply(batch.collect(), self.last);
+        self.trees.views().advance(self.last);
+        let sizes = self.trees.sizes();
+        if sizes.memory - sizes.sealed >= self.budget.memtable {
+            self.trees.seal(self.last).context("the raw engine")?;
+            self.log
+                .trim(self.trees.persisted())
+                .context("the raw engine")?;
+        }
+        Ok(())
+    }
 }
 
 /// The parent's side.

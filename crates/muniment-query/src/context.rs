@@ -1,5 +1,6 @@
 //! What surrounds a query while it is parsed and while it runs.
 
+use crate::budget::MemoryBudget;
 use crate::meta::{MetaSet, Metadata};
 use crate::stage::host::{Host, NoHost};
 use muniment_value::{Code, Collation, DocBuf, Error, Result};
@@ -152,6 +153,8 @@ pub struct Runtime {
     pub interrupt: Arc<dyn Interrupt>,
     /// Bytes a blocking stage (sort, group) may hold in memory before it spills.
     pub memory_limit: usize,
+    /// What all operations together may hold.
+    pub budget: Arc<MemoryBudget>,
     /// Where to spill; `None` means that spilling is not allowed (`allowDiskUse: false`), and
     /// the limit is an error: 292 QueryExceededMemoryLimitNoDiskUseAllowed.
     pub spill_dir: Option<PathBuf>,
@@ -165,6 +168,7 @@ impl Runtime {
         Runtime {
             interrupt: Arc::new(NeverInterrupted),
             memory_limit: 100 << 20,
+            budget: Arc::default(),
             spill_dir: None,
             host: Arc::new(NoHost),
         }

@@ -4,6 +4,7 @@
 //! Invariants: no I/O but the spill files a stage is given a directory for; no knowledge of the
 //! storage or of commands; everything works on raw BSON bytes; nothing panics on any input.
 
+pub mod budget;
 pub mod bytes;
 pub mod context;
 pub mod expr;
@@ -18,6 +19,7 @@ pub mod stage;
 pub mod text;
 pub mod update;
 
+pub use budget::{MemoryBudget, Share};
 pub use context::{Clocks, Interrupt, MatchInfo, NeverInterrupted, QueryContext, Runtime};
 pub use expr::Expr;
 pub use filter::Filter;

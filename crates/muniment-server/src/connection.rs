@@ -10,16 +10,20 @@ use crate::dispatch;
 use crate::log::Severity;
 use crate::metrics::Counter;
 use crate::state::{ConnShared, ServerState};
+use muniment_query::Share;
+use muniment_query::budget::FLOOR;
 use muniment_value::{Code, Doc, Error, doc};
 use muniment_wire::op_msg::{CHECKSUM_PRESENT, MORE_TO_COME};
 use muniment_wire::{
     Compressor, FrameError, Header, MessageReader, OP_COMPRESSED, OP_MSG, OP_QUERY, OpMsg, OpQuery,
     Stream, begin_reply, compress, write_op_reply,
 };
+use std::cell::{Cell, RefCell};
 use std::io::{self, Read, Write};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A connection that is silent for this long gives its buffers back.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
@@ -32,16 +36,64 @@ pub const STACK: usize = if cfg!(debug_assertions) {
     512 << 10
 };
 
+/// A client that has sent the beginning of a message larger than [`FLOOR`] must go on within this.
+/// Smaller ones may take as long as they like: their memory is that of any connection.
+const STALLED_AFTER: Duration = Duration::from_secs(30);
+
+/// What a connection's messages take of the memory for messages.
+struct Received {
+    /// Bytes since the last whole message.
+    bytes: Cell<usize>,
+    share: RefCell<Share>,
+}
+
+impl Received {
+    /// Counts bytes; an error when the memory is used up.
+    fn add(&self, n: usize) -> io::Result<()> {
+        let bytes = self.bytes.get() + n;
+        self.bytes.set(bytes);
+        // Up to the floor nobody is refused, so that need not be counted.
+        if bytes > FLOOR && self.share.borrow_mut().holds(bytes) {
+            return Err(io::Error::new(
+                io::ErrorKind::OutOfMemory,
+                "the memory for messages that are being received is used up",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The message was handled; `capacity` bytes are kept for the next one. True when they should
+    /// be given back.
+    fn done(&self, capacity: usize) -> bool {
+        self.bytes.set(0);
+        let mut share = self.share.borrow_mut();
+        capacity > FLOOR && share.holds(capacity) || share.is_pressed()
+    }
+
+    /// All was given back.
+    fn forget(&self) {
+        self.bytes.set(0);
+        self.share.borrow_mut().holds(0);
+    }
+}
+
 /// A shared socket that can be read and written through several handles.
-struct Socket(Arc<Stream>);
+struct Socket(Arc<Stream>, Rc<Received>);
 
 impl Read for Socket {
     #[inline]
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        match &*self.0 {
+        let n = match &*self.0 {
             Stream::Tcp(s) => (&mut &*s).read(buf),
             Stream::Unix(s) => (&mut &*s).read(buf),
+        }?;
+        let before = self.1.bytes.get();
+        self.1.add(n)?;
+        if before <= FLOOR && self.1.bytes.get() > FLOOR {
+            // It may have waited for its first byte without end; from here on it may not.
+            self.0.set_read_timeout(Some(IDLE_AFTER))?;
         }
+        Ok(n)
     }
 }
 
@@ -70,7 +122,12 @@ struct Connection<'s> {
 
 /// Serves a connection until it ends.
 pub fn serve(server: &Arc<ServerState>, shared: Arc<ConnShared>) {
-    let mut reader = MessageReader::new(Socket(Arc::clone(&shared.stream)));
+    let received = Rc::new(Received {
+        bytes: Cell::new(0),
+        share: RefCell::new(Share::new(&server.message_memory)),
+    });
+    let socket = Socket(Arc::clone(&shared.stream), Rc::clone(&received));
+    let mut reader = MessageReader::new(socket);
     let mut c = Connection {
         server,
         counter: server.metrics.counter(shared.id),
@@ -81,6 +138,8 @@ pub fn serve(server: &Arc<ServerState>, shared: Arc<ConnShared>) {
     };
     let mut plain = Vec::new();
     let mut idle = false;
+    // Since when nothing came of a large message that has begun, and how much there was.
+    let mut stalled: Option<(Instant, usize)> = None;
     if c.shared.stream.set_read_timeout(Some(IDLE_AFTER)).is_err() {
         return;
     }
@@ -94,15 +153,43 @@ pub fn serve(server: &Arc<ServerState>, shared: Arc<ConnShared>) {
                 let next = c.message(header, message, &mut plain);
                 // Until its reply is sent: who ends the server waits for it.
                 c.shared.busy.store(false, Ordering::Relaxed);
+                if received.done(reader.capacity() + plain.capacity()) {
+                    reader.shrink_idle();
+                    plain = Vec::new();
+                    received.forget();
+                }
                 next
             }
             Ok(None) => Next::Close,
+            Err(e) if e.is_timeout() && received.bytes.get() > FLOOR => {
+                let bytes = received.bytes.get();
+                match stalled {
+                    Some((since, before)) if before == bytes => {
+                        if since.elapsed() < STALLED_AFTER {
+                            Next::Go
+                        } else {
+                            c.complain(&Error::new(
+                                Code::NetworkTimeout,
+                                format!("a message stopped after {bytes} bytes"),
+                            ));
+                            Next::Close
+                        }
+                    }
+                    _ => {
+                        stalled = Some((Instant::now(), bytes));
+                        Next::Go
+                    }
+                }
+            }
             Err(e) if e.is_timeout() => {
                 if !idle {
                     idle = true;
                     reader.shrink_idle();
                     c.shrink_idle();
                     plain = Vec::new();
+                    if received.bytes.get() == 0 {
+                        received.forget();
+                    }
                     crate::stack::release_unused();
                     let _ = c.shared.stream.set_read_timeout(None);
                 }
@@ -110,6 +197,10 @@ pub fn serve(server: &Arc<ServerState>, shared: Arc<ConnShared>) {
             }
             Err(FrameError::Protocol(e)) => {
                 c.complain(&e);
+                Next::Close
+            }
+            Err(FrameError::Io(e)) if e.kind() == io::ErrorKind::OutOfMemory => {
+                c.complain(&Error::new(Code::ExceededMemoryLimit, e.to_string()));
                 Next::Close
             }
             Err(FrameError::Io(_)) => Next::Close,

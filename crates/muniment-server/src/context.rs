@@ -5,7 +5,8 @@ use crate::concern::WriteConcern;
 use crate::generic::Generic;
 use crate::registry::CommandSpec;
 use crate::state::{ConnShared, ServerState};
-use muniment_exec::{CursorOwner, Engine, OpContext};
+use muniment_exec::{CursorOwner, Database, OpContext};
+use muniment_query::Interrupt;
 use muniment_storage::{Collection, CommitId};
 use muniment_value::{Code, Doc, Error, Result, Value};
 use muniment_wire::{Compressor, DocSeq, DocWriter, Sequence};
@@ -106,8 +107,29 @@ impl<'a> DocList<'a> {
 
 impl<'a> CommandContext<'a> {
     /// Storage, cursors, operations.
-    pub fn engine(&self) -> &'a Engine {
+    pub fn engine(&self) -> &'a Database {
         &self.server.engine
+    }
+
+    /// Runs a reading command; when its plan was killed because an index or a collection went, or
+    /// became another, in the moment between the plan and its first row, once more. What it
+    /// answered so far is taken back.
+    ///
+    /// # Errors
+    /// The command's own.
+    pub fn replan(&mut self, mut run: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+        let begun = self.reply.buffer().len();
+        let mut left = 5;
+        loop {
+            match run(self) {
+                Err(e) if e.code() == Code::QueryPlanKilled && left > 0 => {
+                    left -= 1;
+                    self.reply.buffer().truncate(begun);
+                    self.op.check()?;
+                }
+                other => return other,
+            }
+        }
     }
 
     /// The database.

@@ -15,7 +15,7 @@ use crate::metrics::{Counter, LatencyKind, OpKind, TopEntry};
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
 use crate::state::{ConnShared, ServerState};
-use muniment_exec::{OpContext, OpStart};
+use muniment_exec::{OpContext, OpStart, TicketPool};
 use muniment_query::Interrupt;
 use muniment_value::{Code, Doc, Error, Result, Value, ValueBuf, doc};
 use muniment_wire::DocWriter;
@@ -134,6 +134,9 @@ fn try_execute(
             return Ok(());
         }
     }
+    let pool = ticket_pool(server, spec, op.namespace());
+    let ticket = pool.map(|p| op.take_ticket(p)).transpose();
+    let ticket = ticket.map_err(plain)?;
     let mut cx = CommandContext {
         server,
         conn,
@@ -172,6 +175,8 @@ fn try_execute(
     // Whatever was cut short on the way, nothing of it goes out.
     let result = result.and_then(|()| muniment_query::running::give_up());
     drop(running);
+    // The journal is waited for without a ticket.
+    drop(ticket);
     let result = result.and_then(|()| wait_for_journal(&cx));
     let (op_count, exhaust) = (cx.op_count, cx.exhaust);
     let failed = result.as_ref().err().cloned();
@@ -308,6 +313,20 @@ fn note_session(
     Ok(())
 }
 
+/// Where a command's ticket is from. What people need when all tickets are out needs none.
+fn ticket_pool<'s>(
+    server: &'s ServerState,
+    spec: &CommandSpec,
+    namespace: &str,
+) -> Option<&'s Arc<TicketPool>> {
+    match spec.kind {
+        Kind::Read if namespace.ends_with(".$cmd.aggregate") => None,
+        Kind::Read => Some(&server.engine.tickets.reads),
+        Kind::Write => Some(&server.engine.tickets.writes),
+        Kind::Ddl | Kind::Admin | Kind::Diagnostic => None,
+    }
+}
+
 /// How a running operation finds out that its client has gone. Commands that never run long are
 /// spared the allocation.
 fn disconnect_probe(
@@ -404,7 +423,7 @@ fn wait_for_journal(cx: &CommandContext<'_>) -> Result<()> {
     // A write that changed nothing still promises that what it saw is on the disk.
     let store = &cx.engine().store;
     let commit = cx.commit.unwrap_or_else(|| store.last_commit());
-    store.wait_journaled(commit)
+    store.wait_journaled(commit, &**cx.op)
 }
 
 /// An operation that has just ended.

@@ -1,5 +1,6 @@
 //! How to start a server.
 
+use muniment_storage::EngineKind;
 use muniment_value::DocBuf;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub struct ServerOptions {
     pub max_conns: usize,
     /// Block cache in bytes; `None`: a quarter of the memory there is.
     pub cache_bytes: Option<u64>,
+    /// In what the data is kept.
+    pub engine: EngineKind,
     /// How often the journal is flushed to the disk.
     pub journal_commit_interval: Duration,
     /// Open a data directory whose journal is damaged in its middle, losing what lies behind.
@@ -75,6 +78,7 @@ impl Default for ServerOptions {
             unix_socket_prefix: Some(PathBuf::from("/tmp")),
             max_conns: 65_536,
             cache_bytes: None,
+            engine: EngineKind::default(),
             journal_commit_interval: Duration::from_millis(100),
             accept_data_loss: false,
             log: LogTarget::Stdout,

@@ -33,6 +33,14 @@ pub struct Parameters {
     pub log_level: AtomicI64,
     /// internalQueryMaxBlockingSortMemoryUsageBytes.
     pub memory_limit: AtomicI64,
+    /// Bytes that all such stages together may hold.
+    pub memory_budget: AtomicI64,
+    /// Bytes that messages may take while they are received.
+    pub message_memory: AtomicI64,
+    /// Reads that execute at once.
+    pub read_tickets: AtomicI64,
+    /// Writes that execute at once.
+    pub write_tickets: AtomicI64,
     /// requireApiVersion.
     pub require_api_version: AtomicBool,
 }
@@ -49,9 +57,25 @@ impl Default for Parameters {
             journal_interval_ms: AtomicI64::new(100),
             log_level: AtomicI64::new(0),
             memory_limit: AtomicI64::new(MEMORY_LIMIT),
+            memory_budget: AtomicI64::new(memory_budget()),
+            message_memory: AtomicI64::new(message_memory()),
+            read_tickets: AtomicI64::new(muniment_exec::TICKETS),
+            write_tickets: AtomicI64::new(muniment_exec::TICKETS),
             require_api_version: AtomicBool::new(false),
         }
     }
+}
+
+/// The first value of the budget: an eighth of the memory there is, and room for two stages.
+fn memory_budget() -> i64 {
+    let eighth = i64::try_from(crate::options::memory_limit() / 8).unwrap_or(i64::MAX);
+    eighth.max(2 * MEMORY_LIMIT)
+}
+
+/// The first value of the memory for messages: the same, and room for some of the largest.
+fn message_memory() -> i64 {
+    let eighth = i64::try_from(crate::options::memory_limit() / 8).unwrap_or(i64::MAX);
+    eighth.max(256 << 20)
 }
 
 /// How a parameter takes its value.
@@ -137,6 +161,18 @@ pub const ALL: &[Parameter] = &[
         set: Set::Fixed,
     },
     Parameter {
+        name: "munimentMessageMemoryBytes",
+        doc: "Bytes that messages may take altogether while they are received",
+        get: |p| v(p.message_memory.load(Relaxed)),
+        set: Set::Int(|p| &p.message_memory, 1 << 20, 1 << 50),
+    },
+    Parameter {
+        name: "munimentQueryMemoryBudgetBytes",
+        doc: "Bytes that all stages which sort, group or remember hold together before they spill",
+        get: |p| v(p.memory_budget.load(Relaxed)),
+        set: Set::Int(|p| &p.memory_budget, 1 << 20, 1 << 50),
+    },
+    Parameter {
         name: "requireApiVersion",
         doc: "Refuses commands without apiVersion",
         get: |p| v(p.require_api_version.load(Relaxed)),
@@ -147,6 +183,18 @@ pub const ALL: &[Parameter] = &[
         doc: "Operations slower than so many milliseconds are logged",
         get: |p| v(p.slow_ms.load(Relaxed)),
         set: Set::Int(|p| &p.slow_ms, -1, i64::MAX / 2000),
+    },
+    Parameter {
+        name: "storageEngineConcurrentReadTransactions",
+        doc: "Reads that execute at once; others wait",
+        get: |p| v(p.read_tickets.load(Relaxed)),
+        set: Set::Int(|p| &p.read_tickets, 1, 1 << 20),
+    },
+    Parameter {
+        name: "storageEngineConcurrentWriteTransactions",
+        doc: "Writes that execute at once; others wait",
+        get: |p| v(p.write_tickets.load(Relaxed)),
+        set: Set::Int(|p| &p.write_tickets, 1, 1 << 20),
     },
     Parameter {
         name: "ttlMonitorEnabled",
@@ -290,6 +338,27 @@ pub fn apply(server: &ServerState, name: &str) {
                 .set_timeout(std::time::Duration::from_millis(
                     p.cursor_timeout_ms.load(Relaxed) as u64,
                 ))
+        }
+        "munimentQueryMemoryBudgetBytes" => server
+            .engine
+            .memory
+            .set_limit(usize::try_from(p.memory_budget.load(Relaxed)).unwrap_or(usize::MAX)),
+        "munimentMessageMemoryBytes" => server
+            .message_memory
+            .set_limit(usize::try_from(p.message_memory.load(Relaxed)).unwrap_or(usize::MAX)),
+        "storageEngineConcurrentReadTransactions" => {
+            server
+                .engine
+                .tickets
+                .reads
+                .set_total(p.read_tickets.load(Relaxed));
+        }
+        "storageEngineConcurrentWriteTransactions" => {
+            server
+                .engine
+                .tickets
+                .writes
+                .set_total(p.write_tickets.load(Relaxed));
         }
         _ => {}
     }

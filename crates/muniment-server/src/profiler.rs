@@ -172,7 +172,7 @@ fn make_collection(server: &ServerState, db: &str) -> Result<()> {
         document: doc! { "capped": true, "size": CAPPED_BYTES as i64 },
         ..CollectionOptions::default()
     };
-    match store.create_collection(&ns, options) {
+    match store.create_collection(&ns, options, &muniment_query::NeverInterrupted) {
         // Another thread may have made it in between.
         Err(_) if store.collection(&ns).is_some() => Ok(()),
         made => made.map(drop),

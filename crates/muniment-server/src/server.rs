@@ -5,8 +5,8 @@ use crate::log::{Logger, Severity};
 use crate::options::{LogTarget, ServerOptions, memory_limit};
 use crate::parameters::Parameters;
 use crate::state::{Parts, ServerState};
-use muniment_exec::Engine;
-use muniment_storage::{Store, StoreOptions};
+use muniment_exec::Database;
+use muniment_storage::{EngineKind, Store, StoreOptions};
 use muniment_value::{Code, DocBuf, Error, Result, doc};
 use std::fs;
 use std::io;
@@ -29,6 +29,11 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 const DRAIN: Duration = Duration::from_secs(10);
 /// File descriptors kept for the storage and the rest of the process.
 const RESERVED_FDS: u64 = 512;
+
+/// `buildInfo.storageEngines`.
+fn engine_names() -> muniment_value::ArrayBuf {
+    EngineKind::ALL.iter().map(|(name, _)| *name).collect()
+}
 
 /// A running server. [`Server::wait`] ends it in order; a dropped one ends as well.
 pub struct Server {
@@ -83,8 +88,20 @@ impl Server {
                 parameters.journal_interval_ms.load(Ordering::Relaxed) as u64,
             ),
             accept_data_loss: options.accept_data_loss,
+            engine: options.engine,
         })?;
-        let engine = Engine::new(store, options.dbpath.join("_tmp"));
+        if !store.is_durable() {
+            log.log(
+                Severity::Warning,
+                "STORAGE",
+                22297,
+                "initandlisten",
+                "The storage engine keeps everything in memory: nothing survives the end of this \
+                 process",
+                Some(&doc! { "storageEngine": store.engine_name() }),
+            );
+        }
+        let engine = Database::new(store, options.dbpath.join("_tmp"));
         // Only who owns the data directory may touch the address.
         let listener = Listener::bind(&options)?;
         let waker = Arc::new(Waker::new()?);
@@ -124,6 +141,14 @@ impl Server {
         }
         if parameters.memory_limit.load(Ordering::Relaxed) != crate::parameters::MEMORY_LIMIT {
             crate::parameters::apply(&state, "internalQueryMaxBlockingSortMemoryUsageBytes");
+        }
+        for name in [
+            "munimentMessageMemoryBytes",
+            "munimentQueryMemoryBudgetBytes",
+            "storageEngineConcurrentReadTransactions",
+            "storageEngineConcurrentWriteTransactions",
+        ] {
+            crate::parameters::apply(&state, name);
         }
         crate::commands::restore_settings(&state);
         if state.options.handle_signals {
@@ -424,7 +449,7 @@ pub fn build_info() -> DocBuf {
         "bits": 64,
         "debug": cfg!(debug_assertions),
         "maxBsonObjectSize": 16_777_216,
-        "storageEngines": array!["fjall"],
+        "storageEngines": engine_names(),
         "muniment": doc! { "version": VERSION },
     }
 }

@@ -8,7 +8,8 @@ use crate::options::ServerOptions;
 use crate::parameters::Parameters;
 use crate::profiler::Profile;
 use crate::sessions::Sessions;
-use muniment_exec::Engine;
+use muniment_exec::Database;
+use muniment_query::MemoryBudget;
 use muniment_value::{Code, DocBuf};
 use muniment_wire::Stream;
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -62,9 +63,11 @@ pub struct ServerState {
     /// The options.
     pub options: ServerOptions,
     /// Storage, cursors, operations.
-    pub engine: Arc<Engine>,
+    pub engine: Arc<Database>,
     /// The log.
     pub log: Arc<Logger>,
+    /// What messages take that are being received, or were and are not given back yet.
+    pub message_memory: Arc<MemoryBudget>,
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// setParameter.
@@ -119,7 +122,7 @@ pub struct StopRequest {
 /// What [`ServerState::new`] needs beside the options.
 pub struct Parts {
     /// Storage, cursors, operations.
-    pub engine: Arc<Engine>,
+    pub engine: Arc<Database>,
     /// The log.
     pub log: Arc<Logger>,
     /// Parsed parameters.
@@ -138,6 +141,7 @@ impl ServerState {
             options,
             engine: parts.engine,
             log: parts.log,
+            message_memory: Arc::default(),
             metrics: Arc::new(Metrics::default()),
             parameters: parts.parameters,
             failpoints: FailPoints::default(),

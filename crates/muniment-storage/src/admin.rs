@@ -1,32 +1,40 @@
 //! fsyncLock and sizes.
 
 use crate::collection::Collection;
-use crate::engine::Space;
+use crate::gate::Alone;
 use crate::index::Index;
-use crate::snapshot::{Direction, KeyRange};
 use crate::store::Store;
+use crate::view::{Direction, KeyRange};
+use muniment_query::Interrupt;
+use muniment_tree::TreeId;
 use muniment_value::{Code, Error, Result};
-use parking_lot::{ArcRwLockWriteGuard, RawRwLock};
 use std::collections::HashSet;
 
 /// How often writes are locked, and the lock itself.
 #[derive(Default)]
 pub(crate) struct FsyncLock {
     depth: u32,
-    held: Option<ArcRwLockWriteGuard<RawRwLock, ()>>,
+    held: Option<Alone>,
+}
+
+impl FsyncLock {
+    /// How deep it is locked.
+    pub fn depth(&self) -> u32 {
+        self.depth
+    }
 }
 
 impl Store {
     /// fsyncLock: blocks writers after a sync; locks nest. Returns the depth.
     ///
     /// # Errors
-    /// I/O errors of the sync.
-    pub fn lock_writes(&self) -> Result<u32> {
+    /// I/O errors of the sync; what `interrupt` says while it waits.
+    pub fn lock_writes(&self, interrupt: &dyn Interrupt) -> Result<u32> {
         self.inner.check_open()?;
         let mut lock = self.inner.fsync_lock.lock();
         if lock.held.is_none() {
-            let guard = self.inner.gate.write_arc();
-            self.inner.journal.sync_now()?;
+            let guard = self.inner.gate.own(interrupt)?;
+            self.inner.log()?.sync()?;
             lock.held = Some(guard);
         }
         lock.depth += 1;
@@ -57,50 +65,25 @@ impl Store {
         self.inner.fsync_lock.lock().depth
     }
 
-    fn table_bytes(&self, space: Space) -> u64 {
-        self.inner
-            .engine()
-            .map_or(0, |engine| engine.table_bytes(space))
-    }
-
-    /// Approximate bytes that a collection's documents take on disk: its share of the documents'
-    /// tables by uncompressed size.
+    /// Approximate bytes that a collection's documents take on disk.
     pub fn storage_bytes(&self, collection: &Collection) -> u64 {
-        let all: u64 = self
-            .inner
-            .names
-            .read()
-            .values()
-            .map(|c| c.data_bytes())
-            .sum();
-        let on_disk = self.table_bytes(Space::Docs);
-        if on_disk == 0 {
-            // All are in memory and in the journal, as they are.
-            return collection.data_bytes();
+        match self.inner.trees.tree_bytes(TreeId(collection.id)) {
+            // All are in memory and in the log, as they are.
+            0 => collection.data_bytes(),
+            bytes => bytes,
         }
-        share(collection.data_bytes(), all, on_disk)
     }
 
-    /// Approximate bytes that an index takes: the index tables' share by the number of documents;
-    /// before there are tables, the entries' own size, estimated from the first of them. The
-    /// `_id` index takes none where documents are clustered by `_id`.
-    pub fn index_bytes(&self, index: &Index) -> u64 {
-        if index.is_id() {
+    /// Approximate bytes that an index takes; before there are tables, the entries' own size,
+    /// estimated from the first of them. The `_id` index takes none where documents are clustered
+    /// by `_id`.
+    pub fn index_bytes(&self, collection: &Collection, index: &Index) -> u64 {
+        if !collection.maintains(index) {
             return 0;
         }
-        let (mut all, mut own, mut of) = (0u64, 0u64, None);
-        for c in self.inner.names.read().values() {
-            for i in c.all_indexes().iter().filter(|i| !i.is_id()) {
-                all += c.count();
-                if i.id == index.id {
-                    own = c.count();
-                    of = Some(c.clone());
-                }
-            }
-        }
-        match (self.table_bytes(Space::Index), of) {
-            (0, Some(collection)) => self.sampled_bytes(&collection, index).unwrap_or(0),
-            (on_disk, _) => share(own, all, on_disk),
+        match self.inner.trees.tree_bytes(TreeId(index.id)) {
+            0 => self.sampled_bytes(collection, index).unwrap_or(0),
+            bytes => bytes,
         }
     }
 

@@ -1,11 +1,10 @@
 //! Online index builds.
 //!
-//! The index is registered first, alone with the collection, so that every write set after that
-//! maintains it. Then the documents are scanned in slices. A slice is a snapshot; records that
-//! are written while it is read are noted in the collection's `dirty` set, and the builder leaves
-//! them to their writers, who put all keys into an index that is being built. The slice's entries
-//! and the look at `dirty` happen under the commit mutex, so no write can come between. Writers
-//! never wait longer than for one slice's commit.
+//! The index is registered first, alone with the collection, so that every write unit after that
+//! maintains it. Then the documents are read in slices: a view tells which records there are; the
+//! builder latches them, reads each one's newest version and commits the entries that they have.
+//! A record that is written before its slice is read as it then is; one that is written later
+//! has its entries put by its writer. Writers wait for the latches of one slice at most.
 //!
 //! An index may be built to take another's place, of the same name: that one goes in the commit
 //! that makes the new one ready, and stays if the build fails.
@@ -13,40 +12,27 @@
 //! A crash leaves an index marked as building. Writers had maintained what was there, so the
 //! build simply runs again over it.
 
-use crate::catalog::{IndexSpec, MAX_INDEXES};
+use crate::catalog::{Entry, IndexEntry, IndexSpec, MAX_INDEXES};
 use crate::collection::Collection;
-use crate::engine::{EngineSnapshot, Space};
+use crate::commit::stage::Stage;
+use crate::entries::entry_of;
 use crate::index::{Index, KeySet};
-use crate::keys;
 use crate::latch;
 use crate::multikey::Arrays;
-use crate::store::{Inner, Store, dropped};
-use crate::writeset::{duplicate, entry_of, taken_by_other};
+use crate::store::{Inner, Store, UntilClosed};
+use crate::unit::{duplicate, taken_by_other};
 use bytes::Bytes;
 use muniment_query::Interrupt;
+use muniment_tree::{Direction, Range};
 use muniment_value::{Code, Doc, Error, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-/// A slice ends at so many documents or index entries, or bytes of documents.
+/// A slice ends at so many documents, or bytes of documents or of entries.
 const SLICE_DOCS: usize = 500;
 const SLICE_BYTES: usize = 4 << 20;
-
-/// One key of a slice.
-struct Entry {
-    record: usize,
-    key: Vec<u8>,
-    bits: Vec<u8>,
-}
-
-#[derive(Default)]
-struct Slice {
-    records: Vec<Bytes>,
-    entries: Vec<Entry>,
-    arrays: Arrays,
-}
 
 impl Store {
     /// Builds an index online: writers go on and are seen. An identical index is returned as it
@@ -87,7 +73,7 @@ impl Store {
         let inner = &self.inner;
         let spec = spec.with_document();
         loop {
-            match inner.register_index(collection, &spec, replace)? {
+            match inner.register_index(collection, &spec, replace, interrupt)? {
                 Registered::Ready(index) => return Ok(index),
                 Registered::New(index) => {
                     inner.finish_index(collection, &index, interrupt)?;
@@ -96,27 +82,37 @@ impl Store {
                 // Another client builds the same index: its end is ours.
                 Registered::Building => {
                     interrupt.check()?;
-                    std::thread::sleep(Duration::from_millis(20));
+                    std::thread::sleep(Duration::from_millis(10));
                 }
             }
         }
     }
 }
 
-enum Registered {
+pub(crate) enum Registered {
     Ready(Arc<Index>),
     Building,
     New(Arc<Index>),
 }
 
+/// For what has to be done whatever became of the operation.
+struct Anyway;
+
+impl Interrupt for Anyway {
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
 impl Inner {
-    fn register_index(
+    pub(crate) fn register_index(
         &self,
         collection: &Arc<Collection>,
         spec: &IndexSpec,
         replace: bool,
+        interrupt: &dyn Interrupt,
     ) -> Result<Registered> {
-        let _ddl = self.ddl.lock();
+        let _alone = self.exclusive(collection, interrupt)?;
         let all = collection.all_indexes();
         for index in all.iter() {
             let theirs = index.spec();
@@ -148,39 +144,32 @@ impl Inner {
                 ),
             ));
         }
-        let index = Arc::new(Index::new(
-            self.fresh_id()?,
-            spec.clone(),
-            false,
-            &Arrays::default(),
-        )?);
-        let _alone = collection.ddl.write();
-        if collection.is_dropped() {
-            return Err(dropped(collection));
-        }
         // What is to be replaced goes when the build ends.
-        let empty = collection.count() == 0 && !replace;
-        if empty {
-            index.set_ready();
+        let ready = collection.count() == 0 && !replace;
+        let id = self.fresh_id()?;
+        let mut entry = Inner::entry(collection, &all);
+        entry.indexes.push(IndexEntry {
+            id,
+            ready,
+            spec: spec.clone(),
+        });
+        let committed = self.commit_entry(collection.id, entry, None, interrupt);
+        let index = collection
+            .all_indexes()
+            .iter()
+            .find(|i| i.id == id)
+            .cloned();
+        if let Err(e) = committed {
+            if let Some(index) = index {
+                // It is there, though not for certain: nobody will build it.
+                self.failed_builds.lock().push((collection.clone(), index));
+            }
+            return Err(e);
         }
-        let mut indexes = (*collection.all_indexes()).clone();
-        indexes.push(index.clone());
-        self.save_indexes(collection, &indexes)?;
-        collection.set_indexes(indexes);
-        Ok(if empty {
-            Registered::Ready(index)
-        } else {
-            Registered::New(index)
-        })
-    }
-
-    fn save_indexes(&self, collection: &Collection, indexes: &[Arc<Index>]) -> Result<()> {
-        let entry = Inner::entry(collection, indexes);
-        self.commit_ddl(|batch| {
-            batch.put(Space::Meta, keys::next_id(), self.next_id_bytes());
-            let key = keys::catalog(collection.id);
-            batch.put(Space::Meta, key, entry.to_doc().into_bytes());
-            Ok(())
+        let index = index.ok_or_else(|| Error::internal("a new index is not there"))?;
+        Ok(match ready {
+            true => Registered::Ready(index),
+            false => Registered::New(index),
         })
     }
 
@@ -192,38 +181,38 @@ impl Inner {
         interrupt: &dyn Interrupt,
     ) -> Result<()> {
         let scanned = self.scan(collection, index, interrupt);
-        collection.commit.lock().dirty.remove(&index.id);
-        let _ddl = self.ddl.lock();
-        let _alone = collection.ddl.write();
-        if collection.is_dropped() {
-            return Err(dropped(collection));
-        }
+        // Not by the operation: its end must not leave the index half-built.
+        let _alone = self.exclusive(collection, &Anyway)?;
         let result = match index.build_failure() {
             Some(e) => Err(e),
             None => scanned,
         };
-        if !collection.all_indexes().iter().any(|i| i.id == index.id) {
+        let all = collection.all_indexes();
+        if !all.iter().any(|i| i.id == index.id) {
             // drop_index was faster.
             return Err(index
                 .build_failure()
                 .unwrap_or_else(|| Error::new(Code::IndexBuildAborted, "the index was dropped")));
         }
+        let name = &index.spec().name;
         if let Err(e) = result {
-            if !self.closed.load(SeqCst) && self.remove_index(collection, index).is_err() {
+            let rest: Vec<_> = all.iter().filter(|i| i.id != index.id).cloned().collect();
+            if !self.closed.load(SeqCst) && self.commit_indexes(collection, &rest, &Anyway).is_err()
+            {
                 // A full disk: later. The build's own error is what the client wants to know.
                 let left = (collection.clone(), index.clone());
                 self.failed_builds.lock().push(left);
             }
             return Err(e);
         }
-        index.set_ready();
-        let name = &index.spec().name;
-        let (gone, rest): (Vec<_>, Vec<_>) = collection
-            .all_indexes()
-            .iter()
-            .cloned()
-            .partition(|i| i.id != index.id && i.spec().name == *name);
-        self.swap_indexes(collection, rest, &gone)
+        let replaced = |i: &Arc<Index>| i.id != index.id && i.spec().name == *name;
+        let rest: Vec<_> = all.iter().filter(|i| !replaced(i)).cloned().collect();
+        let mut entry: Entry = Inner::entry(collection, &rest);
+        for i in &mut entry.indexes {
+            i.ready |= i.id == index.id;
+        }
+        self.commit_entry(collection.id, entry, None, &Anyway)?;
+        Ok(())
     }
 
     fn scan(
@@ -232,107 +221,124 @@ impl Inner {
         index: &Arc<Index>,
         interrupt: &dyn Interrupt,
     ) -> Result<()> {
-        let mut low = keys::prefix(collection.id).to_vec();
+        let mut after: Option<Bytes> = None;
         loop {
             interrupt.check()?;
             self.check_open()?;
             if let Some(e) = index.build_failure() {
                 return Err(e);
             }
-            let snapshot = {
-                let mut state = collection.commit.lock();
-                state.dirty.insert(index.id, Default::default());
-                EngineSnapshot::new(self.engine()?)
-            };
-            let slice = read_slice(&snapshot, collection, index, low.clone())?;
-            drop(snapshot);
-            let Some(last) = slice.records.last() else {
+            let records = self.read_slice(collection, after.as_deref())?;
+            if records.is_empty() {
                 return Ok(());
-            };
-            low = keys::join(collection.id, last);
-            low.push(0);
-            self.write_slice(collection, index, &slice)?;
+            }
+            let done = self.write_slice(collection, index, &records, interrupt)?;
+            after = records.get(done.saturating_sub(1)).cloned();
         }
     }
 
-    fn write_slice(
+    /// The record keys of the next slice.
+    fn read_slice(&self, collection: &Collection, after: Option<&[u8]>) -> Result<Vec<Bytes>> {
+        let range = Range {
+            low: after.map_or_else(Bytes::new, |key| Bytes::from([key, &[0]].concat())),
+            high: None,
+        };
+        let view = self.snapshot();
+        let docs = view.raw_range(collection.id, range, Direction::Forward);
+        let mut docs = docs.ok_or_else(crate::view::closed)?;
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        while records.len() < SLICE_DOCS && bytes < SLICE_BYTES {
+            let Some((key, doc)) = docs.next()? else {
+                break;
+            };
+            bytes += doc.len();
+            records.push(key);
+        }
+        Ok(records)
+    }
+
+    /// Commits the entries of the first records of a slice, as many as fit; how many.
+    pub(crate) fn write_slice(
         &self,
-        collection: &Collection,
+        collection: &Arc<Collection>,
         index: &Arc<Index>,
-        slice: &Slice,
-    ) -> Result<()> {
-        let engine = self.engine()?;
-        self.admit(&engine, slice.entries.iter().map(|e| e.key.len() * 2).sum())?;
-        let owner = self.next_owner();
-        let mut latches = Vec::new();
+        records: &[Bytes],
+        interrupt: &dyn Interrupt,
+    ) -> Result<usize> {
+        // No drop comes in between: behind it there is nothing to commit into.
+        let _shared = collection.ddl.share(interrupt)?;
+        if collection.is_dropped() || index.is_dropped() {
+            return Err(index
+                .build_failure()
+                .unwrap_or_else(|| Error::new(Code::IndexBuildAborted, "the index was dropped")));
+        }
+        let mut latches = Latched {
+            store: self,
+            owner: self.next_owner(),
+            held: Vec::new(),
+        };
+        let hashes = records.iter().map(|r| latch::record_hash(collection.id, r));
+        latches.take(hashes.collect(), interrupt)?;
+        let mut arrays = Arrays::default();
+        let mut set = KeySet::default();
+        // (record, key, bits) of every entry.
+        let mut found: Vec<(usize, Vec<u8>, Vec<u8>)> = Vec::new();
+        let (mut done, mut bytes) = (0, 0);
+        for (i, record) in records.iter().enumerate() {
+            if bytes > SLICE_BYTES {
+                break;
+            }
+            done = i + 1;
+            let Some(doc) = self.newest(collection.id, record)? else {
+                continue; // deleted since
+            };
+            index.key_set(Doc::new(&doc), &mut set)?;
+            bytes += set
+                .iter()
+                .map(|(k, b)| k.len() + b.len() + 64)
+                .sum::<usize>();
+            found.extend(set.iter().map(|(k, b)| (i, k.to_vec(), b.to_vec())));
+            if let Some(keys) = set.keys() {
+                arrays.add(keys);
+            }
+        }
+        let mut stage = Stage::new();
         if index.unique() {
-            latches.extend(
-                slice
-                    .entries
-                    .iter()
-                    .map(|e| latch::unique_hash(&keys::join(index.id, &e.key))),
-            );
-            latches.sort_unstable();
-            latches.dedup();
-            for hash in &latches {
-                self.latches.lock(*hash, owner);
-            }
-        }
-        let result = self.write_latched(&engine, collection, index, slice);
-        for hash in latches {
-            self.latches.unlock(hash);
-        }
-        result
-    }
-
-    fn write_latched(
-        &self,
-        engine: &Arc<crate::engine::Engine>,
-        collection: &Collection,
-        index: &Arc<Index>,
-        slice: &Slice,
-    ) -> Result<()> {
-        let _gate = self.gate.read();
-        let state = collection.commit.lock();
-        let written = state.dirty.get(&index.id);
-        let mut batch = engine.batch(slice.entries.len() + 1);
-        let mut seen: HashMap<&[u8], usize> = HashMap::new();
-        let mut staged = 0;
-        for e in &slice.entries {
-            let Some(record) = slice.records.get(e.record) else {
-                continue;
-            };
-            if written.is_some_and(|w| w.contains(&**record)) {
-                continue;
-            }
-            if index.unique() {
-                let in_slice = seen.insert(&e.key, e.record).is_some_and(|r| r != e.record);
-                if in_slice || taken_by_other(engine, index, &e.key, record)? {
-                    return Err(duplicate(collection, index, &e.key, &e.bits));
+            let hashes = found
+                .iter()
+                .map(|(_, k, _)| latch::unique_hash(index.id, k));
+            latches.take(hashes.collect(), interrupt)?;
+            let mut seen: HashMap<&[u8], usize> = HashMap::new();
+            for (i, key, bits) in &found {
+                let record = records.get(*i).map(|r| &**r).unwrap_or_default();
+                let in_slice = seen.insert(key, *i).is_some_and(|other| other != *i);
+                if in_slice || taken_by_other(self, &mut stage, index, key, record)? {
+                    return Err(duplicate(collection, index, key, bits));
                 }
             }
-            let (key, value) = entry_of(index, &e.key, &e.bits, record);
-            batch.put(Space::Index, key, value);
-            staged += 1;
         }
-        let mut arrays = slice.arrays.clone();
-        index.multikey().widen(&mut arrays);
-        let widened = index.multikey().widens(&arrays.masks, &arrays.paths);
-        for (key, value) in arrays.entries(index.id).filter(|_| widened) {
-            batch.put(Space::Meta, key, value);
-            staged += 1;
+        if found.is_empty() {
+            return Ok(done);
         }
-        if staged > 0 {
-            batch.commit().inspect_err(|_| self.write_failed())?;
-            self.journal.committed();
+        let entries: Vec<(Vec<u8>, Vec<u8>)> = found
+            .iter()
+            .filter_map(|(i, key, bits)| Some(entry_of(index, key, bits, records.get(*i)?)))
+            .collect();
+        index.multikey().widen(&arrays);
+        let placed = stage
+            .log
+            .entries(collection.id, index.id, &entries, &arrays.to_bytes());
+        for (key, value) in placed {
+            let (key, value) = (Stage::logged(key), Stage::logged(value));
+            stage.put(index.id, key, Some(value), false);
         }
-        index.multikey().saved(&arrays);
-        Ok(())
+        self.commit(stage, interrupt, |_| collection.touch())?;
+        Ok(done)
     }
 
     /// Runs the builds that a crash interrupted.
     pub(crate) fn resume_builds(&self) {
-        let all: Vec<Arc<Collection>> = self.names.read().values().cloned().collect();
+        let all: Vec<Arc<Collection>> = self.catalog.read().all().cloned().collect();
         for collection in all {
             for index in collection.all_indexes().iter().filter(|i| !i.is_ready()) {
                 // A build that fails takes the index away; there is no client to tell.
@@ -342,47 +348,32 @@ impl Inner {
     }
 }
 
-struct UntilClosed<'a>(&'a Inner);
+/// The latches of a slice.
+struct Latched<'s> {
+    store: &'s Inner,
+    owner: u64,
+    held: Vec<u64>,
+}
 
-impl Interrupt for UntilClosed<'_> {
-    fn check(&self) -> Result<()> {
-        self.0.check_open()
+impl Latched<'_> {
+    /// Takes all of them in the order of their hashes.
+    fn take(&mut self, mut hashes: Vec<u64>, interrupt: &dyn Interrupt) -> Result<()> {
+        hashes.sort_unstable();
+        hashes.dedup();
+        for hash in hashes {
+            let latches = &self.store.latches;
+            if latches.lock(hash, self.owner, interrupt)? == latch::Tried::Taken {
+                self.held.push(hash);
+            }
+        }
+        Ok(())
     }
 }
 
-fn read_slice(
-    snapshot: &EngineSnapshot,
-    collection: &Collection,
-    index: &Index,
-    low: Vec<u8>,
-) -> Result<Slice> {
-    let mut docs = snapshot.range(Space::Docs, low, keys::end_of(collection.id, &[]));
-    let mut slice = Slice::default();
-    let mut set = KeySet::default();
-    let mut bytes = 0;
-    while slice.records.len() < SLICE_DOCS
-        && slice.entries.len() < SLICE_DOCS
-        && bytes < SLICE_BYTES
-    {
-        let Some((key, doc)) = docs.next()? else {
-            break;
-        };
-        bytes += doc.len();
-        index.key_set(Doc::new(&doc), &mut set)?;
-        let record = slice.records.len();
-        let record_key = key.slice(4.min(key.len())..);
-        for (key, bits) in set.iter() {
-            keys::check_len(&keys::join(index.id, key), "an index key")?;
-            slice.entries.push(Entry {
-                record,
-                key: key.to_vec(),
-                bits: bits.to_vec(),
-            });
+impl Drop for Latched<'_> {
+    fn drop(&mut self) {
+        for hash in self.held.drain(..) {
+            self.store.latches.unlock(hash);
         }
-        if let Some(keys) = set.keys() {
-            slice.arrays.add(keys);
-        }
-        slice.records.push(record_key);
     }
-    Ok(slice)
 }

@@ -1,11 +1,13 @@
 //! A collection as every operation sees it.
 
 use crate::catalog::CollectionOptions;
+use crate::gate::Gate;
 use crate::index::Index;
 use crate::keys;
+use muniment_io::Timestamp;
+use muniment_query::Interrupt;
 use muniment_value::{Collation, Result, Value};
 use parking_lot::{Condvar, Mutex, RwLock};
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -21,19 +23,19 @@ pub struct Collection {
     namespace: RwLock<String>,
     options: RwLock<Arc<CollectionOptions>>,
     indexes: RwLock<Indexes>,
-    pub(crate) docs: AtomicU64,
-    pub(crate) bytes: AtomicU64,
+    docs: AtomicU64,
+    bytes: AtomicU64,
     dropped: AtomicBool,
+    named: AtomicU64,
     generation: AtomicU64,
-    /// Write sets share it, DDL has it alone.
-    pub(crate) ddl: Arc<RwLock<()>>,
-    /// Held from the computing of the new totals to the end of their commit, so that totals and
-    /// sequence numbers ascend together.
-    pub(crate) commit: Mutex<CommitState>,
+    /// Totals that the trees do not hold yet.
+    dirty: AtomicBool,
+    /// Write units share it, DDL has it alone.
+    pub(crate) ddl: Gate,
     /// Inserts beyond the greatest record key.
     pub(crate) append: Mutex<Append>,
     pub(crate) append_done: Condvar,
-    /// Capped: held from a write set's first insert to its commit, so that insertion order is
+    /// Capped: held from a write unit's first insert to its commit, so that insertion order is
     /// the order of visibility.
     pub(crate) capped_order: Arc<Mutex<()>>,
     pub(crate) inserts: AtomicU64,
@@ -44,17 +46,10 @@ pub struct Collection {
     inserted: Condvar,
 }
 
-/// What the commit mutex protects beside the order of commits.
-#[derive(Default)]
-pub(crate) struct CommitState {
-    /// For each index that is being built: the records written since the builder's slice began.
-    pub dirty: HashMap<u32, HashSet<Vec<u8>>>,
-}
-
 /// The greatest record key ever inserted, and who has inserts beyond it under way.
 ///
 /// A record key above the maximum cannot exist, so an ascending insert needs no lookup. Until it
-/// is committed its key lies in the write set's run, and whoever inserts a key that lies in
+/// is committed its key lies in the write unit's run, and whoever inserts a key that lies in
 /// somebody's run waits for that run to end.
 #[derive(Default)]
 pub(crate) struct Append {
@@ -63,7 +58,7 @@ pub(crate) struct Append {
     pub runs: Vec<Run>,
 }
 
-/// The keys that one write set appended: everything it appended lies in `low..=high`.
+/// The keys that one write unit appended: everything it appended lies in `low..=high`.
 pub(crate) struct Run {
     pub owner: u64,
     pub low: Vec<u8>,
@@ -71,7 +66,7 @@ pub(crate) struct Run {
 }
 
 impl Append {
-    /// True if a write set other than `owner` may be about to commit `key`.
+    /// True if a write unit other than `owner` may be about to commit `key`.
     pub fn in_flight(&self, key: &[u8], owner: u64) -> bool {
         self.runs
             .iter()
@@ -138,9 +133,10 @@ impl Collection {
             docs: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             dropped: AtomicBool::new(false),
+            named: AtomicU64::new(0),
             generation: AtomicU64::new(0),
-            ddl: Arc::default(),
-            commit: Mutex::default(),
+            dirty: AtomicBool::new(false),
+            ddl: Gate::default(),
             append: Mutex::default(),
             append_done: Condvar::new(),
             capped_order: Arc::default(),
@@ -208,6 +204,48 @@ impl Collection {
         self.bytes.load(SeqCst)
     }
 
+    /// Adds to the totals what a commit did: after it was applied and before it is visible.
+    pub(crate) fn add_totals(&self, docs: i64, bytes: i64) {
+        if docs != 0 {
+            self.docs.fetch_add(docs as u64, SeqCst);
+        }
+        if bytes != 0 {
+            self.bytes.fetch_add(bytes as u64, SeqCst);
+        }
+        self.touch();
+    }
+
+    /// The totals as they are stored, at open.
+    pub(crate) fn set_totals(&self, docs: u64, bytes: u64) {
+        self.docs.store(docs, SeqCst);
+        self.bytes.store(bytes, SeqCst);
+    }
+
+    /// Totals or multikey paths have changed since the last cut.
+    pub(crate) fn touch(&self) {
+        if !self.dirty.load(SeqCst) {
+            self.dirty.store(true, SeqCst);
+        }
+    }
+
+    /// True if they had; they are taken to be written.
+    pub(crate) fn take_dirty(&self) -> bool {
+        self.dirty.swap(false, SeqCst)
+    }
+
+    /// Recovery has put this record key.
+    pub(crate) fn saw_record_key(&self, key: &[u8]) {
+        let mut append = self.append.lock();
+        if append.max.as_deref().is_some_and(|max| key > max) {
+            append.max = Some(key.to_vec());
+        }
+    }
+
+    /// True for an index that has entries of its own.
+    pub(crate) fn maintains(&self, index: &Index) -> bool {
+        !index.is_id() || !self.is_keyed_by_id()
+    }
+
     /// True once the collection was dropped.
     pub fn is_dropped(&self) -> bool {
         self.dropped.load(SeqCst)
@@ -217,6 +255,16 @@ impl Collection {
         self.dropped.store(true, SeqCst);
         self.bump();
         self.notify_inserts(0);
+    }
+
+    /// Views from here on know it by its name: one that was opened before may know another
+    /// collection by it.
+    pub fn named_since(&self) -> Timestamp {
+        Timestamp(self.named.load(SeqCst))
+    }
+
+    pub(crate) fn set_named_since(&self, since: Timestamp) {
+        self.named.store(since.0, SeqCst);
     }
 
     /// A number that changes whenever the indexes, their multikey paths, the options or the name
@@ -230,15 +278,17 @@ impl Collection {
     }
 
     /// Waits until the number of inserts ever made (since the store was opened) is above `seen`,
-    /// the collection is dropped, or the timeout passes; returns the number: what awaitData
-    /// cursors wait on.
-    pub fn wait_insert(&self, seen: u64, timeout: Duration) -> u64 {
+    /// the collection is dropped, the timeout passes or the operation must end; returns the
+    /// number: what awaitData cursors wait on.
+    pub fn wait_insert(&self, seen: u64, timeout: Duration, interrupt: &dyn Interrupt) -> u64 {
         let deadline = Instant::now() + timeout;
         // Announced before the number is read, so that no insert between the two is missed.
         self.waiters.fetch_add(1, SeqCst);
         let mut guard = self.wait_lock.lock();
         while self.inserts.load(SeqCst) <= seen && !self.is_dropped() {
-            if self.inserted.wait_until(&mut guard, deadline).timed_out() {
+            let look = Instant::now() + crate::gate::LOOK;
+            let late = self.inserted.wait_until(&mut guard, look.min(deadline));
+            if late.timed_out() && (Instant::now() >= deadline || interrupt.check().is_err()) {
                 break;
             }
         }
@@ -282,8 +332,7 @@ impl Collection {
         let Some(index) = self.id_index() else {
             return Ok(None);
         };
-        let full = keys::join(index.id, &key);
-        let value = snapshot.raw_get(crate::engine::Space::Index, &full)?;
+        let value = snapshot.raw_get(index.id, &key)?;
         Ok(value.and_then(|v| {
             let (len, at) = keys::get_varint(&v)?;
             v.get(at..at + len).map(<[u8]>::to_vec)

@@ -3,6 +3,7 @@
 use crate::catalog::IndexSpec;
 use crate::kinds::{self, IndexKind};
 use crate::multikey::{Arrays, Multikey};
+use muniment_io::Timestamp;
 use muniment_query::{Filter, QueryContext};
 use muniment_value::collation::key_hex;
 use muniment_value::path::Path;
@@ -26,6 +27,8 @@ pub struct Index {
     sparse: bool,
     is_id: bool,
     ready: AtomicBool,
+    complete: AtomicU64,
+    dropped: AtomicBool,
     multikey: Multikey,
     uses: AtomicU64,
     since: AtomicI64,
@@ -54,9 +57,31 @@ impl KeySet {
         (!self.excluded).then_some(&self.keys)
     }
 
+    /// The set of no document.
+    pub fn none() -> KeySet {
+        KeySet {
+            excluded: true,
+            ..KeySet::default()
+        }
+    }
+
     /// Makes it the set of no document.
     pub fn clear(&mut self) {
         self.excluded = true;
+    }
+
+    /// Makes it the set of a document, or of none.
+    ///
+    /// # Errors
+    /// As [`Index::keys_of`].
+    pub fn fill(&mut self, index: &Index, doc: Option<Doc<'_>>) -> Result<()> {
+        match doc {
+            Some(doc) => index.key_set(doc, self),
+            None => {
+                self.clear();
+                Ok(())
+            }
+        }
     }
 }
 
@@ -96,6 +121,8 @@ impl Index {
             kind,
             spec: RwLock::new(Arc::new(spec)),
             ready: AtomicBool::new(ready),
+            complete: AtomicU64::new(0),
+            dropped: AtomicBool::new(false),
             uses: AtomicU64::new(0),
             since: AtomicI64::new(QueryContext::new().now_ms),
             build_failure: Mutex::new(None),
@@ -173,8 +200,32 @@ impl Index {
         self.ready.load(SeqCst)
     }
 
-    pub(crate) fn set_ready(&self) {
+    /// Ready, and complete for every view from `since` on.
+    pub(crate) fn set_ready(&self, since: Timestamp) {
+        self.complete.store(since.0, SeqCst);
         self.ready.store(true, SeqCst);
+    }
+
+    /// Views from here on find everything in it; `None` while it is being built. A view that was
+    /// opened before must not be read through it.
+    pub fn complete_since(&self) -> Option<Timestamp> {
+        self.is_ready()
+            .then(|| Timestamp(self.complete.load(SeqCst)))
+    }
+
+    /// True once it was dropped: plans that use it must end.
+    pub fn is_dropped(&self) -> bool {
+        self.dropped.load(SeqCst)
+    }
+
+    pub(crate) fn set_dropped(&self) {
+        self.dropped.store(true, SeqCst);
+    }
+
+    /// True while it is built to be unique: then two documents may have the same key, and an
+    /// entry may be another document's.
+    pub(crate) fn is_contested(&self) -> bool {
+        self.unique && !self.is_ready()
     }
 
     pub(crate) fn fail_build(&self, error: Error) {
@@ -203,6 +254,12 @@ impl Index {
     /// True when some document has an array on one of the index's paths.
     pub fn is_multikey(&self) -> bool {
         self.multikey.any()
+    }
+
+    /// A number that changes whenever a document has an array where none had one: plans made
+    /// before know less of the index than views opened after.
+    pub fn multikey_version(&self) -> u64 {
+        self.multikey.version()
     }
 
     pub(crate) fn multikey(&self) -> &Multikey {

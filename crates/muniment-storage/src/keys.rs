@@ -1,26 +1,18 @@
-//! The layout of keys in the three keyspaces.
+//! The layout of keys in the trees.
 //!
-//! `docs`: collection id (u32 BE) ‖ record key. `index`: index id (u32 BE) ‖ encoded fields ‖
-//! record key (a unique index: without the record key). `meta`: a letter and a number, see the
+//! Every collection and every index has a tree of its own, whose number is its id. A collection's
+//! tree: record key → document. An index's: encoded fields ‖ record key → varint length of the
+//! fields ‖ type bits; of a unique index: encoded fields → varint length of the record key ‖
+//! record key ‖ type bits. The tree [`META`] holds the catalog: a letter and a number, see the
 //! functions.
 
-use crate::engine::MAX_KEY;
-use crate::snapshot::{Bound, KeyRange};
+use crate::view::{Bound, KeyRange};
+use bytes::Bytes;
+use muniment_tree::Range;
 use muniment_value::keyenc::prefix_end;
-use muniment_value::{Error, Result};
 
-/// The id's bytes, which begin every key of it.
-pub(crate) fn prefix(id: u32) -> [u8; 4] {
-    id.to_be_bytes()
-}
-
-/// id ‖ rest.
-pub(crate) fn join(id: u32, rest: &[u8]) -> Vec<u8> {
-    let mut key = Vec::with_capacity(4 + rest.len());
-    key.extend_from_slice(&prefix(id));
-    key.extend_from_slice(rest);
-    key
-}
+/// The tree of the catalog.
+pub(crate) const META: u32 = 0;
 
 /// `meta`: the catalog entry of a collection.
 pub(crate) fn catalog(collection: u32) -> Vec<u8> {
@@ -44,12 +36,9 @@ pub(crate) fn array_path(index: u32, path: &str) -> Vec<u8> {
     key
 }
 
-/// `meta`: documents (`D`) or index entries (`I`) of a dropped collection or index that are still
-/// to be deleted.
-pub(crate) fn drop_pending(kind: u8, id: u32) -> Vec<u8> {
-    let mut key = vec![b'd', kind];
-    key.extend_from_slice(&prefix(id));
-    key
+/// `meta`: a dropped collection's or index's tree that is still to be given up; no value.
+pub(crate) fn drop_pending(id: u32) -> Vec<u8> {
+    tagged(b'd', id)
 }
 
 /// `meta`: the next free id.
@@ -57,51 +46,52 @@ pub(crate) fn next_id() -> Vec<u8> {
     b"s:next_id".to_vec()
 }
 
-/// `meta`: the version of the layout.
-pub(crate) fn layout() -> Vec<u8> {
-    b"s:layout".to_vec()
-}
-
 fn tagged(tag: u8, id: u32) -> Vec<u8> {
     let mut key = vec![tag];
-    key.extend_from_slice(&prefix(id));
+    key.extend_from_slice(&id.to_be_bytes());
     key
 }
 
-/// The first and the end key (exclusive) of `range` under `id`.
-pub(crate) fn bounds(id: u32, range: &KeyRange) -> (Vec<u8>, Vec<u8>) {
+/// The keys of `range` as a tree's range.
+pub(crate) fn bounds(range: &KeyRange) -> Range {
     let low = match &range.low {
-        Bound::Unbounded => prefix(id).to_vec(),
-        Bound::Included(k) => join(id, k),
-        Bound::Excluded(k) => end_of(id, k),
+        Bound::Unbounded => Bytes::new(),
+        Bound::Included(k) => Bytes::copy_from_slice(k),
+        Bound::Excluded(k) => match prefix_end(k) {
+            Some(end) => Bytes::from(end),
+            // Everything begins with it or lies before it.
+            None => return nothing(),
+        },
     };
     let high = match &range.high {
-        Bound::Unbounded => end_of(id, &[]),
-        Bound::Included(k) => end_of(id, k),
-        Bound::Excluded(k) => join(id, k),
+        Bound::Unbounded => None,
+        Bound::Included(k) => prefix_end(k).map(Bytes::from),
+        Bound::Excluded(k) => Some(Bytes::copy_from_slice(k)),
     };
-    (low, high)
+    Range { low, high }
 }
 
-/// The end (exclusive) of everything under `id` that begins with `key`.
-pub(crate) fn end_of(id: u32, key: &[u8]) -> Vec<u8> {
-    // An id of 0xFFFFFFFF is never given out, so there always is an end.
-    prefix_end(&join(id, key)).unwrap_or_else(|| vec![0xFF; 5])
-}
-
-/// Refuses a key that the engine cannot hold.
-pub(crate) fn check_len(full_key: &[u8], what: &str) -> Result<()> {
-    if full_key.len() <= MAX_KEY {
-        return Ok(());
+/// A range without keys.
+fn nothing() -> Range {
+    Range {
+        low: Bytes::new(),
+        high: Some(Bytes::new()),
     }
-    // MongoDB lifted its limit in 4.2; 17280 was its KeyTooLong.
-    Err(Error::location(
-        17280,
-        format!(
-            "{what} is too long: {} bytes encoded, at most {MAX_KEY} are supported",
-            full_key.len()
-        ),
-    ))
+}
+
+/// `n` as LEB128, in `buf`.
+pub(crate) fn varint(n: usize, buf: &mut [u8; 10]) -> &[u8] {
+    let (mut n, mut len) = (n, 0);
+    for b in buf.iter_mut() {
+        len += 1;
+        if n < 0x80 {
+            *b = n as u8;
+            break;
+        }
+        *b = (n as u8 & 0x7F) | 0x80;
+        n >>= 7;
+    }
+    buf.get(..len).unwrap_or_default()
 }
 
 /// Appends `n` as LEB128.

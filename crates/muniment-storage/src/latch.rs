@@ -8,29 +8,16 @@
 //! for a unique-key latch holds at most one record latch and unique-key latches with smaller
 //! hashes. Everything else only tries.
 
+use crate::commit::stage::HashKeyed;
+use muniment_query::Interrupt;
+use muniment_value::Result;
 use parking_lot::{Condvar, Mutex};
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
 const SHARDS: usize = 64;
 
-/// The hash is one already.
-#[derive(Default)]
-struct Identity(u64);
-
-impl Hasher for Identity {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, _: &[u8]) {}
-    fn write_u64(&mut self, n: u64) {
-        self.0 = n;
-    }
-}
-
 #[derive(Default)]
 struct Shard {
-    held: Mutex<HashMap<u64, u64, BuildHasherDefault<Identity>>>,
+    held: Mutex<HashKeyed<u64>>,
     released: Condvar,
 }
 
@@ -51,13 +38,13 @@ pub(crate) enum Tried {
 }
 
 /// The latch of a record.
-pub(crate) fn record_hash(full_key: &[u8]) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(full_key)
+pub(crate) fn record_hash(collection: u32, record_key: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64_with_seed(record_key, u64::from(collection))
 }
 
 /// The latch of a unique index's key: a space of its own.
-pub(crate) fn unique_hash(full_key: &[u8]) -> u64 {
-    xxhash_rust::xxh3::xxh3_64_with_seed(full_key, 0x756e_6971_7565)
+pub(crate) fn unique_hash(index: u32, key: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64_with_seed(key, 0x756e_6971_0000_0000 | u64::from(index))
 }
 
 impl Latches {
@@ -88,19 +75,27 @@ impl Latches {
     }
 
     /// Waits for the latch. The module head says who may.
-    pub fn lock(&self, hash: u64, owner: u64) -> Tried {
+    ///
+    /// # Errors
+    /// What the operation's interrupt says while it waits.
+    pub fn lock(&self, hash: u64, owner: u64, interrupt: &dyn Interrupt) -> Result<Tried> {
         let Some(shard) = self.shard(hash) else {
-            return Tried::Busy;
+            return Ok(Tried::Busy);
         };
         let mut held = shard.held.lock();
         loop {
             match held.get(&hash) {
                 None => {
                     held.insert(hash, owner);
-                    return Tried::Taken;
+                    return Ok(Tried::Taken);
                 }
-                Some(o) if *o == owner => return Tried::Mine,
-                Some(_) => shard.released.wait(&mut held),
+                Some(o) if *o == owner => return Ok(Tried::Mine),
+                Some(_) => {
+                    let wait = shard.released.wait_for(&mut held, crate::gate::LOOK);
+                    if wait.timed_out() {
+                        interrupt.check()?;
+                    }
+                }
             }
         }
     }

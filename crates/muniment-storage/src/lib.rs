@@ -1,40 +1,36 @@
-//! The storage: engine, catalog, collections, indexes, write sets and group commit.
+//! The storage: one log, the trees that are a function of it, the catalog, write units and views.
 //!
-//! Keyspaces: `docs` (collection id ‖ record key → raw BSON), `index` (index id ‖ encoded fields
-//! ‖ record key → type bits; unique: index id ‖ encoded fields → record key and bits), `meta`
-//! (catalog entries, counters). Every change of the catalog or of a counter commits in the same
-//! atomic batch as the data it belongs to, so a crash between any two lines leaves either the
-//! whole write or nothing of it.
+//! `commit` is the only door to the log; `unit` is how a write is made up; `view` is how
+//! everything is read; `catalog` knows what collections and indexes there are; `checkpoint` cuts,
+//! trims and gives up what was dropped. The trees themselves are in `muniment-tree`, the log's
+//! files in `muniment-log`.
 //!
 //! Invariants: reads go through a [`Snapshot`] only (who holds a record's latch may read its
-//! newest version); a write set never waits for a latch while it holds staged changes; an
-//! invariant violation stops the process (crash over corrupt). Must not know commands or the
-//! wire.
+//! newest version); a write unit is one record of the log, whole or not at all, and never waits
+//! while it holds anything; an invariant violation stops the process (crash over corrupt). Must
+//! not know commands or the wire.
 
 mod admin;
 mod admission;
 mod build;
 mod catalog;
+mod checkpoint;
 mod collection;
-mod damage;
-mod ddl;
-pub mod engine;
+mod commit;
+mod entries;
+mod gate;
 mod index;
-mod journal;
-mod journal_check;
 mod keys;
 pub mod kinds;
 mod latch;
 mod lockfile;
 mod multikey;
-mod new_index;
-mod precheck;
-mod reclaim;
-mod snapshot;
+mod replay;
 mod space;
 mod store;
+mod unit;
 mod validate;
-mod writeset;
+mod view;
 
 #[cfg(test)]
 mod tests;
@@ -43,9 +39,11 @@ mod tests_fault;
 #[cfg(test)]
 mod tests_index;
 
+pub use catalog::ddl::Exclusive;
 pub use catalog::{CollectionOptions, IndexSpec, MAX_INDEXES};
 pub use collection::Collection;
 pub use index::Index;
-pub use snapshot::{Bound, Direction, DocCursor, IndexCursor, IndexEntry, KeyRange, Snapshot};
-pub use store::{CommitId, JournalStats, Store, StoreOptions, StoreStats};
-pub use writeset::{DuplicateKey, WriteSet};
+pub use muniment_io::Timestamp;
+pub use store::{Budget, CommitId, EngineKind, JournalStats, Store, StoreOptions, StoreStats};
+pub use unit::{Busy, DuplicateKey, Staged, WriteUnit};
+pub use view::{Bound, Direction, DocCursor, IndexCursor, IndexEntry, KeyRange, Snapshot};

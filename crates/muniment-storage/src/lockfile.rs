@@ -1,12 +1,15 @@
 //! The lock on the data directory and its FORMAT file.
 
+use crate::store::EngineKind;
 use muniment_value::{Code, Error, Result};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
 use std::path::Path;
 
 /// What FORMAT holds: the version of the directory's layout.
-const FORMAT: &str = "muniment data directory, format 1\n";
+const FORMAT: &str = "muniment data directory, format 2\n";
+/// What it held before there was one log.
+const FORMAT_1: &str = "muniment data directory, format 1\n";
 
 /// Held while the store is open; the kernel releases it when the process dies.
 pub(crate) struct DirLock {
@@ -18,7 +21,7 @@ impl DirLock {
     ///
     /// # Errors
     /// 98 DBPathInUse naming the other process; I/O errors.
-    pub fn acquire(dir: &Path) -> Result<DirLock> {
+    pub fn acquire(dir: &Path, engine: EngineKind) -> Result<DirLock> {
         std::fs::create_dir_all(dir)
             .map_err(|e| Error::from(e).context(&format!("cannot create {}: ", dir.display())))?;
         let path = dir.join("muniment.lock");
@@ -56,7 +59,10 @@ impl DirLock {
         let _ = file
             .set_len(0)
             .and_then(|()| writeln!(file, "{}", std::process::id()));
-        check_format(dir)?;
+        match engine {
+            EngineKind::Lsm => check_format(dir)?,
+            EngineKind::Memory => refuse_data(dir)?,
+        }
         Ok(DirLock { _file: file })
     }
 }
@@ -65,6 +71,16 @@ fn check_format(dir: &Path) -> Result<()> {
     let path = dir.join("FORMAT");
     match std::fs::read_to_string(&path) {
         Ok(text) if text == FORMAT => Ok(()),
+        Ok(text) if text == FORMAT_1 => Err(Error::new(
+            Code::MustUpgrade,
+            format!(
+                "the data directory {} was written by an earlier version of muniment (format 1), \
+                 which this version cannot read. To carry the data over, start the earlier \
+                 version on it, run mongodump, start this version on an empty directory, and run \
+                 mongorestore",
+                dir.display()
+            ),
+        )),
         Ok(text) => Err(Error::new(
             Code::MustUpgrade,
             format!(
@@ -86,4 +102,20 @@ fn check_format(dir: &Path) -> Result<()> {
         }
         Err(e) => Err(Error::from(e).context(&format!("cannot read {}: ", path.display()))),
     }
+}
+
+/// The memory engine keeps nothing in the directory, so it must not be started on one with data,
+/// which would look empty.
+fn refuse_data(dir: &Path) -> Result<()> {
+    if !dir.join("FORMAT").exists() {
+        return Ok(());
+    }
+    Err(Error::new(
+        Code::InvalidOptions,
+        format!(
+            "the data directory {} holds data in files: --storageEngine memory would not show \
+             them. Choose another directory, or leave the option out",
+            dir.display()
+        ),
+    ))
 }

@@ -3,13 +3,15 @@
 //! An index with named fields has a mask for each of them; a wildcard index, whose paths are open,
 //! has the set of the paths themselves. Both only ever grow.
 //!
-//! Invariant: what a document needs is visible to readers before its commit, and durable with it.
+//! Invariant: what a document needs is visible to readers before its commit. It is a function of
+//! the documents, so it is not in the log: it is written into the trees at each cut, and applying
+//! the log behind the cut finds the rest again.
 
 use crate::keys;
 use muniment_value::IndexKeys;
 use parking_lot::RwLock;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 /// The arrays of some documents.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +45,46 @@ impl Arrays {
         }
     }
 
+    /// As the log keeps them: masks, then paths, each with its number before it.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        keys::put_varint(self.masks.len(), &mut out);
+        for mask in &self.masks {
+            out.extend_from_slice(&mask.to_le_bytes());
+        }
+        for path in &self.paths {
+            keys::put_varint(path.len(), &mut out);
+            out.extend_from_slice(path.as_bytes());
+        }
+        out
+    }
+
+    /// Reads [`Arrays::to_bytes`]; `None` if it is malformed.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Arrays> {
+        let mut arrays = Arrays::default();
+        let (n, mut at) = keys::get_varint(bytes)?;
+        for _ in 0..n {
+            let mask = bytes.get(at..at + 8)?.try_into().ok()?;
+            arrays.masks.push(u64::from_le_bytes(mask));
+            at += 8;
+        }
+        while at < bytes.len() {
+            let (len, took) = keys::get_varint(bytes.get(at..)?)?;
+            at += took;
+            let path = bytes.get(at..at.checked_add(len)?)?;
+            arrays.paths.push(String::from_utf8(path.to_vec()).ok()?);
+            at += len;
+        }
+        Some(arrays)
+    }
+
+    /// True if it holds all of `other`.
+    pub fn covers(&self, other: &Arrays) -> bool {
+        let masks = self.masks.iter().chain(std::iter::repeat(&0));
+        let mut both = masks.zip(&other.masks);
+        both.all(|(a, b)| b & !a == 0) && other.paths.iter().all(|p| self.paths.contains(p))
+    }
+
     /// What the catalog keeps of them for index `index`.
     pub fn entries(&self, index: u32) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
         let masks = self.masks.iter().any(|&m| m != 0).then(|| {
@@ -56,28 +98,24 @@ impl Arrays {
 
 /// The arrays of all documents of an index.
 pub(crate) struct Multikey {
-    /// What readers see: set before the commit that first needs it.
     masks: Vec<AtomicU64>,
-    /// What a commit has made durable.
-    saved_masks: Vec<AtomicU64>,
     paths: RwLock<BTreeSet<String>>,
-    saved_paths: RwLock<BTreeSet<String>>,
+    /// Counts what came.
+    version: AtomicU64,
+    /// Something came that the trees do not hold yet.
+    dirty: AtomicBool,
 }
 
 impl Multikey {
     /// As it was saved, for an index of `fields` fields.
     pub fn new(fields: usize, saved: &Arrays) -> Multikey {
-        let masks = || -> Vec<AtomicU64> {
-            (0..fields)
-                .map(|i| AtomicU64::new(saved.masks.get(i).copied().unwrap_or(0)))
-                .collect()
-        };
-        let paths = || RwLock::new(saved.paths.iter().cloned().collect());
         Multikey {
-            masks: masks(),
-            saved_masks: masks(),
-            paths: paths(),
-            saved_paths: paths(),
+            masks: (0..fields)
+                .map(|i| AtomicU64::new(saved.masks.get(i).copied().unwrap_or(0)))
+                .collect(),
+            paths: RwLock::new(saved.paths.iter().cloned().collect()),
+            version: AtomicU64::new(0),
+            dirty: AtomicBool::new(false),
         }
     }
 
@@ -107,46 +145,46 @@ impl Multikey {
     /// True if readers know of all arrays of a document.
     pub fn covers(&self, keys: &IndexKeys) -> bool {
         let mut masks = self.masks.iter().zip(keys.multikey());
-        let paths = self.paths.read();
         masks.all(|(all, one)| one & !all.load(SeqCst) == 0)
-            && keys.arrays().iter().all(|p| paths.contains(p))
-    }
-
-    /// True if there is one that no commit has saved yet.
-    pub fn widens(&self, masks: &[u64], paths: &[String]) -> bool {
-        let mut both = masks.iter().zip(&self.saved_masks);
-        both.any(|(new, old)| new & !old.load(SeqCst) != 0)
-            || (!paths.is_empty() && {
-                let saved = self.saved_paths.read();
-                paths.iter().any(|p| !saved.contains(p))
+            && (keys.arrays().is_empty() || {
+                let paths = self.paths.read();
+                keys.arrays().iter().all(|p| paths.contains(p))
             })
     }
 
-    /// Shows them to readers; `arrays` becomes what is to be saved.
-    pub fn widen(&self, arrays: &mut Arrays) {
-        arrays.masks.resize(self.masks.len(), 0);
-        for (all, new) in self.masks.iter().zip(&mut arrays.masks) {
-            *new |= all.fetch_or(*new, SeqCst);
+    /// Shows them to readers: before the commit that needs it, so that a plan made in between is
+    /// only more careful. True if something is new.
+    pub fn widen(&self, arrays: &Arrays) -> bool {
+        let mut wider = false;
+        for (all, new) in self.masks.iter().zip(&arrays.masks) {
+            if *new != 0 {
+                wider |= new & !all.fetch_or(*new, SeqCst) != 0;
+            }
         }
         if !arrays.paths.is_empty() {
-            let saved = self.saved_paths.read();
-            arrays.paths.retain(|p| !saved.contains(p));
-            self.paths.write().extend(arrays.paths.iter().cloned());
+            let mut paths = self.paths.write();
+            for path in &arrays.paths {
+                wider |= paths.insert(path.clone());
+            }
         }
+        if wider {
+            self.version.fetch_add(1, SeqCst);
+            self.dirty.store(true, SeqCst);
+        }
+        wider
     }
 
-    /// Notes that they are on the disk.
-    pub fn saved(&self, arrays: &Arrays) {
-        for (m, new) in self.saved_masks.iter().zip(&arrays.masks) {
-            m.fetch_or(*new, SeqCst);
-        }
-        if !arrays.paths.is_empty() {
-            let mut saved = self.saved_paths.write();
-            saved.extend(arrays.paths.iter().cloned());
-        }
+    /// A number that changes whenever something comes.
+    pub fn version(&self) -> u64 {
+        self.version.load(SeqCst)
     }
 
-    /// What the catalog may keep of it: to be deleted with the index.
+    /// What is to be written into the trees at a cut; `None` if they hold all of it.
+    pub fn unsaved(&self) -> Option<Arrays> {
+        self.dirty.swap(false, SeqCst).then(|| self.known())
+    }
+
+    /// All of it.
     pub fn known(&self) -> Arrays {
         Arrays {
             masks: self.masks(),
@@ -157,6 +195,7 @@ impl Multikey {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
     #[test]
@@ -169,19 +208,21 @@ mod tests {
         for (path, mask) in [("a", 1), ("a.b", 1), ("a.b.c.d", 5), ("ab", 0), ("b.a", 0)] {
             assert_eq!(m.mask_of(path), mask, "{path}");
         }
-        let mut more = Arrays {
+        let more = Arrays {
             masks: Vec::new(),
             paths: vec!["a".into(), "x".into()],
         };
-        m.widen(&mut more);
-        assert_eq!(more.paths, ["x"]);
+        assert!(m.unsaved().is_none());
+        assert!(m.widen(&more) && !m.widen(&more));
         assert_eq!((m.mask_of("x"), m.any()), (1, true));
         let mut keys = IndexKeys::new();
         keys.begin(2);
         keys.mark_array("x");
-        assert!(m.widens(&[], &more.paths) && m.covers(&keys));
-        m.saved(&more);
-        assert!(!m.widens(&[], &more.paths));
-        assert_eq!(m.known().entries(7).count(), 3);
+        assert!(m.covers(&keys));
+        assert_eq!(m.unsaved().unwrap().entries(7).count(), 3);
+        assert!(m.unsaved().is_none());
+        let all = m.known();
+        let read = Arrays::from_bytes(&all.to_bytes()).unwrap();
+        assert_eq!((read.masks, read.paths), (all.masks, all.paths));
     }
 }

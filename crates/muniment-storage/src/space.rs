@@ -1,9 +1,8 @@
-//! A full disk: refusing writes before the engine meets it.
+//! A full disk: refusing writes before the log and the trees meet it.
 //!
-//! fjall refuses every write for good once one of its own writes has failed, a flush or a
-//! compaction included. So writes are refused while little space is left, which leaves the
-//! background work what it needs. If the disk fills faster than that (another program may fill
-//! it), `admission` opens the engine anew.
+//! Writes are refused while little space is left, which leaves flushes and compactions what they
+//! need: they are what frees space again. If the disk fills faster than that (another program may
+//! fill it), a write that cannot be appended is refused, and flushes are tried again.
 
 use muniment_value::{Code, Error, Result};
 use std::io::Write;

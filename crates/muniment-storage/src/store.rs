@@ -1,36 +1,59 @@
 //! The store: one data directory, opened once.
 
 use crate::admission::Admission;
+use crate::catalog::names::{Catalog, DroppedTree};
 use crate::collection::Collection;
-use crate::engine::{self, Engine, EngineSnapshot, Space};
+use crate::commit::Door;
+use crate::gate::Gate;
 use crate::index::Index;
-use crate::journal::Journal;
-use crate::keys;
 use crate::latch::Latches;
 use crate::lockfile::DirLock;
-use crate::snapshot::Snapshot;
-use crate::writeset::WriteSet;
+use crate::unit::WriteUnit;
+use crate::view::Snapshot;
+use muniment_io::{Clock, Disk, OsDisk, SimDisk, SystemClock, Timestamp};
+use muniment_log::{Log, LogOptions};
+use muniment_query::Interrupt;
+use muniment_tree::lsm::{LsmOptions, LsmTrees};
+use muniment_tree::memory::MemoryTrees;
+use muniment_tree::{Direction, Range, TreeId, Trees};
 use muniment_value::{Code, Error, Result};
 use parking_lot::{Condvar, Mutex, RwLock};
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+/// In what the data is kept: `--storageEngine`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EngineKind {
+    /// Log-structured merge trees in files.
+    #[default]
+    Lsm,
+    /// Memory alone: everything is gone when the process ends.
+    Memory,
+}
+
+impl EngineKind {
+    /// All of them by their names.
+    pub const ALL: [(&'static str, EngineKind); 2] =
+        [("lsm", EngineKind::Lsm), ("memory", EngineKind::Memory)];
+}
 
 /// How to open a store.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
     /// The data directory; created if it is not there.
     pub path: PathBuf,
-    /// Block cache in bytes.
+    /// Memory for blocks that were read and for what is not yet on the disk, in bytes.
     pub cache_bytes: u64,
-    /// How often the journal is flushed to the disk (1–500 ms, default 100).
+    /// How often the log is flushed to the disk (1–500 ms, default 100).
     pub journal_commit_interval: Duration,
-    /// Cut a journal that is damaged in its middle there, losing the writes behind the damage,
+    /// Cut a log that is damaged in its middle there, losing the writes behind the damage,
     /// instead of refusing to open.
     pub accept_data_loss: bool,
+    /// In what the data is kept.
+    pub engine: EngineKind,
 }
 
 impl StoreOptions {
@@ -41,6 +64,37 @@ impl StoreOptions {
             cache_bytes: 256 << 20,
             journal_commit_interval: Duration::from_millis(100),
             accept_data_loss: false,
+            engine: EngineKind::default(),
+        }
+    }
+}
+
+/// How the configured cache is shared between the block cache and the memtables, in bytes.
+///
+/// Large memtables are what makes writes cheap: fewer tables are written and merged, and of a
+/// document that is rewritten often only the newest version reaches a table. A quarter of the
+/// cache, at most 512 MB, is theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// The block cache.
+    pub block_cache: u64,
+    /// The size at which the memtable is sealed. Up to two sealed ones wait beside it before
+    /// writers are held back.
+    pub memtable: u64,
+}
+
+impl Budget {
+    const LEAST: u64 = 8 << 20;
+    const MOST_SHARED: u64 = 512 << 20;
+    /// Memtables in memory at most: one active, two sealed.
+    const ALIVE: u64 = 3;
+
+    /// The shares of a cache of `cache_bytes`.
+    pub fn of(cache_bytes: u64) -> Budget {
+        let shared = (cache_bytes / 4).min(Budget::MOST_SHARED);
+        Budget {
+            block_cache: cache_bytes - shared,
+            memtable: (shared / Budget::ALIVE).max(Budget::LEAST),
         }
     }
 }
@@ -49,17 +103,21 @@ impl StoreOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CommitId(pub u64);
 
-/// Measured counters of the journal.
+/// Measured counters of the log.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JournalStats {
-    /// Write sets committed.
+    /// Records appended.
     pub commits: u64,
-    /// fdatasync calls on the journal.
+    /// fdatasync calls on the log.
     pub syncs: u64,
     /// Microseconds spent in them.
     pub sync_micros: u64,
     /// Waits for durability that were served.
     pub waits: u64,
+    /// Bytes of payload appended.
+    pub bytes: u64,
+    /// Bytes of the log's files.
+    pub file_bytes: u64,
 }
 
 /// Measured figures of the engine for serverStatus.
@@ -75,7 +133,7 @@ pub struct StoreStats {
     pub disk_bytes: u64,
     /// Microseconds that commits were held back since flushes or compactions were behind.
     pub delayed_micros: u64,
-    /// The journal.
+    /// The log.
     pub journal: JournalStats,
 }
 
@@ -88,70 +146,72 @@ pub struct Store {
 /// What the background threads share with the store.
 pub(crate) struct Inner {
     pub path: PathBuf,
-    pub cache_bytes: u64,
-    /// `None` only while it is being opened anew, under the lock.
-    pub engine: RwLock<Option<Arc<Engine>>>,
+    pub clock: Arc<dyn Clock>,
+    pub trees: Arc<dyn Trees>,
+    /// Replaced when it is opened anew after a fault.
+    pub log: RwLock<Option<Arc<Log>>>,
+    pub log_options: LogOptions,
+    pub budget: Budget,
+    pub door: Door,
     pub space: crate::space::SpaceGuard,
     pub latches: Latches,
-    pub journal: Journal,
-    /// Shared by every commit; fsyncLock has it alone.
-    pub gate: Arc<RwLock<()>>,
+    /// Shared by every commit; seals and fsyncLock have it alone.
+    pub gate: Gate,
     pub fsync_lock: Mutex<crate::admin::FsyncLock>,
     owners: AtomicU64,
-    /// One DDL operation at a time.
-    pub ddl: Mutex<()>,
-    pub names: RwLock<HashMap<String, Arc<Collection>>>,
+    /// Held while names of collections change.
+    pub naming: Mutex<()>,
+    pub catalog: RwLock<Catalog>,
     pub next_id: AtomicU32,
     pub interval_ms: AtomicU64,
     pub closed: AtomicBool,
     pub stop: Mutex<bool>,
     /// Wakes the background threads.
     pub wake: Condvar,
-    pub reclaim: AtomicBool,
     pub admission: Admission,
+    /// Trees that were dropped, and when: see `checkpoint`.
+    pub dropped: Mutex<Vec<DroppedTree>>,
     /// Index builds that failed and could not be taken away yet.
     pub failed_builds: Mutex<Vec<(Arc<Collection>, Arc<Index>)>>,
-    _lock: DirLock,
+    /// Collections that a command made for itself and that could not be dropped yet.
+    pub discarded: Mutex<Vec<Arc<Collection>>>,
+    _lock: Option<DirLock>,
 }
 
 impl Store {
-    /// Opens or creates the directory, locks it, cuts a torn journal tail, finishes drops and
+    /// Opens or creates the directory, locks it, applies the log behind the persisted cut and
     /// restarts index builds that a crash interrupted.
     ///
     /// # Errors
     /// 98 DBPathInUse naming the other process; 301 DataCorruptionDetected naming file and
-    /// offset; I/O errors.
+    /// offset; I/O errors; a message for people when another version made the directory.
     pub fn open(options: StoreOptions) -> Result<Arc<Store>> {
-        let lock = DirLock::acquire(&options.path)?;
-        let directory = options.path.join("engine");
-        crate::journal_check::check(&directory, options.accept_data_loss)?;
-        let engine = Arc::new(Engine::open(&directory, options.cache_bytes)?);
-        let inner = Arc::new(Inner {
-            journal: Journal::new(&directory),
-            space: crate::space::SpaceGuard::new(&options.path),
-            path: options.path,
-            cache_bytes: options.cache_bytes,
-            engine: RwLock::new(Some(engine.clone())),
-            admission: Admission::new(),
-            failed_builds: Mutex::default(),
-            latches: Latches::new(),
-            gate: Arc::default(),
-            fsync_lock: Mutex::default(),
-            owners: AtomicU64::new(1),
-            ddl: Mutex::new(()),
-            names: RwLock::default(),
-            next_id: AtomicU32::new(1),
-            interval_ms: AtomicU64::new(100),
-            closed: AtomicBool::new(false),
-            stop: Mutex::new(false),
-            wake: Condvar::new(),
-            reclaim: AtomicBool::new(true),
-            _lock: lock,
-        });
-        inner.create_layout(&engine)?;
-        inner.load_catalog(&EngineSnapshot::new(engine))?;
+        let lock = DirLock::acquire(&options.path, options.engine)?;
+        let budget = Budget::of(options.cache_bytes);
+        let synced: Arc<OnceLock<Weak<Inner>>> = Arc::default();
+        let (disk, trees): (Arc<dyn Disk>, Arc<dyn Trees>) = match options.engine {
+            EngineKind::Lsm => {
+                let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+                let owner = synced.clone();
+                let lsm = LsmOptions {
+                    // Recovery reads the log behind the cut, so the log must reach it.
+                    before_persist: Arc::new(move |_| match owner.get().and_then(Weak::upgrade) {
+                        Some(inner) => inner.log()?.sync(),
+                        None => Err(Error::internal("the log is not open yet")),
+                    }),
+                    cache_bytes: budget.block_cache,
+                    memtable_bytes: budget.memtable,
+                    disk: disk.clone(),
+                    ..LsmOptions::new(options.path.join("trees"))
+                };
+                (disk, LsmTrees::open(lsm)?)
+            }
+            EngineKind::Memory => (Arc::new(SimDisk::memory()), MemoryTrees::new()),
+        };
+        let inner = Inner::recover(&options, disk, trees, budget, Some(lock))?;
+        let _ = synced.set(Arc::downgrade(&inner));
         let store = Arc::new(Store {
-            inner: inner.clone(),
+            inner,
             threads: Mutex::default(),
         });
         store.set_journal_commit_interval(options.journal_commit_interval);
@@ -162,11 +222,11 @@ impl Store {
     fn start_threads(&self) -> Result<()> {
         type Job = (&'static str, fn(&Inner));
         let mut jobs: Vec<Job> = vec![
-            ("muniment-flush", Inner::flush_loop),
-            ("muniment-drop", Inner::reclaim_loop),
+            ("muniment-sync", Inner::sync_loop),
+            ("muniment-seal", Inner::checkpoint_loop),
         ];
         let unfinished = |c: &Arc<Collection>| c.all_indexes().iter().any(|i| !i.is_ready());
-        if self.inner.names.read().values().any(unfinished) {
+        if self.inner.catalog.read().all().any(unfinished) {
             jobs.push(("muniment-index", Inner::resume_builds));
         }
         let mut threads = self.threads.lock();
@@ -181,25 +241,41 @@ impl Store {
         Ok(())
     }
 
-    /// A snapshot of now.
+    /// The engine's name.
+    pub fn engine_name(&self) -> &'static str {
+        self.inner.trees.name()
+    }
+
+    /// False if everything is gone when the process ends.
+    pub fn is_durable(&self) -> bool {
+        self.inner.trees.is_durable()
+    }
+
+    /// A view of now.
     pub fn snapshot(&self) -> Snapshot {
         self.inner.snapshot()
     }
 
     /// The collection `db.name`, if it exists.
     pub fn collection(&self, namespace: &str) -> Option<Arc<Collection>> {
-        self.inner.names.read().get(namespace).cloned()
+        let collection = self.inner.catalog.read().by_name(namespace)?;
+        // It has the name since a commit that is about to become visible: a view of who asked is to
+        // know it by that name.
+        while collection.named_since() > self.inner.trees.views().visible() {
+            std::thread::yield_now();
+        }
+        Some(collection)
     }
 
     /// The collections of a database, sorted by name.
     pub fn collections(&self, db: &str) -> Vec<Arc<Collection>> {
         let mut found: Vec<(String, Arc<Collection>)> = self
             .inner
-            .names
+            .catalog
             .read()
-            .iter()
+            .all()
+            .map(|c| (c.namespace(), c.clone()))
             .filter(|(name, _)| db_of(name) == db)
-            .map(|(name, c)| (name.clone(), c.clone()))
             .collect();
         found.sort_by(|a, b| a.0.cmp(&b.0));
         found.into_iter().map(|(_, c)| c).collect()
@@ -207,57 +283,55 @@ impl Store {
 
     /// The databases that have a collection, sorted.
     pub fn databases(&self) -> Vec<String> {
-        let mut names: Vec<String> = self
-            .inner
-            .names
-            .read()
-            .keys()
-            .map(|n| db_of(n).to_string())
-            .collect();
+        let catalog = self.inner.catalog.read();
+        let mut names: Vec<String> = catalog.names().map(|n| db_of(n).to_string()).collect();
+        drop(catalog);
         names.sort_unstable();
         names.dedup();
         names
     }
 
-    /// Begins a write set on a collection (shared against DDL).
+    /// Begins a write unit on a collection (shared against DDL).
     ///
     /// # Errors
-    /// 26 NamespaceNotFound if it was dropped; 14031 OutOfDiskSpace while the disk is full;
-    /// waits while fsyncLock is held.
-    pub fn write_set<'s>(&'s self, collection: &Arc<Collection>) -> Result<WriteSet<'s>> {
+    /// 26 NamespaceNotFound if it was dropped; what `interrupt` says while it waits for DDL.
+    pub fn write_unit<'s>(
+        &'s self,
+        collection: &Arc<Collection>,
+        interrupt: &'s dyn Interrupt,
+    ) -> Result<WriteUnit<'s>> {
         self.inner.check_open()?;
-        drop(self.inner.gate.read());
-        let ddl = collection.ddl.read_arc();
+        let ddl = collection.ddl.share(interrupt)?;
         if collection.is_dropped() {
             return Err(dropped(collection));
         }
-        let engine = self.inner.engine()?;
-        Ok(WriteSet::new(&self.inner, collection, engine, ddl))
+        Ok(WriteUnit::new(&self.inner, collection, interrupt, ddl))
     }
 
     /// Returns once the commit is on the disk: one fdatasync serves all who wait.
     ///
     /// # Errors
-    /// I/O errors: the write is visible but its durability unknown.
-    pub fn wait_journaled(&self, commit: CommitId) -> Result<()> {
-        self.inner.journal.wait(commit.0)
+    /// I/O errors: the write is visible but its durability unknown. What `interrupt` says.
+    pub fn wait_journaled(&self, commit: CommitId, interrupt: &dyn Interrupt) -> Result<()> {
+        let log = self.inner.log()?;
+        log.wait_durable(commit.0, &|| interrupt.check())
     }
 
     /// The newest commit.
     pub fn last_commit(&self) -> CommitId {
-        CommitId(self.inner.journal.last())
+        CommitId(self.inner.log().map_or(0, |log| log.last().0))
     }
 
-    /// Flushes the journal to the disk now.
+    /// Flushes the log to the disk now.
     ///
     /// # Errors
     /// I/O errors.
     pub fn sync(&self) -> Result<()> {
         self.inner.check_open()?;
-        self.inner.journal.sync_now()
+        self.inner.log()?.sync()
     }
 
-    /// Changes the journal's flush interval at run time.
+    /// Changes the log's flush interval at run time.
     pub fn set_journal_commit_interval(&self, interval: Duration) {
         let ms = (interval.as_millis() as u64).clamp(1, 500);
         self.inner.interval_ms.store(ms, SeqCst);
@@ -266,20 +340,24 @@ impl Store {
 
     /// Measured figures.
     pub fn stats(&self) -> StoreStats {
-        let engine = self.inner.engine().ok();
-        let (cache_used, cache_capacity) = engine.as_ref().map_or((0, 0), |e| e.cache());
-        let (commits, syncs, sync_micros, waits) = self.inner.journal.stats();
+        let inner = &self.inner;
+        let sizes = inner.trees.sizes();
+        let log = inner.log().ok();
+        let figures = log.as_ref().map(|log| log.stats()).unwrap_or_default();
+        let file_bytes = log.map_or(0, |log| log.bytes());
         StoreStats {
-            cache_used,
-            cache_capacity,
-            memtable_bytes: engine.as_ref().map_or(0, |e| e.memtable_bytes()),
-            disk_bytes: engine.as_ref().map_or(0, |e| e.disk_bytes()),
-            delayed_micros: self.inner.admission.delayed_micros(),
+            cache_used: sizes.cache_used,
+            cache_capacity: sizes.cache_capacity,
+            memtable_bytes: sizes.memory,
+            disk_bytes: sizes.disk + file_bytes,
+            delayed_micros: inner.admission.delayed_micros(),
             journal: JournalStats {
-                commits,
-                syncs,
-                sync_micros,
-                waits,
+                commits: figures.commits,
+                syncs: figures.syncs,
+                sync_micros: figures.sync_micros,
+                waits: figures.waits,
+                bytes: inner.door.bytes(),
+                file_bytes,
             },
         }
     }
@@ -298,70 +376,128 @@ impl Store {
             // A thread that panicked has nothing left to say.
             let _ = thread.join();
         }
-        self.inner.journal.sync_now()
+        self.inner.trees.close();
+        self.inner.log()?.sync()
     }
 }
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // The data is in the journal file either way; an error here has nobody to go to.
+        // The data is in the log either way; an error here has nobody to go to.
         let _ = self.close();
     }
 }
 
 impl Inner {
-    /// The engine that is open now.
+    /// Opens catalog and log over the trees.
+    pub(crate) fn recover(
+        options: &StoreOptions,
+        disk: Arc<dyn Disk>,
+        trees: Arc<dyn Trees>,
+        budget: Budget,
+        lock: Option<DirLock>,
+    ) -> Result<Arc<Inner>> {
+        let log_options = LogOptions {
+            accept_data_loss: options.accept_data_loss,
+            // A record that does not fit is synced while it is written: the largest document and
+            // what is staged beside it fit. Memory has no such syncs.
+            segment_bytes: if trees.is_durable() { 32 } else { 4 } << 20,
+            disk,
+            ..LogOptions::new(&options.path.join("log"))
+        };
+        let cut = trees.persisted();
+        let mut inner = Inner {
+            log: RwLock::default(),
+            log_options: log_options.clone(),
+            clock: Arc::new(SystemClock),
+            space: crate::space::SpaceGuard::new(&options.path),
+            path: options.path.clone(),
+            trees,
+            budget,
+            door: Door::new(cut),
+            admission: Admission::new(),
+            dropped: Mutex::default(),
+            failed_builds: Mutex::default(),
+            discarded: Mutex::default(),
+            latches: Latches::new(),
+            gate: Gate::default(),
+            fsync_lock: Mutex::default(),
+            owners: AtomicU64::new(1),
+            naming: Mutex::new(()),
+            catalog: RwLock::default(),
+            next_id: AtomicU32::new(1),
+            interval_ms: AtomicU64::new(100),
+            closed: AtomicBool::new(false),
+            stop: Mutex::new(false),
+            wake: Condvar::new(),
+            _lock: lock,
+        };
+        inner.load_catalog()?;
+        let log = Log::open(log_options, cut, &mut |record| {
+            inner.apply(record.at, record.payload)?;
+            inner.trees.views().advance(record.at);
+            Ok(())
+        })?;
+        let last = log.last().1;
+        if last < cut && inner.trees.is_durable() && !options.accept_data_loss {
+            return Err(damaged(
+                &inner.path,
+                &format!(
+                    "the log ends at {last}, but the trees were written up to {cut}, which the \
+                     log was durable for: its end is missing. Restore a backup, or start with \
+                     --acceptDataLoss"
+                ),
+            ));
+        }
+        let last = last.max(cut);
+        inner.trees.views().advance(last);
+        inner.door = Door::new(last);
+        *inner.log.get_mut() = Some(Arc::new(log));
+        Ok(Arc::new(inner))
+    }
+
+    /// The log.
     ///
     /// # Errors
-    /// 91: the store was closed while its engine was out of order.
-    pub fn engine(&self) -> Result<Arc<Engine>> {
-        match &*self.engine.read() {
-            Some(engine) => Ok(engine.clone()),
-            None => Err(crate::snapshot::closed()),
-        }
+    /// 14031 OutOfDiskSpace while it cannot be opened anew after a failure.
+    pub fn log(&self) -> Result<Arc<Log>> {
+        self.log.read().clone().ok_or_else(|| {
+            Error::new(
+                Code::OutOfDiskSpace,
+                format!(
+                    "writes in {} are refused: the log could not be opened anew since a write to \
+                     the disk failed",
+                    self.path.display()
+                ),
+            )
+        })
     }
 
     pub fn snapshot(&self) -> Snapshot {
         if self.closed.load(SeqCst) {
             return Snapshot::new(None);
         }
-        Snapshot::new(self.engine().ok().map(EngineSnapshot::new))
+        Snapshot::new(Some((self.trees.views().open(), self.trees.clone())))
     }
 
     pub fn check_open(&self) -> Result<()> {
         if self.closed.load(Relaxed) {
-            return Err(crate::snapshot::closed());
+            return Err(crate::view::closed());
         }
         Ok(())
     }
 
-    /// The engine's directory.
-    pub fn engine_path(&self) -> PathBuf {
-        self.path.join("engine")
-    }
-
-    /// A number that no other write set has.
+    /// A number that no other write unit has.
     pub fn next_owner(&self) -> u64 {
         self.owners.fetch_add(1, Relaxed)
     }
 
     /// The greatest record key that exists; empty if there is none.
-    pub fn greatest_record_key(
-        &self,
-        engine: &Arc<Engine>,
-        collection: &Collection,
-    ) -> Result<Vec<u8>> {
-        let snapshot = EngineSnapshot::new(engine.clone());
-        let last = snapshot
-            .range(
-                Space::Docs,
-                keys::prefix(collection.id).to_vec(),
-                keys::end_of(collection.id, &[]),
-            )
-            .next_back()?;
-        Ok(last
-            .and_then(|(k, _)| k.get(4..).map(<[u8]>::to_vec))
-            .unwrap_or_default())
+    pub fn greatest_record_key(&self, collection: &Collection) -> Result<Vec<u8>> {
+        let tree = TreeId(collection.id);
+        let (all, newest) = (Range::default(), Timestamp::MAX);
+        let mut keys = self.trees.cursor(tree, all, newest, Direction::Backward);
+        Ok(keys.next()?.map(|(k, _)| k.to_vec()).unwrap_or_default())
     }
 
     /// Waits on `wake` for at most `timeout`; true when the store closes.
@@ -373,14 +509,25 @@ impl Inner {
         *stop
     }
 
-    fn flush_loop(&self) {
+    fn sync_loop(&self) {
         while !self.pause(Duration::from_millis(self.interval_ms.load(SeqCst))) {
-            if self.journal.dirty() {
-                // Those who wait for durability get the error; the journal keeps it.
-                let _ = self.journal.sync_now();
+            if let Ok(log) = self.log()
+                && log.is_dirty()
+            {
+                // Those who wait for durability get the error; the log keeps it.
+                let _ = log.sync();
             }
-            self.mind_the_engine();
+            self.mind_the_log();
         }
+    }
+}
+
+/// For background threads: they may go on until the store closes.
+pub(crate) struct UntilClosed<'a>(pub &'a Inner);
+
+impl Interrupt for UntilClosed<'_> {
+    fn check(&self) -> Result<()> {
+        self.0.check_open()
     }
 }
 
@@ -398,7 +545,10 @@ pub(crate) fn dropped(collection: &Collection) -> Error {
 
 /// 301 for a damaged catalog.
 pub(crate) fn damaged(path: &Path, what: &str) -> Error {
-    engine::corrupt(path, what)
+    Error::new(
+        Code::DataCorruptionDetected,
+        format!("data corruption detected in {}: {what}", path.display()),
+    )
 }
 
 /// An index handle for tests and statistics.

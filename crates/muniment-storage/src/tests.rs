@@ -3,6 +3,7 @@
 
 use crate::*;
 use bytes::Bytes;
+use muniment_query::NeverInterrupted;
 use muniment_value::{Code, DocBuf, Value, doc};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,9 +25,49 @@ pub(crate) fn bytes(d: DocBuf) -> Bytes {
 }
 
 pub(crate) fn insert(store: &Store, c: &Arc<Collection>, d: DocBuf) -> muniment_value::Result<()> {
-    let mut w = store.write_set(c)?;
-    w.insert(bytes(d))?;
-    w.commit().map(|_| ())
+    let mut many = Many::new(store, c);
+    many.run(|w| w.insert(&bytes(d.clone())))?;
+    many.commit()
+}
+
+/// Writes that are split where a unit is busy.
+pub(crate) struct Many<'s> {
+    store: &'s Store,
+    collection: Arc<Collection>,
+    unit: Option<WriteUnit<'s>>,
+}
+
+impl<'s> Many<'s> {
+    pub fn new(store: &'s Store, c: &Arc<Collection>) -> Many<'s> {
+        Many {
+            store,
+            collection: c.clone(),
+            unit: None,
+        }
+    }
+
+    pub fn run<T>(
+        &mut self,
+        mut f: impl FnMut(&mut WriteUnit<'s>) -> Staged<T>,
+    ) -> muniment_value::Result<T> {
+        loop {
+            let begun = match self.unit.take() {
+                Some(u) => u,
+                None => self.store.write_unit(&self.collection, &NeverInterrupted)?,
+            };
+            if let Ok(t) = f(self.unit.insert(begun))? {
+                return Ok(t);
+            }
+            self.commit()?;
+        }
+    }
+
+    pub fn commit(&mut self) -> muniment_value::Result<()> {
+        match self.unit.take() {
+            Some(u) => u.commit().map(|_| ()),
+            None => Ok(()),
+        }
+    }
 }
 
 pub(crate) fn all(store: &Store, c: &Collection) -> Vec<DocBuf> {
@@ -46,35 +87,45 @@ fn documents_survive_and_counts_are_exact() {
     {
         let store = open(dir.path());
         let c = store
-            .create_collection("db.c", CollectionOptions::default())
+            .create_collection("db.c", CollectionOptions::default(), &NeverInterrupted)
             .unwrap();
-        let mut w = store.write_set(&c).unwrap();
+        let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
         for i in 0..100 {
-            w.insert(bytes(doc! { "_id": i, "x": i * 2 })).unwrap();
+            w.insert(&bytes(doc! { "_id": i, "x": i * 2 }))
+                .unwrap()
+                .unwrap();
         }
         let commit = w.commit().unwrap().unwrap();
-        store.wait_journaled(commit).unwrap();
+        store.wait_journaled(commit, &NeverInterrupted).unwrap();
         assert_eq!(c.count(), 100);
 
         // An update, a delete, and one that is dropped without commit.
         let key = c.record_key_of_id(Value::Int32(7));
-        let mut w = store.write_set(&c).unwrap();
-        let old = w.lock(&key).unwrap().unwrap();
-        w.update(&key, &old, bytes(doc! { "_id": 7, "y": "longer" }), &|_| {
-            true
-        })
+        let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
+        let old = w.lock(&key).unwrap().unwrap().unwrap();
+        w.update(
+            &key,
+            &old,
+            &bytes(doc! { "_id": 7, "y": "longer" }),
+            &|_| true,
+        )
+        .unwrap()
         .unwrap();
         let key8 = c.record_key_of_id(Value::Int32(8));
-        let old = w.lock(&key8).unwrap().unwrap();
-        w.delete(&key8, &old).unwrap();
+        let old = w.lock(&key8).unwrap().unwrap().unwrap();
+        w.delete(&key8, &old).unwrap().unwrap();
         w.commit().unwrap();
-        let mut w = store.write_set(&c).unwrap();
-        w.insert(bytes(doc! { "_id": 1000 })).unwrap();
+        let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
+        w.insert(&bytes(doc! { "_id": 1000 })).unwrap().unwrap();
         drop(w);
         assert_eq!(c.count(), 99);
         store.close().unwrap();
         assert_eq!(
-            store.write_set(&c).map(|_| ()).unwrap_err().code(),
+            store
+                .write_unit(&c, &NeverInterrupted)
+                .map(|_| ())
+                .unwrap_err()
+                .code(),
             Code::ShutdownInProgress
         );
     }
@@ -106,20 +157,20 @@ fn duplicates_within_a_batch_are_found() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let c = store
-        .create_collection("db.c", CollectionOptions::default())
+        .create_collection("db.c", CollectionOptions::default(), &NeverInterrupted)
         .unwrap();
-    let mut w = store.write_set(&c).unwrap();
+    let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
     for id in [5, 6, 3] {
-        w.insert(bytes(doc! { "_id": id })).unwrap();
+        w.insert(&bytes(doc! { "_id": id })).unwrap().unwrap();
     }
     for id in [5, 6, 3] {
-        let e = w.insert(bytes(doc! { "_id": id })).unwrap_err();
+        let e = w.insert(&bytes(doc! { "_id": id })).unwrap_err();
         assert_eq!(e.code(), Code::DuplicateKey, "{id}");
     }
-    w.insert(bytes(doc! { "_id": 4 })).unwrap();
+    w.insert(&bytes(doc! { "_id": 4 })).unwrap().unwrap();
     // A record that is staged already is read as it will be.
     let key = c.record_key_of_id(Value::Int32(4));
-    assert!(w.lock(&key).unwrap().is_some());
+    assert!(w.lock(&key).unwrap().unwrap().is_some());
     w.commit().unwrap();
     assert_eq!(c.count(), 4);
     assert_eq!(all(&store, &c).len(), 4);
@@ -145,17 +196,17 @@ fn names_databases_drops_and_renames() {
         let store = open(dir.path());
         for ns in ["b.two", "a.one", "b.one"] {
             store
-                .create_collection(ns, CollectionOptions::default())
+                .create_collection(ns, CollectionOptions::default(), &NeverInterrupted)
                 .unwrap();
         }
         assert_eq!(store.databases(), ["a", "b"]);
         let e = store
-            .create_collection("b.one", CollectionOptions::default())
+            .create_collection("b.one", CollectionOptions::default(), &NeverInterrupted)
             .map(|_| ())
             .unwrap_err();
         assert_eq!(e.code(), Code::NamespaceExists);
         let e = store
-            .create_collection("B.x", CollectionOptions::default())
+            .create_collection("B.x", CollectionOptions::default(), &NeverInterrupted)
             .map(|_| ())
             .unwrap_err();
         assert_eq!(e.code().0, 13297);
@@ -164,14 +215,16 @@ fn names_databases_drops_and_renames() {
         let two = store.collection("b.two").unwrap();
         insert(&store, &two, doc! { "_id": 2 }).unwrap();
         let e = store
-            .rename_collection("b.one", "b.two", false)
+            .rename_collection("b.one", "b.two", false, &NeverInterrupted)
             .unwrap_err();
         assert_eq!(e.code(), Code::NamespaceExists);
-        store.rename_collection("b.one", "b.two", true).unwrap();
+        store
+            .rename_collection("b.one", "b.two", true, &NeverInterrupted)
+            .unwrap();
         assert!(two.is_dropped());
-        assert!(store.write_set(&two).is_err());
-        assert!(store.drop_collection("a.one").unwrap());
-        assert!(!store.drop_collection("a.one").unwrap());
+        assert!(store.write_unit(&two, &NeverInterrupted).is_err());
+        assert!(store.drop_collection("a.one", &NeverInterrupted).unwrap());
+        assert!(!store.drop_collection("a.one", &NeverInterrupted).unwrap());
         store.close().unwrap();
     }
     let store = open(dir.path());
@@ -192,14 +245,14 @@ fn fsync_lock_blocks_and_nests() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let c = store
-        .create_collection("db.c", CollectionOptions::default())
+        .create_collection("db.c", CollectionOptions::default(), &NeverInterrupted)
         .unwrap();
     assert_eq!(
         store.unlock_writes().unwrap_err().code(),
         Code::IllegalOperation
     );
-    assert_eq!(store.lock_writes().unwrap(), 1);
-    assert_eq!(store.lock_writes().unwrap(), 2);
+    assert_eq!(store.lock_writes(&NeverInterrupted).unwrap(), 1);
+    assert_eq!(store.lock_writes(&NeverInterrupted).unwrap(), 2);
     std::thread::scope(|s| {
         let writer = s.spawn(|| insert(&store, &c, doc! { "_id": 1 }));
         std::thread::sleep(Duration::from_millis(50));
@@ -217,22 +270,20 @@ fn fsync_lock_blocks_and_nests() {
 fn memtables_are_sealed_at_the_size_their_budget_gives_them() {
     let dir = tempfile::tempdir().unwrap();
     let options = options(dir.path());
-    let budget = crate::engine::Budget::of(options.cache_bytes);
+    let one = Budget::of(options.cache_bytes).memtable;
     let store = Store::open(options).unwrap();
     let c = store
-        .create_collection("db.c", CollectionOptions::default())
+        .create_collection("db.c", CollectionOptions::default(), &NeverInterrupted)
         .unwrap();
     let filler = "x".repeat(64 << 10);
     let mut most = 0;
     for i in 0..600 {
-        let mut w = store.write_set(&c).unwrap();
-        w.insert(Bytes::from(
-            doc! { "_id": i, "f": filler.as_str() }.into_bytes(),
-        ))
-        .unwrap();
+        let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
+        w.insert(&bytes(doc! { "_id": i, "f": filler.as_str() }))
+            .unwrap()
+            .unwrap();
         w.commit().unwrap();
         most = most.max(store.stats().memtable_bytes);
     }
-    let docs = budget.memtable(crate::engine::Space::Docs);
-    assert!(most >= docs && most < 4 * docs, "{most}, one {docs}");
+    assert!(most >= one && most < 4 * one, "{most}, one {one}");
 }

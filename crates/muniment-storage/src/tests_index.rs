@@ -1,12 +1,13 @@
 //! Indexes: maintenance, uniqueness, online builds, and many threads at once.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use crate::tests::{bytes, insert, open};
+use crate::tests::{Many, bytes, insert, open};
 use crate::*;
 use muniment_query::{Interrupt, NeverInterrupted};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, array, doc, keyenc};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 fn spec(d: DocBuf) -> IndexSpec {
     IndexSpec::parse(d.as_doc()).unwrap()
@@ -35,19 +36,22 @@ fn key(v: Value<'_>) -> Vec<u8> {
 
 fn update(store: &Store, c: &Arc<Collection>, id: i32, new: DocBuf) -> Result<()> {
     let key = c.record_key_of_id(Value::Int32(id));
-    let mut w = store.write_set(c)?;
-    let old = w.lock(&key)?.expect("there");
-    w.update(&key, &old, bytes(new), &|_| true)?;
-    w.commit().map(|_| ())
+    let new = bytes(new);
+    let mut many = Many::new(store, c);
+    many.run(|w| match w.lock(&key)? {
+        Ok(old) => w.update(&key, &old.expect("there"), &new, &|_| true),
+        Err(busy) => Ok(Err(busy)),
+    })?;
+    many.commit()
 }
 
 fn delete(store: &Store, c: &Arc<Collection>, id: i32) -> Result<bool> {
     let key = c.record_key_of_id(Value::Int32(id));
-    let mut w = store.write_set(c)?;
-    let Some(old) = w.lock(&key)? else {
+    let mut w = store.write_unit(c, &NeverInterrupted)?;
+    let Some(old) = w.lock(&key)?.unwrap() else {
         return Ok(false);
     };
-    w.delete(&key, &old)?;
+    w.delete(&key, &old)?.unwrap();
     w.commit()?;
     Ok(true)
 }
@@ -59,11 +63,13 @@ pub(crate) fn valid(store: &Store, c: &Arc<Collection>) {
         "{:?}",
         report
     );
+    let differences = store.compare_with_log(&NeverInterrupted).unwrap();
+    assert_eq!(differences.unwrap_or_default(), Vec::<String>::new());
 }
 
 fn create(store: &Store, ns: &str) -> Arc<Collection> {
     store
-        .create_collection(ns, CollectionOptions::default())
+        .create_collection(ns, CollectionOptions::default(), &NeverInterrupted)
         .unwrap()
 }
 
@@ -73,7 +79,7 @@ fn an_index_in_memory_has_a_size() {
     let store = open(dir.path());
     let c = create(&store, "t.c");
     let i = index(&store, &c, doc! { "key": doc! { "a": 1 }, "name": "a" });
-    assert_eq!(store.index_bytes(&i), 0);
+    assert_eq!(store.index_bytes(&c, &i), 0);
     for n in 0..3000 {
         insert(&store, &c, doc! { "_id": n, "a": array![n, n + 10_000] }).unwrap();
         if n == 99 {
@@ -81,7 +87,7 @@ fn an_index_in_memory_has_a_size() {
                 .iter()
                 .map(|(k, r)| k.len() + r.len())
                 .sum();
-            let bytes = store.index_bytes(&i) as usize;
+            let bytes = store.index_bytes(&c, &i) as usize;
             assert!((exact..exact + 400).contains(&bytes), "{bytes}, {exact}");
         }
     }
@@ -89,7 +95,7 @@ fn an_index_in_memory_has_a_size() {
         .iter()
         .map(|(k, r)| k.len() + r.len())
         .sum();
-    let bytes = store.index_bytes(&i) as usize;
+    let bytes = store.index_bytes(&c, &i) as usize;
     assert!(bytes > exact / 3 && bytes < exact * 3, "{bytes}, {exact}");
     assert!(store.storage_bytes(&c) > 0);
 }
@@ -123,10 +129,10 @@ fn entries_follow_their_documents() {
     valid(&store, &c);
     // An untouched path leaves the index alone.
     let k = c.record_key_of_id(Value::Int32(1));
-    let mut w = store.write_set(&c).unwrap();
-    let old = w.lock(&k).unwrap().unwrap();
+    let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
+    let old = w.lock(&k).unwrap().unwrap().unwrap();
     let new = bytes(doc! { "_id": 1, "x": 1.0, "y": 5 });
-    w.update(&k, &old, new, &|p| p == "y").unwrap();
+    w.update(&k, &old, &new, &|p| p == "y").unwrap().unwrap();
     w.commit().unwrap();
     valid(&store, &c);
     drop(store);
@@ -136,13 +142,16 @@ fn entries_follow_their_documents() {
     valid(&store, &c);
     let x = c.indexes()[1].clone();
     assert_eq!(x.multikey_paths(), [1]);
-    store.drop_index(&c, "x_1").unwrap();
+    store.drop_index(&c, "x_1", &NeverInterrupted).unwrap();
     assert_eq!(c.indexes().len(), 1);
-    let e = store.drop_index(&c, "x_1").unwrap_err();
+    let e = store.drop_index(&c, "x_1", &NeverInterrupted).unwrap_err();
     assert_eq!(e.code(), Code::IndexNotFound);
     assert_eq!(e.message(), "index not found with name [x_1]");
     assert_eq!(
-        store.drop_index(&c, "_id_").unwrap_err().code(),
+        store
+            .drop_index(&c, "_id_", &NeverInterrupted)
+            .unwrap_err()
+            .code(),
         Code::InvalidOptions
     );
 }
@@ -230,13 +239,17 @@ fn unique_sparse_and_partial() {
 
     // In one write set: a delete makes room for an insert, a duplicate of a staged key is found.
     let k = c.record_key_of_id(Value::Int32(7));
-    let mut w = store.write_set(&c).unwrap();
-    let old = w.lock(&k).unwrap().unwrap();
-    w.delete(&k, &old).unwrap();
-    w.insert(bytes(doc! { "_id": 8, "x": 7 })).unwrap();
-    let e = w.insert(bytes(doc! { "_id": 9, "x": 7 })).unwrap_err();
+    let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
+    let old = w.lock(&k).unwrap().unwrap().unwrap();
+    w.delete(&k, &old).unwrap().unwrap();
+    w.insert(&bytes(doc! { "_id": 8, "x": 7 }))
+        .unwrap()
+        .unwrap();
+    let e = w.insert(&bytes(doc! { "_id": 9, "x": 7 })).unwrap_err();
     assert_eq!(e.code(), Code::DuplicateKey);
-    w.insert(bytes(doc! { "_id": 10, "x": 10 })).unwrap();
+    w.insert(&bytes(doc! { "_id": 10, "x": 10 }))
+        .unwrap()
+        .unwrap();
     w.commit().unwrap();
     valid(&store, &c);
 
@@ -315,7 +328,7 @@ fn many_threads_leave_a_valid_collection() {
                     (seed >> 33) % n
                 };
                 for _ in 0..300 {
-                    let mut w = store.write_set(c).unwrap();
+                    let mut many = Many::new(store, c);
                     for _ in 0..random(8) + 1 {
                         let id = random(60) as i32;
                         let new = doc! {
@@ -325,17 +338,22 @@ fn many_threads_leave_a_valid_collection() {
                             "x": random(10) as i32,
                         };
                         let k = c.record_key_of_id(Value::Int32(id));
-                        let result = match random(3) {
-                            0 => w.insert(bytes(new)),
-                            1 => match w.lock(&k).unwrap() {
-                                Some(old) => w.update(&k, &old, bytes(new), &|_| true),
-                                None => w.insert(bytes(new)),
-                            },
-                            _ => match w.lock(&k).unwrap() {
+                        let (kind, new) = (random(3), bytes(new));
+                        let result = many.run(|w| {
+                            if kind == 0 {
+                                return w.insert(&new);
+                            }
+                            let old = match w.lock(&k)? {
+                                Ok(old) => old,
+                                Err(busy) => return Ok(Err(busy)),
+                            };
+                            match old {
+                                Some(old) if kind == 1 => w.update(&k, &old, &new, &|_| true),
                                 Some(old) => w.delete(&k, &old),
-                                None => Ok(()),
-                            },
-                        };
+                                None if kind == 1 => w.insert(&new),
+                                None => Ok(Ok(())),
+                            }
+                        });
                         match result {
                             Ok(()) => done.fetch_add(1, SeqCst),
                             Err(e) => {
@@ -345,7 +363,7 @@ fn many_threads_leave_a_valid_collection() {
                         };
                     }
                     if random(10) > 0 {
-                        w.commit().unwrap();
+                        many.commit().unwrap();
                     }
                 }
             });
@@ -373,9 +391,10 @@ fn ascending_inserts_of_many_threads() {
             s.spawn(|| {
                 for _ in 0..50 {
                     let from = next.fetch_add(10, SeqCst) / 2;
-                    let mut w = store.write_set(&c).unwrap();
+                    let mut w = Many::new(&store, &c);
                     for id in from..from + 10 {
-                        match w.insert(bytes(doc! { "_id": id as i64 })) {
+                        let d = bytes(doc! { "_id": id as i64 });
+                        match w.run(|w| w.insert(&d)) {
                             Ok(()) => won.fetch_add(1, SeqCst),
                             Err(e) => {
                                 assert_eq!(e.code(), Code::DuplicateKey);
@@ -398,9 +417,10 @@ fn an_index_is_built_while_writers_go_on() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let c = create(&store, "db.c");
-    let mut w = store.write_set(&c).unwrap();
+    let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
     for i in 0..5000 {
-        w.insert(bytes(doc! { "_id": i, "x": i, "y": i % 10 }))
+        w.insert(&bytes(doc! { "_id": i, "x": i, "y": i % 10 }))
+            .unwrap()
             .unwrap();
     }
     w.commit().unwrap();
@@ -423,11 +443,13 @@ fn an_index_is_built_while_writers_go_on() {
                         }
                         _ => {
                             let k = c.record_key_of_id(Value::Int32(n));
-                            let mut w = store.write_set(c).unwrap();
-                            if let Some(old) = w.lock(&k).unwrap() {
+                            let mut w = store.write_unit(c, &NeverInterrupted).unwrap();
+                            if let Some(old) = w.lock(&k).unwrap().unwrap() {
                                 let x = Doc::new(&old).get("x").unwrap();
                                 let new = doc! { "_id": n, "x": x, "y": 77 };
-                                w.update(&k, &old, bytes(new), &|p| p == "y").unwrap();
+                                w.update(&k, &old, &bytes(new), &|p| p == "y")
+                                    .unwrap()
+                                    .unwrap();
                                 w.commit().unwrap();
                             }
                         }
@@ -442,8 +464,8 @@ fn an_index_is_built_while_writers_go_on() {
             let y = doc! { "key": doc! { "y": 1, "x": -1 }, "name": "y_1" };
             index(&store, &c, y);
             valid(&store, &c);
-            store.drop_index(&c, "x_1").unwrap();
-            store.drop_index(&c, "y_1").unwrap();
+            store.drop_index(&c, "x_1", &NeverInterrupted).unwrap();
+            store.drop_index(&c, "y_1", &NeverInterrupted).unwrap();
         }
         stop.store(true, SeqCst);
     });
@@ -466,9 +488,9 @@ fn a_build_can_be_interrupted() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let c = create(&store, "db.c");
-    let mut w = store.write_set(&c).unwrap();
+    let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
     for i in 0..3000 {
-        w.insert(bytes(doc! { "_id": i })).unwrap();
+        w.insert(&bytes(doc! { "_id": i })).unwrap().unwrap();
     }
     w.commit().unwrap();
     let x = spec(doc! { "key": doc! { "x": 1 }, "name": "x_1" });
@@ -492,14 +514,20 @@ fn validate_finds_what_is_wrong() {
         insert(&store, &c, doc! { "_id": i, "x": i }).unwrap();
     }
     valid(&store, &c);
-    let engine = store.inner.engine().unwrap();
-    let mut batch = engine.batch(2);
-    let (lost, _) =
-        crate::writeset::entry_of(&x, &key(Value::Int32(3)), &[], &key(Value::Int32(3)));
-    batch.delete(crate::engine::Space::Index, lost);
-    let (k, v) = crate::writeset::entry_of(&x, &key(Value::Int32(50)), &[], &key(Value::Int32(5)));
-    batch.put(crate::engine::Space::Index, k, v);
-    batch.commit().unwrap();
+    let entry = |value: i32, of: i32| {
+        crate::entries::entry_of(&x, &key(Value::Int32(value)), &[], &key(Value::Int32(of)))
+    };
+    let op = |(key, value): (Vec<u8>, Vec<u8>), there: bool| muniment_tree::Op {
+        tree: muniment_tree::TreeId(x.id),
+        key: key.into(),
+        value: there.then(|| value.into()),
+        fresh: false,
+    };
+    let batch = vec![op(entry(3, 3), false), op(entry(50, 5), true)];
+    store
+        .inner
+        .trees
+        .apply(batch, store.inner.newest_timestamp());
     let report = store.validate(&c, true, &NeverInterrupted).unwrap();
     let r = report.as_doc();
     assert!(!r.get("valid").unwrap().truthy());
@@ -512,7 +540,7 @@ fn an_index_that_prepares_to_be_unique_lets_no_duplicate_more_in() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let c = store
-        .create_collection("t.c", CollectionOptions::default())
+        .create_collection("t.c", CollectionOptions::default(), &NeverInterrupted)
         .unwrap();
     let i = index(&store, &c, doc! { "key": doc! { "a": 1 }, "name": "a_1" });
     for (id, a) in [(1, 1), (2, 1), (3, 2)] {
@@ -522,7 +550,7 @@ fn an_index_that_prepares_to_be_unique_lets_no_duplicate_more_in() {
         prepare_unique: true,
         ..(*i.spec()).clone()
     };
-    store.modify_index(&c, prepared).unwrap();
+    store.modify_index(&c, prepared, &NeverInterrupted).unwrap();
     let taken = |r: Result<()>| r.unwrap_err().code() == Code::DuplicateKey;
     assert!(taken(
         insert(&store, &c, doc! { "_id": 4, "a": 2 }).map(|_| ())
@@ -535,9 +563,11 @@ fn an_index_that_prepares_to_be_unique_lets_no_duplicate_more_in() {
     insert(&store, &c, doc! { "_id": 4, "a": 4 }).unwrap();
     valid(&store, &c);
     // One write set sees what it holds itself.
-    let mut w = store.write_set(&c).unwrap();
-    w.insert(bytes(doc! { "_id": 5, "a": 5 })).unwrap();
-    assert!(taken(w.insert(bytes(doc! { "_id": 6, "a": 5 }))));
+    let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
+    w.insert(&bytes(doc! { "_id": 5, "a": 5 }))
+        .unwrap()
+        .unwrap();
+    assert!(taken(w.insert(&bytes(doc! { "_id": 6, "a": 5 })).map(drop)));
     w.commit().unwrap();
     valid(&store, &c);
 }
@@ -583,6 +613,168 @@ fn an_index_takes_anothers_place_or_leaves_it() {
     let store = open(dir.path());
     let c = store.collection("t.c").unwrap();
     check(&store, &c);
-    store.drop_index(&c, "a").unwrap();
+    store.drop_index(&c, "a", &NeverInterrupted).unwrap();
     assert!(c.indexes().iter().all(|i| i.is_id()));
+}
+
+/// A drop while an index is built: whatever the builder commits is before the drop, so that the log
+/// can be applied.
+#[test]
+fn a_collection_dropped_during_a_build_can_be_opened_again() {
+    let dir = tempfile::tempdir().unwrap();
+    for round in 0..6 {
+        let store = open(dir.path());
+        let c = create(&store, "db.c");
+        let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
+        for i in 0..4000 {
+            w.insert(&bytes(doc! { "_id": i, "x": i }))
+                .unwrap()
+                .unwrap();
+        }
+        w.commit().unwrap();
+        std::thread::scope(|s| {
+            let building = s.spawn(|| {
+                let spec = doc! { "key": doc! { "x": 1 }, "name": "x_1" };
+                let spec = IndexSpec::parse(spec.as_doc()).unwrap();
+                store.create_index(&c, spec, &NeverInterrupted).map(drop)
+            });
+            std::thread::sleep(Duration::from_millis(round * 3));
+            assert!(store.drop_collection("db.c", &NeverInterrupted).unwrap());
+            let _ = building.join().unwrap();
+        });
+        let differences = store.compare_with_log(&NeverInterrupted).unwrap();
+        assert_eq!(differences.unwrap_or_default(), Vec::<String>::new());
+    }
+}
+
+/// While a unique index is built two documents may have one key: who goes takes only his own entry
+/// with him, and the build fails.
+#[test]
+fn a_unique_index_that_is_built_keeps_the_entries_of_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = create(&store, "db.c");
+    for id in [1, 2] {
+        insert(&store, &c, doc! { "_id": id, "u": 7 }).unwrap();
+    }
+    let spec = doc! { "key": doc! { "u": 1 }, "name": "u_1", "unique": true };
+    let spec = IndexSpec::parse(spec.as_doc()).unwrap().with_document();
+    let inner = &store.inner;
+    let registered = inner.register_index(&c, &spec, false, &NeverInterrupted);
+    let crate::build::Registered::New(index) = registered.unwrap() else {
+        panic!("there are documents");
+    };
+    // The builder has come to the first document only.
+    let first = c.record_key_of_id(Value::Int32(1));
+    let slice = [bytes::Bytes::from(first.clone())];
+    inner
+        .write_slice(&c, &index, &slice, &NeverInterrupted)
+        .unwrap();
+    assert!(delete(&store, &c, 2).unwrap());
+    assert_eq!(entries(&store, &c, &index), [(key(Value::Int32(7)), first)]);
+    inner.finish_index(&c, &index, &NeverInterrupted).unwrap();
+    let e = insert(&store, &c, doc! { "_id": 3, "u": 7 }).unwrap_err();
+    assert_eq!(e.code(), Code::DuplicateKey);
+    valid(&store, &c);
+}
+
+/// What a refused document had taken is given back, so that two units that go on after a refusal
+/// cannot wait for each other.
+#[test]
+fn a_refused_document_holds_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = create(&store, "db.c");
+    let spec = doc! { "key": doc! { "u": 1 }, "name": "u_1", "unique": true };
+    index(&store, &c, spec);
+    for id in [1, 2] {
+        insert(&store, &c, doc! { "_id": id, "u": id }).unwrap();
+    }
+    let unit = || store.write_unit(&c, &NeverInterrupted).unwrap();
+    let (mut x, mut y) = (unit(), unit());
+    let refused = |w: &mut WriteUnit<'_>, id: i32, u: i32| {
+        let e = w.insert(&bytes(doc! { "_id": id, "u": u })).unwrap_err();
+        assert_eq!(e.code(), Code::DuplicateKey);
+    };
+    refused(&mut x, 10, 1);
+    refused(&mut y, 20, 2);
+    // Each would wait for ever for what the other's refused document had taken.
+    refused(&mut x, 11, 2);
+    refused(&mut y, 21, 1);
+    refused(&mut x, 20, 1);
+    x.insert(&bytes(doc! { "_id": 21, "u": 9 }))
+        .unwrap()
+        .unwrap();
+    x.commit().unwrap();
+    y.insert(&bytes(doc! { "_id": 22, "u": 8 }))
+        .unwrap()
+        .unwrap();
+    y.commit().unwrap();
+    valid(&store, &c);
+}
+
+/// A directory of the version before says how its data can be carried over.
+#[test]
+fn a_directory_of_the_version_before_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(
+        dir.path().join("FORMAT"),
+        "muniment data directory, format 1\n",
+    )
+    .unwrap();
+    let options = crate::tests::options(dir.path());
+    let e = Store::open(options.clone()).map(drop).unwrap_err();
+    assert_eq!(e.code(), Code::MustUpgrade);
+    for word in ["mongodump", "mongorestore", "format 1"] {
+        assert!(e.message().contains(word), "{e}");
+    }
+    let memory = StoreOptions {
+        engine: EngineKind::Memory,
+        ..options
+    };
+    assert!(Store::open(memory).is_err());
+}
+
+/// The engine in memory is a store like any other, until it is closed.
+#[test]
+fn the_memory_engine_forgets_and_frees() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = StoreOptions {
+        engine: EngineKind::Memory,
+        ..crate::tests::options(dir.path())
+    };
+    let store = Store::open(options.clone()).unwrap();
+    assert!(!store.is_durable() && store.engine_name() == "memory");
+    let c = create(&store, "db.c");
+    index(&store, &c, doc! { "key": doc! { "x": 1 }, "name": "x_1" });
+    for i in 0..2000 {
+        let d = doc! { "_id": i, "x": i % 10, "t": "t".repeat(500) };
+        insert(&store, &c, d).unwrap();
+    }
+    store.flush().unwrap();
+    valid(&store, &c);
+    let full = store.stats().memtable_bytes;
+    let held = store.snapshot();
+    store.drop_collection("db.c", &NeverInterrupted).unwrap();
+    store.flush().unwrap();
+    assert_eq!(all_in(&held, &c), 2000);
+    drop(held);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while store.stats().memtable_bytes > full / 10 {
+        assert!(Instant::now() < deadline, "a dropped collection stays");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    store.close().unwrap();
+    drop(store);
+    let again = Store::open(options).unwrap();
+    assert!(again.databases().is_empty());
+}
+
+fn all_in(view: &Snapshot, c: &Collection) -> usize {
+    let mut docs = view.docs(c, &KeyRange::all(), Direction::Forward);
+    let mut n = 0;
+    while docs.next().unwrap().is_some() {
+        n += 1;
+    }
+    n
 }

@@ -1,12 +1,11 @@
 //! `validate`: the check of a collection against its indexes and totals, on one snapshot.
 
 use crate::collection::Collection;
-use crate::engine::Space;
+use crate::entries::entry_of;
 use crate::index::{Index, KeySet};
 use crate::keys;
-use crate::snapshot::{Direction, KeyRange, Snapshot, split_entry};
 use crate::store::Store;
-use crate::writeset::entry_of;
+use crate::view::{Direction, KeyRange, Snapshot, split_entry};
 use muniment_query::Interrupt;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Result, doc, number};
 use std::sync::Arc;
@@ -61,19 +60,27 @@ impl Store {
         interrupt: &dyn Interrupt,
     ) -> Result<DocBuf> {
         self.inner.check_open()?;
-        // With the list of indexes that belongs to it: DDL waits, for the moment.
-        let (snapshot, indexes, all) = {
-            let _shared = collection.ddl.read();
+        // With the indexes and totals that belong to it: commits wait, for the moment.
+        let (snapshot, totals, indexes, all) = {
+            let _alone = loop {
+                if let Some(guard) = self.inner.gate.own_for(crate::gate::LOOK * 5) {
+                    break Some(guard);
+                }
+                interrupt.check()?;
+                // fsyncLock stops all writers already.
+                if self.write_lock_depth() > 0 {
+                    break None;
+                }
+            };
             (
                 self.snapshot(),
+                (collection.count(), collection.data_bytes()),
                 collection.indexes(),
                 collection.all_indexes().len(),
             )
         };
-        let checked: Vec<&Arc<Index>> = indexes
-            .iter()
-            .filter(|i| !i.is_id() || collection.is_capped())
-            .collect();
+        let checked: Vec<&Arc<Index>> =
+            indexes.iter().filter(|i| collection.maintains(i)).collect();
         let mut report = Report::default();
         let mut wanted = vec![Sum::default(); checked.len()];
         let (docs, bytes) = scan_docs(
@@ -85,7 +92,7 @@ impl Store {
             &mut report,
             interrupt,
         )?;
-        check_totals(collection, &snapshot, docs, bytes, &mut report)?;
+        check_totals(totals, (docs, bytes), &mut report);
 
         let mut keys_per_index = DocBuf::new();
         let mut details = DocBuf::new();
@@ -218,29 +225,13 @@ fn scan_docs(
     Ok((docs, bytes))
 }
 
-fn check_totals(
-    collection: &Collection,
-    snapshot: &Snapshot,
-    docs: u64,
-    bytes: u64,
-    report: &mut Report,
-) -> Result<()> {
-    let stored = snapshot.raw_get(Space::Meta, &keys::totals(collection.id))?;
-    let number = |range: std::ops::Range<usize>| {
-        stored
-            .as_ref()
-            .and_then(|v| v.get(range))
-            .and_then(|b| <[u8; 8]>::try_from(b).ok())
-            .map_or(0, u64::from_le_bytes)
-    };
-    if (number(0..8), number(8..16)) != (docs, bytes) && !report.corrupt {
+fn check_totals(totals: (u64, u64), found: (u64, u64), report: &mut Report) {
+    if totals != found && !report.corrupt {
         report.error(format!(
-            "the totals say {} documents and {} bytes, there are {docs} and {bytes}",
-            number(0..8),
-            number(8..16)
+            "the totals say {} documents and {} bytes, there are {} and {}",
+            totals.0, totals.1, found.0, found.1
         ));
     }
-    Ok(())
 }
 
 fn sum_entries(
@@ -250,8 +241,8 @@ fn sum_entries(
     interrupt: &dyn Interrupt,
 ) -> Result<Sum> {
     let mut sum = Sum::default();
-    let (low, high) = keys::bounds(index.id, &KeyRange::all());
-    let Some(mut entries) = snapshot.raw_range(Space::Index, low, high) else {
+    let all = keys::bounds(&KeyRange::all());
+    let Some(mut entries) = snapshot.raw_range(index.id, all, Direction::Forward) else {
         return Ok(sum);
     };
     loop {
@@ -289,7 +280,7 @@ fn compare(
         }
         for (key, bits) in set.iter() {
             let (full, value) = entry_of(index, key, bits, &record_key);
-            if snapshot.raw_get(Space::Index, &full)?.as_deref() != Some(&*value)
+            if snapshot.raw_get(index.id, &full)?.as_deref() != Some(&*value)
                 && missing.len() < MAX_LISTED
             {
                 missing.push(doc! {
@@ -300,8 +291,8 @@ fn compare(
             }
         }
     }
-    let (low, high) = keys::bounds(index.id, &KeyRange::all());
-    let Some(mut entries) = snapshot.raw_range(Space::Index, low, high) else {
+    let all = keys::bounds(&KeyRange::all());
+    let Some(mut entries) = snapshot.raw_range(index.id, all, Direction::Forward) else {
         return Ok(());
     };
     while let Ok(Some((key, value))) = entries.next() {

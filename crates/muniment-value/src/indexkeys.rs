@@ -19,6 +19,12 @@ use crate::keyenc::{TypeBits, encode_with_bits};
 use crate::path::{Path, array_index};
 use crate::{Code, Doc, Error, Result, Value};
 
+/// Most keys that one document may have in one index: MongoDB's
+/// `indexMaxNumGeneratedKeysPerDocument`.
+const MAX_KEYS: usize = 100_000;
+/// And the bytes of all of them.
+const MAX_BYTES: usize = 64 << 20;
+
 /// The keys of one document in one index. Reuse it: the buffers keep their memory.
 #[derive(Default)]
 pub struct IndexKeys {
@@ -130,6 +136,23 @@ impl IndexKeys {
             key_end,
             end,
         });
+    }
+
+    /// Refuses a document with more keys than an index can be expected to take.
+    ///
+    /// # Errors
+    /// 201 CannotBuildIndexKeys.
+    fn check_size(&self) -> Result<()> {
+        if self.entries.len() <= MAX_KEYS && self.data.len() <= MAX_BYTES {
+            return Ok(());
+        }
+        Err(Error::new(
+            Code(201),
+            format!(
+                "the document has too many keys in one index: at most {MAX_KEYS} keys and \
+                 {MAX_BYTES} bytes of keys are possible"
+            ),
+        ))
     }
 
     /// Notes that part `part` of the path of field `field` went through an array.
@@ -263,6 +286,7 @@ fn expand<'a, 'p>(
     sparse: bool,
     out: &mut IndexKeys,
 ) -> Result<()> {
+    out.check_size()?;
     // The one array that is entered here, its name, and the fields that enter it.
     let mut array: Option<(Doc<'a>, &'p str)> = None;
     let mut entering: Vec<usize> = Vec::new();

@@ -4,6 +4,7 @@
 //! knows but the server does not support.
 
 use muniment_server::{LogTarget, ServerOptions};
+use muniment_storage::EngineKind;
 use muniment_value::{DocBuf, ValueBuf};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -345,15 +346,14 @@ pub const ALL: &[Opt] = &[
         "storageEngine",
         "storage.engine",
         Arg::Text,
-        "only fjall",
-        |_, v| {
-            if v == "fjall" {
-                Ok(())
-            } else {
-                Err(format!(
-                    "'{v}' is not supported; the storage engine is fjall"
-                ))
-            }
+        "lsm (files), or memory: nothing survives the process (lsm)",
+        |g, v| {
+            let known = EngineKind::ALL.iter().find(|(name, _)| *name == v);
+            let (_, kind) = known.ok_or_else(|| {
+                format!("'{v}' is not supported; the storage engines are lsm and memory")
+            })?;
+            g.server.engine = *kind;
+            Ok(())
         },
     ),
     opt(

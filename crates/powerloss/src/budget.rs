@@ -1,29 +1,95 @@
-//! A disk that is full after so many bytes.
+//! A disk that is full after so many bytes or so many writes, and one that fails a sync.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 
+/// Bytes written since the process began.
 static SPENT: AtomicU64 = AtomicU64::new(0);
+
+/// What the file says: up to four decimal numbers. Those that are missing limit nothing.
+#[derive(Clone, Copy, Default)]
+struct Limits {
+    /// Bytes that may be written since the process began.
+    bytes: u64,
+    /// Writes and syncs from when the file came to say `round`: the writes that may be made.
+    writes: Option<u64>,
+    /// The syncs that succeed before one fails; those after it succeed again.
+    syncs: Option<u64>,
+    /// Changes whenever the two counts begin anew.
+    round: u64,
+}
+
+/// What was used of the counts in a round.
+struct Used {
+    round: u64,
+    writes: u64,
+    syncs: u64,
+}
+
+static USED: Mutex<Used> = Mutex::new(Used {
+    round: 0,
+    writes: 0,
+    syncs: 0,
+});
+
+/// `None` when there is no budget.
+fn limits() -> Option<Limits> {
+    static FILE: OnceLock<Option<File>> = OnceLock::new();
+    let file = FILE.get_or_init(|| File::open(std::env::var_os("POWERLOSS_BUDGET")?).ok());
+    let mut text = [0; 128];
+    let n = file.as_ref()?.read_at(&mut text, 0).unwrap_or(0);
+    let text = std::str::from_utf8(text.get(..n).unwrap_or_default()).unwrap_or_default();
+    let mut numbers = text.split_whitespace().map(|n| n.parse().ok());
+    Some(Limits {
+        bytes: numbers.next().flatten().unwrap_or(0),
+        writes: numbers.next().flatten(),
+        syncs: numbers.next().flatten(),
+        round: numbers.next().flatten().unwrap_or(0),
+    })
+}
+
+/// Runs `f` with what was used in this round.
+fn used<T>(limits: &Limits, f: impl FnOnce(&mut Used) -> T) -> T {
+    let mut used = crate::object::lock(&USED);
+    if used.round != limits.round {
+        *used = Used {
+            round: limits.round,
+            writes: 0,
+            syncs: 0,
+        };
+    }
+    f(&mut used)
+}
 
 /// Bytes that may still be written; `None` when there is no budget.
 pub(crate) fn left() -> Option<u64> {
-    static FILE: OnceLock<Option<File>> = OnceLock::new();
-    let file = FILE.get_or_init(|| File::open(std::env::var_os("POWERLOSS_BUDGET")?).ok());
-    let mut text = [0; 32];
-    let n = file.as_ref()?.read_at(&mut text, 0).unwrap_or(0);
-    let text = std::str::from_utf8(text.get(..n).unwrap_or_default()).unwrap_or_default();
-    let limit: u64 = text.trim().parse().unwrap_or(0);
-    Some(limit.saturating_sub(SPENT.load(Ordering::SeqCst)))
+    let limits = limits()?;
+    if let Some(writes) = limits.writes
+        && used(&limits, |u| u.writes >= writes)
+    {
+        return Some(0);
+    }
+    Some(limits.bytes.saturating_sub(SPENT.load(Ordering::SeqCst)))
 }
 
 /// How many of `wanted` bytes may be written; 0 means the disk is full.
 pub(crate) fn take(wanted: u64) -> u64 {
-    let Some(left) = left() else {
+    let Some(limits) = limits() else {
         return wanted;
     };
+    if let Some(writes) = limits.writes
+        && !used(&limits, |u| {
+            let more = u.writes < writes;
+            u.writes += u64::from(more);
+            more
+        })
+    {
+        return 0;
+    }
     // Two threads at the very edge may both get the last bytes: a disk is as vague.
+    let left = limits.bytes.saturating_sub(SPENT.load(Ordering::SeqCst));
     let granted = wanted.min(left);
     SPENT.fetch_add(granted, Ordering::SeqCst);
     granted
@@ -31,7 +97,21 @@ pub(crate) fn take(wanted: u64) -> u64 {
 
 /// Gives back what was granted and not written.
 pub(crate) fn give_back(n: u64) {
-    if n > 0 && left().is_some() {
+    if n > 0 && limits().is_some() {
         SPENT.fetch_sub(n, Ordering::SeqCst);
     }
+}
+
+/// Counts a sync; true if it is the one that fails.
+pub(crate) fn sync_fails() -> bool {
+    let Some(limits) = limits() else {
+        return false;
+    };
+    let Some(syncs) = limits.syncs else {
+        return false;
+    };
+    used(&limits, |u| {
+        u.syncs = u.syncs.saturating_add(1);
+        u.syncs == syncs.saturating_add(1)
+    })
 }

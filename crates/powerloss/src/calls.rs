@@ -249,6 +249,11 @@ pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, n: siz
 
 fn synced(fd: c_int, real: c_long) -> c_int {
     let object: Option<Arc<Object>> = object::of(fd);
+    if object.is_some() && enter(budget::sync_fails).unwrap_or(false) {
+        // What was not on the disk is not there now; the next sync may bring it there.
+        set_errno(libc::EIO);
+        return -1;
+    }
     match (object, config()) {
         (Some(o), Some(c)) if c.shadow.is_some() => {
             if !c.lying {

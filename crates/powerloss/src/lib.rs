@@ -8,7 +8,7 @@
 //! | `POWERLOSS_DIRS` | `strict` (default): a directory's entries are durable as of its own last sync. `ordered`: also as of the last sync of a file in it, as with ext4 |
 //! | `POWERLOSS_SYNC_US` | microseconds that each sync takes longer |
 //! | `POWERLOSS_IGNORE_SYNC` | `1`: syncs succeed and make nothing durable, as on a disk that lies |
-//! | `POWERLOSS_BUDGET` | a file with a decimal number: the bytes that this process may write below the directory, from its start; beyond, `ENOSPC`. Read at every write, so the test can change it |
+//! | `POWERLOSS_BUDGET` | a file with a decimal number: the bytes that this process may write below the directory, from its start; beyond, `ENOSPC`. Up to three further numbers: the writes that may be made, the syncs that succeed before one fails with `EIO`, and a round, whose change begins both counts anew. Read at every call, so the test can change it |
 //!
 //! The model is POSIX taken at its word. A file's content survives as of the file's last
 //! `fsync` or `fdatasync`; a name survives as of the last `fsync` of its directory. A name

@@ -6,6 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How a server is started.
@@ -137,7 +138,7 @@ impl Server {
         };
         fs::create_dir(server.dir()).unwrap();
         if let Some(bytes) = server.options.budget {
-            server.write_budget(bytes);
+            server.write_faults(bytes, None, None);
         }
         server
     }
@@ -272,9 +273,13 @@ impl Server {
         self.home.path().join("log")
     }
 
-    fn write_budget(&self, bytes: u64) {
-        // Fixed width and in place, so that no reader ever sees a part of the number.
-        let text = format!("{bytes:020}");
+    /// Writes what is left of the disk; a count of `None` limits nothing.
+    fn write_faults(&self, bytes: u64, writes: Option<u64>, syncs: Option<u64>) {
+        static ROUND: AtomicU64 = AtomicU64::new(1);
+        let round = ROUND.fetch_add(1, Ordering::SeqCst);
+        let (writes, syncs) = (writes.unwrap_or(u64::MAX), syncs.unwrap_or(u64::MAX));
+        // Fixed width and in place, so that no reader ever sees a part of a number.
+        let text = format!("{bytes:020} {writes:020} {syncs:020} {round:020}");
         let path = self.budget_path();
         let open = OpenOptions::new()
             .create(true)
@@ -288,7 +293,21 @@ impl Server {
     /// full at once, `u64::MAX` never.
     pub fn set_budget(&self, bytes: u64) {
         assert!(self.options.budget.is_some(), "started without a budget");
-        self.write_budget(bytes);
+        self.write_faults(bytes, None, None);
+    }
+
+    /// From now on the server may make `writes` calls that write; then the disk is full, until
+    /// [`Server::set_budget`] or this is called again. What goes wrong at each write in turn is
+    /// found by calling it with 0, 1, 2 …
+    pub fn set_writes(&self, writes: u64) {
+        assert!(self.options.budget.is_some(), "started without a budget");
+        self.write_faults(u64::MAX, Some(writes), None);
+    }
+
+    /// From now on `syncs` syncs succeed, and the one after them fails with `EIO`.
+    pub fn fail_sync(&self, syncs: u64) {
+        assert!(self.options.budget.is_some(), "started without a budget");
+        self.write_faults(u64::MAX, None, Some(syncs));
     }
 
     /// What the server has written to its standard streams since it was first started.

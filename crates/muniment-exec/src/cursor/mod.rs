@@ -5,7 +5,7 @@ use crate::run::exec::{Exec, into_bytes};
 use bytes::Bytes;
 use muniment_query::meta::without;
 use muniment_query::{DocStream, Interrupt};
-use muniment_storage::Collection;
+use muniment_storage::{Collection, Snapshot, Store};
 use muniment_value::{Doc, Result, ValueBuf};
 use parking_lot::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
@@ -80,6 +80,9 @@ pub(crate) struct CursorFlags {
 pub(crate) struct CurrentOp {
     op: Mutex<Arc<OpContext>>,
     plans: Mutex<Plans>,
+    /// What all plans of the command read, so that a join sees what the documents it joins with
+    /// are of.
+    view: Mutex<Option<Snapshot>>,
 }
 
 /// Plans that have to let go of their snapshots when the cursor idles.
@@ -95,7 +98,14 @@ impl CurrentOp {
         Arc::new(CurrentOp {
             op: Mutex::new(op.clone()),
             plans: Mutex::default(),
+            view: Mutex::default(),
         })
+    }
+
+    /// The command's view: opened by who needs it first.
+    pub(crate) fn view(&self, store: &Store) -> Snapshot {
+        let mut view = self.view.lock();
+        view.get_or_insert_with(|| store.snapshot()).clone()
     }
 
     pub(crate) fn get(&self) -> Arc<OpContext> {
@@ -241,7 +251,10 @@ impl Cursor {
         match &mut self.source {
             Source::Empty | Source::One(_) | Source::Documents(_) => {}
             Source::Plan(e) => e.save(),
-            Source::Stream { op, .. } => op.each_plan(Exec::save),
+            Source::Stream { op, .. } => {
+                op.each_plan(Exec::save);
+                *op.view.lock() = None;
+            }
         }
     }
 

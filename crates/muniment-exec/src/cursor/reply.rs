@@ -1,7 +1,7 @@
 //! The `cursor` element of replies: first batches and getMore.
 
 use super::{BatchEnd, BatchLimits, Cursor, CursorOwner, GetMoreRequest};
-use crate::engine::Engine;
+use crate::database::Database;
 use crate::operation::OpContext;
 use muniment_query::Interrupt;
 use muniment_value::{Code, Error, Result, Type};
@@ -56,7 +56,7 @@ fn set_length(out: &mut [u8], at: usize) {
     }
 }
 
-impl Engine {
+impl Database {
     /// Fills the first batch and appends the reply's element
     /// `cursor: {firstBatch: […], id, ns}` to the document being built in `out` (bytes only: the
     /// caller owns its length and end). The cursor is kept when it has more, unless
@@ -157,7 +157,7 @@ fn next_batch(
         let seen = cursor
             .collection
             .as_ref()
-            .map_or(0, |c| c.wait_insert(0, Duration::ZERO));
+            .map_or(0, |c| c.wait_insert(0, Duration::ZERO, &**op));
         let end = cursor.fill_batch(op, out, limits)?;
         let now = Instant::now();
         if end.docs > 0 || end.exhausted || now >= until {
@@ -171,7 +171,8 @@ fn next_batch(
                     "collection dropped while the cursor waited for data",
                 ));
             }
-            c.wait_insert(seen, (until - now).min(WAIT_SLICE));
+            let wait = (until - now).min(WAIT_SLICE);
+            op.without_ticket(|| c.wait_insert(seen, wait, &**op))?;
         }
     }
 }

@@ -31,14 +31,21 @@ impl FieldBounds {
 
     /// Lower is better: how much of the index the intervals let through, by their kind.
     pub fn rank(&self) -> usize {
-        let points = self.intervals.iter().all(Interval::is_point);
-        match (self.intervals.as_slice(), points) {
-            ([], _) => 0,
-            (list, true) => list.len().min(1000),
-            ([one], false) if one.is_all() => 10_000,
-            ([_], false) => 2_000,
-            (list, false) => 3_000 + list.len().min(1000),
-        }
+        rank(&self.intervals)
+    }
+}
+
+/// How much of an index these intervals let through, by their kind; lower is better.
+pub fn rank(intervals: &[Interval]) -> usize {
+    // Above so many the number says nothing more.
+    const MOST: usize = 1000;
+    let points = intervals.iter().all(Interval::is_point);
+    match (intervals, points) {
+        ([], _) => 0,
+        (list, true) => list.len().min(MOST),
+        ([one], false) if one.is_all() => 10_000,
+        ([_], false) => 2_000,
+        (list, false) => 3_000 + list.len().min(MOST),
     }
 }
 

@@ -5,7 +5,7 @@
 //! evicted by who runs it (`plan::choose`).
 
 use super::shape::hash;
-use crate::engine::Engine;
+use crate::database::Database;
 use muniment_storage::Collection;
 use muniment_value::{ArrayBuf, DocBuf, Error, Result, Value, doc};
 use parking_lot::Mutex;
@@ -42,6 +42,27 @@ pub struct Won {
     pub scores: Vec<f64>,
 }
 
+impl Won {
+    fn size(&self) -> usize {
+        self.query.as_bytes().len()
+            + self.plan.as_bytes().len()
+            + self
+                .trials
+                .iter()
+                .map(|t| t.as_bytes().len())
+                .sum::<usize>()
+    }
+
+    /// Leaves out what people may read when it is long: a query may name a million values.
+    pub fn strip(&mut self, most: usize) {
+        if self.size() > most {
+            self.query = DocBuf::new();
+            self.plan = DocBuf::new();
+            self.trials.clear();
+        }
+    }
+}
+
 /// A remembered winner.
 #[derive(Clone)]
 pub struct Entry {
@@ -57,11 +78,7 @@ impl Entry {
     fn to_doc(&self, shape: &str, filtered: bool, host: Option<&str>) -> DocBuf {
         let hash = hash(shape.split(NEEDS).next().unwrap_or(shape));
         let won = &self.won;
-        let size = shape.len()
-            + self.signature.len()
-            + won.query.as_bytes().len()
-            + won.plan.as_bytes().len()
-            + won.trials.iter().map(|t| t.as_bytes().len()).sum::<usize>();
+        let size = shape.len() + self.signature.len() + won.size();
         let mut d = doc! {
             "version": "1",
             "queryHash": hash.as_str(),
@@ -159,13 +176,13 @@ impl PlanCache {
     }
 }
 
-impl Engine {
+impl Database {
     /// `$planCacheStats`: the cached plans of a collection, or of the one below a view; with the
     /// server's name, where it is known.
     ///
     /// # Errors
     /// 50933 without such a collection; 40602 for time series, whose documents other stages make;
-    /// as [`Engine::resolve_view`].
+    /// as [`Database::resolve_view`].
     pub fn plan_cache_stats(&self, namespace: &str, host: Option<&str>) -> Result<Vec<DocBuf>> {
         let below = self.resolve_view(namespace)?;
         let known = below.is_some();

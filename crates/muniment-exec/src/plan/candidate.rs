@@ -20,6 +20,12 @@ use muniment_value::{Code, Doc, DocBuf, Error, Result, ValueBuf, cmp_values};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+/// Scans that a plan's summary names.
+const MAX_SUMMARY: usize = 100;
+
+/// Bytes of index bounds that explain shows.
+const MAX_BOUNDS: usize = 1 << 20;
+
 /// A query as the planner takes it.
 pub struct Query<'q> {
     /// The parsed filter.
@@ -115,13 +121,29 @@ pub enum Access {
     /// An index per branch of an `$or`.
     Or {
         /// The branches.
-        branches: Vec<Branch>,
+        branches: Arc<[Branch]>,
         /// True when the `$or` is the whole filter (explain's SUBPLAN).
         rooted: bool,
     },
 }
 
 impl Access {
+    /// The indexes that it reads, each with the number of what is known of its arrays.
+    pub(crate) fn indexes(&self) -> Vec<(Arc<Index>, u64)> {
+        let mut all: Vec<(Arc<Index>, u64)> = Vec::new();
+        let mut add = |info: &IndexInfo| {
+            if !all.iter().any(|(i, _)| Arc::ptr_eq(i, &info.index)) {
+                all.push((info.index.clone(), info.version));
+            }
+        };
+        match self {
+            Access::Near(a) => add(&a.bound.info),
+            Access::Text(a) => add(&a.info),
+            other => other.each_index(&mut |a| add(&a.bound.info)),
+        }
+        all
+    }
+
     /// Calls `f` with every index scan in it.
     fn each_index<'a>(&'a self, f: &mut dyn FnMut(&'a IndexAccess)) {
         match self {
@@ -465,8 +487,14 @@ impl Candidate {
             Access::Text(a) => pattern(&a.info),
             Access::Index(_) | Access::SortMerge(_) | Access::Or { .. } => {
                 let mut list = Vec::new();
-                self.access
-                    .each_index(&mut |a| list.push(pattern(&a.bound.info)));
+                let mut left_out = false;
+                self.access.each_index(&mut |a| match list.len() {
+                    MAX_SUMMARY => left_out = true,
+                    _ => list.push(pattern(&a.bound.info)),
+                });
+                if left_out {
+                    list.push("...".into());
+                }
                 list.join(", ")
             }
         }
@@ -477,10 +505,7 @@ impl IndexAccess {
     /// The scan's byte ranges.
     pub fn ranges(&self) -> super::ranges::ScanRanges {
         if let Some(r) = &self.range {
-            return super::ranges::ScanRanges {
-                ranges: vec![r.clone()],
-                check: None,
-            };
+            return super::ranges::ScanRanges::one(r.clone());
         }
         super::ranges::compile(
             self.bound
@@ -489,13 +514,19 @@ impl IndexAccess {
                 .iter()
                 .zip(&self.bound.fields)
                 .map(|((_, descending), list)| (*descending, list.as_slice())),
+            self.backward,
+            self.bound.info.clustered,
         )
     }
 
-    /// `indexBounds` as explain shows it.
-    pub fn bounds_doc(&self) -> DocBuf {
+    /// `indexBounds` as explain shows it; `None` when they are too long for that.
+    pub fn bounds_doc(&self) -> Option<DocBuf> {
         let collated = !self.bound.info.index.collation().is_simple();
         let mut d = DocBuf::new();
+        let values: usize = self.bound.fields.iter().flatten().map(Interval::size).sum();
+        if values > MAX_BOUNDS {
+            return None;
+        }
         for ((path, descending), list) in self.bound.info.fields().iter().zip(&self.bound.fields) {
             let reversed = *descending != self.backward;
             // The paths of a wildcard index are names.
@@ -518,6 +549,6 @@ impl IndexAccess {
                     .collect::<muniment_value::ArrayBuf>(),
             );
         }
-        d
+        Some(d)
     }
 }

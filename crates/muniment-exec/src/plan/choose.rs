@@ -4,6 +4,7 @@ use super::cache::{PlanCache, Won};
 use super::candidate::{Access, Candidate};
 use crate::operation::OpContext;
 use crate::run::exec::{Exec, Output, Recipe};
+use crate::run::still_as_planned;
 use muniment_query::QueryContext;
 use muniment_value::number::narrow;
 use muniment_value::{DocBuf, Result, doc};
@@ -17,6 +18,8 @@ const TRIAL_WORKS: u64 = 10_000;
 const TRIAL_SLICE: u64 = 64;
 /// A cached plan that needs this many times its old steps is tried again.
 const REPLAN_FACTOR: u64 = 10;
+/// Bytes of what the plan cache keeps for people to read.
+const MOST_KEPT: usize = 256 << 10;
 /// What was chosen and what was not.
 pub struct Choice {
     /// The winner; rows of its trial are buffered in it.
@@ -117,11 +120,17 @@ fn select(
         }
         cache.evict(&recipe.collection, &shape);
     }
-    let snapshot = recipe.store.snapshot();
+    let snapshot = match &recipe.shared {
+        Some(shared) => shared.view(&recipe.store),
+        None => recipe.store.snapshot(),
+    };
     let mut plans: Vec<Exec> = candidates
         .iter()
         .map(|c| Exec::build(recipe, c, Some(snapshot.clone())))
         .collect();
+    for candidate in &candidates {
+        still_as_planned(&snapshot, &recipe.collection, &candidate.access.indexes())?;
+    }
     let mut works = 0;
     'trial: while works < TRIAL_WORKS {
         works += TRIAL_SLICE;
@@ -169,13 +178,14 @@ fn select(
             trials,
         });
     }
-    let won = Won {
+    let mut won = Won {
         at_ms: QueryContext::new().now_ms,
         query: query_of(recipe),
         plan: exec.explain(false),
         trials,
         scores,
     };
+    won.strip(MOST_KEPT);
     let signature = &exec.candidate().signature;
     cache.put(&recipe.collection, &shape, signature, exec.cx.works, won);
     Ok(Choice {

@@ -4,7 +4,7 @@
 //! hints of that shape are ignored, and a collection scan is the plan when no allowed index fits.
 
 use super::shape::shape;
-use crate::engine::Engine;
+use crate::database::Database;
 use muniment_query::Filter;
 use muniment_storage::{Collection, IndexSpec};
 use muniment_value::{Collation, Doc, DocBuf, Error, Result, Value, ValueBuf, cmp_values};
@@ -101,7 +101,7 @@ impl IndexFilters {
     }
 }
 
-impl Engine {
+impl Database {
     fn shape_key(&self, collection: &Collection, spec: &ShapeSpec<'_>) -> Result<String> {
         let collation = match spec.collation.is_empty() {
             true => collection.collation().clone(),

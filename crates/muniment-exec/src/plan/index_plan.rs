@@ -5,7 +5,7 @@
 //! the array elements they speak of are the same: their paths share no component that holds an
 //! array, or one `$elemMatch` ties them below it.
 
-use super::bounds::{FieldBounds, of_pred};
+use super::bounds::{FieldBounds, of_pred, rank};
 use super::collated::{Texts, compares_text};
 use super::interval::{Interval, intersect};
 use super::leaf::{Leaf, Leaves};
@@ -23,6 +23,8 @@ use std::sync::Arc;
 pub struct IndexInfo {
     /// The index.
     pub index: Arc<Index>,
+    /// Of which state of the index the next two tell: see `Index::multikey_version`.
+    pub version: u64,
     /// Per field, a bit for every path component that went through an array.
     pub multikey: Vec<u64>,
     /// True when a document may have several keys.
@@ -55,10 +57,13 @@ impl IndexInfo {
     /// Reads what planning needs from the index.
     pub fn of(index: &Arc<Index>, collection: &Collection) -> Arc<IndexInfo> {
         let spec = index.spec();
+        // Before what it is the number of: rather too old than too new.
+        let version = index.multikey_version();
         let mut multikey = index.multikey_paths();
         multikey.resize(index.fields().len(), 0);
         let is_multikey = index.is_multikey() || multikey.iter().any(|&m| m != 0);
         Arc::new(IndexInfo {
+            version,
             is_multikey,
             multikey,
             sparse: spec.sparse,
@@ -178,9 +183,7 @@ impl BoundIndex {
         }
         // The path of a wildcard's keys says nothing of the filter.
         let first = usize::from(self.info.wild.is_some_and(|w| w.at == 0));
-        self.fields
-            .get(first)
-            .map_or(usize::MAX, |f| field_rank(f) + 2)
+        self.fields.get(first).map_or(usize::MAX, |f| rank(f) + 2)
     }
 
     /// True when the scan reads less than the whole collection.
@@ -194,15 +197,6 @@ impl BoundIndex {
 
 /// The least rank of a scan of all values.
 const EVERYTHING: usize = 10_000;
-
-fn field_rank(list: &[Interval]) -> usize {
-    FieldBounds {
-        intervals: list.to_vec(),
-        exact: true,
-        matches_missing: false,
-    }
-    .rank()
-}
 
 /// Mask of the first `n` path components.
 fn first_bits(n: usize) -> u64 {
@@ -313,7 +307,7 @@ pub fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<
             return None;
         }
         proves_present |= present;
-        options.sort_by_key(|(b, _)| b.rank());
+        options.sort_by_cached_key(|(b, _)| b.rank());
         let mut here: Option<Vec<Interval>> = None;
         let mut exact = Vec::new();
         for (b, leaf) in options {
@@ -332,12 +326,13 @@ pub fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<
             if !fits {
                 continue;
             }
+            let exactly = b.exact;
             here = Some(match here {
-                None => b.intervals.clone(),
+                None => b.intervals,
                 Some(h) => intersect(&h, &b.intervals),
             });
             chosen.push(Chosen { field: i, leaf });
-            if b.exact && leaf.elem.is_empty() && !leaf.has_numeric_part() {
+            if exactly && leaf.elem.is_empty() && !leaf.has_numeric_part() {
                 exact.push(leaf.child);
             }
         }
@@ -414,7 +409,8 @@ fn pred_implied(query: &Leaves<'_>, path: &str, want: &Pred, texts: Texts<'_>) -
     }
     let text = format!("{want:?}");
     query.leaves.iter().filter(|l| l.path == path).any(|l| {
-        if l.elem.is_empty() && format!("{:?}", l.pred) == text {
+        let alike = std::mem::discriminant(l.pred) == std::mem::discriminant(want);
+        if l.elem.is_empty() && alike && format!("{:?}", l.pred) == text {
             return true;
         }
         // As if multikey: only what one predicate alone says is relied on.

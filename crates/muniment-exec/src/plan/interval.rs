@@ -64,6 +64,17 @@ impl Interval {
         }
     }
 
+    /// Bytes that explain shows of it at least.
+    pub fn size(&self) -> usize {
+        let end = |v: &ValueBuf| match v.as_value() {
+            Value::String(s) | Value::Symbol(s) => 4 + s.len(),
+            Value::Binary { bytes, .. } => 4 + bytes.len(),
+            Value::Document(d) | Value::Array(d) => d.byte_len(),
+            _ => 4,
+        };
+        end(&self.low) + end(&self.high)
+    }
+
     /// As `explain` prints it: `[5, 5]`, `(5, inf]`, `["a", "b")`; from high to low when
     /// `reversed`.
     pub fn display(&self, reversed: bool) -> String {

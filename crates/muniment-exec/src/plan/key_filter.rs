@@ -50,7 +50,8 @@ pub fn residual(
     (key_filter, conjunction(on_doc, leaves).map(Arc::new))
 }
 
-fn conjunction(mut nodes: Vec<Node>, leaves: &Leaves<'_>) -> Option<Filter> {
+/// A filter of nodes that must all hold; `None` for none.
+pub(super) fn conjunction(mut nodes: Vec<Node>, leaves: &Leaves<'_>) -> Option<Filter> {
     let root = match nodes.len() {
         0 | 1 => nodes.pop()?,
         _ => Node::And(nodes),

@@ -36,6 +36,15 @@ impl Leaf<'_> {
     }
 }
 
+/// What a tree demands all of.
+pub fn conjuncts(root: &Node) -> &[Node] {
+    match root {
+        Node::True => &[],
+        Node::And(list) => list,
+        other => std::slice::from_ref(other),
+    }
+}
+
 /// A filter taken apart.
 #[derive(Debug, Default)]
 pub struct Leaves<'f> {
@@ -60,15 +69,16 @@ impl<'f> Leaves<'f> {
 
     /// Takes a tree apart.
     pub fn of_node(root: &'f Node, collation: &Collation) -> Leaves<'f> {
+        Leaves::of_all(conjuncts(root).iter().collect(), collation)
+    }
+
+    /// Takes a conjunction apart.
+    pub fn of_all(children: Vec<&'f Node>, collation: &Collation) -> Leaves<'f> {
         let mut out = Leaves {
             collation: collation.clone(),
+            children,
             ..Leaves::default()
         };
-        match root {
-            Node::True => {}
-            Node::And(list) => out.children.extend(list.iter()),
-            other => out.children.push(other),
-        }
         let mut next_elem = 0;
         for (i, child) in out.children.clone().into_iter().enumerate() {
             out.parts.push(0);

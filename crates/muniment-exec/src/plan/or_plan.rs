@@ -5,18 +5,22 @@
 
 use super::candidate::{Access, Branch, Candidate, IndexAccess, MergeInput, Query};
 use super::index_plan::{BoundIndex, IndexInfo, binds};
-use super::key_filter::residual;
-use super::leaf::Leaves;
+use super::key_filter::{conjunction, residual};
+use super::leaf::{Leaves, conjuncts};
 use super::order::sort_begins;
 use super::text::text_access;
 use muniment_query::Filter;
-use muniment_query::filter::Node;
+use muniment_query::filter::{Node, Pred};
 use std::sync::Arc;
 
 /// `$or`s within `$or`s that are looked into.
 const MAX_DEPTH: usize = 4;
-/// Scans of one plan at most.
-const MAX_SCANS: usize = 1000;
+/// Scans that are merged at most: each of them stays open. Those of an OR follow one another, and
+/// there may be as many as a command holds.
+const MAX_MERGED: usize = 1000;
+/// What stands beside an `$or` is asked of every branch only while that makes the filter at most
+/// so many values longer; else it is asked once, of what all branches found.
+const MAX_SPREAD: usize = 1 << 18;
 
 /// The plans by an `$or` of the filter, at most one of each kind.
 pub fn or_candidates(
@@ -24,28 +28,38 @@ pub fn or_candidates(
     leaves: &Leaves<'_>,
     infos: &[Arc<IndexInfo>],
 ) -> Vec<Candidate> {
-    let plans = leaves.ors.iter().filter_map(|(child, list)| {
-        let mut plan = Plan::new("OR");
-        let outer = outer(leaves, *child);
-        let branches = plan.branches(query, list, &outer, infos, MAX_DEPTH)?;
-        Some(plan.candidate(
-            Access::Or {
-                branches,
-                rooted: outer.is_empty(),
-            },
-            query.sort.is_some(),
-        ))
-    });
+    let plans = leaves
+        .ors
+        .iter()
+        .filter_map(|(child, list)| or_candidate(query, leaves, *child, list, infos));
     let mut out: Vec<Candidate> = plans.min_by_key(|c| c.rank).into_iter().collect();
     if query.sort.is_some() {
         let merges = leaves.ors.iter().filter_map(|(child, list)| {
+            let outer = Outer::of(leaves, *child, list);
             let mut plan = Plan::new("SORT_MERGE");
-            let inputs = plan.inputs(query, list, &outer(leaves, *child), infos)?;
-            Some(plan.candidate(Access::SortMerge(inputs), false))
+            let inputs = plan.inputs(query, list, &outer, infos)?;
+            Some(plan.candidate(Access::SortMerge(inputs), outer.filter, false))
         });
         out.extend(merges.min_by_key(|c| c.rank));
     }
     out
+}
+
+fn or_candidate(
+    query: &Query<'_>,
+    leaves: &Leaves<'_>,
+    child: usize,
+    list: &[Node],
+    infos: &[Arc<IndexInfo>],
+) -> Option<Candidate> {
+    let outer = Outer::of(leaves, child, list);
+    let mut plan = Plan::new("OR");
+    let branches = plan.branches(query, list, &outer, infos, MAX_DEPTH)?;
+    let access = Access::Or {
+        branches,
+        rooted: leaves.children.len() == 1,
+    };
+    Some(plan.candidate(access, outer.filter, query.sort.is_some()))
 }
 
 /// The plan of a query that has its `$text` in an `$or`: all branches are indexed, or there is
@@ -56,11 +70,7 @@ pub fn text_candidate(
     infos: &[Arc<IndexInfo>],
 ) -> Option<Candidate> {
     let (child, list) = leaves.ors.iter().find(|(_, list)| has_text(list))?;
-    let mut plan = Plan::new("OR");
-    let outer = outer(leaves, *child);
-    let branches = plan.branches(query, list, &outer, infos, MAX_DEPTH)?;
-    let rooted = outer.is_empty();
-    Some(plan.candidate(Access::Or { branches, rooted }, query.sort.is_some()))
+    or_candidate(query, leaves, *child, list, infos)
 }
 
 fn has_text(nodes: &[Node]) -> bool {
@@ -70,28 +80,63 @@ fn has_text(nodes: &[Node]) -> bool {
     })
 }
 
-/// What stands beside child `at`.
-fn outer(leaves: &Leaves<'_>, at: usize) -> Vec<Node> {
-    let children = leaves.children.iter().enumerate();
-    children
-        .filter(|(i, _)| *i != at)
-        .map(|(_, n)| (*n).clone())
-        .collect()
+/// What stands beside an `$or`.
+struct Outer<'f> {
+    /// What every branch must satisfy too.
+    each: Vec<&'f Node>,
+    /// What is asked of the branches' documents instead.
+    filter: Option<Arc<Filter>>,
 }
 
-/// The branch with what every branch must satisfy.
-fn with_outer(branch: &Node, outer: &[Node]) -> Node {
-    let mut nodes = match branch {
-        Node::And(list) => list.clone(),
-        other => vec![other.clone()],
-    };
-    nodes.extend(outer.iter().cloned());
-    Node::And(nodes)
+impl<'f> Outer<'f> {
+    fn of(leaves: &Leaves<'f>, at: usize, branches: &[Node]) -> Outer<'f> {
+        let beside = leaves.children.iter().enumerate();
+        let beside: Vec<&Node> = beside.filter(|(i, _)| *i != at).map(|(_, n)| *n).collect();
+        let values: usize = beside.iter().map(|n| weight(n)).sum();
+        if values.saturating_mul(branches.len()) <= MAX_SPREAD || has_text(branches) {
+            return Outer {
+                each: beside,
+                filter: None,
+            };
+        }
+        Outer {
+            filter: conjunction(beside.into_iter().cloned().collect(), leaves).map(Arc::new),
+            each: Vec::new(),
+        }
+    }
+
+    /// The branch with what it must satisfy beside.
+    fn with(&self, branch: &'f Node) -> Vec<&'f Node> {
+        conjuncts(branch)
+            .iter()
+            .chain(self.each.iter().copied())
+            .collect()
+    }
+}
+
+/// How many values stand in a tree, about.
+fn weight(node: &Node) -> usize {
+    fn of_pred(pred: &Pred) -> usize {
+        match pred {
+            Pred::In { values, regexes } => 1 + values.len() + regexes.len(),
+            Pred::Not(p) => of_pred(p),
+            Pred::And(list) | Pred::ElemMatchValue(list) => list.iter().map(of_pred).sum(),
+            Pred::ElemMatchObject(node) => weight(node),
+            _ => 1,
+        }
+    }
+    match node {
+        Node::And(list) | Node::Or(list) | Node::Nor(list) => list.iter().map(weight).sum(),
+        Node::Field { pred, .. } => of_pred(pred),
+        _ => 1,
+    }
 }
 
 /// What is gathered over the branches of one plan.
 struct Plan {
     signature: String,
+    /// The index named last: a run of branches by one index is named once.
+    named: String,
     rank: usize,
     scans: usize,
 }
@@ -100,24 +145,28 @@ impl Plan {
     fn new(signature: &str) -> Plan {
         Plan {
             signature: signature.into(),
+            named: String::new(),
             rank: 0,
             scans: 0,
         }
     }
 
-    /// Books a scan; `None` when there are too many.
-    fn take(&mut self, bound: &BoundIndex) -> Option<()> {
+    /// Books a scan.
+    fn take(&mut self, bound: &BoundIndex) {
         self.scans += 1;
-        self.signature.push(' ');
-        self.signature.push_str(&bound.info.name());
-        self.rank += bound.rank();
-        (self.scans <= MAX_SCANS).then_some(())
+        let name = bound.info.name();
+        if name != self.named {
+            self.signature.push(' ');
+            self.signature.push_str(&name);
+            self.named = name;
+        }
+        self.rank = self.rank.saturating_add(bound.rank());
     }
 
-    fn candidate(self, access: Access, needs_sort: bool) -> Candidate {
+    fn candidate(self, access: Access, filter: Option<Arc<Filter>>, needs_sort: bool) -> Candidate {
         Candidate {
             access,
-            filter: None,
+            filter,
             needs_sort,
             covered: None,
             needed_exactly: false,
@@ -127,18 +176,19 @@ impl Plan {
     }
 
     /// A scan for every branch; `None` when one has none.
-    fn branches(
+    fn branches<'f>(
         &mut self,
         query: &Query<'_>,
-        list: &[Node],
-        outer: &[Node],
+        list: &'f [Node],
+        outer: &Outer<'f>,
         infos: &[Arc<IndexInfo>],
         depth: usize,
-    ) -> Option<Vec<Branch>> {
+    ) -> Option<Arc<[Branch]>> {
         let mut branches = Vec::new();
         for branch in list.iter().filter(|b| !matches!(b, Node::False)) {
-            let node = with_outer(branch, outer);
-            if Filter::text_of(&node).is_some() {
+            let nodes = outer.with(branch);
+            if nodes.iter().any(|n| Filter::text_of(n).is_some()) {
+                let node = Node::And(nodes.into_iter().cloned().collect());
                 let access = text_access(infos, &node, query.filter.collation())?;
                 self.signature.push_str(" TEXT ");
                 self.signature.push_str(&access.info.name());
@@ -149,14 +199,14 @@ impl Plan {
                 });
                 continue;
             }
-            let leaves = Leaves::of_node(&node, query.filter.collation());
+            let leaves = Leaves::of_all(nodes, query.filter.collation());
             let best = infos
                 .iter()
                 .flat_map(|i| binds(i, &leaves, false))
                 .filter(BoundIndex::narrows)
                 .min_by_key(|b| (b.rank(), usize::MAX - b.points, b.residual.len()));
             if let Some(bound) = best {
-                self.take(&bound)?;
+                self.take(&bound);
                 let (key_filter, filter) = residual(&leaves, &bound);
                 branches.push(Branch {
                     access: Access::Index(Arc::new(IndexAccess {
@@ -173,33 +223,37 @@ impl Plan {
             self.signature.push_str(" (");
             let with_text = leaves.ors.iter().find(|(_, list)| has_text(list));
             let (child, inner) = with_text.or(leaves.ors.first())?;
-            let inner = self.branches(query, inner, &self::outer(&leaves, *child), infos, depth)?;
+            let beside = Outer::of(&leaves, *child, inner);
+            let inner = self.branches(query, inner, &beside, infos, depth)?;
             self.signature.push(')');
+            self.named.clear();
             branches.push(Branch {
                 access: Access::Or {
                     branches: inner,
                     rooted: false,
                 },
-                filter: None,
+                filter: beside.filter,
             });
         }
-        Some(branches)
+        Some(branches.into())
     }
 
     /// A scan in the sort's order for every branch, all with keys that compare alike.
-    fn inputs(
+    fn inputs<'f>(
         &mut self,
         query: &Query<'_>,
-        list: &[Node],
-        outer: &[Node],
+        list: &'f [Node],
+        outer: &Outer<'f>,
         infos: &[Arc<IndexInfo>],
     ) -> Option<Vec<MergeInput>> {
         let sort = query.sort?;
+        if list.len() > MAX_MERGED {
+            return None;
+        }
         let mut order = None;
         let mut inputs = Vec::new();
         for branch in list.iter().filter(|b| !matches!(b, Node::False)) {
-            let node = with_outer(branch, outer);
-            let leaves = Leaves::of_node(&node, query.filter.collation());
+            let leaves = Leaves::of_all(outer.with(branch), query.filter.collation());
             let fitting = infos
                 .iter()
                 .flat_map(|i| binds(i, &leaves, false))
@@ -207,7 +261,7 @@ impl Plan {
                 .filter_map(|b| sort_begins(&b, sort).map(|s| (b, s)))
                 .filter(|(_, s)| order.as_ref().is_none_or(|o| *o == s.order));
             let (bound, begins) = fitting.min_by_key(|(b, _)| (b.rank(), b.residual.len()))?;
-            self.take(&bound)?;
+            self.take(&bound);
             let (key_filter, filter) = residual(&leaves, &bound);
             inputs.push(MergeInput {
                 leading: begins.leading,

@@ -3,22 +3,27 @@
 //! The leading fields bounded by points multiply into prefixes; the next field's intervals become
 //! ranges below each prefix; what later fields demand is checked on every key. Ranges are in key
 //! order; a backward scan takes them from the end.
+//!
+//! Where that would be many ranges, the scan opens one from the lowest key to the highest, and
+//! every key that does not fit tells where the next one that may fit begins: a step or a seek. The
+//! cost is then that of the keys that are there, however many values a query names.
 
 use super::interval::Interval;
 use muniment_storage::{Bound, KeyRange};
 use muniment_value::{Result, keyenc};
+use std::cmp::Ordering;
 
-/// More ranges than this are not opened one by one.
-const MAX_RANGES: usize = 4096;
+/// More ranges than this are not opened one by one: the scan seeks from key to key.
+const MAX_RANGES: usize = 128;
 
 /// An interval of one field's encodings, in byte order.
 #[derive(Clone, Debug)]
 struct Encoded {
-    low: Vec<u8>,
+    low: Box<[u8]>,
+    /// The other end; none for a point, which is both ends and inside.
+    high: Option<Box<[u8]>>,
     low_incl: bool,
-    high: Vec<u8>,
     high_incl: bool,
-    point: bool,
     all: bool,
 }
 
@@ -32,36 +37,64 @@ impl Encoded {
             std::mem::swap(&mut low, &mut high);
             std::mem::swap(&mut low_incl, &mut high_incl);
         }
+        let point = low_incl && high_incl && low == high;
         Encoded {
-            low,
+            low: low.into(),
+            high: (!point).then(|| high.into()),
             low_incl,
-            high,
             high_incl,
-            point: i.is_point(),
             all: i.is_all(),
         }
     }
 
-    fn contains(&self, key: &[u8]) -> bool {
-        let above = match key.cmp(self.low.as_slice()) {
-            std::cmp::Ordering::Less => false,
-            std::cmp::Ordering::Equal => self.low_incl,
-            std::cmp::Ordering::Greater => true,
+    fn is_point(&self) -> bool {
+        self.high.is_none()
+    }
+
+    fn high(&self) -> &[u8] {
+        self.high.as_deref().unwrap_or(&self.low)
+    }
+
+    /// True when all of the interval is below `field`.
+    fn is_below(&self, field: &[u8]) -> bool {
+        match self.high().cmp(field) {
+            Ordering::Less => true,
+            Ordering::Equal => !self.high_incl,
+            Ordering::Greater => false,
+        }
+    }
+
+    /// True when `field`, which the interval is not below of, is inside.
+    fn begins_by(&self, field: &[u8]) -> bool {
+        match (*self.low).cmp(field) {
+            Ordering::Less => true,
+            Ordering::Equal => self.low_incl,
+            Ordering::Greater => false,
+        }
+    }
+
+    /// The range of keys below `prefix`.
+    fn range(first: &Encoded, last: &Encoded, prefix: &[u8]) -> KeyRange {
+        let bound = |end: &[u8], inside| match inside {
+            true => Bound::Included([prefix, end].concat()),
+            false => Bound::Excluded([prefix, end].concat()),
         };
-        above
-            && match key.cmp(self.high.as_slice()) {
-                std::cmp::Ordering::Less => true,
-                std::cmp::Ordering::Equal => self.high_incl,
-                std::cmp::Ordering::Greater => false,
-            }
+        KeyRange {
+            low: bound(&first.low, first.low_incl),
+            high: bound(last.high(), last.high_incl),
+        }
     }
 }
+
+/// A field of the index: true for descending, and its intervals (none: anything).
+type FieldIntervals = (bool, Vec<Encoded>);
 
 /// What a key inside a range must satisfy besides.
 #[derive(Clone, Debug)]
 pub struct KeyCheck {
-    /// Per field up to the last that is checked: direction and intervals (none: anything).
-    fields: Vec<(bool, Vec<Encoded>)>,
+    /// Up to the last field that is checked.
+    fields: Vec<FieldIntervals>,
+    backward: bool,
 }
 
 /// What a key that failed the check says about the next that can pass.
@@ -69,14 +102,15 @@ pub struct KeyCheck {
 pub enum Checked {
     /// It passes.
     Yes,
-    /// It does not; nothing passes before this key (ascending).
+    /// It does not, and nothing passes before this key, a prefix, in the scan's direction:
+    /// backward, keys that begin with it are at it.
     SeekTo(Vec<u8>),
-    /// It does not.
-    No,
+    /// It does not, and nothing behind it passes.
+    End,
 }
 
 impl KeyCheck {
-    /// Checks a key.
+    /// Checks a key: a binary search in every field.
     ///
     /// # Errors
     /// 22 InvalidBSON: the key is damaged.
@@ -86,43 +120,146 @@ impl KeyCheck {
             let rest = key.get(at..).unwrap_or_default();
             let len = keyenc::skip(rest, *descending)?;
             let field = rest.get(..len).unwrap_or_default();
-            if !intervals.is_empty() && !intervals.iter().any(|i| i.contains(field)) {
-                let prefix = key.get(..at).unwrap_or_default();
-                let next = intervals.iter().find(|i| i.low.as_slice() >= field);
-                return Ok(match next {
-                    Some(i) => {
-                        let low = [prefix, &i.low].concat();
-                        // Past an excluded end, or the same key would come again.
-                        match i.low_incl {
-                            true => Checked::SeekTo(low),
-                            false => keyenc::prefix_end(&low).map_or(Checked::No, Checked::SeekTo),
+            if !intervals.is_empty() {
+                let i = intervals.partition_point(|i| i.is_below(field));
+                if !intervals.get(i).is_some_and(|i| i.begins_by(field)) {
+                    let prefix = key.get(..at).unwrap_or_default();
+                    let to = match self.backward {
+                        false => KeyCheck::forward(prefix, intervals.get(i)),
+                        true => {
+                            let below = i.checked_sub(1).and_then(|i| intervals.get(i));
+                            KeyCheck::backward(prefix, below)
                         }
-                    }
-                    None if at > 0 => match keyenc::prefix_end(prefix) {
-                        Some(end) => Checked::SeekTo(end),
-                        None => Checked::No,
-                    },
-                    None => Checked::No,
-                });
+                    };
+                    return Ok(to.map_or(Checked::End, Checked::SeekTo));
+                }
             }
             at += len;
         }
         Ok(Checked::Yes)
     }
+
+    /// Where a scan goes on whose key lies before `next`, or behind all intervals.
+    fn forward(prefix: &[u8], next: Option<&Encoded>) -> Option<Vec<u8>> {
+        match next {
+            Some(i) => {
+                let low = [prefix, &i.low].concat();
+                // Past an excluded end, or the same key would come again.
+                match i.low_incl {
+                    true => Some(low),
+                    false => keyenc::prefix_end(&low),
+                }
+            }
+            None if prefix.is_empty() => None,
+            None => keyenc::prefix_end(prefix),
+        }
+    }
+
+    /// The same for a scan from high to low, with the interval that lies below its key.
+    fn backward(prefix: &[u8], next: Option<&Encoded>) -> Option<Vec<u8>> {
+        match next {
+            Some(i) => {
+                let high = [prefix, i.high()].concat();
+                match i.high_incl {
+                    true => Some(high),
+                    false => prefix_before(&high),
+                }
+            }
+            None if prefix.is_empty() => None,
+            None => prefix_before(prefix),
+        }
+    }
+}
+
+/// The prefix whose keys are the last ones before all that begin with `key`: the inverse of
+/// [`keyenc::prefix_end`]. Nothing stands between it and `key`, since no field's encoding begins
+/// another's. `None` when nothing is before `key`.
+fn prefix_before(key: &[u8]) -> Option<Vec<u8>> {
+    let len = key.iter().rposition(|b| *b != 0)? + 1;
+    let mut before = key.get(..len)?.to_vec();
+    if let Some(last) = before.last_mut() {
+        *last -= 1;
+    }
+    Some(before)
+}
+
+/// The ranges that a scan opens.
+#[derive(Clone, Debug)]
+enum Ranges {
+    /// One, or none at all.
+    One(Option<KeyRange>),
+    /// Below every prefix, one for each interval; without intervals all that begins with it. They
+    /// are made when they are opened: a query may name a million values.
+    Product {
+        prefixes: Vec<Vec<u8>>,
+        intervals: Vec<Encoded>,
+    },
 }
 
 /// What a scan opens.
 #[derive(Clone, Debug)]
 pub struct ScanRanges {
-    /// Disjoint and ascending.
-    pub ranges: Vec<KeyRange>,
+    ranges: Ranges,
     /// What to check on every key.
     pub check: Option<KeyCheck>,
 }
 
-/// Compiles bounds. `fields` gives the direction of every index field beside its intervals.
-pub fn compile<'a>(fields: impl Iterator<Item = (bool, &'a [Interval])>) -> ScanRanges {
-    let fields: Vec<(bool, Vec<Encoded>)> = fields
+impl ScanRanges {
+    /// One range, nothing to check.
+    pub fn one(range: KeyRange) -> ScanRanges {
+        ScanRanges {
+            ranges: Ranges::One(Some(range)),
+            check: None,
+        }
+    }
+
+    fn none() -> ScanRanges {
+        ScanRanges {
+            ranges: Ranges::One(None),
+            check: None,
+        }
+    }
+
+    /// How many ranges there are.
+    pub fn len(&self) -> usize {
+        match &self.ranges {
+            Ranges::One(one) => usize::from(one.is_some()),
+            Ranges::Product {
+                prefixes,
+                intervals,
+            } => prefixes.len() * intervals.len().max(1),
+        }
+    }
+
+    /// The n-th range; they are disjoint and ascending.
+    pub fn get(&self, n: usize) -> Option<KeyRange> {
+        match &self.ranges {
+            Ranges::One(one) => one.as_ref().filter(|_| n == 0).cloned(),
+            Ranges::Product {
+                prefixes,
+                intervals,
+            } => {
+                let below = intervals.len().max(1);
+                let prefix = prefixes.get(n / below)?;
+                Some(match intervals.get(n % below) {
+                    Some(i) => Encoded::range(i, i, prefix),
+                    None if prefix.is_empty() => KeyRange::all(),
+                    None => KeyRange::prefix(prefix.clone()),
+                })
+            }
+        }
+    }
+}
+
+/// Compiles bounds. `fields` gives the direction of every index field beside its intervals;
+/// `clustered` for an index whose entries are the documents: its points are looked up one by one,
+/// which costs less than a scan's steps.
+pub fn compile<'a>(
+    fields: impl Iterator<Item = (bool, &'a [Interval])>,
+    backward: bool,
+    clustered: bool,
+) -> ScanRanges {
+    let mut fields: Vec<FieldIntervals> = fields
         .map(|(descending, list)| {
             let mut e: Vec<Encoded> = list.iter().map(|i| Encoded::of(i, descending)).collect();
             if descending {
@@ -132,72 +269,65 @@ pub fn compile<'a>(fields: impl Iterator<Item = (bool, &'a [Interval])>) -> Scan
         })
         .collect();
     if fields.iter().any(|(_, l)| l.is_empty()) {
-        return ScanRanges {
-            ranges: Vec::new(),
-            check: None,
-        };
+        return ScanRanges::none();
     }
+    let most = match clustered && mostly_points(&fields) {
+        true => usize::MAX,
+        false => MAX_RANGES,
+    };
+    let is_all = |list: &[Encoded]| list.iter().any(|i| i.all);
     let mut prefixes: Vec<Vec<u8>> = vec![Vec::new()];
     let mut used = 0;
-    for (_, list) in &fields {
-        if !list.iter().all(|i| i.point) || prefixes.len() * list.len() > MAX_RANGES {
+    // The field whose intervals become ranges below the prefixes.
+    let mut ranged = None;
+    let mut seeks = false;
+    for (at, (_, list)) in fields.iter().enumerate() {
+        if is_all(list) {
+            break;
+        }
+        if prefixes.len().saturating_mul(list.len()) > most {
+            seeks = true;
+            break;
+        }
+        used += 1;
+        if !list.iter().all(Encoded::is_point) || used == fields.len() {
+            ranged = Some(at);
             break;
         }
         prefixes = prefixes
             .iter()
             .flat_map(|p| list.iter().map(move |i| [p.as_slice(), &i.low].concat()))
             .collect();
-        used += 1;
     }
-    let mut ranges = Vec::new();
-    let mut checked_from = used;
-    match fields.get(used) {
-        Some((_, list)) if !list.iter().any(|i| i.all) => {
-            let too_many = prefixes.len() * list.len() > MAX_RANGES;
-            if !too_many {
-                checked_from = used + 1;
+    let ranges = match fields.get(used) {
+        // From the first interval to the last, and all fields are checked. With one prefix the
+        // fields before have one value each.
+        Some((_, list)) if seeks => match (prefixes.as_slice(), list.first(), list.last()) {
+            ([prefix], Some(first), Some(last)) => {
+                Ranges::One(Some(Encoded::range(first, last, prefix)))
             }
-            for p in &prefixes {
-                let ends: Vec<(&Encoded, &Encoded)> = if too_many {
-                    list.first().zip(list.last()).into_iter().collect()
-                } else {
-                    list.iter().map(|i| (i, i)).collect()
-                };
-                for (first, last) in ends {
-                    let low = [p.as_slice(), &first.low].concat();
-                    let high = [p.as_slice(), &last.high].concat();
-                    ranges.push(KeyRange {
-                        low: if first.low_incl {
-                            Bound::Included(low)
-                        } else {
-                            Bound::Excluded(low)
-                        },
-                        high: if last.high_incl {
-                            Bound::Included(high)
-                        } else {
-                            Bound::Excluded(high)
-                        },
-                    });
-                }
+            _ => {
+                used = 0;
+                let ends = prefixes.first().zip(prefixes.last());
+                Ranges::One(ends.map(|(first, last)| KeyRange {
+                    low: Bound::Included(first.clone()),
+                    high: Bound::Included(last.clone()),
+                }))
             }
-        }
-        Some(_) => {
-            checked_from = used + 1;
-            ranges.extend(prefixes.into_iter().map(|p| {
-                if p.is_empty() {
-                    KeyRange::all()
-                } else {
-                    KeyRange::prefix(p)
-                }
-            }));
-        }
-        None => ranges.extend(prefixes.into_iter().map(KeyRange::prefix)),
-    }
-    let mut check: Vec<(bool, Vec<Encoded>)> = fields
+        },
+        _ => Ranges::Product {
+            prefixes,
+            intervals: ranged
+                .and_then(|at| fields.get_mut(at))
+                .map(|(_, list)| std::mem::take(list))
+                .unwrap_or_default(),
+        },
+    };
+    let mut check: Vec<FieldIntervals> = fields
         .into_iter()
         .enumerate()
         .map(|(i, (descending, list))| {
-            let free = i < checked_from || list.iter().any(|e| e.all);
+            let free = i < used || is_all(&list);
             (descending, if free { Vec::new() } else { list })
         })
         .collect();
@@ -206,8 +336,18 @@ pub fn compile<'a>(fields: impl Iterator<Item = (bool, &'a [Interval])>) -> Scan
     }
     ScanRanges {
         ranges,
-        check: (!check.is_empty()).then_some(KeyCheck { fields: check }),
+        check: (!check.is_empty()).then_some(KeyCheck {
+            fields: check,
+            backward,
+        }),
     }
+}
+
+fn mostly_points(fields: &[FieldIntervals]) -> bool {
+    fields.iter().all(|(_, list)| {
+        let points = list.iter().filter(|i| i.is_point()).count();
+        points >= list.len() - points
+    })
 }
 
 #[cfg(test)]
@@ -230,10 +370,11 @@ mod tests {
         ];
         let b = [Interval::new(5, false, 9, true)];
         let c = [Interval::new(7, true, 7, true)];
-        let s = compile([(false, &a[..]), (true, &b[..]), (false, &c[..])].into_iter());
-        assert_eq!(s.ranges.len(), 2);
+        let fields = [(false, &a[..]), (true, &b[..]), (false, &c[..])];
+        let s = compile(fields.into_iter(), false, false);
+        assert_eq!(s.len(), 2);
         assert_eq!(
-            s.ranges[0],
+            s.get(0).unwrap(),
             KeyRange {
                 low: Bound::Included([enc(1, false), enc(9, true)].concat()),
                 high: Bound::Excluded([enc(1, false), enc(5, true)].concat()),
@@ -249,8 +390,177 @@ mod tests {
     #[test]
     fn no_bounds_scan_everything() {
         let all = [Interval::all()];
-        let s = compile([(false, &all[..]), (false, &all[..])].into_iter());
-        assert_eq!(s.ranges, vec![KeyRange::all()]);
+        let fields = [(false, &all[..]), (false, &all[..])];
+        let s = compile(fields.into_iter(), false, false);
+        assert_eq!((s.len(), s.get(0)), (1, Some(KeyRange::all())));
         assert!(s.check.is_none());
+    }
+
+    #[test]
+    fn what_stands_before_a_prefix() {
+        assert_eq!(prefix_before(&[7, 3]), Some(vec![7, 2]));
+        assert_eq!(prefix_before(&[7, 3, 0, 0]), Some(vec![7, 2]));
+        assert_eq!(prefix_before(&[0, 0]), None);
+        for key in [vec![1], vec![9, 0xFF], vec![3, 1, 0xFF]] {
+            let before = prefix_before(&key).unwrap();
+            assert_eq!(keyenc::prefix_end(&before).unwrap(), key);
+        }
+    }
+
+    /// A few intervals of small numbers, ascending and disjoint: points, open and closed ranges.
+    fn some_intervals(x: &mut u32, many: bool) -> Vec<Interval> {
+        let mut next = |n: u32| {
+            *x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (*x >> 8) % n
+        };
+        let (mut out, mut low) = (Vec::new(), 0);
+        for _ in 0..1 + next(if many { 150 } else { 4 }) {
+            let from = low + next(3) as i32;
+            let to = from + [0, 0, 2][next(3) as usize];
+            let open = (to > from, next(2) == 0, next(2) == 0);
+            out.push(Interval::new(
+                from,
+                !(open.0 && open.1),
+                to,
+                !(open.0 && open.2),
+            ));
+            low = to + 1;
+        }
+        out
+    }
+
+    /// Runs a scan over `keys` as IxScan does, and counts its steps and seeks.
+    fn scan(s: &ScanRanges, keys: &[Vec<u8>], backward: bool) -> (Vec<Vec<u8>>, usize) {
+        let (mut found, mut steps) = (Vec::new(), 0);
+        for n in 0..s.len() {
+            let range = s.get(if backward { s.len() - 1 - n } else { n }).unwrap();
+            let above = |key: &Vec<u8>| match &range.low {
+                Bound::Unbounded => true,
+                Bound::Included(k) => key >= k,
+                Bound::Excluded(k) => key > k && !key.starts_with(k),
+            };
+            let below = |key: &Vec<u8>| match &range.high {
+                Bound::Unbounded => true,
+                Bound::Included(k) => key < k || key.starts_with(k),
+                Bound::Excluded(k) => key < k,
+            };
+            let mut inside: Vec<&Vec<u8>> = keys.iter().filter(|k| above(k) && below(k)).collect();
+            if backward {
+                inside.reverse();
+            }
+            let mut at = 0;
+            while let Some(key) = inside.get(at) {
+                steps += 1;
+                at += 1;
+                match s
+                    .check
+                    .as_ref()
+                    .map_or(Checked::Yes, |c| c.check(key).unwrap())
+                {
+                    Checked::Yes => found.push((*key).clone()),
+                    Checked::End => break,
+                    Checked::SeekTo(to) => {
+                        at += inside[at..]
+                            .iter()
+                            .take_while(|k| match backward {
+                                false => ***k < to,
+                                true => ***k > to && !k.starts_with(&to),
+                            })
+                            .count();
+                    }
+                }
+            }
+        }
+        (found, steps)
+    }
+
+    #[test]
+    fn ranges_checks_and_seeks_find_what_the_intervals_hold() {
+        let mut x = 11;
+        for round in 0..400 {
+            let dirs = [round % 2 == 0, round % 3 == 0, round % 5 == 0];
+            let many = round % 4;
+            let lists: Vec<Vec<Interval>> = (0..3)
+                .map(|i| match (round + i) % 7 {
+                    0 => vec![Interval::all()],
+                    _ => some_intervals(&mut x, i == many),
+                })
+                .collect();
+            let mut keys: Vec<([i32; 3], Vec<u8>)> = (0..3000)
+                .map(|i| {
+                    let v = [i % 10, i / 10 % 20, i / 200];
+                    let v = match many {
+                        0 => [v[2] * 20, v[0], v[1]],
+                        1 => [v[0], v[2] * 20, v[1]],
+                        _ => v,
+                    };
+                    let key = v
+                        .iter()
+                        .zip(dirs)
+                        .map(|(v, d)| enc(*v, d))
+                        .collect::<Vec<_>>();
+                    (v, key.concat())
+                })
+                .collect();
+            keys.sort_by(|a, b| a.1.cmp(&b.1));
+            let holds = |v: &[i32; 3]| {
+                v.iter().zip(&lists).all(|(v, list)| {
+                    let v = Interval::point(Value::Int32(*v));
+                    !super::super::interval::intersect(&[v], list).is_empty()
+                })
+            };
+            let mut expected: Vec<Vec<u8>> = keys
+                .iter()
+                .filter(|(v, _)| holds(v))
+                .map(|(_, k)| k.clone())
+                .collect();
+            let keys: Vec<Vec<u8>> = keys.into_iter().map(|(_, k)| k).collect();
+            for (backward, clustered) in
+                [(false, false), (false, true), (true, true), (true, false)]
+            {
+                let fields = dirs.iter().copied().zip(lists.iter().map(Vec::as_slice));
+                let s = compile(fields, backward, clustered);
+                if backward && !clustered {
+                    expected.reverse();
+                }
+                let (mut found, _) = scan(&s, &keys, backward);
+                if backward && clustered {
+                    found.reverse();
+                }
+                assert!(found == expected, "round {round} {backward} {clustered}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_hundred_thousand_points_cost_what_is_there() {
+        let points: Vec<Interval> = (0..100_000)
+            .map(|i| Interval::point(Value::Int32(i * 2)))
+            .collect();
+        let all = [Interval::all()];
+        let keys: Vec<Vec<u8>> = (0..1000)
+            .map(|i| [enc(i * 100, false), enc(i, false)].concat())
+            .collect();
+        for backward in [false, true] {
+            let s = compile(
+                [(false, &points[..]), (false, &all[..])].into_iter(),
+                backward,
+                false,
+            );
+            assert_eq!(s.len(), 1);
+            let (found, steps) = scan(&s, &keys, backward);
+            assert_eq!((found.len(), steps), (1000, 1000));
+            let s = compile(
+                [(false, &all[..]), (false, &points[..])].into_iter(),
+                backward,
+                false,
+            );
+            let (found, steps) = scan(&s, &keys, backward);
+            assert_eq!(found.len(), 500);
+            assert!(steps <= 1000);
+        }
+        // A clustered index looks its points up.
+        let s = compile([(false, &points[..])].into_iter(), false, true);
+        assert_eq!((s.len(), s.check.is_none()), (100_000, true));
     }
 }

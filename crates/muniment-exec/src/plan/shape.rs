@@ -41,7 +41,8 @@ pub fn hash(text: &str) -> String {
     format!("{h:08X}")
 }
 
-/// The order of clauses does not matter to the shape.
+/// The order of clauses does not matter to the shape. Equal ones are written once, with their
+/// number: there may be many thousands.
 fn list(name: &str, nodes: &[Node], texts: bool, out: &mut String) {
     let mut clauses: Vec<String> = nodes
         .iter()
@@ -52,7 +53,17 @@ fn list(name: &str, nodes: &[Node], texts: bool, out: &mut String) {
         })
         .collect();
     clauses.sort_unstable();
-    let _ = write!(out, "{name}[{}]", clauses.join(","));
+    let _ = write!(out, "{name}[");
+    for (i, alike) in clauses.chunk_by(|a, b| a == b).enumerate() {
+        if i > 0 {
+            out.push(',');
+        }
+        out.push_str(alike.first().map_or("", String::as_str));
+        if alike.len() > 1 {
+            let _ = write!(out, "*{}", alike.len());
+        }
+    }
+    out.push(']');
 }
 
 fn node(n: &Node, texts: bool, out: &mut String) {

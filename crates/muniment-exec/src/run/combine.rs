@@ -1,5 +1,6 @@
 //! FETCH, OR, and what stands in FETCH's place in a covered plan.
 
+use super::exec::wrap;
 use super::key_doc::KeyDoc;
 use super::scan::matches;
 use super::seen::Seen;
@@ -90,12 +91,61 @@ pub fn fetch(row: &mut Row, cx: &mut Cx) -> Result<bool> {
         return Ok(true);
     }
     let collection = cx.collection.clone();
-    match cx.snapshot().get(&collection, &row.record_key)? {
+    match cx.snapshot()?.get(&collection, &row.record_key)? {
         Some(doc) => {
             row.doc = doc;
             Ok(true)
         }
         None => Ok(false),
+    }
+}
+
+/// Leaves out the first rows: below a FETCH that matches nothing, so that no document is read for
+/// them.
+pub struct Skip {
+    pub(super) input: Stage,
+    amount: u64,
+    left: u64,
+    pub(super) stats: Stats,
+}
+
+impl Skip {
+    /// All rows of `input` but the first `amount`.
+    pub fn new(input: Stage, amount: u64) -> Skip {
+        Skip {
+            input,
+            amount,
+            left: amount,
+            stats: Stats::default(),
+        }
+    }
+
+    pub(super) fn next(&mut self, cx: &mut Cx) -> Result<Step> {
+        loop {
+            let row = match self.input.next(cx)? {
+                Step::Row(row) => row,
+                Step::Pause => return Ok(Step::Pause),
+                Step::Eof => {
+                    self.stats.eof = true;
+                    return Ok(Step::Eof);
+                }
+            };
+            self.stats.works += 1;
+            if self.left > 0 {
+                self.left -= 1;
+                continue;
+            }
+            self.stats.advanced += 1;
+            return Ok(Step::Row(row));
+        }
+    }
+
+    pub(super) fn explain(&self, exec: bool) -> DocBuf {
+        let amount = self.amount as i64;
+        let more = |d: &mut DocBuf| {
+            d.append("skipAmount", amount);
+        };
+        wrap("SKIP", exec, self.stats, more, self.input.explain(exec))
     }
 }
 
@@ -131,19 +181,37 @@ impl Cover {
     }
 }
 
-/// Several scans one after the other; a document that two of them find is given once.
+/// Several scans one after the other; a document that two of them find is given once. A scan is
+/// made when its turn comes: there may be very many.
 pub struct Or {
-    pub(super) inputs: Vec<Stage>,
+    inputs: Inputs,
+    /// The stages of the inputs, as far as they were made; of the first ones only, and the one
+    /// that runs.
+    done: Vec<Stage>,
+    running: Option<Stage>,
     at: usize,
     seen: Seen,
     pub(super) stats: Stats,
 }
 
+/// Makes the n-th input.
+pub struct Inputs {
+    /// How many there are.
+    pub len: usize,
+    /// Makes one.
+    pub make: Box<dyn Fn(usize) -> Stage + Send>,
+}
+
+/// Branches of an `$or` that explain shows.
+pub const SHOWN: usize = 1000;
+
 impl Or {
     /// An OR of `inputs`.
-    pub fn new(inputs: Vec<Stage>, limits: SortLimits) -> Or {
+    pub fn new(inputs: Inputs, limits: SortLimits) -> Or {
         Or {
             inputs,
+            done: Vec::new(),
+            running: None,
             at: 0,
             seen: Seen::new(limits),
             stats: Stats::default(),
@@ -151,12 +219,18 @@ impl Or {
     }
 
     pub(super) fn next(&mut self, cx: &mut Cx) -> Result<Step> {
-        while let Some(input) = self.inputs.get_mut(self.at) {
+        while self.at < self.inputs.len {
+            let input = match &mut self.running {
+                Some(s) => s,
+                None => self.running.insert((self.inputs.make)(self.at)),
+            };
             let mut row = match input.next(cx)? {
                 Step::Row(row) => row,
                 Step::Pause => return Ok(Step::Pause),
                 Step::Eof => {
                     self.at += 1;
+                    let over = self.running.take();
+                    self.done.extend(over.filter(|_| self.at <= SHOWN));
                     continue;
                 }
             };
@@ -172,6 +246,12 @@ impl Or {
         Ok(Step::Eof)
     }
 
+    pub(super) fn save(&mut self) {
+        if let Some(s) = &mut self.running {
+            s.save();
+        }
+    }
+
     pub(super) fn explain(&self, exec: bool) -> DocBuf {
         let mut d = doc! { "stage": "OR" };
         if exec {
@@ -180,10 +260,20 @@ impl Or {
             d.append("dupsDropped", self.seen.dropped as i64);
         }
         let mut inputs = ArrayBuf::new();
-        for i in &self.inputs {
-            inputs.push(i.explain(exec));
+        for i in 0..self.inputs.len.min(SHOWN) {
+            let running = self.running.as_ref().filter(|_| i == self.at);
+            inputs.push(match self.done.get(i).or(running) {
+                Some(stage) => stage.explain(exec),
+                None => (self.inputs.make)(i).explain(exec),
+            });
         }
         d.append("inputStages", inputs);
+        if self.inputs.len > SHOWN {
+            d.append("warning", TOO_LARGE);
+        }
         d
     }
 }
+
+/// What explain says where it leaves stages out.
+const TOO_LARGE: &str = "stats tree exceeded BSON size limit for explain";

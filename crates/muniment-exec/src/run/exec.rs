@@ -1,13 +1,15 @@
 //! One running plan: its stages, skip and limit, and the form its results take.
 
-use super::combine::{Cover, Fetch, Or};
+use super::combine::{Cover, Fetch, Inputs, Or, Skip, fetch};
 use super::merge::SortMerge;
 use super::metadata::RowMetadata;
 use super::near::GeoNear;
-use super::scan::{CollScan, IdHack, IxScan};
+use super::scan::{CollScan, IdHack, IxScan, matches};
+use super::seen::Seen;
 use super::sort::{Sort, SortLimits};
 use super::text::{Give, Load, TextMatch};
 use super::{Cx, Row, Stage, Step};
+use crate::cursor::CurrentOp;
 use crate::operation::OpContext;
 use crate::plan::candidate::{Access, Branch, Candidate, IndexAccess, MergeInput};
 use bytes::Bytes;
@@ -84,6 +86,8 @@ pub struct Recipe {
     pub needs: Option<Arc<[String]>>,
     /// The metadata that documents get.
     pub metadata: MetaSet,
+    /// Where the plan takes its view from, when it is one of several of a command.
+    pub(crate) shared: Option<Arc<CurrentOp>>,
 }
 
 /// A running plan.
@@ -99,6 +103,10 @@ pub struct Exec {
     skipped: u64,
     returned: u64,
     buffered: VecDeque<Row>,
+    /// How many of them are of an earlier snapshot.
+    stale: usize,
+    /// The whole filter.
+    filter: Arc<Filter>,
     eof: bool,
     flushed: (u64, u64),
     candidate: Candidate,
@@ -114,6 +122,7 @@ impl Exec {
     pub fn build(recipe: &Recipe, candidate: &Candidate, snapshot: Option<Snapshot>) -> Exec {
         let mut cx = Cx::new(recipe.store.clone(), recipe.collection.clone(), snapshot);
         cx.budget = BUDGET;
+        cx.reads(candidate.access.indexes(), recipe.shared.clone());
         let filter = if recipe.want_info {
             Some(recipe.filter.clone())
         } else {
@@ -134,7 +143,7 @@ impl Exec {
                 fetched = false;
                 Stage::IxScan(Box::new(IxScan::new(
                     access.clone(),
-                    recipe.sort_limits.clone(),
+                    Some(recipe.sort_limits.clone()),
                 )))
             }
             Access::Near(access) => Stage::GeoNear(Box::new(GeoNear::new(
@@ -162,6 +171,11 @@ impl Exec {
         };
         let keys_suffice = (keys_wanted && filter.is_none())
             || matches!(recipe.output, Output::Key { .. }) && filter.is_none();
+        let mut skip = recipe.skip;
+        let reads = candidate.covered.is_some() || !keys_suffice;
+        if skip > 0 && !fetched && !candidate.needs_sort && filter.is_none() && reads {
+            root = Stage::Skip(Box::new(Skip::new(root, std::mem::take(&mut skip))));
+        }
         if let Some(keys) = &candidate.covered {
             // The rows of a clustered index are documents.
             if !candidate.clustered() {
@@ -199,11 +213,13 @@ impl Exec {
             output,
             show_record_id: recipe.show_record_id,
             tailable: recipe.tailable,
-            skip: recipe.skip,
+            skip,
             limit: recipe.limit,
             skipped: 0,
             returned: 0,
             buffered: VecDeque::new(),
+            stale: 0,
+            filter: recipe.filter.clone(),
             eof: false,
             flushed: (0, 0),
             made_to_measure: candidate.needed_exactly,
@@ -275,7 +291,14 @@ impl Exec {
         }
         loop {
             let mut row = match self.buffered.pop_front() {
-                Some(row) => row,
+                Some(mut row) => {
+                    let stale = self.stale > 0;
+                    self.stale = self.stale.saturating_sub(1);
+                    if stale && !self.renew(&mut row)? {
+                        continue;
+                    }
+                    row
+                }
                 None if self.eof => {
                     self.flush(op);
                     return Ok(None);
@@ -323,8 +346,38 @@ impl Exec {
         self.limit.is_some_and(|l| self.returned >= l)
     }
 
+    /// Brings a row of an earlier snapshot up to date; false when it is no match any more.
+    fn renew(&mut self, row: &mut Row) -> Result<bool> {
+        let keeps = matches!(
+            self.candidate.access,
+            Access::Near(_) | Access::Text(_) | Access::Eof
+        );
+        // What a sort has read stands, as does a count.
+        if keeps || self.candidate.needs_sort || row.doc.is_empty() {
+            return Ok(true);
+        }
+        let old = std::mem::take(&mut row.doc);
+        if !fetch(row, &mut self.cx)? {
+            return Ok(false);
+        }
+        if row.doc != old {
+            let want_info = matches!(&self.output, Output::Projected { projection, .. }
+                if projection.needs_match_info());
+            let Some(info) = matches(&self.filter, &row.doc, want_info)? else {
+                return Ok(false);
+            };
+            row.info = info;
+        }
+        if self.candidate.covered.is_some() {
+            // It is the stored document now, not what was made of the key.
+            row.key.clear();
+        }
+        Ok(true)
+    }
+
     /// Lets go of the snapshot; the next row is looked for behind the last one.
     pub fn save(&mut self) {
+        self.stale = self.buffered.len();
         self.root.save();
         self.cx.release();
     }
@@ -458,7 +511,8 @@ impl Exec {
 
 /// An index scan, with the documents where something is left to be matched on them.
 fn scan(recipe: &Recipe, access: &Arc<IndexAccess>, filter: Option<&Arc<Filter>>) -> Stage {
-    let scan = IxScan::new(access.clone(), recipe.sort_limits.clone());
+    let limits = Some(recipe.sort_limits.clone());
+    let scan = IxScan::new(access.clone(), limits);
     filtered(Stage::IxScan(Box::new(scan)), filter)
 }
 
@@ -470,18 +524,27 @@ fn filtered(stage: Stage, filter: Option<&Arc<Filter>>) -> Stage {
 }
 
 /// The stage of an OR; the planner bounds how deep they nest.
-fn or(recipe: &Recipe, branches: &[Branch]) -> Stage {
-    let inputs = branches.iter().map(|b| match &b.access {
+fn or(recipe: &Recipe, branches: &Arc<[Branch]>) -> Stage {
+    let (of, branches) = (recipe.clone(), branches.clone());
+    let inputs = Inputs {
+        len: branches.len(),
+        make: Box::new(move |i| {
+            branches
+                .get(i)
+                .map_or_else(Stage::nothing, |b| branch(&of, b))
+        }),
+    };
+    Stage::Or(Box::new(Or::new(inputs, recipe.sort_limits.clone())))
+}
+
+fn branch(recipe: &Recipe, b: &Branch) -> Stage {
+    match &b.access {
         Access::Index(a) => scan(recipe, a, b.filter.as_ref()),
         Access::Or { branches, .. } => filtered(or(recipe, branches), b.filter.as_ref()),
         // Whatever the others need is read above them all.
         Access::Text(a) => Stage::Text(Box::new(TextMatch::new(a.clone(), recipe, Give::Records))),
-        _ => Stage::Eof(super::Stats::default()),
-    });
-    Stage::Or(Box::new(Or::new(
-        inputs.collect(),
-        recipe.sort_limits.clone(),
-    )))
+        _ => Stage::nothing(),
+    }
 }
 
 /// The stage of a SORT_MERGE.
@@ -491,22 +554,27 @@ fn merge(recipe: &Recipe, list: &[MergeInput]) -> Stage {
         fields.take(i.leading).map(|(_, d)| *d).collect()
     });
     let backward = list.first().is_some_and(|i| i.access.backward);
-    let once = list
+    let disjoint = list
         .iter()
         .all(|i| i.disjoint && !i.access.bound.info.repeats());
-    let inputs = list
-        .iter()
-        .map(|i| scan(recipe, &i.access, i.filter.as_ref()))
-        .collect();
+    let inputs = list.iter().map(|i| {
+        // What an input finds twice the merge leaves out.
+        let scan = IxScan::new(i.access.clone(), None);
+        filtered(Stage::IxScan(Box::new(scan)), i.filter.as_ref())
+    });
     let pattern = recipe
         .sort
         .as_ref()
         .map_or_else(DocBuf::new, |(_, source)| source.clone());
+    let seen = match disjoint {
+        true => Seen::that_may_forget(recipe.sort_limits.clone()),
+        false => Seen::new(recipe.sort_limits.clone()),
+    };
     Stage::SortMerge(Box::new(SortMerge::new(
-        inputs,
+        inputs.collect(),
         leading.collect(),
         backward,
-        (!once).then(|| recipe.sort_limits.clone()),
+        seen,
         pattern,
     )))
 }

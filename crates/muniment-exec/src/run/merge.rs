@@ -1,105 +1,173 @@
-//! SORT_MERGE: several scans of one index, each in order, merged.
+//! SORT_MERGE: several scans in the sort's order, merged.
 //!
 //! Each scan has one value in the fields before the sort's, and the sort's fields follow in the
 //! same directions in all of them, so the bytes of a key behind those fields compare as the sort.
+//!
+//! Invariants: a document is given once, also when its keys change while the cursor idles; what was
+//! read from an input and not yet given is read again from the next snapshot; what is given never
+//! sorts before what was given.
 
 use super::seen::Seen;
-use super::sort::SortLimits;
 use super::{Cx, Row, Stage, Stats, Step};
+use bytes::Bytes;
 use muniment_value::{ArrayBuf, DocBuf, Result, doc, keyenc};
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
 
-enum Head {
-    Wanted,
-    Row(Row),
-    Eof,
+/// The next row of an input.
+struct Head {
+    /// The sort's part of its key.
+    key: Bytes,
+    input: usize,
+    row: Row,
+    backward: bool,
 }
+
+impl Ord for Head {
+    /// The greatest is the next to be given; of equal ones that of the first input.
+    fn cmp(&self, other: &Head) -> Ordering {
+        let order = match self.backward {
+            true => self.key.cmp(&other.key),
+            false => other.key.cmp(&self.key),
+        };
+        order.then_with(|| other.input.cmp(&self.input))
+    }
+}
+
+impl PartialOrd for Head {
+    fn partial_cmp(&self, other: &Head) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Head {
+    fn eq(&self, other: &Head) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Head {}
 
 /// The merge.
 pub struct SortMerge {
     pub(super) inputs: Vec<Stage>,
-    heads: Vec<Head>,
+    heads: BinaryHeap<Head>,
+    /// The inputs whose next row is wanted.
+    wanted: Vec<usize>,
+    /// True while the last of them is being read: its place is noted.
+    reading: bool,
     /// Per input, the directions of the fields before the sort's.
     leading: Vec<Vec<bool>>,
     backward: bool,
     pattern: DocBuf,
-    /// Set where a document may come twice.
-    seen: Option<Seen>,
+    /// The sort's part of the key last given.
+    last: Bytes,
+    /// True once it went on behind `last` on a newer snapshot.
+    resumed: bool,
+    seen: Seen,
     pub(super) stats: Stats,
 }
 
 impl SortMerge {
     /// A merge of `inputs`; `leading` has the directions of the fields that each input has one
-    /// value of, before the sort's; with `seen`, what comes twice is dropped.
+    /// value of, before the sort's.
     pub fn new(
         inputs: Vec<Stage>,
         leading: Vec<Vec<bool>>,
         backward: bool,
-        seen: Option<SortLimits>,
+        seen: Seen,
         pattern: DocBuf,
     ) -> SortMerge {
         SortMerge {
-            heads: inputs.iter().map(|_| Head::Wanted).collect(),
+            heads: BinaryHeap::with_capacity(inputs.len()),
+            wanted: (0..inputs.len()).rev().collect(),
+            reading: false,
             inputs,
             leading,
             backward,
             pattern,
-            seen: seen.map(Seen::new),
+            last: Bytes::new(),
+            resumed: false,
+            seen,
             stats: Stats::default(),
         }
     }
 
-    /// Where the sort key begins in a key.
-    fn suffix<'k>(&self, input: usize, key: &'k [u8]) -> Result<&'k [u8]> {
+    /// The sort's part of a key.
+    fn suffix(&self, input: usize, key: &Bytes) -> Result<Bytes> {
         let mut at = 0;
         for descending in self.leading.get(input).into_iter().flatten() {
             at += keyenc::skip(key.get(at..).unwrap_or_default(), *descending)?;
         }
-        Ok(key.get(at..).unwrap_or_default())
+        Ok(key.slice(at.min(key.len())..))
+    }
+
+    /// True for what would have had to be given before what was given last.
+    fn is_late(&self, key: &Bytes) -> bool {
+        self.resumed
+            && match self.backward {
+                true => *key > self.last,
+                false => *key < self.last,
+            }
     }
 
     pub(super) fn next(&mut self, cx: &mut Cx) -> Result<Step> {
         loop {
-            for (input, head) in self.inputs.iter_mut().zip(&mut self.heads) {
-                if matches!(head, Head::Wanted) {
-                    *head = match input.next(cx)? {
-                        Step::Row(row) => Head::Row(row),
-                        Step::Eof => Head::Eof,
-                        Step::Pause => return Ok(Step::Pause),
-                    };
+            while let Some(&i) = self.wanted.last() {
+                let Some(input) = self.inputs.get_mut(i) else {
+                    break;
+                };
+                if !self.reading {
+                    input.mark();
+                    self.reading = true;
+                }
+                match input.next(cx)? {
+                    Step::Row(row) => {
+                        self.reading = false;
+                        let key = self.suffix(i, &row.key)?;
+                        if self.is_late(&key) {
+                            continue;
+                        }
+                        self.wanted.pop();
+                        self.heads.push(Head {
+                            key,
+                            input: i,
+                            row,
+                            backward: self.backward,
+                        });
+                    }
+                    Step::Eof => {
+                        self.reading = false;
+                        self.wanted.pop();
+                    }
+                    Step::Pause => return Ok(Step::Pause),
                 }
             }
-            let mut best: Option<(usize, &[u8])> = None;
-            for (i, head) in self.heads.iter().enumerate() {
-                let Head::Row(row) = head else {
-                    continue;
-                };
-                let key = self.suffix(i, &row.key)?;
-                let better = match best {
-                    None => true,
-                    Some((_, b)) if self.backward => key > b,
-                    Some((_, b)) => key < b,
-                };
-                if better {
-                    best = Some((i, key));
-                }
-            }
-            let best = best.map(|(i, _)| i);
-            let Some(head) = best.and_then(|i| self.heads.get_mut(i)) else {
+            let Some(head) = self.heads.pop() else {
                 self.stats.eof = true;
                 return Ok(Step::Eof);
             };
-            let Head::Row(row) = std::mem::replace(head, Head::Wanted) else {
-                continue;
-            };
+            self.wanted.push(head.input);
             self.stats.works += 1;
-            if let Some(seen) = &mut self.seen
-                && !seen.insert(&row.record_key, cx)?
-            {
+            if !self.seen.insert(&head.row.record_key, cx)? {
                 continue;
             }
+            self.last = head.key;
             self.stats.advanced += 1;
-            return Ok(Step::Row(row));
+            return Ok(Step::Row(head.row));
         }
+    }
+
+    /// Lets go of the storage's cursors. The rows that wait are read again, behind those given.
+    pub(super) fn save(&mut self) {
+        for head in self.heads.drain() {
+            if let Some(input) = self.inputs.get_mut(head.input) {
+                input.rewind();
+            }
+            self.wanted.insert(0, head.input);
+        }
+        self.inputs.iter_mut().for_each(Stage::save);
+        self.resumed |= self.stats.advanced > 0;
     }
 
     pub(super) fn explain(&self, exec: bool) -> DocBuf {
@@ -109,9 +177,8 @@ impl SortMerge {
         }
         d.append("sortPattern", &self.pattern);
         if exec {
-            let dups = self.seen.as_ref().map_or((0, 0), |s| (s.tested, s.dropped));
-            d.append("dupsTested", dups.0 as i64);
-            d.append("dupsDropped", dups.1 as i64);
+            d.append("dupsTested", self.seen.tested as i64);
+            d.append("dupsDropped", self.seen.dropped as i64);
         }
         let mut inputs = ArrayBuf::new();
         for i in &self.inputs {

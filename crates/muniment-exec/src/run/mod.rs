@@ -16,11 +16,12 @@ pub mod seen;
 pub mod sort;
 pub mod text;
 
+use crate::cursor::CurrentOp;
 use crate::operation::OpContext;
 use bytes::Bytes;
 use muniment_query::{Interrupt, MatchInfo, NeverInterrupted};
-use muniment_storage::{Collection, Snapshot, Store};
-use muniment_value::{DocBuf, Result, doc};
+use muniment_storage::{Collection, Index, Snapshot, Store};
+use muniment_value::{Code, DocBuf, Error, Result, doc};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -57,6 +58,10 @@ pub struct Cx {
     pub collection: Arc<Collection>,
     /// The snapshot; taken when needed.
     snapshot: Option<Snapshot>,
+    /// Where it is taken from, when the plan is one of several of a command.
+    shared: Option<Arc<CurrentOp>>,
+    /// The indexes that the plan reads.
+    indexes: Vec<(Arc<Index>, u64)>,
     /// The operation that runs the plan now.
     op: Option<Arc<OpContext>>,
     /// Steps that are left before the next pause.
@@ -78,6 +83,8 @@ impl Cx {
             store,
             collection,
             snapshot,
+            shared: None,
+            indexes: Vec::new(),
             op: None,
             budget: 0,
             keys: 0,
@@ -87,10 +94,35 @@ impl Cx {
         }
     }
 
+    /// Says what the plan reads and whose view it has, if it shares one.
+    pub(crate) fn reads(
+        &mut self,
+        indexes: Vec<(Arc<Index>, u64)>,
+        shared: Option<Arc<CurrentOp>>,
+    ) {
+        self.indexes = indexes;
+        self.shared = shared;
+    }
+
     /// The snapshot: the one it was given, or a new one.
-    pub fn snapshot(&mut self) -> &Snapshot {
-        let store = &self.store;
-        self.snapshot.get_or_insert_with(|| store.snapshot())
+    ///
+    /// # Errors
+    /// 175 QueryPlanKilled when what the plan reads is not there any more.
+    pub fn snapshot(&mut self) -> Result<&Snapshot> {
+        let snapshot = match self.snapshot.take() {
+            Some(s) => s,
+            None => {
+                let opened = match &self.shared {
+                    Some(shared) => shared.view(&self.store),
+                    None => self.store.snapshot(),
+                };
+                // Once the view is open nothing it sees is reclaimed; what was dropped before it
+                // may be.
+                still_as_planned(&opened, &self.collection, &self.indexes)?;
+                opened
+            }
+        };
+        Ok(self.snapshot.insert(snapshot))
     }
 
     /// Says which operation runs the plan from now on.
@@ -120,6 +152,60 @@ impl Cx {
         self.budget -= 1;
         self.works += 1;
     }
+}
+
+/// As [`still_there`], and no index has met arrays that the plan does not know of: a document has
+/// several keys in it then, and bounds are not what they were.
+///
+/// # Errors
+/// 175 QueryPlanKilled.
+pub(crate) fn still_as_planned(
+    view: &Snapshot,
+    collection: &Collection,
+    indexes: &[(Arc<Index>, u64)],
+) -> Result<()> {
+    still_there(view, collection, indexes.iter().map(|(i, _)| i))?;
+    match indexes.iter().find(|(i, v)| i.multikey_version() != *v) {
+        None => Ok(()),
+        Some((index, _)) => Err(Error::new(
+            Code::QueryPlanKilled,
+            format!(
+                "query plan killed :: index '{}' became multikey",
+                index.spec().name
+            ),
+        )),
+    }
+}
+
+/// To be asked after a view was opened, by whoever is about to read what was planned without it:
+/// nothing was dropped before the view, and nothing was made after it.
+///
+/// # Errors
+/// 175 QueryPlanKilled.
+pub(crate) fn still_there<'i>(
+    view: &Snapshot,
+    collection: &Collection,
+    indexes: impl IntoIterator<Item = &'i Arc<Index>>,
+) -> Result<()> {
+    let killed = |what: String| Err(Error::new(Code::QueryPlanKilled, what));
+    if collection.is_dropped() {
+        let name = collection.namespace();
+        return killed(format!("collection dropped: {name}"));
+    }
+    if collection.named_since() > view.timestamp() {
+        let name = collection.namespace();
+        return killed(format!("collection renamed or created: {name}"));
+    }
+    for index in indexes {
+        let name = || index.spec().name.clone();
+        if index.is_dropped() {
+            return killed(format!("query plan killed :: index '{}' dropped", name()));
+        }
+        if index.complete_since().is_none_or(|t| t > view.timestamp()) {
+            return killed(format!("query plan killed :: index '{}' is new", name()));
+        }
+    }
+    Ok(())
 }
 
 /// What a stage has done, for explain.
@@ -170,6 +256,8 @@ pub enum Stage {
     IxScan(Box<scan::IxScan>),
     /// The documents of index keys.
     Fetch(Box<combine::Fetch>),
+    /// Leaves rows out before their documents are read.
+    Skip(Box<combine::Skip>),
     /// Documents made of index keys.
     Cover(Box<combine::Cover>),
     /// Several scans, each document once.
@@ -187,6 +275,11 @@ pub enum Stage {
 }
 
 impl Stage {
+    /// A stage without rows.
+    fn nothing() -> Stage {
+        Stage::Eof(Stats::default())
+    }
+
     /// The next step.
     ///
     /// # Errors
@@ -214,6 +307,7 @@ impl Stage {
             Stage::Fetch(s) => s.next(cx),
             Stage::Cover(s) => s.next(cx),
             Stage::Or(s) => s.next(cx),
+            Stage::Skip(s) => s.next(cx),
             Stage::SortMerge(s) => s.next(cx),
             Stage::GeoNear(s) => s.next(cx),
             Stage::Text(s) => s.next(cx),
@@ -230,12 +324,31 @@ impl Stage {
             Stage::IxScan(s) => s.save(),
             Stage::Fetch(s) => s.input.save(),
             Stage::Cover(s) => s.input.save(),
-            Stage::Or(s) => s.inputs.iter_mut().for_each(Stage::save),
-            Stage::SortMerge(s) => s.inputs.iter_mut().for_each(Stage::save),
+            Stage::Or(s) => s.save(),
+            Stage::SortMerge(s) => s.save(),
+            Stage::Skip(s) => s.input.save(),
             Stage::GeoNear(s) => s.save(),
             Stage::Text(s) => s.save(),
             Stage::Load(s) => s.save(),
             Stage::Sort(s) => s.input.save(),
+        }
+    }
+
+    /// Notes the place of an index scan, with or without its documents.
+    fn mark(&mut self) {
+        match self {
+            Stage::IxScan(s) => s.mark(),
+            Stage::Fetch(s) => s.input.mark(),
+            _ => {}
+        }
+    }
+
+    /// Back to the place noted last.
+    fn rewind(&mut self) {
+        match self {
+            Stage::IxScan(s) => s.rewind(),
+            Stage::Fetch(s) => s.input.rewind(),
+            _ => {}
         }
     }
 
@@ -255,6 +368,7 @@ impl Stage {
             Stage::Fetch(s) => s.explain(exec),
             Stage::Cover(s) => s.input.explain(exec),
             Stage::Or(s) => s.explain(exec),
+            Stage::Skip(s) => s.explain(exec),
             Stage::SortMerge(s) => s.explain(exec),
             Stage::GeoNear(s) => s.explain(exec),
             Stage::Text(s) => s.explain(exec),
@@ -272,6 +386,7 @@ impl Stage {
             Stage::Fetch(s) => &mut s.stats,
             Stage::Cover(s) => s.input.stats_mut(),
             Stage::Or(s) => &mut s.stats,
+            Stage::Skip(s) => &mut s.stats,
             Stage::SortMerge(s) => &mut s.stats,
             Stage::GeoNear(s) => &mut s.stats,
             Stage::Text(s) => &mut s.stats,
@@ -290,6 +405,7 @@ impl Stage {
             Stage::Fetch(s) => s.stats,
             Stage::Cover(s) => s.input.stats(),
             Stage::Or(s) => s.stats,
+            Stage::Skip(s) => s.stats,
             Stage::SortMerge(s) => s.stats,
             Stage::GeoNear(s) => s.stats,
             Stage::Text(s) => s.stats,

@@ -145,7 +145,7 @@ impl GeoNear {
                 range: None,
                 key_filter: self.access.key_filter.clone(),
             }),
-            self.limits.clone(),
+            Some(self.limits.clone()),
         )
     }
 

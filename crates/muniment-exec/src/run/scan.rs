@@ -5,7 +5,7 @@ use super::seen::Seen;
 use super::sort::SortLimits;
 use super::{Cx, Row, Stats, Step};
 use crate::plan::candidate::IndexAccess;
-use crate::plan::ranges::{Checked, KeyCheck};
+use crate::plan::ranges::{Checked, ScanRanges};
 use bytes::Bytes;
 use muniment_query::{Filter, MatchInfo};
 use muniment_storage::{Bound, Collection, Direction, DocCursor, Index, IndexCursor, KeyRange};
@@ -65,14 +65,13 @@ impl CollScan {
     fn open(&mut self, cx: &mut Cx) -> Result<DocCursor> {
         let mut range = KeyRange::all();
         if let Some(last) = &self.last {
-            if self.tailable {
-                let collection = cx.collection.clone();
-                if cx.snapshot().get(&collection, last)?.is_none() {
-                    return Err(Error::new(
-                        Code::CappedPositionLost,
-                        "CollectionScan died due to position in capped collection being deleted.",
-                    ));
-                }
+            let collection = cx.collection.clone();
+            // Whatever lay between it and what is still there would be missing unnoticed.
+            if collection.is_capped() && cx.snapshot()?.get(&collection, last)?.is_none() {
+                return Err(Error::new(
+                    Code::CappedPositionLost,
+                    "CollectionScan died due to position in capped collection being deleted.",
+                ));
             }
             let end = Bound::Excluded(last.to_vec());
             if self.backward {
@@ -83,7 +82,7 @@ impl CollScan {
         }
         let dir = direction(self.backward);
         let collection = cx.collection.clone();
-        Ok(cx.snapshot().docs(&collection, &range, dir))
+        Ok(cx.snapshot()?.docs(&collection, &range, dir))
     }
 
     pub(super) fn next(&mut self, cx: &mut Cx) -> Result<Step> {
@@ -191,7 +190,7 @@ impl IdHack {
             Some(k) => k,
             None => return Ok(Step::Eof),
         };
-        let Some(doc) = cx.snapshot().get(&collection, &key)? else {
+        let Some(doc) = cx.snapshot()?.get(&collection, &key)? else {
             return Ok(Step::Eof);
         };
         cx.docs += 1;
@@ -229,7 +228,7 @@ pub fn record_key_by_id(
     let Some(index) = indexes.iter().find(|i| i.is_id()) else {
         return Ok(None);
     };
-    let mut cursor = cx.snapshot().entries(
+    let mut cursor = cx.snapshot()?.entries(
         collection,
         index,
         &KeyRange::prefix(key),
@@ -237,6 +236,12 @@ pub fn record_key_by_id(
     );
     Ok(cursor.next()?.map(|e| e.record_key.to_vec()))
 }
+
+/// How many documents a seek steps over before it makes a new cursor.
+const SEEK_STEPS: usize = 8;
+
+/// A place in an index scan: ranges that are done, and the entry behind which it goes on.
+type Place = (usize, Option<(Bytes, Bytes)>);
 
 enum Source {
     Entries(Box<IndexCursor>),
@@ -256,13 +261,18 @@ pub struct KeyFilter {
 pub struct IxScan {
     access: Arc<IndexAccess>,
     index: Arc<Index>,
-    /// In the order of the scan.
-    ranges: Vec<KeyRange>,
-    check: Option<KeyCheck>,
+    ranges: ScanRanges,
+    /// How many of the ranges are done.
     at: usize,
+    /// The range that is open; seeks narrow it.
+    open: Option<KeyRange>,
+    /// Documents that were stepped over since the last that passed.
+    stepped: usize,
     cursor: Option<Source>,
     /// The last entry given, to go on behind it.
     last: Option<(Bytes, Bytes)>,
+    /// How many ranges were done, and the last entry given, when the place was noted.
+    mark: Place,
     /// True while entries up to `last` come once more after reopening.
     resuming: bool,
     /// Set where a document may have several keys.
@@ -275,23 +285,23 @@ pub struct IxScan {
 }
 
 impl IxScan {
-    /// A scan of what `access` says.
-    pub fn new(access: Arc<IndexAccess>, limits: SortLimits) -> IxScan {
-        let compiled = access.ranges();
-        let mut ranges = compiled.ranges;
-        if access.backward {
-            ranges.reverse();
-        }
+    /// A scan of what `access` says. With `limits` a document that has several keys is given once;
+    /// without, who reads the scan sees to that.
+    pub fn new(access: Arc<IndexAccess>, limits: Option<SortLimits>) -> IxScan {
         IxScan {
             index: access.bound.info.index.clone(),
-            seen: access.bound.info.repeats().then(|| Seen::new(limits)),
+            seen: limits
+                .filter(|_| access.bound.info.repeats())
+                .map(Seen::new),
             key_doc: Vec::new(),
+            ranges: access.ranges(),
             access,
-            ranges,
-            check: compiled.check,
             at: 0,
+            open: None,
+            stepped: 0,
             cursor: None,
             last: None,
+            mark: (0, None),
             resuming: false,
             examined: 0,
             seeks: 0,
@@ -299,15 +309,23 @@ impl IxScan {
         }
     }
 
-    fn open(&mut self, cx: &mut Cx, range: &KeyRange) -> Source {
-        self.seeks += 1;
-        let mut range = range.clone();
+    /// The next range of the scan.
+    fn range(&self) -> Option<KeyRange> {
+        let at = match self.access.backward {
+            true => self.ranges.len().checked_sub(self.at + 1)?,
+            false => self.at,
+        };
+        self.ranges.get(at)
+    }
+
+    /// Opens a range, behind the last entry given if there is one.
+    fn open(&mut self, cx: &mut Cx, mut range: KeyRange) -> Result<Source> {
         if let Some((key, record_key)) = &self.last {
-            let clustered = self.access.bound.info.clustered;
-            let end = if clustered {
-                Bound::Excluded(record_key.to_vec())
-            } else {
-                Bound::Included(key.to_vec())
+            let end = match (self.access.bound.info.clustered, self.index.unique()) {
+                (true, _) => Bound::Excluded(record_key.to_vec()),
+                (_, true) => Bound::Included(key.to_vec()),
+                // The record's key stands behind the fields: many documents may share those.
+                _ => Bound::Included([&key[..], &record_key[..]].concat()),
             };
             if self.access.backward {
                 range.high = end;
@@ -315,18 +333,49 @@ impl IxScan {
                 range.low = end;
             }
         }
+        self.open_at(cx, range)
+    }
+
+    fn open_at(&mut self, cx: &mut Cx, range: KeyRange) -> Result<Source> {
+        self.seeks += 1;
+        self.stepped = 0;
         let dir = direction(self.access.backward);
         let collection = cx.collection.clone();
-        if self.access.bound.info.clustered {
-            Source::Docs(Box::new(cx.snapshot().docs(&collection, &range, dir)))
+        let source = if self.access.bound.info.clustered {
+            Source::Docs(Box::new(cx.snapshot()?.docs(&collection, &range, dir)))
         } else {
-            Source::Entries(Box::new(cx.snapshot().entries(
+            Source::Entries(Box::new(cx.snapshot()?.entries(
                 &collection,
                 &self.index,
                 &range,
                 dir,
             )))
-        }
+        };
+        self.open = Some(range);
+        Ok(source)
+    }
+
+    /// Goes on at a prefix: by stepping where it may be near, else by a new cursor.
+    fn seek(&mut self, cx: &mut Cx, source: Source, target: Vec<u8>) -> Result<Source> {
+        Ok(match source {
+            Source::Entries(mut c) => {
+                c.seek(&target);
+                self.seeks += 1;
+                Source::Entries(c)
+            }
+            Source::Docs(c) => {
+                self.stepped += 1;
+                let Some(mut range) = self.open.take_if(|_| self.stepped > SEEK_STEPS) else {
+                    return Ok(Source::Docs(c));
+                };
+                if self.access.backward {
+                    range.high = Bound::Included(target);
+                } else {
+                    range.low = Bound::Included(target);
+                }
+                self.open_at(cx, range)?
+            }
+        })
     }
 
     /// True for an entry at or before the last one given: seen before the cursor was reopened.
@@ -355,7 +404,7 @@ impl IxScan {
             let mut source = match self.cursor.take() {
                 Some(c) => c,
                 None => {
-                    let Some(range) = self.ranges.get(self.at).cloned() else {
+                    let Some(range) = self.range() else {
                         self.stats.eof = true;
                         return Ok(Step::Eof);
                     };
@@ -366,7 +415,7 @@ impl IxScan {
                         self.seeks += 1;
                         self.count(cx);
                         let collection = cx.collection.clone();
-                        if let Some(doc) = cx.snapshot().get(&collection, key)? {
+                        if let Some(doc) = cx.snapshot()?.get(&collection, key)? {
                             self.stats.advanced += 1;
                             return Ok(Step::Row(Row {
                                 record_key: Bytes::copy_from_slice(key),
@@ -377,7 +426,7 @@ impl IxScan {
                         continue;
                     }
                     self.resuming = self.last.is_some();
-                    self.open(cx, &range)
+                    self.open(cx, range)?
                 }
             };
             let row = match &mut source {
@@ -394,8 +443,7 @@ impl IxScan {
                 }),
             };
             let Some(row) = row else {
-                self.at += 1;
-                self.last = None;
+                self.end_range();
                 continue;
             };
             self.count(cx);
@@ -406,24 +454,20 @@ impl IxScan {
                 }
                 self.resuming = false;
             }
-            if let Some(check) = &self.check {
+            if let Some(check) = &self.ranges.check {
                 let key = if row.key.is_empty() {
                     &row.record_key
                 } else {
                     &row.key
                 };
                 match check.check(key)? {
-                    Checked::Yes => {}
-                    Checked::SeekTo(target) if !self.access.backward => {
-                        if let Source::Entries(c) = &mut source {
-                            c.seek(&target);
-                            self.seeks += 1;
-                        }
-                        self.cursor = Some(source);
+                    Checked::Yes => self.stepped = 0,
+                    Checked::SeekTo(target) => {
+                        self.cursor = Some(self.seek(cx, source, target)?);
                         continue;
                     }
-                    Checked::SeekTo(_) | Checked::No => {
-                        self.cursor = Some(source);
+                    Checked::End => {
+                        self.end_range();
                         continue;
                     }
                 }
@@ -446,6 +490,24 @@ impl IxScan {
             return Ok(Step::Row(row));
         }
         Ok(Step::Pause)
+    }
+
+    fn end_range(&mut self) {
+        self.at += 1;
+        self.last = None;
+        self.open = None;
+    }
+
+    /// Notes the place for [`IxScan::rewind`].
+    pub(super) fn mark(&mut self) {
+        self.mark = (self.at, self.last.clone());
+    }
+
+    /// Back to the place last noted: what came behind it comes again, as a newer snapshot has it.
+    pub(super) fn rewind(&mut self) {
+        (self.at, self.last) = self.mark.clone();
+        self.cursor = None;
+        self.stats.eof = false;
     }
 
     fn count(&mut self, cx: &mut Cx) {
@@ -555,5 +617,11 @@ fn describe_index(
     d.append("isPartial", spec.partial_filter.is_some());
     d.append("indexVersion", 2);
     d.append("direction", direction_name(access.backward));
-    d.append("indexBounds", access.bounds_doc());
+    match access.bounds_doc() {
+        Some(bounds) => d.append("indexBounds", bounds),
+        None => d.append(
+            "warning",
+            "index bounds omitted due to BSON size limit for explain",
+        ),
+    };
 }

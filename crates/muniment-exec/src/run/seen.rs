@@ -7,6 +7,7 @@
 
 use super::Cx;
 use super::sort::SortLimits;
+use muniment_query::Share;
 use muniment_value::{Code, Error, Result};
 use std::collections::HashSet;
 use std::fs::File;
@@ -27,6 +28,9 @@ pub struct Seen {
     memory: HashSet<u128>,
     runs: Vec<Run>,
     limits: SortLimits,
+    share: Share,
+    /// Above the limit without a disk, begin anew instead of failing.
+    forgets: bool,
     /// Looked up.
     pub tested: u64,
     /// Found: seen before.
@@ -47,9 +51,20 @@ impl Seen {
             keys: (RandomState::new(), RandomState::new()),
             memory: HashSet::new(),
             runs: Vec::new(),
+            share: Share::new(&limits.budget),
             limits,
+            forgets: false,
             tested: 0,
             dropped: 0,
+        }
+    }
+
+    /// For scans that meet a document twice only when it changes while they idle: they must not
+    /// fail for want of a disk.
+    pub fn that_may_forget(limits: SortLimits) -> Seen {
+        Seen {
+            forgets: true,
+            ..Seen::new(limits)
         }
     }
 
@@ -71,14 +86,20 @@ impl Seen {
             self.dropped += 1;
             return Ok(false);
         }
-        if self.memory.len() * COST > self.limits.memory {
+        let bytes = self.memory.len() * COST;
+        if self.share.holds(bytes) || bytes > self.limits.memory {
             self.spill(cx)?;
+            self.share.holds(0);
         }
         Ok(true)
     }
 
     fn spill(&mut self, cx: &Cx) -> Result<()> {
         let Some(dir) = &self.limits.spill_dir else {
+            if self.forgets {
+                self.memory.clear();
+                return Ok(());
+            }
             return Err(Error::new(
                 Code::ExceededMemoryLimit,
                 format!(
@@ -130,16 +151,18 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::tests::{Bench, NS};
+    use std::sync::Arc;
 
     #[test]
     fn nothing_is_given_twice_whatever_the_memory() {
         let b = Bench::new();
-        let collection = b.engine.collection_or_create(NS).unwrap();
+        let collection = b.engine.collection_or_create(&b.op, NS).unwrap();
         let cx = Cx::new(b.engine.store.clone(), collection, None);
         let dir = tempfile::tempdir().unwrap();
         for memory in [usize::MAX, 1000 * COST] {
             let mut seen = Seen::new(SortLimits {
                 memory,
+                budget: Arc::default(),
                 spill_dir: Some(dir.path().join("spill")),
             });
             for round in 0..2 {
@@ -153,6 +176,7 @@ mod tests {
         }
         let mut seen = Seen::new(SortLimits {
             memory: 1000 * COST,
+            budget: Arc::default(),
             spill_dir: None,
         });
         let refused = (0..2000_u32).find_map(|i| seen.insert(&i.to_be_bytes(), &cx).err());

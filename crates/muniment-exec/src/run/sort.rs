@@ -4,7 +4,7 @@ use super::{Cx, Row, Stage, Stats, Step};
 use bytes::Bytes;
 use muniment_query::stage::host::NoHost;
 use muniment_query::stage::sorter::Sorter;
-use muniment_query::{MatchInfo, Runtime, SortSpec};
+use muniment_query::{MatchInfo, MemoryBudget, Runtime, SortSpec};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, doc};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,6 +14,8 @@ use std::sync::Arc;
 pub struct SortLimits {
     /// Bytes in memory.
     pub memory: usize,
+    /// What all operations together may hold.
+    pub budget: Arc<MemoryBudget>,
     /// Where to spill; `None`: more is an error.
     pub spill_dir: Option<PathBuf>,
 }
@@ -24,6 +26,7 @@ impl SortLimits {
         Runtime {
             interrupt: cx.interrupt(),
             memory_limit: self.memory,
+            budget: self.budget.clone(),
             spill_dir: self.spill_dir.clone(),
             host: Arc::new(NoHost),
         }
@@ -61,7 +64,7 @@ impl Sort {
             spec,
             pattern,
             limit,
-            sorter: Sorter::new(limit.map(|n| n as u64), limits.memory),
+            sorter: Sorter::new(limit.map(|n| n as u64), limits.memory, &limits.budget),
             limits,
             key: Vec::new(),
             loaded: false,

@@ -415,12 +415,12 @@ fn open(
             range.low = Bound::Excluded([term.as_slice(), last].concat());
         }
         let entries =
-            cx.snapshot()
+            cx.snapshot()?
                 .entries(&collection, &access.info.index, &range, Direction::Forward);
         return Ok(Source::Cursor(Box::new(entries)));
     }
     let mut entries =
-        cx.snapshot()
+        cx.snapshot()?
             .entries(&collection, &access.info.index, &range, Direction::Forward);
     let (mut held, mut bytes) = (Vec::new(), 0);
     while let Some(e) = entries.next()? {

@@ -482,6 +482,7 @@ fn tailable_cursors_wait_for_data() {
                 document: doc! { "capped": true, "size": 1 << 20 },
                 ..CollectionOptions::default()
             },
+            &*b.op,
         )
         .unwrap();
     let put = |i: i32| {
@@ -579,6 +580,7 @@ fn validators_refuse() {
                 document: doc! { "validator": doc! { "a": doc! { "$gt": 0 } } },
                 ..CollectionOptions::default()
             },
+            &*b.op,
         )
         .unwrap();
     let out = b.insert(&[doc! { "_id": 1, "a": 1 }, doc! { "_id": 2, "a": 0 }]);

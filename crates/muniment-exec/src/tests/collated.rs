@@ -80,7 +80,10 @@ fn round(seed: u64) {
         },
         ..Default::default()
     };
-    let c = b.engine.create_collection(NS, options).unwrap();
+    let c = b
+        .engine
+        .create_collection(NS, options, &OpContext::internal("create"))
+        .unwrap();
     let arrays = rng.below(2) == 0;
     let docs: Vec<DocBuf> = (0..50)
         .map(|i| {
@@ -274,7 +277,9 @@ fn ids_collate_with_their_collection() {
         document: doc! { "collation": doc! { "locale": "en", "strength": 2 } },
         ..Default::default()
     };
-    b.engine.create_collection(NS, options).unwrap();
+    b.engine
+        .create_collection(NS, options, &OpContext::internal("create"))
+        .unwrap();
     b.insert_json(&[r#"{"_id": "b", "n": 1}"#, r#"{"_id": "A", "n": 2}"#]);
     let twice = b.insert(&[j(r#"{"_id": "B"}"#)]);
     assert_eq!(twice.errors[0].error.code().0, 11000);

@@ -692,7 +692,9 @@ fn a_clustered_collection_says_so() {
         document: j(r#"{"clusteredIndex": {"key": {"_id": 1}, "name": "c", "unique": true}}"#),
         ..Default::default()
     };
-    b.engine.create_collection(NS, options).unwrap();
+    b.engine
+        .create_collection(NS, options, &OpContext::internal("create"))
+        .unwrap();
     b.insert(
         &(0..20)
             .map(|i| doc! { "_id": i, "a": i })

@@ -115,7 +115,10 @@ fn a_lookup_is_the_same_by_scan_by_hash_by_index_and_by_the_model() {
                 .create_index(&f, spec, &NeverInterrupted)
                 .unwrap();
             assert_eq!(joined(&run(&b, JOIN)), want, "index {name}, seed {seed}");
-            b.engine.store.drop_index(&f, name).unwrap();
+            b.engine
+                .store
+                .drop_index(&f, name, &NeverInterrupted)
+                .unwrap();
         }
     }
 }

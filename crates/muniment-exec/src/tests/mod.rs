@@ -8,10 +8,13 @@ mod explains;
 mod geo;
 mod interrupts;
 mod lookups;
+mod many;
 mod metadata;
 mod metamorphic;
 mod model;
 mod pipelines;
+mod positions;
+mod races;
 mod random;
 mod speed;
 mod text;
@@ -19,14 +22,14 @@ mod wildcard;
 
 use crate::*;
 use muniment_query::NeverInterrupted;
-use muniment_storage::{IndexSpec, Store, StoreOptions};
+use muniment_storage::{EngineKind, IndexSpec, Store, StoreOptions};
 use muniment_value::{Doc, DocBuf, JsonMode, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// An engine on a temporary directory.
 pub struct Bench {
-    pub engine: Arc<Engine>,
+    pub engine: Arc<Database>,
     pub op: Arc<OpContext>,
     _dir: tempfile::TempDir,
 }
@@ -44,6 +47,24 @@ pub fn aggregation(pipeline: Doc<'_>) -> AggregateRequest<'_> {
         collation: None,
         let_: Doc::EMPTY,
         bypass_document_validation: false,
+    }
+}
+
+/// The engine that the tests run on: `MUNIMENT_TEST_ENGINE`, `lsm` where it says nothing.
+pub fn test_engine() -> EngineKind {
+    let name = std::env::var("MUNIMENT_TEST_ENGINE").unwrap_or_else(|_| "lsm".into());
+    let known = EngineKind::ALL.iter().find(|(n, _)| *n == name);
+    known.unwrap_or_else(|| panic!("no engine {name}")).1
+}
+
+/// Whatever a test did: everything that is stored is what the log says.
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let differences = self.engine.store.compare_with_log(&NeverInterrupted);
+            let differences = differences.unwrap().unwrap_or_default();
+            assert!(differences.is_empty(), "{differences:#?}");
+        }
     }
 }
 
@@ -65,11 +86,12 @@ impl Bench {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(StoreOptions {
             cache_bytes,
+            engine: test_engine(),
             ..StoreOptions::new(dir.path().join("db"))
         })
         .unwrap();
         Bench {
-            engine: Engine::new(store, dir.path().join("db/_tmp")),
+            engine: Database::new(store, dir.path().join("db/_tmp")),
             op: OpContext::internal("test"),
             _dir: dir,
         }
@@ -94,7 +116,7 @@ impl Bench {
 
     /// Creates an index; options in the same document as `key`.
     pub fn index(&self, spec: &str) -> Result<()> {
-        let collection = self.engine.collection_or_create(NS)?;
+        let collection = self.engine.collection_or_create(&self.op, NS)?;
         let spec = IndexSpec::parse(j(spec).as_doc())?;
         self.engine
             .store

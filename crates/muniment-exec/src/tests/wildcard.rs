@@ -202,13 +202,13 @@ fn entries_and_arrays_survive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let open = || {
         let options = StoreOptions::new(dir.path().join("db"));
-        Engine::new(Store::open(options).unwrap(), dir.path().join("db/_tmp"))
+        Database::new(Store::open(options).unwrap(), dir.path().join("db/_tmp"))
     };
     let op = OpContext::internal("test");
     for round in 0..2 {
         let engine = open();
         if round == 0 {
-            let c = engine.collection_or_create(NS).unwrap();
+            let c = engine.collection_or_create(&op, NS).unwrap();
             let spec = IndexSpec::parse(j(r#"{"key": {"$**": 1}, "name": "w"}"#).as_doc()).unwrap();
             let store = &engine.store;
             store.create_index(&c, spec, &NeverInterrupted).unwrap();
@@ -228,7 +228,7 @@ fn entries_and_arrays_survive_a_restart() {
             text(&report)
         );
         if round == 1 {
-            engine.store.drop_index(&c, "w").unwrap();
+            engine.store.drop_index(&c, "w", &NeverInterrupted).unwrap();
         }
         engine.store.close().unwrap();
     }

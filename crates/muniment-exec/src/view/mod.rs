@@ -8,13 +8,18 @@
 
 pub(crate) mod read;
 
-use crate::engine::Engine;
+use crate::database::Database;
+use crate::operation::OpContext;
+use crate::write::core::Done;
+use crate::write::slices::Slices;
+use muniment_query::Interrupt;
 use muniment_query::stage::geo_near::{at_front, not_first};
 use muniment_query::{Clocks, Pipeline, QueryContext};
 use muniment_storage::{Collection, CollectionOptions, Direction, KeyRange};
 use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, Value, array, doc};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Views that stand on each other at most: MongoDB's limit.
 pub const MAX_DEPTH: usize = 20;
@@ -289,7 +294,7 @@ fn walk(
     Ok(found)
 }
 
-impl Engine {
+impl Database {
     /// The view with this name, unless a collection has it.
     ///
     /// # Errors
@@ -377,10 +382,10 @@ impl Engine {
     /// Creates a view; its pipeline was checked with [`check_pipeline`].
     ///
     /// # Errors
-    /// 48 NamespaceExists; 5, 165, 195 as for [`Engine::resolve_view`]; 167
+    /// 48 NamespaceExists; 5, 165, 195 as for [`Database::resolve_view`]; 167
     /// OptionNotSupportedOnView for another collation than the view's below.
-    pub fn create_view(&self, namespace: &str, view: &View) -> Result<()> {
-        let _names = self.names.lock();
+    pub fn create_view(&self, op: &OpContext, namespace: &str, view: &View) -> Result<()> {
+        let _names = self.lock_names(op)?;
         if self.store.collection(namespace).is_some() {
             return Err(Error::new(
                 Code::NamespaceExists,
@@ -396,20 +401,21 @@ impl Engine {
                 format!("A view already exists. NS: {namespace}"),
             ));
         }
-        self.put_view(namespace, view)
+        self.put_view(op, namespace, view)
     }
 
     /// Changes a view.
     ///
     /// # Errors
-    /// 26 NamespaceNotFound; as [`Engine::create_view`].
+    /// 26 NamespaceNotFound; as [`Database::create_view`].
     pub fn modify_view(
         &self,
+        op: &OpContext,
         namespace: &str,
         on: Option<&str>,
         pipeline: Option<ArrayBuf>,
     ) -> Result<()> {
-        let _names = self.names.lock();
+        let _names = self.lock_names(op)?;
         let Some(mut view) = self.view(namespace)? else {
             return Err(Error::new(
                 Code::NamespaceNotFound,
@@ -422,10 +428,10 @@ impl Engine {
         if let Some(p) = pipeline {
             view.pipeline = p;
         }
-        self.put_view(namespace, &view)
+        self.put_view(op, namespace, &view)
     }
 
-    fn put_view(&self, namespace: &str, view: &View) -> Result<()> {
+    fn put_view(&self, op: &OpContext, namespace: &str, view: &View) -> Result<()> {
         let (db, catalog) = catalog_of(namespace);
         let mut graph: Graph = self.views(db)?.into_iter().collect();
         if let Some(below) = graph.get(&format!("{db}.{}", view.on))
@@ -449,25 +455,28 @@ impl Engine {
             Some(c) => c,
             None => self
                 .store
-                .create_collection(&catalog, CollectionOptions::default())?,
+                .create_collection(&catalog, CollectionOptions::default(), op)?,
         };
-        let new = bytes::Bytes::from(stored(namespace, view).into_bytes());
+        let new = stored(namespace, view);
+        let new = new.as_bytes();
         let key = collection.record_key_of_id(Value::String(namespace));
-        let mut set = self.store.write_set(&collection)?;
-        match set.lock(&key)? {
-            Some(old) => set.update(&key, &old, new, &|_| true)?,
-            None => set.insert(new)?,
-        }
-        set.commit()?;
-        Ok(())
+        let mut slices = Slices::<Done>::new(&self.store, op, &collection);
+        slices.change_record(&key, |unit, old| {
+            let staged = match old {
+                Some(old) => unit.update(&key, &old, new, &|_| true)?,
+                None => unit.insert(new)?,
+            };
+            Ok(staged.map(|()| Done::default()))
+        })?;
+        slices.commit()
     }
 
     /// Drops a view. False if there is none.
     ///
     /// # Errors
     /// I/O errors.
-    pub fn drop_view(&self, namespace: &str) -> Result<bool> {
-        let _names = self.names.lock();
+    pub fn drop_view(&self, op: &OpContext, namespace: &str) -> Result<bool> {
+        let _names = self.lock_names(op)?;
         if self.view(namespace)?.is_none() {
             return Ok(false);
         }
@@ -476,13 +485,19 @@ impl Engine {
             return Ok(false);
         };
         let key = collection.record_key_of_id(Value::String(namespace));
-        let mut set = self.store.write_set(&collection)?;
-        let Some(old) = set.lock(&key)? else {
-            return Ok(false);
-        };
-        set.delete(&key, &old)?;
-        set.commit()?;
-        Ok(true)
+        let mut slices = Slices::<Done>::new(&self.store, op, &collection);
+        slices.change_record(&key, |unit, old| {
+            let mut done = Done::default();
+            if let Some(old) = old {
+                if let Err(busy) = unit.delete(&key, &old)? {
+                    return Ok(Err(busy));
+                }
+                done.matched = 1;
+            }
+            Ok(Ok(done))
+        })?;
+        slices.commit()?;
+        Ok(slices.into_stored().0.matched > 0)
     }
 
     /// Creates a collection, unless a view has the name.
@@ -493,15 +508,29 @@ impl Engine {
         &self,
         namespace: &str,
         options: CollectionOptions,
+        op: &OpContext,
     ) -> Result<Arc<Collection>> {
-        let _names = self.names.lock();
+        let _names = self.lock_names(op)?;
         if self.view(namespace)?.is_some() {
             return Err(Error::new(
                 Code::NamespaceExists,
                 format!("A view already exists. NS: {namespace}"),
             ));
         }
-        self.store.create_collection(namespace, options)
+        self.store.create_collection(namespace, options, op)
+    }
+
+    /// Nobody else creates a collection or a view while this is held.
+    ///
+    /// # Errors
+    /// What the operation's interrupt says while it waits.
+    fn lock_names(&self, op: &OpContext) -> Result<parking_lot::MutexGuard<'_, ()>> {
+        loop {
+            if let Some(guard) = self.names.try_lock_for(Duration::from_millis(10)) {
+                return Ok(guard);
+            }
+            op.check()?;
+        }
     }
 }
 
@@ -521,36 +550,39 @@ mod tests {
     #[test]
     fn names_cycles_and_depth() {
         let f = Bench::new();
-        let e = &f.engine;
-        e.create_view("d.a", &on("b")).unwrap();
+        let (e, op) = (&f.engine, OpContext::internal("create"));
+        e.create_view(&op, "d.a", &on("b")).unwrap();
         // The same again is no error, another one is.
-        e.create_view("d.a", &on("b")).unwrap();
+        e.create_view(&op, "d.a", &on("b")).unwrap();
         let code = |r: Result<()>| r.unwrap_err().code();
-        assert_eq!(code(e.create_view("d.a", &on("c"))), Code::NamespaceExists);
         assert_eq!(
-            code(e.create_view("d.b", &on("a"))),
+            code(e.create_view(&op, "d.a", &on("c"))),
+            Code::NamespaceExists
+        );
+        assert_eq!(
+            code(e.create_view(&op, "d.b", &on("a"))),
             Code::GraphContainsCycle
         );
         assert_eq!(
-            code(e.create_view("d.x", &on("x"))),
+            code(e.create_view(&op, "d.x", &on("x"))),
             Code::GraphContainsCycle
         );
-        let clash = e.create_collection("d.a", CollectionOptions::default());
+        let clash = e.create_collection("d.a", CollectionOptions::default(), &op);
         assert_eq!(clash.err().unwrap().code(), Code::NamespaceExists);
         assert_eq!(code(e.refuse_view("d.a")), Code::CommandNotSupportedOnView);
         for i in 1..=MAX_DEPTH {
-            e.create_view(&format!("d.v{i}"), &on(&format!("v{}", i - 1)))
+            e.create_view(&op, &format!("d.v{i}"), &on(&format!("v{}", i - 1)))
                 .unwrap();
         }
-        let last = e.create_view("d.v21", &on("v20"));
+        let last = e.create_view(&op, "d.v21", &on("v20"));
         assert_eq!(code(last), Code::ViewDepthLimitExceeded);
         // Also from below: what stands on it becomes too deep.
-        e.create_view("d.w", &on("nothing")).unwrap();
-        let deeper = e.modify_view("d.v1", Some("w"), None);
+        e.create_view(&op, "d.w", &on("nothing")).unwrap();
+        let deeper = e.modify_view(&op, "d.v1", Some("w"), None);
         assert_eq!(code(deeper), Code::ViewDepthLimitExceeded);
         assert_eq!(e.resolve_view("d.v20").unwrap().unwrap().namespace, "d.v0");
-        assert!(e.drop_view("d.a").unwrap());
-        assert!(!e.drop_view("d.a").unwrap());
+        assert!(e.drop_view(&op, "d.a").unwrap());
+        assert!(!e.drop_view(&op, "d.a").unwrap());
         assert!(e.view("d.a").unwrap().is_none());
         assert_eq!(e.views("d").unwrap().len(), 21);
     }

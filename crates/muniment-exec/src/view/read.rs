@@ -4,8 +4,8 @@ use super::Resolved;
 use crate::aggregate::AggregateRequest;
 use crate::count::CountRequest;
 use crate::cursor::Cursor;
+use crate::database::Database;
 use crate::distinct::{DistinctRequest, Found};
-use crate::engine::Engine;
 use crate::explain::Explainable;
 use crate::find::{FindRequest, Hint};
 use crate::operation::OpContext;
@@ -98,7 +98,7 @@ pub(crate) fn distinct_stages(r: &DistinctRequest<'_>) -> ArrayBuf {
     stages
 }
 
-impl Engine {
+impl Database {
     /// Runs stages on top of a view; the cursor carries the view's name.
     pub(crate) fn aggregate_view(
         &self,
@@ -253,13 +253,17 @@ mod tests {
             ],
             collation: Default::default(),
         };
-        f.engine.create_view("test.v", &view).unwrap();
+        f.engine
+            .create_view(&OpContext::internal("create"), "test.v", &view)
+            .unwrap();
         let top = View {
             on: "v".into(),
             pipeline: array![doc! { "$match": doc! { "a": 0 } }],
             collation: Default::default(),
         };
-        f.engine.create_view("test.w", &top).unwrap();
+        f.engine
+            .create_view(&OpContext::internal("create"), "test.w", &top)
+            .unwrap();
         f
     }
 

@@ -1,10 +1,11 @@
 //! Results of writes, and the loop over the statements of one command.
 
-use super::core::{Checks, Done, SLICE_BYTES, Write, change};
-use crate::engine::Engine;
+use super::core::{Checks, Done, Write, change};
+use super::slices::{Slices, Tally};
+use crate::database::Database;
 use crate::operation::OpContext;
 use muniment_query::{Interrupt, MatchInfo};
-use muniment_storage::{Collection, CommitId, WriteSet};
+use muniment_storage::{Collection, CommitId};
 use muniment_value::{Code, DocBuf, Error, Result, ValueBuf, doc};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -63,16 +64,29 @@ impl BulkOutcome {
     /// Books one statement's result; true when the loop goes on (a failed statement ends an
     /// ordered loop).
     pub fn note(&mut self, index: usize, result: Result<StatementOutcome>, ordered: bool) -> bool {
+        let (outcome, result) = match result {
+            Ok(s) => (s, Ok(())),
+            Err(e) => (StatementOutcome::default(), Err(e)),
+        };
+        self.note_partial(index, outcome, result, ordered)
+    }
+
+    /// As [`BulkOutcome::note`], of a statement that may have stored something and failed then.
+    pub fn note_partial(
+        &mut self,
+        index: usize,
+        s: StatementOutcome,
+        result: Result<()>,
+        ordered: bool,
+    ) -> bool {
+        self.n += s.matched + u64::from(s.upserted.is_some());
+        self.modified += s.modified;
+        if let Some(id) = s.upserted {
+            self.upserted.push((index, id));
+        }
+        self.commit = self.commit.max(s.commit);
         match result {
-            Ok(s) => {
-                self.n += s.matched + u64::from(s.upserted.is_some());
-                self.modified += s.modified;
-                if let Some(id) = s.upserted {
-                    self.upserted.push((index, id));
-                }
-                self.commit = self.commit.max(s.commit);
-                true
-            }
+            Ok(()) => true,
             Err(error) => {
                 // A full disk or an interrupt would fail every statement that follows.
                 let hopeless = matches!(
@@ -96,14 +110,14 @@ pub(crate) trait Statement {
     /// Parses all and hands it to `run`.
     fn with_write<R>(
         &self,
-        engine: &Engine,
+        engine: &Database,
         op: &OpContext,
         namespace: &str,
         run: impl FnOnce(&Write<'_>) -> Result<R>,
     ) -> Result<R>;
 }
 
-impl Engine {
+impl Database {
     /// Runs one statement.
     ///
     /// # Errors
@@ -115,7 +129,9 @@ impl Engine {
         statement: &impl Statement,
     ) -> Result<StatementOutcome> {
         statement.with_write(self, op, namespace, |w| {
-            self.write(op, namespace, w).map(Into::into)
+            let mut done = Done::default();
+            self.write(op, namespace, w, &mut done)?;
+            Ok(done.into())
         })
     }
 
@@ -127,145 +143,228 @@ impl Engine {
         statements: &mut dyn Iterator<Item = Result<S>>,
         ordered: bool,
     ) -> BulkOutcome {
-        let mut batch = Batch::new(self, op, namespace);
-        for (i, s) in statements.enumerate() {
-            let r = s.and_then(|s| s.with_write(self, op, namespace, |w| batch.run(i, w)));
-            if !batch.note(i, r, ordered) {
+        let mut batch = Batch::new(self, op, namespace, ordered);
+        let mut statements = statements.enumerate();
+        for (i, s) in statements.by_ref() {
+            let run = |s: S| s.with_write(self, op, namespace, |w| Ok(batch.run(i, w, ordered)));
+            let go_on = match s.and_then(run) {
+                Ok(go_on) => go_on,
+                // It could not even be parsed.
+                Err(e) => batch.out.note(i, Err(e), ordered),
+            };
+            if !go_on || batch.failed {
                 break;
+            }
+        }
+        if !ordered {
+            batch.flush();
+            // Of an unordered command everything that is not stored is told.
+            let last = batch.out.errors.last().map(|e| e.error.clone());
+            let failure = batch.failure.take().or(last);
+            if let Some(error) = failure {
+                let each = |(index, _)| WriteError {
+                    index,
+                    error: error.clone(),
+                };
+                batch.out.errors.extend(statements.map(each));
             }
         }
         batch.finish()
     }
 }
 
-/// Statements that share write sets: those that name one document by `_id` are staged together
+/// Statements that share write units: those that name one document by `_id` are staged together
 /// and committed in slices, which costs a fraction of a commit each. Whatever else comes runs by
 /// itself, after what is staged.
 struct Batch<'e> {
-    engine: &'e Engine,
+    engine: &'e Database,
     op: &'e Arc<OpContext>,
     namespace: &'e str,
-    set: Option<(WriteSet<'e>, Arc<Collection>, Option<Checks<'e>>)>,
-    /// Staged and not yet committed.
-    pending: Vec<(usize, StatementOutcome)>,
+    set: Option<Shared<'e>>,
+    staged: usize,
     out: BulkOutcome,
+    ordered: bool,
     failed: bool,
+    /// What the commit said that failed.
+    failure: Option<Error>,
+}
+
+/// What the staged statements share.
+struct Shared<'e> {
+    slices: Slices<'e, Outcomes>,
+    collection: Arc<Collection>,
+    checks: Option<Checks<'e>>,
+}
+
+/// Statements by their places, with what they did.
+#[derive(Default)]
+struct Outcomes(Vec<(usize, StatementOutcome)>);
+
+impl Tally for Outcomes {
+    fn add(&mut self, mut later: Outcomes) {
+        self.0.append(&mut later.0);
+    }
 }
 
 /// Statements that are committed together at most.
 const STATEMENTS_AT_ONCE: usize = 1000;
 
 impl<'e> Batch<'e> {
-    fn new(engine: &'e Engine, op: &'e Arc<OpContext>, namespace: &'e str) -> Batch<'e> {
+    fn new(
+        engine: &'e Database,
+        op: &'e Arc<OpContext>,
+        namespace: &'e str,
+        ordered: bool,
+    ) -> Batch<'e> {
         Batch {
             engine,
             op,
             namespace,
             set: None,
-            pending: Vec::new(),
+            staged: 0,
             out: BulkOutcome::default(),
+            ordered,
             failed: false,
+            failure: None,
         }
     }
 
-    /// Runs one statement; `None` when it is staged and will be booked with its commit.
-    fn run(&mut self, index: usize, write: &Write<'_>) -> Result<Option<StatementOutcome>> {
-        if let Some(outcome) = self.stage(write)? {
-            self.pending.push((index, outcome));
-            let full = self
-                .set
-                .as_ref()
-                .is_some_and(|(s, _, _)| s.staged_bytes() >= SLICE_BYTES);
-            if full || self.pending.len() >= STATEMENTS_AT_ONCE {
-                self.flush();
-                self.op.check()?;
+    /// Runs one statement, or stages it to be booked with its commit; true when the loop goes on.
+    fn run(&mut self, index: usize, write: &Write<'_>, ordered: bool) -> bool {
+        match self.stage(index, write) {
+            Ok(true) => {
+                self.staged += 1;
+                if self.staged >= STATEMENTS_AT_ONCE {
+                    self.flush();
+                    if let Err(e) = self.op.check() {
+                        return self.out.note(index, Err(e), ordered);
+                    }
+                }
+                return true;
             }
-            return Ok(None);
+            Ok(false) => {}
+            Err(e) => {
+                let failed = self.set.as_ref().is_some_and(|s| s.slices.has_failed());
+                self.flush_with(failed.then(|| e.clone()));
+                return match failed {
+                    // The statement that met it is not stored either.
+                    true => {
+                        if !self.ordered {
+                            self.out.errors.push(WriteError { index, error: e });
+                        }
+                        false
+                    }
+                    false => self.out.note(index, Err(e), ordered),
+                };
+            }
         }
         self.flush();
         if self.failed {
-            return Ok(None);
+            // It was not tried.
+            if let Some(error) = self.failure.clone().filter(|_| !self.ordered) {
+                self.out.errors.push(WriteError { index, error });
+            }
+            return false;
         }
-        let done = self.engine.write(self.op, self.namespace, write)?;
-        Ok(Some(done.into()))
+        let mut done = Done::default();
+        let (engine, op) = (self.engine, self.op);
+        let result = engine.write(op, self.namespace, write, &mut done);
+        self.out.note_partial(index, done.into(), result, ordered)
     }
 
-    /// Stages a statement on one `_id`; `None` when it is none or has to insert.
-    fn stage(&mut self, write: &Write<'_>) -> Result<Option<StatementOutcome>> {
+    /// Stages a statement on one `_id`; false when it is none or has to insert.
+    fn stage(&mut self, index: usize, write: &Write<'_>) -> Result<bool> {
         if write.hint.is_some() || write.filter.id_equality().is_none() {
-            return Ok(None);
+            return Ok(false);
         }
         if self.set.is_none() {
             let Some(collection) = self.engine.store.collection(self.namespace) else {
-                return Ok(None);
+                return Ok(false);
             };
             if !collection.is_keyed_by_id() {
-                return Ok(None);
+                return Ok(false);
             }
-            let validator = self
-                .engine
-                .checks(&collection, write.bypasses_validation())?;
-            let set = match self.engine.store.write_set(&collection) {
-                Ok(s) => s,
-                Err(e) if e.code() == Code::NamespaceNotFound => return Ok(None),
-                Err(e) => return Err(e),
-            };
-            self.set = Some((set, collection, validator));
+            self.set = Some(Shared {
+                checks: self
+                    .engine
+                    .checks(&collection, write.bypasses_validation())?,
+                slices: Slices::new(&self.engine.store, self.op, &collection),
+                collection,
+            });
         }
-        let Some((set, collection, validator)) = &mut self.set else {
-            return Ok(None);
+        let Some(Shared {
+            slices,
+            collection,
+            checks,
+        }) = &mut self.set
+        else {
+            return Ok(false);
         };
         let Some(id) = write.filter.id_equality_by(collection.collation()) else {
-            return Ok(None);
+            return Ok(false);
         };
         let key = collection.record_key_of_id(id.as_value());
-        let mut done = Done::default();
-        match set.lock(&key)? {
-            Some(old) => {
-                let info = MatchInfo::default();
-                change(set, write, validator.as_ref(), &key, old, info, &mut done)?;
-            }
-            None if write.upserts() => return Ok(None),
-            None => {}
+        let mut inserts = false;
+        let staged = slices.change_record(&key, |unit, old| {
+            let done = match old {
+                Some(old) => {
+                    let info = MatchInfo::default();
+                    match change(unit, write, checks.as_ref(), &key, old, info)? {
+                        Ok(done) => done,
+                        Err(busy) => return Ok(Err(busy)),
+                    }
+                }
+                None => {
+                    inserts = write.upserts();
+                    Done::default()
+                }
+            };
+            let booked = (!inserts).then(|| (index, done.into()));
+            Ok(Ok(Outcomes(booked.into_iter().collect())))
+        });
+        match staged {
+            // Dropped under our hands: as if it had not been there.
+            Err(e) if e.code() == Code::NamespaceNotFound && !slices.has_failed() => Ok(false),
+            other => other.map(|()| !inserts),
         }
-        self.op.counters.written.fetch_add(done.modified, Relaxed);
-        Ok(Some(done.into()))
     }
 
     /// Commits what is staged and books it.
     fn flush(&mut self) {
-        let Some((set, _, _)) = self.set.take() else {
-            return;
-        };
-        let pending = std::mem::take(&mut self.pending);
-        match set.commit() {
-            Ok(commit) => {
-                for (i, outcome) in pending {
-                    self.out.note(i, Ok(outcome), true);
-                }
-                self.out.commit = self.out.commit.max(commit);
-            }
-            Err(error) => {
-                let index = pending.first().map_or(0, |(i, _)| *i);
-                self.out.errors.push(WriteError { index, error });
-                self.failed = true;
-            }
-        }
+        self.flush_with(None);
     }
 
-    /// Books a statement; true when the loop goes on.
-    fn note(
-        &mut self,
-        index: usize,
-        result: Result<Option<StatementOutcome>>,
-        ordered: bool,
-    ) -> bool {
-        let go_on = match result {
-            Ok(None) => true,
-            Ok(Some(outcome)) => self.out.note(index, Ok(outcome), ordered),
-            Err(e) => self.out.note(index, Err(e), ordered),
+    /// The same, when a commit has failed with this error already.
+    fn flush_with(&mut self, failed: Option<Error>) {
+        self.staged = 0;
+        let Some(mut set) = self.set.take() else {
+            return;
         };
-        go_on && !self.failed
+        let error = match failed {
+            Some(e) => Some(e),
+            None => set.slices.commit().err(),
+        };
+        let lost: Vec<usize> = match error.is_some() {
+            true => set.slices.lost().0.iter().map(|(i, _)| *i).collect(),
+            false => Vec::new(),
+        };
+        let (stored, commit) = set.slices.into_stored();
+        for (i, outcome) in stored.0 {
+            let written = &self.op.counters.written;
+            written.fetch_add(outcome.modified, Relaxed);
+            self.out.note(i, Ok(outcome), true);
+        }
+        self.out.commit = self.out.commit.max(commit);
+        if let Some(error) = error {
+            let told = if self.ordered { 1 } else { lost.len() };
+            let each = |index: &usize| WriteError {
+                index: *index,
+                error: error.clone(),
+            };
+            self.out.errors.extend(lost.iter().take(told).map(each));
+            self.failed = true;
+            self.failure = Some(error);
+        }
     }
 
     /// Commits the rest and gives the result.

@@ -2,8 +2,9 @@
 //! again, change, stage, commit.
 
 use super::bulk::StatementOutcome;
+use super::slices::{Slices, Tally};
 use super::validator::{Log, Validator, Validators};
-use crate::engine::Engine;
+use crate::database::Database;
 use crate::find::{Hint, natural_hint};
 use crate::operation::OpContext;
 use crate::plan::candidate::{Query, candidates, natural};
@@ -15,14 +16,11 @@ use crate::run::exec::Recipe;
 use crate::run::scan::matches;
 use bytes::Bytes;
 use muniment_query::filter::Node;
-use muniment_query::{Filter, MatchInfo, MetaSet, QueryContext, SortSpec, Update};
-use muniment_storage::{Collection, CollectionOptions, CommitId, WriteSet};
+use muniment_query::{Filter, Interrupt, MatchInfo, MetaSet, QueryContext, SortSpec, Update};
+use muniment_storage::{Collection, CollectionOptions, CommitId, Staged, WriteUnit};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, ValueBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-
-/// A write set is committed when it holds this much.
-pub(super) const SLICE_BYTES: usize = 2 << 20;
 
 /// Rows that a statement over many documents locks together at most.
 const ROWS_AT_ONCE: usize = 128;
@@ -73,6 +71,21 @@ pub(crate) struct Done {
     pub metadata: Vec<u8>,
     pub upserted: Option<ValueBuf>,
     pub commit: Option<CommitId>,
+}
+
+impl Tally for Done {
+    fn add(&mut self, later: Done) {
+        let (matched, modified) = (self.matched, self.modified);
+        if later.matched > 0 {
+            let metadata = std::mem::take(&mut self.metadata);
+            *self = later;
+            if self.metadata.is_empty() {
+                self.metadata = metadata;
+            }
+            self.matched += matched;
+            self.modified += modified;
+        }
+    }
 }
 
 impl From<Done> for StatementOutcome {
@@ -154,7 +167,7 @@ pub(crate) fn with_constants(let_: Doc<'_>, constants: Doc<'_>) -> DocBuf {
 /// A collection's validator with what checks it.
 pub(super) struct Checks<'e>(pub &'e Validators, pub Arc<Validator>);
 
-impl Engine {
+impl Database {
     /// Who is told of documents that are not valid where `validationAction` says so: the
     /// namespace and `{failingDocumentId, details}`.
     pub fn on_validation_failure(&self, log: Log) {
@@ -172,13 +185,17 @@ impl Engine {
     }
 
     /// The collection, created when it is not there: once, whoever comes first.
-    pub(crate) fn collection_or_create(&self, namespace: &str) -> Result<Arc<Collection>> {
+    pub(crate) fn collection_or_create(
+        &self,
+        op: &OpContext,
+        namespace: &str,
+    ) -> Result<Arc<Collection>> {
         if let Some(c) = self.store.collection(namespace) {
             return Ok(c);
         }
         check_new_namespace(namespace)?;
         self.refuse_view(namespace)?;
-        match self.create_collection(namespace, CollectionOptions::default()) {
+        match self.create_collection(namespace, CollectionOptions::default(), op) {
             Ok(c) => Ok(c),
             Err(e) if e.code() == Code::NamespaceExists => {
                 self.store.collection(namespace).ok_or(e)
@@ -187,46 +204,72 @@ impl Engine {
         }
     }
 
-    /// Runs one write statement. Upserts that lose a race are matched again.
+    /// Runs one write statement. Upserts that lose a race are matched again. `done` is told what
+    /// was stored, also when it fails.
+    ///
+    /// # Errors
+    /// The statement's own; what it changed before stays changed.
     pub(crate) fn write(
         &self,
         op: &Arc<OpContext>,
         namespace: &str,
         write: &Write<'_>,
-    ) -> Result<Done> {
+        done: &mut Done,
+    ) -> Result<()> {
         let mut attempt = 1;
         loop {
-            let mut done = match self.store.collection(namespace) {
-                Some(c) => match self.write_bound(op, &c, write) {
-                    // Dropped under our hands: as if it had not been there.
-                    Err(e) if e.code() == Code::NamespaceNotFound => Done::default(),
+            match self.store.collection(namespace) {
+                Some(c) => match self.write_bound(op, &c, write, done) {
+                    // Dropped under our hands: as if it had not been there, unless another took
+                    // its place or a part is done.
+                    Err(e) if e.code() == Code::NamespaceNotFound && done.matched == 0 => {
+                        if self.store.collection(namespace).is_some() {
+                            op.check()?;
+                            continue;
+                        }
+                    }
+                    // Nothing is changed: with a new plan.
+                    Err(e)
+                        if e.code() == Code::QueryPlanKilled
+                            && done.matched == 0
+                            && attempt < UPSERT_ATTEMPTS =>
+                    {
+                        op.check()?;
+                        attempt += 1;
+                        continue;
+                    }
+                    Err(e) if e.code() == Code::NamespaceNotFound => {
+                        return Err(Error::new(
+                            Code::QueryPlanKilled,
+                            format!("collection dropped: {namespace}"),
+                        ));
+                    }
                     other => other?,
                 },
                 None => {
                     self.refuse_view(namespace)?;
                     refuse_text(namespace, &write.filter)?;
-                    Done::default()
                 }
-            };
+            }
             let Change::Update {
                 update,
                 upsert: true,
                 bypass_validation,
             } = &write.change
             else {
-                return Ok(done);
+                return Ok(());
             };
             if done.matched > 0 {
-                return Ok(done);
+                return Ok(());
             }
-            let collection = self.collection_or_create(namespace)?;
-            match self.upsert(&collection, write, update, *bypass_validation) {
+            let collection = self.collection_or_create(op, namespace)?;
+            match self.upsert(op, &collection, write, update, *bypass_validation) {
                 Ok((id, doc, commit)) => {
                     op.counters.written.fetch_add(1, Relaxed);
                     done.upserted = Some(id);
                     done.new = Some(doc);
                     done.commit = commit;
-                    return Ok(done);
+                    return Ok(());
                 }
                 Err(e)
                     if (e.code() == Code::DuplicateKey || e.code() == Code::NamespaceNotFound)
@@ -257,6 +300,7 @@ impl Engine {
 
     fn upsert(
         &self,
+        op: &OpContext,
         collection: &Arc<Collection>,
         write: &Write<'_>,
         update: &Update,
@@ -264,7 +308,7 @@ impl Engine {
     ) -> Result<(ValueBuf, Bytes, Option<CommitId>)> {
         let mut out = Vec::new();
         update.upsert(&write.filter, &mut out)?;
-        let new = super::insert::prepare(Doc::new(&out), true)?;
+        let new = Bytes::from(super::insert::prepare(Doc::new(&out), true)?.into_owned());
         if let Some(v) = self.validators.of(collection, bypass)? {
             self.validators.check(&v, None, &new)?;
         }
@@ -272,10 +316,10 @@ impl Engine {
             .get("_id")
             .map(ValueBuf::new)
             .ok_or_else(|| Error::internal("an upserted document has no _id"))?;
-        let mut set = self.store.write_set(collection)?;
-        set.insert(new.clone())?;
-        let commit = set.commit()?;
-        Ok((id, new, commit))
+        let mut slices = Slices::<Done>::new(&self.store, op, collection);
+        slices.change(|unit| Ok(unit.insert(&new)?.map(|()| Done::default())))?;
+        slices.commit()?;
+        Ok((id, new, slices.into_stored().1))
     }
 
     /// The plan that finds a write's documents.
@@ -326,150 +370,177 @@ impl Engine {
         op: &Arc<OpContext>,
         collection: &Arc<Collection>,
         write: &Write<'_>,
-    ) -> Result<Done> {
-        if !write.filter.has_text() {
-            return self.write_matching(op, collection, write);
-        }
-        let bound = Write {
-            filter: bind_text(collection, &write.filter)?,
-            ..write.clone()
+        done: &mut Done,
+    ) -> Result<()> {
+        let mut slices = Slices::new(&self.store, op, collection);
+        let result = if write.filter.has_text() {
+            let bound = Write {
+                filter: bind_text(collection, &write.filter)?,
+                ..write.clone()
+            };
+            self.write_matching(op, collection, &bound, &mut slices)
+        } else {
+            self.write_matching(op, collection, write, &mut slices)
         };
-        self.write_matching(op, collection, &bound)
+        // What came before an error stays, as in MongoDB.
+        let rest = match slices.has_failed() {
+            true => Ok(()),
+            false => slices.commit(),
+        };
+        let (stored, commit) = slices.into_stored();
+        op.counters.written.fetch_add(stored.modified, Relaxed);
+        done.add(stored);
+        done.commit = commit.or(done.commit);
+        result.and(rest)
     }
 
-    fn write_matching(
-        &self,
-        op: &Arc<OpContext>,
+    fn write_matching<'e>(
+        &'e self,
+        op: &'e Arc<OpContext>,
         collection: &Arc<Collection>,
         write: &Write<'_>,
-    ) -> Result<Done> {
-        let mut done = Done::default();
+        slices: &mut Slices<'e, Done>,
+    ) -> Result<()> {
         let validator = self.checks(collection, write.bypasses_validation())?;
+        let validator = validator.as_ref();
         if let Some(id) = write.filter.id_equality_by(collection.collation())
             && write.hint.is_none()
             && collection.is_keyed_by_id()
         {
             let key = collection.record_key_of_id(id.as_value());
-            let mut set = self.store.write_set(collection)?;
-            if let Some(old) = set.lock(&key)? {
-                op.counters.keys_examined.fetch_add(1, Relaxed);
-                op.counters.docs_examined.fetch_add(1, Relaxed);
-                change(
-                    &mut set,
-                    write,
-                    validator.as_ref(),
-                    &key,
-                    old,
-                    MatchInfo::default(),
-                    &mut done,
-                )?;
-            }
-            done.commit = set.commit()?;
-            op.counters.written.fetch_add(done.modified, Relaxed);
-            return Ok(done);
+            return slices.change_record(&key, |unit, old| match old {
+                Some(old) => {
+                    op.counters.keys_examined.fetch_add(1, Relaxed);
+                    op.counters.docs_examined.fetch_add(1, Relaxed);
+                    change(unit, write, validator, &key, old, MatchInfo::default())
+                }
+                None => Ok(Ok(Done::default())),
+            });
         }
+        // A match that changed before it was locked says nothing of others, which may have come to
+        // match since: one that is there all the time must be found.
+        loop {
+            let (matched, lost) = self.write_found(op, collection, write, validator, slices)?;
+            if write.multi || matched || !lost {
+                return Ok(());
+            }
+            op.check()?;
+            std::thread::yield_now();
+        }
+    }
+
+    /// Changes what a new snapshot holds that matches, of which all or the first. Returns whether
+    /// any did, and whether some of it did not match any more once it was locked.
+    fn write_found<'e>(
+        &'e self,
+        op: &'e Arc<OpContext>,
+        collection: &Arc<Collection>,
+        write: &Write<'_>,
+        validator: Option<&Checks<'_>>,
+        slices: &mut Slices<'e, Done>,
+    ) -> Result<(bool, bool)> {
         let mut exec = self.plan_write(op, collection, write, false)?.exec;
         op.set_plan_summary(exec.candidate());
         // No latch is held while the plan looks for more: rows are taken in batches first.
         let batch = if write.multi { ROWS_AT_ONCE } else { 1 };
         let mut rows = Vec::with_capacity(batch);
-        let mut more = true;
-        while more && (write.multi || done.matched == 0) {
+        let (mut more, mut found, mut lost) = (true, false, false);
+        while more && (write.multi || !found) {
             while rows.len() < batch && more {
                 match exec.next_row(op)? {
                     Some(row) => rows.push(row),
                     None => more = false,
                 }
             }
-            self.write_rows(collection, write, validator.as_ref(), &mut rows, &mut done)?;
-        }
-        op.counters.written.fetch_add(done.modified, Relaxed);
-        Ok(done)
-    }
-
-    /// Locks, reads again, matches again and changes each of `rows`.
-    fn write_rows(
-        &self,
-        collection: &Arc<Collection>,
-        write: &Write<'_>,
-        validator: Option<&Checks<'_>>,
-        rows: &mut Vec<Row>,
-        done: &mut Done,
-    ) -> Result<()> {
-        let want_info = write.needs_info();
-        let mut set = None;
-        for row in rows.drain(..) {
-            let mut current = match set.take() {
-                Some(s) => s,
-                None => self.store.write_set(collection)?,
-            };
-            if let Some(old) = current.lock(&row.record_key)? {
-                let found = Doc::new(&row.doc);
-                let info = if *old == *found.as_bytes() {
-                    Some(row.info)
-                } else {
-                    // It changed since the snapshot: does it still match?
-                    matches(&write.filter, &old, want_info)?
-                };
-                if let Some(info) = info {
-                    if !found.behind().is_empty() {
-                        done.metadata = found.behind().to_vec();
-                    }
-                    let key = &row.record_key;
-                    if let Err(e) = change(&mut current, write, validator, key, old, info, done) {
-                        // What came before stays, as in MongoDB.
-                        current.commit()?;
-                        return Err(e);
-                    }
+            for row in rows.drain(..) {
+                match self.write_row(write, validator, row, slices)? {
+                    true => found = true,
+                    false => lost = true,
                 }
             }
-            if current.staged_bytes() >= SLICE_BYTES {
-                done.commit = current.commit()?.or(done.commit);
+            slices.commit()?;
+        }
+        Ok((found, lost))
+    }
+
+    /// Locks, reads again, matches again and changes one row; false if it does not match any
+    /// more.
+    fn write_row(
+        &self,
+        write: &Write<'_>,
+        validator: Option<&Checks<'_>>,
+        row: Row,
+        slices: &mut Slices<'_, Done>,
+    ) -> Result<bool> {
+        let want_info = write.needs_info();
+        let found = Doc::new(&row.doc);
+        let mut matched = false;
+        let key = &row.record_key;
+        slices.change_record(key, |unit, old| {
+            matched = false;
+            let Some(old) = old else {
+                return Ok(Ok(Done::default()));
+            };
+            let info = if *old == *found.as_bytes() {
+                Some(row.info)
             } else {
-                set = Some(current);
-            }
-        }
-        if let Some(s) = set {
-            done.commit = s.commit()?.or(done.commit);
-        }
-        Ok(())
+                // It changed since the snapshot: does it still match?
+                matches(&write.filter, &old, want_info)?
+            };
+            let Some(info) = info else {
+                return Ok(Ok(Done::default()));
+            };
+            matched = true;
+            let staged = change(unit, write, validator, key, old, info)?;
+            Ok(staged.map(|mut done| {
+                done.metadata = found.behind().to_vec();
+                done
+            }))
+        })?;
+        Ok(matched)
     }
 }
 
 /// Changes one locked document that matches.
 pub(super) fn change(
-    set: &mut WriteSet<'_>,
+    unit: &mut WriteUnit<'_>,
     write: &Write<'_>,
     validator: Option<&Checks<'_>>,
     key: &[u8],
     old: Bytes,
     info: MatchInfo,
-    done: &mut Done,
-) -> Result<()> {
+) -> Staged<Done> {
+    let mut done = Done {
+        matched: 1,
+        info,
+        ..Done::default()
+    };
     match &write.change {
         Change::Delete => {
-            set.delete(key, &old)?;
-            done.modified += 1;
+            if let Err(busy) = unit.delete(key, &old)? {
+                return Ok(Err(busy));
+            }
+            done.modified = 1;
         }
         Change::Update { update, .. } => {
             let mut out = Vec::with_capacity(old.len() + 64);
             if update.apply(Doc::new(&old), info, &mut out)? {
-                let new = Bytes::from(out);
                 if let Some(v) = validator {
-                    v.0.check(&v.1, Some(&old), &new)?;
+                    v.0.check(&v.1, Some(&old), &out)?;
                 }
-                set.update(key, &old, new.clone(), &|path| update.may_touch(path))?;
-                done.modified += 1;
-                done.new = Some(new);
+                let touched = |path: &str| update.may_touch(path);
+                if let Err(busy) = unit.update(key, &old, &out, &touched)? {
+                    return Ok(Err(busy));
+                }
+                done.modified = 1;
+                done.new = Some(Bytes::from(out));
             } else {
                 done.new = Some(old.clone());
             }
         }
     }
-    done.matched += 1;
-    done.info = info;
     done.old = Some(old);
-    Ok(())
+    Ok(Ok(done))
 }
 
 /// The rules for the name of a collection that a write creates.

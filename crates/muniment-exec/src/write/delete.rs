@@ -2,7 +2,7 @@
 
 use super::bulk::{BulkOutcome, Statement, StatementOutcome};
 use super::core::{Change, Write};
-use crate::engine::Engine;
+use crate::database::Database;
 use crate::find::Hint;
 use crate::operation::OpContext;
 use muniment_value::{Collation, Doc, Result};
@@ -26,7 +26,7 @@ pub struct DeleteStatement<'a> {
 impl Statement for DeleteStatement<'_> {
     fn with_write<R>(
         &self,
-        engine: &Engine,
+        engine: &Database,
         op: &OpContext,
         namespace: &str,
         run: impl FnOnce(&Write<'_>) -> Result<R>,
@@ -44,7 +44,7 @@ impl Statement for DeleteStatement<'_> {
     }
 }
 
-impl Engine {
+impl Database {
     /// Runs one delete statement; `matched` in the outcome is how many were deleted.
     ///
     /// # Errors

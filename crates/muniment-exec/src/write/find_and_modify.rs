@@ -1,7 +1,7 @@
 //! `findAndModify`.
 
-use super::core::{Change, Write};
-use crate::engine::Engine;
+use super::core::{Change, Done, Write};
+use crate::database::Database;
 use crate::find::Hint;
 use crate::operation::OpContext;
 use bytes::Bytes;
@@ -110,7 +110,7 @@ impl<'a> FindAndModifyRequest<'a> {
     }
 }
 
-impl Engine {
+impl Database {
     /// Runs a findAndModify.
     ///
     /// # Errors
@@ -140,7 +140,8 @@ impl Engine {
             write.metadata = ctx.metadata.asked();
             Some(projection)
         };
-        let done = self.write(op, request.namespace, &write)?;
+        let mut done = Done::default();
+        self.write(op, request.namespace, &write, &mut done)?;
         let shown = match (request.remove, request.new) {
             (false, true) => done.new,
             _ => done.old,

@@ -1,13 +1,14 @@
 //! Inserts.
 
 use super::bulk::{BulkOutcome, WriteError};
-use super::core::SLICE_BYTES;
-use crate::engine::Engine;
+use super::slices::{Slices, Tally};
+use crate::database::Database;
 use crate::operation::OpContext;
 use crate::timeseries::TimeSeries;
-use bytes::Bytes;
 use muniment_query::Interrupt;
+use muniment_storage::Collection;
 use muniment_value::{Code, Doc, Elem, Error, Result, Type, Value, new_object_id};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -36,7 +37,7 @@ impl Default for InsertOptions {
     }
 }
 
-impl Engine {
+impl Database {
     /// Inserts documents (validated BSON), creating the collection if it is not there. A missing
     /// `_id` is made, and `_id` is moved to the front. Documents become visible in slices of
     /// bounded size.
@@ -53,83 +54,153 @@ impl Engine {
     ) -> Result<BulkOutcome> {
         let mut out = BulkOutcome::default();
         let mut docs = docs.enumerate().peekable();
-        while docs.peek().is_some() {
-            let collection = self.collection_or_create(namespace)?;
-            let mut set = match self.store.write_set(&collection) {
-                Ok(s) => s,
-                // Dropped since we looked: create it again.
-                Err(e) if e.code() == Code::NamespaceNotFound => {
+        while let Some((next, _)) = docs.peek() {
+            let next = *next;
+            let collection = self.collection_or_create(op, namespace)?;
+            match self.insert_slices(op, &collection, &mut docs, options, &mut out) {
+                Ok(true) => {}
+                Ok(false) => break,
+                // Dropped since we looked, before anything was staged: create it again.
+                Err(e)
+                    if e.code() == Code::NamespaceNotFound
+                        && docs.peek().is_some_and(|(i, _)| *i == next) =>
+                {
                     op.check()?;
-                    continue;
-                }
-                Err(e) if out.n > 0 => {
-                    let index = docs.peek().map_or(0, |(i, _)| *i);
-                    out.errors.push(WriteError { index, error: e });
-                    return Ok(out);
-                }
-                Err(e) => return Err(e),
-            };
-            let validator = self.checks(&collection, options.bypass_document_validation)?;
-            let series = TimeSeries::of(&collection);
-            let first = docs.peek().map_or(0, |(i, _)| *i);
-            let mut staged = 0;
-            let mut stop = false;
-            for (index, doc) in docs.by_ref() {
-                let result = prepare(doc, !options.bypass_empty_ts_replacement).and_then(|d| {
-                    if let Some(s) = &series {
-                        s.check_measurement(Doc::new(&d))?;
-                    }
-                    if let Some(v) = &validator {
-                        v.0.check(&v.1, None, &d)?;
-                    }
-                    set.insert(d)
-                });
-                match result {
-                    Ok(()) => staged += 1,
-                    Err(error) => {
-                        out.errors.push(WriteError { index, error });
-                        if options.ordered {
-                            stop = true;
-                            break;
-                        }
-                    }
-                }
-                if set.staged_bytes() >= SLICE_BYTES {
-                    break;
-                }
-            }
-            match set.commit() {
-                Ok(commit) => {
-                    out.commit = out.commit.max(commit);
-                    out.n += staged;
-                    op.counters.written.fetch_add(staged, Relaxed);
                 }
                 Err(error) if out.n == 0 && out.errors.is_empty() => return Err(error),
                 Err(error) => {
-                    out.errors.push(WriteError {
-                        index: first,
-                        error,
-                    });
-                    out.errors.sort_by_key(|e| e.index);
-                    return Ok(out);
+                    let index = docs.peek().map_or(next, |(i, _)| *i);
+                    out.errors.push(WriteError { index, error });
+                    break;
                 }
             }
-            if stop {
-                break;
-            }
-            op.check()?;
         }
+        out.errors.sort_by_key(|e| e.index);
         Ok(out)
+    }
+
+    /// Inserts documents until there are none or one ends the command (false).
+    fn insert_slices<'d>(
+        &self,
+        op: &Arc<OpContext>,
+        collection: &Arc<Collection>,
+        docs: &mut std::iter::Peekable<impl Iterator<Item = (usize, Doc<'d>)>>,
+        options: InsertOptions,
+        out: &mut BulkOutcome,
+    ) -> Result<bool> {
+        let validator = self.checks(collection, options.bypass_document_validation)?;
+        let series = TimeSeries::of(collection);
+        let mut slices = Slices::<Inserted>::new(&self.store, op, collection);
+        // Before a document is taken: a collection that was dropped loses none.
+        slices.change(|_| Ok(Ok(Inserted::default())))?;
+        let mut go_on = true;
+        let mut since_check = 0;
+        let mut failed = None;
+        for (index, doc) in docs.by_ref() {
+            let result = prepare(doc, !options.bypass_empty_ts_replacement).and_then(|d| {
+                if let Some(s) = &series {
+                    s.check_measurement(Doc::new(&d))?;
+                }
+                if let Some(v) = &validator {
+                    v.0.check(&v.1, None, &d)?;
+                }
+                since_check += d.len() + 128;
+                let one = || Inserted(vec![index]);
+                slices.change(|unit| Ok(unit.insert(&d)?.map(|()| one())))
+            });
+            if let Err(error) = result {
+                if slices.has_failed() || is_the_operations(&error) {
+                    failed = Some((index, error));
+                    break;
+                }
+                out.errors.push(WriteError { index, error });
+                if options.ordered {
+                    go_on = false;
+                    break;
+                }
+            }
+            if since_check > CHECK_BYTES {
+                since_check = 0;
+                if let Err(error) = op.check() {
+                    failed = Some((index + 1, error));
+                    break;
+                }
+            }
+        }
+        if !slices.has_failed()
+            && let Err(error) = slices.commit()
+        {
+            failed = Some((0, error));
+        }
+        let mut lost = match slices.has_failed() {
+            true => slices.lost().0.clone(),
+            false => Vec::new(),
+        };
+        let (stored, commit) = slices.into_stored();
+        let n = stored.0.len() as u64;
+        out.n += n;
+        out.commit = out.commit.max(commit);
+        op.counters.written.fetch_add(n, Relaxed);
+        let Some((index, error)) = failed else {
+            return Ok(go_on);
+        };
+        if out.n == 0 && out.errors.is_empty() {
+            return Err(error);
+        }
+        if options.ordered || lost.is_empty() {
+            // What follows the first was not tried.
+            let index = lost.first().copied().unwrap_or(index);
+            out.errors.push(WriteError { index, error });
+        } else {
+            // Of an unordered command everything that is not stored is told.
+            lost.extend((index > 0).then_some(index));
+            lost.extend(docs.by_ref().map(|(i, _)| i));
+            lost.sort_unstable();
+            lost.dedup();
+            let said = |i: &usize| out.errors.iter().any(|e| e.index == *i);
+            lost.retain(|i| !said(i));
+            let each = |index| WriteError {
+                index,
+                error: error.clone(),
+            };
+            out.errors.extend(lost.into_iter().map(each));
+        }
+        Ok(false)
+    }
+}
+
+/// The operation is asked whether it may go on after so many bytes.
+const CHECK_BYTES: usize = 1 << 20;
+
+/// True for what ends a command, whichever document it met.
+fn is_the_operations(e: &Error) -> bool {
+    matches!(
+        e.code(),
+        Code::Interrupted
+            | Code::InterruptedAtShutdown
+            | Code::ShutdownInProgress
+            | Code::MaxTimeMSExpired
+            | Code::ClientDisconnect
+    )
+}
+
+/// The places of inserted documents.
+#[derive(Default)]
+struct Inserted(Vec<usize>);
+
+impl Tally for Inserted {
+    fn add(&mut self, mut later: Inserted) {
+        self.0.append(&mut later.0);
     }
 }
 
 /// A document as it is stored: `_id` first, made if missing; `Timestamp(0, 0)` on the top level
-/// becomes the time if `replace_timestamps`. One copy.
+/// becomes the time if `replace_timestamps`. Copied only if it has to change.
 ///
 /// # Errors
 /// 10334 BSONObjectTooLarge; 53 InvalidIdField; 52 DollarPrefixedFieldName in `_id`;
 /// 2 BadValue for two `_id`s.
-pub(crate) fn prepare(doc: Doc<'_>, replace_timestamps: bool) -> Result<Bytes> {
+pub(crate) fn prepare(doc: Doc<'_>, replace_timestamps: bool) -> Result<Cow<'_, [u8]>> {
     let bytes = doc.as_bytes();
     if bytes.len() > MAX_DOCUMENT {
         return Err(Error::new(
@@ -157,7 +228,7 @@ pub(crate) fn prepare(doc: Doc<'_>, replace_timestamps: bool) -> Result<Bytes> {
     }
     zero_timestamp &= replace_timestamps;
     if let (Some((0, _)), false) = (&id, zero_timestamp) {
-        return Ok(Bytes::copy_from_slice(bytes));
+        return Ok(Cow::Borrowed(bytes));
     }
     let mut out = Vec::with_capacity(bytes.len() + 17);
     out.extend_from_slice(&[0; 4]);
@@ -186,7 +257,7 @@ pub(crate) fn prepare(doc: Doc<'_>, replace_timestamps: bool) -> Result<Bytes> {
     if let Some(head) = out.get_mut(..4) {
         head.copy_from_slice(&n);
     }
-    Ok(Bytes::from(out))
+    Ok(Cow::Owned(out))
 }
 
 /// A BSON timestamp of now, unlike any other of this process.
@@ -233,9 +304,11 @@ mod tests {
     fn documents_are_stored_with_id_first() {
         let d = doc! { "_id": 1, "a": 2 };
         assert_eq!(prepare(d.as_doc(), true).unwrap(), d.as_bytes());
-        let moved = prepare(doc! { "a": 2, "_id": 1 }.as_doc(), true).unwrap();
+        let d2 = doc! { "a": 2, "_id": 1 };
+        let moved = prepare(d2.as_doc(), true).unwrap();
         assert_eq!(moved, d.as_bytes());
-        let made = prepare(doc! { "a": 2 }.as_doc(), true).unwrap();
+        let d3 = doc! { "a": 2 };
+        let made = prepare(d3.as_doc(), true).unwrap();
         let first = Doc::new(&made).first().unwrap();
         assert_eq!((first.name(), first.ty()), ("_id", Type::ObjectId));
         assert_eq!(made.len(), doc! { "a": 2 }.len() + 17);

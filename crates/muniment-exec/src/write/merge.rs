@@ -4,9 +4,9 @@
 //! its batch is done, as MongoDB's unordered writes do.
 
 use super::bulk::Statement;
-use super::core::{Change, Write};
+use super::core::{Change, Done, Write};
 use super::insert::InsertOptions;
-use crate::engine::Engine;
+use crate::database::Database;
 use crate::host::Link;
 use crate::operation::OpContext;
 use bytes::Bytes;
@@ -267,8 +267,9 @@ impl MergeWriter {
         let update = Update::parse(Value::Array(stages), Doc::EMPTY, &ctx)?;
         let write = self.statement(self.identity(doc)?, &update, false);
         let engine = &self.link.engine;
-        let done = engine
-            .write(&op, &self.namespace, &write)
+        let mut done = Done::default();
+        engine
+            .write(&op, &self.namespace, &write, &mut done)
             .map_err(immutable)?;
         if done.matched > 0 {
             return Ok(());
@@ -280,8 +281,8 @@ impl MergeWriter {
                 None => Ok(()),
                 Some((_, e)) if e.code() == Code::DuplicateKey => {
                     // Inserted by someone else meanwhile, or another unique index says no.
-                    let done = engine
-                        .write(&op, &self.namespace, &write)
+                    engine
+                        .write(&op, &self.namespace, &write, &mut done)
                         .map_err(immutable)?;
                     if done.matched > 0 { Ok(()) } else { Err(e) }
                 }
@@ -337,7 +338,7 @@ struct Merging<'m> {
 impl Statement for Merging<'_> {
     fn with_write<R>(
         &self,
-        _: &Engine,
+        _: &Database,
         _: &OpContext,
         _: &str,
         run: impl FnOnce(&Write<'_>) -> Result<R>,

@@ -11,6 +11,7 @@ mod find_and_modify;
 mod insert;
 pub(crate) mod merge;
 pub(crate) mod out;
+pub(crate) mod slices;
 mod update;
 mod validator;
 

@@ -2,13 +2,13 @@
 //! in one step. The target's options and indexes stay.
 
 use super::insert::InsertOptions;
-use crate::engine::Engine;
+use crate::database::Database;
 use crate::host::Link;
 use crate::timeseries::{granularity_span, series_options};
 use bytes::Bytes;
-use muniment_query::Interrupt;
 use muniment_query::stage::host::Writer;
 use muniment_query::stage::out::{OutSpec, SeriesSpec};
+use muniment_query::{Interrupt, NeverInterrupted};
 use muniment_storage::{Collection, CollectionOptions};
 use muniment_value::{Code, Doc, Error, Result, doc, new_object_id};
 use std::sync::Arc;
@@ -26,6 +26,8 @@ pub(crate) struct OutWriter {
     temporary: String,
     /// The target as it was at the beginning.
     before: Option<Arc<Collection>>,
+    /// And its generation then.
+    generation: u64,
     docs: Vec<Bytes>,
     bytes: usize,
     done: bool,
@@ -52,9 +54,10 @@ impl OutWriter {
         let temporary = format!("{}.{TEMPORARY}{id}", spec.db);
         let options = before.as_ref().map(|c| (*c.options()).clone());
         let options = options.or(series).unwrap_or_default();
-        let collection = store.create_collection(&temporary, options)?;
+        let collection = store.create_collection(&temporary, options, &*link.op)?;
         let writer = OutWriter {
             link: link.clone(),
+            generation: before.as_ref().map_or(0, |c| c.generation()),
             target,
             temporary,
             before,
@@ -103,7 +106,7 @@ impl OutWriter {
 /// # Errors
 /// 7268700 when there is another kind of collection; 7406103 when there is a time-series
 /// collection with other options.
-fn new_series(engine: &Engine, target: &str, spec: &SeriesSpec) -> Result<CollectionOptions> {
+fn new_series(engine: &Database, target: &str, spec: &SeriesSpec) -> Result<CollectionOptions> {
     let (granularity, span) = match (spec.granularity.as_deref(), spec.span) {
         (None, Some(span)) => (None, span),
         (g, _) => {
@@ -158,23 +161,34 @@ impl Writer for OutWriter {
         self.flush()?;
         self.link.op.check()?;
         let store = &self.link.engine.store;
-        // Indexes that came meanwhile would be lost.
-        let now = store.collection(&self.target);
-        let same = match (&self.before, &now) {
-            (Some(a), Some(b)) => a.uuid() == b.uuid() && a.generation() == b.generation(),
-            (None, None) => true,
-            _ => false,
-        };
-        if !same {
-            return Err(Error::new(
+        let op = &*self.link.op;
+        let changed = || {
+            Error::new(
                 Code::CommandFailed,
                 format!(
                     "collection {} has changed during the aggregation: $out does not replace it",
                     self.target
                 ),
-            ));
+            )
+        };
+        let new = store.collection(&self.temporary).ok_or_else(changed)?;
+        match &self.before {
+            None => match store.rename_collection(&self.temporary, &self.target, false, op) {
+                Err(e) if e.code() == Code::NamespaceExists => return Err(changed()),
+                other => other?,
+            },
+            Some(before) => {
+                // Nobody writes or changes it any more: indexes that came meanwhile would be lost.
+                let alone = match store.exclusive(before, op) {
+                    Err(e) if e.code() == Code::NamespaceNotFound => return Err(changed()),
+                    other => other?,
+                };
+                if before.namespace() != self.target || before.generation() != self.generation {
+                    return Err(changed());
+                }
+                store.replace_collection(&alone, &new, op)?;
+            }
         }
-        store.rename_collection(&self.temporary, &self.target, true)?;
         self.done = true;
         Ok(())
     }
@@ -183,22 +197,28 @@ impl Writer for OutWriter {
 impl Drop for OutWriter {
     fn drop(&mut self) {
         if !self.done {
-            // What remains is dropped at the next start.
-            let _ = self.link.engine.store.drop_collection(&self.temporary);
+            self.link.engine.store.discard_collection(&self.temporary);
         }
     }
 }
 
-impl Engine {
-    /// Drops what an `$out` left half-written when the process ended.
+impl Database {
+    /// Drops what an `$out` or a convertToCapped left half-written when the process ended.
     pub(crate) fn drop_temporary(&self) {
         for db in self.store.databases() {
             for c in self.store.collections(&db) {
                 let namespace = c.namespace();
                 let name = namespace.get(db.len() + 1..).unwrap_or_default();
                 let id = name.strip_prefix(TEMPORARY).unwrap_or_default();
-                if id.len() == 24 && id.bytes().all(|b| b.is_ascii_hexdigit()) {
-                    let _ = self.store.drop_collection(&namespace);
+                let out = id.len() == 24 && id.bytes().all(|b| b.is_ascii_hexdigit());
+                let copy = name.strip_prefix("tmp").and_then(|n| n.get(..5));
+                let converted = copy.is_some_and(|tag| {
+                    name.get(8..)
+                        .is_some_and(|n| n.starts_with(".convertToCapped."))
+                        && tag.bytes().all(|b| b.is_ascii_hexdigit())
+                });
+                if out || converted {
+                    let _ = self.store.drop_collection(&namespace, &NeverInterrupted);
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use super::bulk::{BulkOutcome, Statement, StatementOutcome};
 use super::core::{Change, Write, with_constants};
-use crate::engine::Engine;
+use crate::database::Database;
 use crate::find::Hint;
 use crate::operation::OpContext;
 use muniment_query::{Clocks, QueryContext, Update};
@@ -101,7 +101,7 @@ impl<'a> UpdateStatement<'a> {
 impl Statement for UpdateStatement<'_> {
     fn with_write<R>(
         &self,
-        engine: &Engine,
+        engine: &Database,
         op: &OpContext,
         namespace: &str,
         run: impl FnOnce(&Write<'_>) -> Result<R>,
@@ -116,7 +116,7 @@ impl Statement for UpdateStatement<'_> {
     }
 }
 
-impl Engine {
+impl Database {
     /// Runs one update statement.
     ///
     /// # Errors

@@ -166,7 +166,10 @@ mod tests {
             let new = options(&format!(
                 r#"{{"validator": {{"a": {{"$gt": 0}}}}, {text}}}"#
             ));
-            b.engine.store.modify_options(&c, new).unwrap();
+            b.engine
+                .store
+                .modify_options(&c, new, &muniment_query::NeverInterrupted)
+                .unwrap();
         };
         let code = |r: muniment_value::Result<_>| r.map(|_: crate::StatementOutcome| ()).err();
         set(r#""validationLevel": "strict""#);

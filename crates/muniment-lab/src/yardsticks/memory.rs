@@ -1,4 +1,4 @@
-//! Yardstick 8: resident memory under all of the others. Must run last.
+//! Yardstick 8: resident memory under all that ran before it.
 
 use super::against_null::{POINTS, fill};
 use super::{Row, Spec};

@@ -3,11 +3,17 @@
 
 mod against_null;
 mod bulk_insert;
+mod dead_versions;
 mod group_commit;
+mod in_list;
 mod index_cost;
+mod log_bytes;
+mod long_scan;
 mod memory;
 mod point_find;
 mod point_update;
+mod queue;
+mod recovery;
 mod scan;
 mod single_insert;
 
@@ -45,6 +51,12 @@ pub const ALL: &[&Spec] = &[
     &scan::SPEC,
     &index_cost::SPEC,
     &memory::SPEC,
+    &in_list::SPEC,
+    &queue::SPEC,
+    &dead_versions::SPEC,
+    &log_bytes::SPEC,
+    &long_scan::SPEC,
+    &recovery::SPEC,
 ];
 
 /// One measured line.
@@ -56,7 +68,7 @@ pub struct Row {
     pub what: String,
     /// The figure that is judged.
     pub value: f64,
-    /// Its unit: `×`, `docs/s`, `ms`, `MB`.
+    /// Its unit: `×`, `docs/s`, `ms`, `µs`, `MB`, `MB/s`, `bytes`.
     pub unit: &'static str,
     /// The interval of a paired ratio.
     pub ratio: Option<Ratio>,
@@ -71,6 +83,34 @@ pub struct Row {
 }
 
 impl Row {
+    /// A single figure that must not be below `target`, in `unit`.
+    pub fn at_least(id: &str, what: &str, value: f64, unit: &'static str, target: f64) -> Row {
+        Row {
+            id: id.into(),
+            what: what.into(),
+            value,
+            unit,
+            ratio: None,
+            target,
+            at_most: false,
+            otherwise: None,
+            detail: String::new(),
+        }
+    }
+
+    /// One that must not be above it.
+    pub fn at_most(id: &str, what: &str, value: f64, unit: &'static str, target: f64) -> Row {
+        Row {
+            at_most: true,
+            ..Row::at_least(id, what, value, unit, target)
+        }
+    }
+
+    /// With what is behind the figure.
+    pub fn because(self, detail: String) -> Row {
+        Row { detail, ..self }
+    }
+
     /// True if the promise is kept.
     pub fn passes(&self) -> bool {
         self.otherwise.is_some()

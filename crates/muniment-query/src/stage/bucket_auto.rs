@@ -214,7 +214,7 @@ impl BucketAutoStream {
     }
 
     fn consume(&mut self, mut source: Box<dyn DocStream>) -> Result<()> {
-        let mut sorter = Sorter::new(None, self.rt.memory_limit);
+        let mut sorter = Sorter::new(None, self.rt.memory_limit, &self.rt.budget);
         let mut n: u64 = 0;
         let mut key = Vec::new();
         while let Some(doc) = source.next()? {

@@ -10,6 +10,7 @@ use super::bucket::Buckets;
 use super::external::{Merge, Record, Runs};
 use super::registry::{Place, Spec};
 use super::{CountOnly, DocStream, Stage, StageOp, Ticker, check_size};
+use crate::budget::Share;
 use crate::bytes::{close, head, open, put};
 use crate::context::{QueryContext, Runtime};
 use crate::expr::arena::with_arena;
@@ -195,6 +196,7 @@ impl StageOp for Group {
             state: State::Fresh(source),
             rt: rt.clone(),
             ticker: Ticker::new(rt),
+            share: Share::new(&rt.budget),
         }))
     }
 
@@ -243,6 +245,8 @@ struct GroupStream {
     state: State,
     rt: Runtime,
     ticker: Ticker,
+    /// What the groups in memory take.
+    share: Share,
 }
 
 enum State {
@@ -418,12 +422,13 @@ impl GroupStream {
         while let Some(doc) = source.next()? {
             self.ticker.tick()?;
             self.spec.add(&mut table, Doc::new(&doc), &mut key)?;
-            if table.bytes > self.rt.memory_limit {
+            if self.share.holds(table.bytes) || table.bytes > self.rt.memory_limit {
                 let runs = match &mut runs {
                     Some(r) => r,
                     None => runs.insert(Runs::new(&self.rt, "$group")?),
                 };
                 self.spec.spill(&mut table, runs, &mut self.ticker)?;
+                self.share.holds(0);
             }
         }
         drop(source);
@@ -433,6 +438,7 @@ impl GroupStream {
         if !table.entries.is_empty() {
             self.spec.spill(&mut table, &mut runs, &mut self.ticker)?;
         }
+        self.share.holds(0);
         let mut merge = runs.merge()?;
         let next = merge.next()?;
         Ok(State::Merging { merge, next })

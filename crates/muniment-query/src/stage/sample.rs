@@ -89,7 +89,7 @@ impl StageOp for Sample {
     ) -> Result<Box<dyn DocStream>> {
         Ok(Box::new(SampleStream {
             source: Some(source),
-            sorter: Sorter::new(Some(self.size), rt.memory_limit),
+            sorter: Sorter::new(Some(self.size), rt.memory_limit, &rt.budget),
             keeps_number: self.metadata.asked().has(Meta::RandVal),
             rt: rt.clone(),
             ticker: Ticker::new(rt),

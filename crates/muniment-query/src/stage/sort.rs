@@ -56,7 +56,7 @@ impl SortStream {
     ) -> SortStream {
         SortStream {
             source: (limit != Some(0)).then_some(source),
-            sorter: Sorter::new(limit, rt.memory_limit),
+            sorter: Sorter::new(limit, rt.memory_limit, &rt.budget),
             spec,
             keeps_key,
             rt: rt.clone(),

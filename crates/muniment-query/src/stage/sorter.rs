@@ -9,11 +9,13 @@
 use super::Ticker;
 use super::external::{Merge, Runs};
 use super::top_k::TopK;
+use crate::budget::{MemoryBudget, Share};
 use crate::context::Runtime;
 use bytes::Bytes;
 use muniment_value::{Error, Result};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 /// Entries that are sorted at once.
 const CHUNK: usize = 1 << 16;
@@ -193,6 +195,7 @@ enum Output {
 pub struct Sorter {
     left: u64,
     memory_limit: usize,
+    share: Share,
     top: Option<TopK>,
     open: Buffer,
     sealed: Vec<Chunk>,
@@ -206,9 +209,10 @@ pub struct Sorter {
 
 impl Sorter {
     /// A sort that gives everything, or the first `limit` payloads, and holds at most
-    /// `memory_limit` bytes.
-    pub fn new(limit: Option<u64>, memory_limit: usize) -> Sorter {
+    /// `memory_limit` bytes, less when the budget is used up.
+    pub fn new(limit: Option<u64>, memory_limit: usize, budget: &Arc<MemoryBudget>) -> Sorter {
         Sorter {
+            share: Share::new(budget),
             left: limit.unwrap_or(u64::MAX),
             memory_limit,
             top: limit
@@ -238,7 +242,8 @@ impl Sorter {
         self.total += (key.len() + payload.iter().map(|p| p.len()).sum::<usize>()) as u64;
         if let Some(top) = &mut self.top {
             top.push(key, payload);
-            if top.memory() <= self.memory_limit {
+            let memory = top.memory();
+            if !self.share.holds(memory) && memory <= self.memory_limit {
                 return Ok(false);
             }
             // The best alone do not fit: sort everything, and cut at the end.
@@ -252,7 +257,8 @@ impl Sorter {
         if self.open.entries.len() >= CHUNK {
             self.seal();
         }
-        Ok(self.sealed_memory + self.open.memory() > self.memory_limit)
+        let memory = self.sealed_memory + self.open.memory();
+        Ok(self.share.holds(memory) || memory > self.memory_limit)
     }
 
     fn seal(&mut self) {
@@ -280,6 +286,7 @@ impl Sorter {
         let chunks = Chunks::of(std::mem::take(&mut self.sealed));
         self.sealed_memory = 0;
         runs.write(chunks, &mut Ticker::new(rt))?;
+        self.share.holds(0);
         self.spills += 1;
         self.spilled_bytes = runs.bytes();
         Ok(())
@@ -313,6 +320,7 @@ impl Sorter {
     pub fn next(&mut self) -> Result<Option<Bytes>> {
         if self.left == 0 {
             self.output = Output::Filling;
+            self.share.holds(0);
         }
         self.left = self.left.saturating_sub(1);
         Ok(match &mut self.output {
@@ -354,7 +362,7 @@ mod tests {
                 ..Runtime::for_tests()
             };
             let n = 3 * CHUNK as u32 + 17;
-            let mut sorter = Sorter::new(None, memory);
+            let mut sorter = Sorter::new(None, memory, &rt.budget);
             let mut x = 1u32;
             for i in 0..n {
                 x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -379,7 +387,7 @@ mod tests {
     #[test]
     fn a_limit_too_large_for_a_heap_cuts_the_output() {
         let rt = Runtime::for_tests();
-        let mut sorter = Sorter::new(Some(MAX_TOP + 1), usize::MAX);
+        let mut sorter = Sorter::new(Some(MAX_TOP + 1), usize::MAX, &Arc::default());
         for i in (0..2 * MAX_TOP).rev() {
             assert!(sorter.wants(&i.to_be_bytes()));
             sorter.push(&i.to_be_bytes(), &[&i.to_be_bytes()]).unwrap();

@@ -4,6 +4,7 @@
 
 use super::Ticker;
 use super::external::{SpillFile, spill_dir};
+use crate::budget::Share;
 use crate::context::Runtime;
 use bytes::Bytes;
 use muniment_value::Result;
@@ -19,6 +20,7 @@ pub(crate) struct Spool {
     what: &'static str,
     docs: Vec<Bytes>,
     bytes: usize,
+    share: Option<Share>,
     file: Option<SpillFile>,
     count: u64,
 }
@@ -39,6 +41,7 @@ impl Spool {
             what,
             docs: Vec::new(),
             bytes: 0,
+            share: None,
             file: None,
             count: 0,
         }
@@ -60,13 +63,15 @@ impl Spool {
         }
         self.bytes += doc.len() + OVERHEAD;
         self.docs.push(doc);
-        if self.bytes > rt.memory_limit {
+        let share = self.share.get_or_insert_with(|| Share::new(&rt.budget));
+        if share.holds(self.bytes) || self.bytes > rt.memory_limit {
             let mut file = SpillFile::new(spill_dir(rt, self.what)?)?;
             for doc in std::mem::take(&mut self.docs) {
                 ticker.tick()?;
                 file.append(&doc)?;
             }
             self.file = Some(file);
+            self.share = None;
         }
         Ok(())
     }

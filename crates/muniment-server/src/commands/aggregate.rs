@@ -165,6 +165,17 @@ pub(super) fn request<'a>(
 }
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let stages = cx.args.array("pipeline").unwrap_or(Doc::EMPTY);
+    let last = stages.values().last().and_then(|v| v.as_doc());
+    let writes = last.is_some_and(|d| d.get("$out").is_some() || d.get("$merge").is_some());
+    match writes {
+        // What it has written stays.
+        true => answer(cx),
+        false => cx.replan(answer),
+    }
+}
+
+fn answer(cx: &mut CommandContext<'_>) -> Result<()> {
     let collection = Some(cx.collection_name()).filter(|c| !c.is_empty());
     let request = request(&cx.args, cx.db(), collection)?;
     let limits = limits(cx.args.doc("cursor"), BatchLimits::FIRST)?;

@@ -44,10 +44,10 @@ pub(super) fn copy(cx: &CommandContext<'_>, from: &str, to: &str, size: u64) -> 
     };
     options.document.append("capped", true);
     options.document.append("size", number::narrow(size as i64));
-    cx.engine().create_collection(to, options)?;
+    cx.engine().create_collection(to, options, cx.op)?;
     let copied = copy_documents(cx, from, to);
     if copied.is_err() {
-        cx.engine().store.drop_collection(to)?;
+        cx.engine().store.discard_collection(to);
     }
     copied
 }

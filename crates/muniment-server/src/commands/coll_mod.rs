@@ -218,7 +218,7 @@ fn apply(
 ) -> Result<()> {
     let new = changed(options, changes);
     if new != *collection.options() {
-        cx.engine().store.modify_options(collection, new)?;
+        cx.engine().store.modify_options(collection, new, &**cx.op)?;
         cx.note_write();
     }
     Ok(())
@@ -260,7 +260,7 @@ fn change_view(cx: &mut CommandContext<'_>, old: &View) -> Result<()> {
         |p: &ArrayBuf| p.as_doc().as_bytes() == old.pipeline.as_doc().as_bytes();
     let unchanged = on.is_none_or(|on| on == old.on) && pipeline.as_ref().is_none_or(same_pipeline);
     if !unchanged {
-        cx.engine().modify_view(cx.ns(), on, pipeline)?;
+        cx.engine().modify_view(cx.op, cx.ns(), on, pipeline)?;
         cx.note_write();
     }
     Ok(())

@@ -235,7 +235,7 @@ impl Plan {
             })?;
             cx.note_write();
         } else if *new != **old {
-            store.modify_index(collection, new.clone())?;
+            store.modify_index(collection, new.clone(), &**cx.op)?;
             cx.note_write();
         }
         let w = &mut cx.reply;

@@ -67,7 +67,7 @@ fn figures(store: &Store, ns: &str, scale: u64) -> DocBuf {
     let indexes = c.indexes();
     let sizes: Vec<_> = indexes
         .iter()
-        .map(|i| (i.spec().name.clone(), store.index_bytes(i)))
+        .map(|i| (i.spec().name.clone(), store.index_bytes(&c, i)))
         .collect();
     let total_index: u64 = sizes.iter().map(|(_, n)| n).sum();
     w.append("size", by(size));

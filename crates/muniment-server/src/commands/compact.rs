@@ -1,14 +1,10 @@
-//! `compact`.
-//!
-//! All collections share the engine's tables, whose space the engine itself frees by its running
-//! compaction: one collection has nothing that could be freed on demand, which is what the reply
-//! says.
+//! `compact`: rewrites the files of a collection and its indexes without what is dead in them.
 
 use crate::args::{Field, Types, idle, opt};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind};
-use muniment_value::{Code, Error, Result};
+use muniment_value::{Code, Error, Result, number};
 
 const FIELDS: &[Field] = &[
     opt("dryRun", Types::BOOL),
@@ -19,7 +15,7 @@ const FIELDS: &[Field] = &[
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "compact",
-    doc: "Says how much space a compaction would free: the engine compacts by itself",
+    doc: "Rewrites a collection's files without what is dead in them",
     kind: Kind::Admin,
     fields: FIELDS,
     run,
@@ -31,17 +27,28 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let name = namespace::lenient(cx.target())?;
     let ns = format!("{}.{name}", cx.db());
     cx.engine().refuse_view(&ns)?;
-    if cx.engine().buckets_of(&ns).is_none() && cx.engine().store.collection(&ns).is_none() {
+    let engine = cx.engine();
+    let found = engine.buckets_of(&ns).or_else(|| engine.store.collection(&ns));
+    let Some(collection) = found else {
         return Err(Error::new(
             Code::NamespaceNotFound,
             format!("collection {ns} does not exist"),
         ));
-    }
-    let name = if cx.args.bool("dryRun", false) {
-        "estimatedBytesFreed"
-    } else {
-        "bytesFreed"
     };
-    cx.reply.field(name, 0);
+    let size = || {
+        let indexes = collection.indexes();
+        let of_indexes = indexes.iter().map(|i| engine.store.index_bytes(&collection, i));
+        engine.store.storage_bytes(&collection) + of_indexes.sum::<u64>()
+    };
+    let before = size();
+    let (name, freed) = if cx.args.bool("dryRun", false) {
+        // What is above the documents' own size may be dead.
+        let least = collection.data_bytes();
+        ("estimatedBytesFreed", engine.store.storage_bytes(&collection).saturating_sub(least))
+    } else {
+        engine.store.compact(Some(&collection), &**cx.op)?;
+        ("bytesFreed", before.saturating_sub(size()))
+    };
+    cx.reply.field(name, number::narrow(freed as i64));
     Ok(())
 }

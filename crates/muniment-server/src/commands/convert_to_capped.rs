@@ -52,9 +52,23 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let copied = format!("tmp{tag}.convertToCapped.{name}");
     namespace::check_collection(db, &copied)?;
     let temporary = format!("{db}.{copied}");
+    // Writers wait: what they inserted meanwhile would not be in the copy.
+    let alone = match store.collection(&ns) {
+        Some(source) => Some(store.exclusive(&source, &**cx.op)?),
+        None => None,
+    };
     copy(cx, &ns, &temporary, size)?;
-    if let Err(e) = store.rename_collection(&temporary, &ns, true) {
-        store.drop_collection(&temporary)?;
+    let replaced = match (&alone, store.collection(&temporary)) {
+        (Some(old), Some(new)) if old.collection().namespace() == ns => {
+            store.replace_collection(old, &new, &**cx.op)
+        }
+        _ => Err(Error::new(
+            Code::NamespaceNotFound,
+            format!("source collection {ns} does not exist"),
+        )),
+    };
+    if let Err(e) = replaced {
+        store.discard_collection(&temporary);
         return Err(e);
     }
     cx.engine().cursors.invalidate(

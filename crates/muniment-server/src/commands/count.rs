@@ -70,6 +70,10 @@ pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<CountRequest<'a>>
 }
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    cx.replan(answer)
+}
+
+fn answer(cx: &mut CommandContext<'_>) -> Result<()> {
     let request = request(&cx.args, cx.ns())?;
     let n = cx.engine().count(cx.op, &request)?;
     cx.reply.field("n", number::narrow(n as i64));

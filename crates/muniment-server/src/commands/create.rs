@@ -246,12 +246,12 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let collation = Collation::parse_some(cx.args.doc("collation"))?;
     let options = options(cx, &collation)?;
     if let Some(view) = view(cx, collation)? {
-        cx.engine().create_view(cx.ns(), &view)?;
+        cx.engine().create_view(cx.op, cx.ns(), &view)?;
         cx.note_write();
         return Ok(());
     }
     let wanted = options.document.clone();
-    match cx.engine().create_collection(cx.ns(), options) {
+    match cx.engine().create_collection(cx.ns(), options, cx.op) {
         Ok(c) => cx.engine().create_series_index(&c, &**cx.op)?,
         Err(e) if e.code() == Code::NamespaceExists => {
             // The same collection again is no error.

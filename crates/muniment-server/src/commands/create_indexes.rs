@@ -67,7 +67,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             cx.engine().refuse_view(cx.ns())?;
             match cx
                 .engine()
-                .create_collection(cx.ns(), CollectionOptions::default())
+                .create_collection(cx.ns(), CollectionOptions::default(), cx.op)
             {
                 Ok(c) => c,
                 Err(e) if e.code() == Code::NamespaceExists => {
@@ -99,7 +99,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             Err(e) => {
                 // All of a command's indexes or none.
                 for name in &built {
-                    let _ = store.drop_index(&collection, name);
+                    let _ = store.drop_index(&collection, name, &muniment_query::NeverInterrupted);
                 }
                 return Err(e);
             }

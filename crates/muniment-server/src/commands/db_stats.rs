@@ -34,7 +34,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         storage += store.storage_bytes(c);
         let all = c.indexes();
         indexes += all.len();
-        index_bytes += all.iter().map(|i| store.index_bytes(i)).sum::<u64>();
+        index_bytes += all.iter().map(|i| store.index_bytes(c, i)).sum::<u64>();
     }
     let (used, total) = disk(&cx.server.options.dbpath);
     let views = cx.engine().views(cx.db())?.len() as i64;

@@ -49,6 +49,10 @@ pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<DistinctRequest<'
 }
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    cx.replan(answer)
+}
+
+fn answer(cx: &mut CommandContext<'_>) -> Result<()> {
     let request = request(&cx.args, cx.ns())?;
     let values = cx.engine().distinct(cx.op, &request)?;
     cx.reply.field("values", values);

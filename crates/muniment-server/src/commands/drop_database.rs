@@ -35,7 +35,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let collections = store.collections(db);
     for c in &collections {
         let ns = c.namespace();
-        store.drop_collection(&ns)?;
+        store.drop_collection(&ns, &**cx.op)?;
         cx.server.metrics.top_forget(&ns);
     }
     cx.engine().cursors.invalidate(&format!("{db}."), "database dropped");

@@ -91,7 +91,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         _ => Vec::new(),
     };
     for name in &names {
-        store.drop_index(&collection, name)?;
+        store.drop_index(&collection, name, &**cx.op)?;
     }
     if !names.is_empty() {
         cx.note_write();

@@ -98,6 +98,10 @@ pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<FindRequest<'a>> 
 }
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    cx.replan(answer)
+}
+
+fn answer(cx: &mut CommandContext<'_>) -> Result<()> {
     let request = request(&cx.args, cx.ns())?;
     let limits = match cx.args.int("batchSize", 0, i64::MAX)? {
         Some(n) => BatchLimits::of(n as usize),

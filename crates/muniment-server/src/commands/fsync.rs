@@ -29,7 +29,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let store = &cx.engine().store;
     if cx.args.bool("lock", false) {
-        let depth = store.lock_writes()?;
+        let depth = store.lock_writes(&**cx.op)?;
         cx.reply.field(
             "info",
             "now locked against writes, use db.fsyncUnlock() to unlock",

@@ -45,7 +45,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         let mut empty = true;
         for c in store.collections(&db) {
             size += store.storage_bytes(&c);
-            size += c.indexes().iter().map(|i| store.index_bytes(i)).sum::<u64>();
+            size += c.indexes().iter().map(|i| store.index_bytes(&c, i)).sum::<u64>();
             empty &= c.count() == 0;
         }
         let mut d = doc! { "name": db.as_str() };

@@ -157,7 +157,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             format!("a view already exists with that name: {to}"),
         ));
     }
-    store.rename_collection(from, to, drop_target)?;
+    store.rename_collection(from, to, drop_target, &**cx.op)?;
     for ns in [from, to] {
         cx.engine().cursors.invalidate(ns, "collection renamed");
         cx.server.metrics.top_forget(ns);

@@ -5,6 +5,7 @@ use crate::log::now_ms;
 use crate::metrics::{LATENCY_NAMES, OP_NAMES, Totals};
 use crate::registry::CommandSpec;
 use crate::server::{MONGODB_VERSION, VERSION};
+use muniment_exec::TicketPool;
 use muniment_value::{ArrayBuf, DocBuf, Result, Value, doc};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -36,6 +37,7 @@ const SECTIONS: &[(&str, Section)] = &[
     ("opLatencies", latencies),
     ("opcounters", |_, t| counters(&t.ops)),
     ("opcountersRepl", |_, _| counters(&[0; 6])),
+    ("queues", queues),
     ("storageEngine", storage_engine),
     ("transactions", transactions),
     ("wiredTiger", cache_as_wired_tiger),
@@ -163,9 +165,17 @@ fn global_lock(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
             _ => {}
         }
     }
+    let tickets = &s.engine.tickets;
+    let queued = |p: &TicketPool| i32::try_from(p.figures().queued).unwrap_or(i32::MAX);
+    let waiting = (queued(&tickets.reads), queued(&tickets.writes));
+    // Who waits is no active client.
+    readers = (readers - waiting.0).max(0);
+    writers = (writers - waiting.1).max(0);
     doc! {
         "totalTime": s.started.elapsed().as_micros() as i64,
-        "currentQueue": doc! { "total": 0, "readers": 0, "writers": 0 },
+        "currentQueue": doc! {
+            "total": waiting.0 + waiting.1, "readers": waiting.0, "writers": waiting.1,
+        },
         "activeClients": doc! {
             "total": readers + writers, "readers": readers, "writers": writers,
         },
@@ -216,6 +226,8 @@ fn metrics(cx: &CommandContext<'_>, t: &Totals) -> DocBuf {
 
 fn muniment(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     let s = cx.engine().store.stats();
+    let (memory, messages) = (&cx.engine().memory, &cx.server.message_memory);
+    let int = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
     doc! {
         "version": VERSION,
         "journal": doc! {
@@ -223,6 +235,8 @@ fn muniment(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
             "syncs": s.journal.syncs as i64,
             "syncMicros": s.journal.sync_micros as i64,
             "waits": s.journal.waits as i64,
+            "bytes": s.journal.bytes as i64,
+            "fileBytes": s.journal.file_bytes as i64,
         },
         "cache": doc! {
             "usedBytes": s.cache_used as i64,
@@ -230,7 +244,38 @@ fn muniment(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
             "memtableBytes": s.memtable_bytes as i64,
         },
         "diskBytes": s.disk_bytes as i64,
+        "queryMemory": doc! {
+            "usedBytes": int(memory.used()),
+            "budgetBytes": int(memory.limit()),
+            "pressed": memory.pressed() as i64,
+        },
+        "messageMemory": doc! {
+            "usedBytes": int(messages.used()),
+            "budgetBytes": int(messages.limit()),
+            "refused": messages.pressed() as i64,
+        },
     }
+}
+
+/// Operations that execute and that wait for a ticket, under MongoDB's names.
+fn queues(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
+    let tickets = &cx.engine().tickets;
+    let of = |p: &TicketPool| {
+        let f = p.figures();
+        doc! {
+            "out": f.out as i32,
+            "available": (f.total - f.out).max(0) as i32,
+            "totalTickets": f.total as i32,
+            "normalPriority": doc! {
+                "queueLength": f.queued,
+                "addedToQueue": f.waited as i64,
+                "removedFromQueue": (f.waited as i64 - f.queued).max(0),
+                "canceled": f.given_up as i64,
+                "totalTimeQueuedMicros": f.waited_micros as i64,
+            },
+        }
+    };
+    doc! { "execution": doc! { "write": of(&tickets.writes), "read": of(&tickets.reads) } }
 }
 
 fn network(_: &CommandContext<'_>, t: &Totals) -> DocBuf {
@@ -272,14 +317,15 @@ fn counters(ops: &[u64; 6]) -> DocBuf {
     d
 }
 
-fn storage_engine(_: &CommandContext<'_>, _: &Totals) -> DocBuf {
+fn storage_engine(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
+    let store = &cx.engine().store;
     doc! {
-        "name": "fjall",
+        "name": store.engine_name(),
         "supportsCommittedReads": true,
         "supportsPendingDrops": true,
         "supportsSnapshotReadConcern": false,
         "readOnly": false,
-        "persistent": true,
+        "persistent": store.is_durable(),
     }
 }
 
@@ -289,15 +335,15 @@ fn transactions(_: &CommandContext<'_>, _: &Totals) -> DocBuf {
 }
 
 /// mongostat reads the cache's figures and the running operations under these names.
-fn cache_as_wired_tiger(cx: &CommandContext<'_>, t: &Totals) -> DocBuf {
+fn cache_as_wired_tiger(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     let s = cx.engine().store.stats();
-    let active = global_lock(cx, t);
-    let active = active.as_doc().get_doc("activeClients");
-    let out = |name: &str| {
-        active
-            .and_then(|d| d.get(name))
-            .and_then(|v| v.as_i64_exact())
-            .unwrap_or(0) as i32
+    let tickets = &cx.engine().tickets;
+    let used = |p: &TicketPool| {
+        let f = p.figures();
+        doc! {
+            "out": f.out as i32, "available": (f.total - f.out).max(0) as i32,
+            "totalTickets": f.total as i32,
+        }
     };
     doc! {
         "cache": doc! {
@@ -306,8 +352,8 @@ fn cache_as_wired_tiger(cx: &CommandContext<'_>, t: &Totals) -> DocBuf {
             "tracked dirty bytes in the cache": s.memtable_bytes as i64,
         },
         "concurrentTransactions": doc! {
-            "read": doc! { "out": out("readers") },
-            "write": doc! { "out": out("writers") },
+            "read": used(&tickets.reads),
+            "write": used(&tickets.writes),
         },
         "transaction": doc! { "transaction checkpoints": s.journal.syncs as i64 },
     }

@@ -260,7 +260,7 @@ impl WindowStream {
         if spec.partition.is_none() && sort.is_none() {
             return Ok(Input::Plain(source));
         }
-        let mut sorter = Sorter::new(None, self.rt.memory_limit);
+        let mut sorter = Sorter::new(None, self.rt.memory_limit, &self.rt.budget);
         let mut key = Vec::new();
         while let Some(bytes) = source.next()? {
             self.ticker.tick()?;

@@ -1,0 +1,102 @@
+//! Memory that long operations take while everybody writes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use fault_tests::wire::{insert, int, j, write};
+use fault_tests::{Rng, long};
+use muniment_value::{ArrayBuf, DocBuf, doc};
+use muniment_wire::Connection;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+use testkit::{Server, ServerOptions};
+
+const DB: &str = "memory";
+const DOCS: u64 = 2000;
+
+fn text(rng: &mut Rng) -> String {
+    rng.text(100).repeat(80)
+}
+
+/// Replaces documents of 8 KB at full speed.
+fn replace(c: &mut Connection, stop: &AtomicBool, seed: u64) -> u64 {
+    let mut rng = Rng::new(seed);
+    let mut written = 0;
+    while !stop.load(SeqCst) {
+        let updates: ArrayBuf = (0..50)
+            .map(|_| {
+                let id = rng.below(DOCS) as i64;
+                doc! { "q": doc! { "_id": id }, "u": doc! { "_id": id, "text": text(&mut rng) } }
+            })
+            .collect();
+        write(c, DB, &doc! { "update": "c", "updates": updates }).unwrap();
+        written += 50;
+    }
+    written
+}
+
+/// The most memory that the server has in `time` under full writes.
+fn peak(server: &Server, time: Duration) -> u64 {
+    let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
+    let mut most = 0;
+    std::thread::scope(|scope| {
+        for seed in 0..2 {
+            let (mut c, stop, written) = (server.connect(), &stop, &written);
+            scope.spawn(move || {
+                written.fetch_add(replace(&mut c, stop, seed), SeqCst);
+            });
+        }
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            most = most.max(server.rss_bytes());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        stop.store(true, SeqCst);
+    });
+    println!(
+        "{} MB at most, {} documents written",
+        most >> 20,
+        written.into_inner()
+    );
+    most
+}
+
+/// A long aggregation pins no memory that writers fill meanwhile: what it adds stays below 64 MB.
+#[test]
+fn a_long_aggregation_under_full_writes_takes_little_memory() {
+    let options = ServerOptions::new().arg("--cacheSizeGB").arg("0.05");
+    let server = Server::start(options);
+    let mut c = server.connect();
+    let mut rng = Rng::new(1);
+    for from in (0..DOCS as i64).step_by(100) {
+        let docs: Vec<DocBuf> = (from..from + 100)
+            .map(|i| doc! { "_id": i, "text": text(&mut rng) })
+            .collect();
+        insert(&mut c, DB, "c", &docs).unwrap();
+    }
+    let time = Duration::from_secs(if long() { 60 } else { 8 });
+    let before = peak(&server, time.min(Duration::from_secs(10)));
+    let with = std::thread::scope(|scope| {
+        let mut other = server.connect();
+        scope.spawn(move || {
+            let cmd = r#"{"aggregate": "c", "cursor": {}, "comment": "long", "pipeline": [
+                {"$set": {"m": {"$range": [0, 100000]}}}, {"$unwind": "$m"}, {"$match": {"m": -1}}]}"#;
+            let e = other.command(DB, &j(cmd));
+            assert!(e.is_err(), "it ended by itself");
+        });
+        let with = peak(&server, time);
+        let running = c.command("admin", &doc! { "currentOp": 1 }).unwrap();
+        let list = running.as_doc().get_array("inprog").unwrap();
+        let mut killed = 0;
+        for op in list.values().filter_map(|v| v.as_doc()) {
+            let its = op.get_doc("command").and_then(|d| d.get_str("comment"));
+            if its == Some("long") {
+                let kill = doc! { "killOp": 1, "op": int(op, "opid") };
+                c.command("admin", &kill).unwrap();
+                killed += 1;
+            }
+        }
+        assert_eq!(killed, 1, "the aggregation does not run");
+        with
+    });
+    let more = with.saturating_sub(before) >> 20;
+    assert!(more < 64, "the aggregation adds {more} MB");
+}

@@ -1,0 +1,258 @@
+//! Tickets: how many operations execute at once.
+//!
+//! Thousands of operations that run together only take the processor, the caches and the memory
+//! from each other. A read and a write each need a ticket of their kind; who finds none waits, in
+//! turn, and can be interrupted. Invariants: an operation holds one ticket at most and takes it
+//! before anything else, so that nobody who holds a latch waits for one; one that waits for data or
+//! for the journal gives its ticket back meanwhile. Diagnostics and DDL need none.
+
+use muniment_query::Interrupt;
+use muniment_value::Result;
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// Tickets of either kind, as MongoDB's.
+pub const TICKETS: i64 = 128;
+
+/// How often who waits looks whether it must stop.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Figures of one kind of tickets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TicketFigures {
+    /// Tickets in use.
+    pub out: i64,
+    /// All tickets.
+    pub total: i64,
+    /// Operations that wait for one now.
+    pub queued: i64,
+    /// Operations that ever waited.
+    pub waited: u64,
+    /// Microseconds that they waited altogether.
+    pub waited_micros: u64,
+    /// Operations that stopped waiting because they were interrupted.
+    pub given_up: u64,
+}
+
+/// The tickets of one kind.
+#[derive(Debug)]
+pub struct TicketPool {
+    out: AtomicI64,
+    total: AtomicI64,
+    queued: AtomicI64,
+    waited: AtomicU64,
+    waited_micros: AtomicU64,
+    given_up: AtomicU64,
+    lock: Mutex<()>,
+    freed: Condvar,
+}
+
+impl Default for TicketPool {
+    fn default() -> TicketPool {
+        TicketPool {
+            out: AtomicI64::new(0),
+            total: AtomicI64::new(TICKETS),
+            queued: AtomicI64::new(0),
+            waited: AtomicU64::new(0),
+            waited_micros: AtomicU64::new(0),
+            given_up: AtomicU64::new(0),
+            lock: Mutex::new(()),
+            freed: Condvar::new(),
+        }
+    }
+}
+
+/// A ticket; dropping it gives it back.
+#[must_use]
+#[derive(Debug)]
+pub struct Ticket<'p>(&'p TicketPool);
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        self.0.out.fetch_sub(1, SeqCst);
+        if self.0.queued.load(SeqCst) > 0 {
+            let _guard = self.0.lock.lock();
+            self.0.freed.notify_one();
+        }
+    }
+}
+
+impl TicketPool {
+    fn take(&self) -> Option<Ticket<'_>> {
+        let before = self.out.fetch_add(1, SeqCst);
+        if before < self.total.load(SeqCst) {
+            return Some(Ticket(self));
+        }
+        self.out.fetch_sub(1, SeqCst);
+        None
+    }
+
+    /// A ticket; waits for one behind those who wait already.
+    ///
+    /// # Errors
+    /// What the operation says while it waits.
+    #[inline]
+    pub fn acquire(&self, op: &dyn Interrupt) -> Result<Ticket<'_>> {
+        if self.queued.load(SeqCst) == 0
+            && let Some(t) = self.take()
+        {
+            return Ok(t);
+        }
+        self.wait(op)
+    }
+
+    #[cold]
+    fn wait(&self, op: &dyn Interrupt) -> Result<Ticket<'_>> {
+        let began = Instant::now();
+        self.queued.fetch_add(1, SeqCst);
+        self.waited.fetch_add(1, SeqCst);
+        let result = loop {
+            if let Err(e) = op.check() {
+                self.given_up.fetch_add(1, SeqCst);
+                break Err(e);
+            }
+            let mut guard = self.lock.lock();
+            if let Some(t) = self.take() {
+                break Ok(t);
+            }
+            self.freed.wait_for(&mut guard, LOOK_EVERY);
+        };
+        self.queued.fetch_sub(1, SeqCst);
+        let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.waited_micros.fetch_add(micros, SeqCst);
+        if result.is_err() {
+            // It may have been the one that was told of a free ticket.
+            let _guard = self.lock.lock();
+            self.freed.notify_one();
+        }
+        result
+    }
+
+    /// Runs `wait` without the ticket that the operation holds, and takes one again. When the
+    /// operation has to stop instead, it still counts as holding it: it is about to end.
+    ///
+    /// # Errors
+    /// What the operation says while it waits for the ticket.
+    pub(crate) fn lend<T>(&self, op: &dyn Interrupt, wait: impl FnOnce() -> T) -> Result<T> {
+        drop(Ticket(self));
+        let result = wait();
+        match self.acquire(op) {
+            Ok(ticket) => std::mem::forget(ticket),
+            Err(e) => {
+                self.out.fetch_add(1, SeqCst);
+                return Err(e);
+            }
+        }
+        Ok(result)
+    }
+
+    /// Sets how many there are; at least one.
+    pub fn set_total(&self, total: i64) {
+        self.total.store(total.max(1), SeqCst);
+        let _guard = self.lock.lock();
+        self.freed.notify_all();
+    }
+
+    /// Figures for serverStatus.
+    pub fn figures(&self) -> TicketFigures {
+        TicketFigures {
+            out: self.out.load(SeqCst).max(0),
+            total: self.total.load(SeqCst),
+            queued: self.queued.load(SeqCst),
+            waited: self.waited.load(SeqCst),
+            waited_micros: self.waited_micros.load(SeqCst),
+            given_up: self.given_up.load(SeqCst),
+        }
+    }
+}
+
+/// The tickets of a server.
+#[derive(Debug, Default)]
+pub struct Tickets {
+    /// For operations that only read.
+    pub reads: Arc<TicketPool>,
+    /// For operations that write.
+    pub writes: Arc<TicketPool>,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::operation::{OpStart, Operations};
+    use muniment_query::NeverInterrupted;
+    use muniment_value::Code;
+    use std::sync::atomic::AtomicUsize;
+
+    #[test]
+    fn never_more_than_there_are_and_all_get_one() {
+        let pool = TicketPool::default();
+        pool.set_total(3);
+        let (inside, most, done) = (AtomicI64::new(0), AtomicI64::new(0), AtomicUsize::new(0));
+        std::thread::scope(|s| {
+            for _ in 0..24 {
+                s.spawn(|| {
+                    for _ in 0..50 {
+                        let _t = pool.acquire(&NeverInterrupted).unwrap();
+                        most.fetch_max(inside.fetch_add(1, SeqCst) + 1, SeqCst);
+                        std::thread::yield_now();
+                        inside.fetch_sub(1, SeqCst);
+                        done.fetch_add(1, SeqCst);
+                    }
+                });
+            }
+        });
+        assert!(most.into_inner() <= 3);
+        assert_eq!(done.into_inner(), 24 * 50);
+        let f = pool.figures();
+        assert_eq!((f.out, f.queued, f.given_up), (0, 0, 0));
+    }
+
+    #[test]
+    fn who_waits_can_be_interrupted() {
+        let pool = TicketPool::default();
+        pool.set_total(1);
+        let held = pool.acquire(&NeverInterrupted).unwrap();
+        let ops = Operations::new();
+        let limited = ops.begin(OpStart {
+            max_time: Some(Duration::from_millis(30)),
+            ..OpStart::default()
+        });
+        let began = Instant::now();
+        let e = pool.acquire(&**limited).unwrap_err();
+        assert_eq!(e.code(), Code::MaxTimeMSExpired);
+        assert!(began.elapsed() < Duration::from_millis(500));
+        let op = ops.begin(OpStart::default());
+        std::thread::scope(|s| {
+            let waiting = s.spawn(|| pool.acquire(&**op).unwrap_err().code());
+            while pool.figures().queued == 0 {
+                std::thread::yield_now();
+            }
+            ops.kill(op.id());
+            assert_eq!(waiting.join().unwrap(), Code::Interrupted);
+        });
+        assert_eq!(pool.figures().given_up, 2);
+        drop(held);
+        assert!(pool.acquire(&NeverInterrupted).is_ok());
+        // Lent, it is there for others meanwhile.
+        let held = pool.acquire(&NeverInterrupted).unwrap();
+        let lent = pool.lend(&NeverInterrupted, || {
+            pool.acquire(&NeverInterrupted).is_ok()
+        });
+        assert!(lent.unwrap() && pool.figures().out == 1);
+        drop(held);
+        // More tickets wake who waits.
+        let held = pool.acquire(&NeverInterrupted).unwrap();
+        std::thread::scope(|s| {
+            let waiting = s.spawn(|| pool.acquire(&NeverInterrupted).is_ok());
+            while pool.figures().queued == 0 {
+                std::thread::yield_now();
+            }
+            pool.set_total(2);
+            assert!(waiting.join().unwrap());
+        });
+        drop(held);
+    }
+}

@@ -1,0 +1,141 @@
+//! Writes in several commits: a write unit never commits itself, so whoever changes many documents
+//! does it here, in slices, and is told exactly what was stored.
+//!
+//! A slice is committed when it has grown to some size, and when it meets a record or key that
+//! somebody else is writing just now. What the caller counts of a change is booked with the
+//! commit that stored it; a commit that fails loses its slice and ends the run.
+
+use crate::operation::OpContext;
+use bytes::Bytes;
+use muniment_query::Interrupt;
+use muniment_storage::{Busy, Collection, CommitId, Staged, Store, WriteUnit};
+use muniment_value::Result;
+use std::sync::Arc;
+
+/// A slice is committed when it holds this many bytes.
+const SLICE_BYTES: usize = 2 << 20;
+
+/// What a caller counts of its changes.
+pub(crate) trait Tally: Default {
+    /// Adds what came later.
+    fn add(&mut self, later: Self);
+}
+
+/// Several write units on one collection, one after another.
+pub(crate) struct Slices<'e, T> {
+    store: &'e Store,
+    op: &'e OpContext,
+    collection: Arc<Collection>,
+    unit: Option<WriteUnit<'e>>,
+    /// Staged and not committed.
+    pending: T,
+    stored: T,
+    last: Option<CommitId>,
+    failed: bool,
+}
+
+impl<'e, T: Tally> Slices<'e, T> {
+    /// Nothing staged.
+    pub fn new(store: &'e Store, op: &'e OpContext, collection: &Arc<Collection>) -> Self {
+        Slices {
+            store,
+            op,
+            collection: collection.clone(),
+            unit: None,
+            pending: T::default(),
+            stored: T::default(),
+            last: None,
+            failed: false,
+        }
+    }
+
+    fn unit(&mut self) -> Result<&mut WriteUnit<'e>> {
+        if self.unit.is_none() {
+            self.unit = Some(self.store.write_unit(&self.collection, self.op)?);
+        }
+        match &mut self.unit {
+            Some(unit) => Ok(unit),
+            None => Err(muniment_value::Error::internal("no write unit")),
+        }
+    }
+
+    /// Stages one change. `change` may be called again, on another unit, after what came before it
+    /// was committed: what it decides it has to decide anew.
+    ///
+    /// # Errors
+    /// The change's own, with nothing of it staged; that of a commit before it:
+    /// [`Slices::has_failed`] tells them apart.
+    pub fn change(
+        &mut self,
+        mut change: impl FnMut(&mut WriteUnit<'e>) -> Staged<T>,
+    ) -> Result<()> {
+        loop {
+            let staged = change(self.unit()?);
+            if staged.is_err() && self.unit()?.is_empty() {
+                // It may hold latches for what came to nothing.
+                self.unit = None;
+            }
+            if let Ok(tally) = staged? {
+                self.pending.add(tally);
+                let full = self.unit()?.staged_bytes() >= SLICE_BYTES;
+                return if full { self.commit() } else { Ok(()) };
+            }
+            self.commit()?;
+            self.op.check()?;
+        }
+    }
+
+    /// As [`Slices::change`], of one record as it is now (`None`: there is none).
+    ///
+    /// # Errors
+    /// As [`Slices::change`].
+    pub fn change_record(
+        &mut self,
+        key: &[u8],
+        mut change: impl FnMut(&mut WriteUnit<'e>, Option<Bytes>) -> Staged<T>,
+    ) -> Result<()> {
+        self.change(|unit| match unit.lock(key)? {
+            Ok(doc) => change(unit, doc),
+            Err(Busy) => Ok(Err(Busy)),
+        })
+    }
+
+    /// Commits what is staged.
+    ///
+    /// # Errors
+    /// As a commit's: what was staged is lost.
+    pub fn commit(&mut self) -> Result<()> {
+        let pending = std::mem::take(&mut self.pending);
+        let Some(unit) = self.unit.take() else {
+            self.stored.add(pending);
+            return Ok(());
+        };
+        match unit.commit() {
+            Ok(commit) => {
+                self.last = self.last.max(commit);
+                self.stored.add(pending);
+                Ok(())
+            }
+            Err(e) => {
+                self.pending = pending;
+                self.failed = true;
+                Err(e)
+            }
+        }
+    }
+
+    /// True once a commit failed: what was staged for it is [`Slices::lost`].
+    pub fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// What a failed commit did not store.
+    pub fn lost(&self) -> &T {
+        &self.pending
+    }
+
+    /// What the commits so far have stored, and the last of them.
+    pub fn into_stored(self) -> (T, Option<CommitId>) {
+        (self.stored, self.last)
+    }
+}

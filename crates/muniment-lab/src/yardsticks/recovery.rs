@@ -1,0 +1,91 @@
+//! Yardstick 14: how fast the log is applied after a crash.
+
+use super::log_bytes::log_bytes;
+use super::{CACHE_GB, Row, Spec};
+use crate::conn::{Conn, Message, check};
+use crate::docs;
+use crate::fail::Result;
+use crate::lab::{DB, Lab};
+use crate::process::{self, ServerOptions, TempDir};
+use crate::procs;
+use crate::report::Outcome;
+use crate::report::table::bytes;
+use crate::stop;
+use std::time::Instant;
+
+/// The yardstick.
+pub const SPEC: Spec = Spec {
+    number: 14,
+    title: "start after kill -9 with a log of 1 GB",
+    target_text: "300 MB/s a core",
+    run,
+};
+
+/// Documents that are written again and again: what is behind the log stays small.
+const DOCUMENTS: i64 = 50_000;
+
+fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
+    let size: f64 = lab.preset.pick(0.05e9, 1e9, 1e9);
+    let dir = TempDir::new(&lab.data_parent)?;
+    let options = ServerOptions {
+        program: process::own()?,
+        data: dir.path().join("data"),
+        // What was written must still be in memory when it dies, or there is nothing to apply.
+        cache_gb: Some(CACHE_GB * 2.0),
+        ..ServerOptions::default()
+    };
+    let (mut server, address) = process::server_with(dir, &options)?;
+    let mut c = Conn::connect(&address)?;
+    let before = log_bytes(&mut c)?;
+    let template = Message::insert(DB, "logged", None);
+    let mut m = Message(Vec::new());
+    let (mut sent, mut i) = (0.0, 0);
+    while sent < size {
+        if stop::asked() {
+            return Ok(());
+        }
+        template.begin(&mut m);
+        for k in i..i + 1000 {
+            docs::point(k, &mut m.0);
+        }
+        template.seal(&mut m);
+        check(c.call(&mut m)?)?;
+        sent += m.0.len() as f64;
+        i += 1000;
+        if i % DOCUMENTS == 0 {
+            lab.progress
+                .step(format!("Yardstick 14: {} written", bytes(sent)));
+        }
+    }
+    let log = log_bytes(&mut c)?.zip(before).map(|(a, b)| a - b);
+    lab.progress.step("Yardstick 14: start after a crash");
+    server.kill9();
+    let began = Instant::now();
+    let address = server.server_again(&options)?;
+    let wall = began.elapsed().as_secs_f64();
+    let cpu = procs::sample(server.pid()).map_or(wall, |s| s.cpu_seconds);
+    let mut c = Conn::connect(&address)?;
+    let found = c.command(DB, &muniment_value::doc! { "count": "logged" })?;
+    let found = crate::conn::number_at(found.as_doc(), "n").unwrap_or(0.0);
+    if found != i as f64 {
+        out.warnings.push(format!(
+            "14: {found} documents after the crash, {i} were acknowledged"
+        ));
+    }
+    let (read, says) = match log {
+        Some(n) => (n, "of log"),
+        None => (
+            sent,
+            "of documents sent (the server does not tell the size of its log)",
+        ),
+    };
+    // More of its processor than of the clock: it works with several threads.
+    let core = cpu.max(0.001);
+    rows.push(
+        Row::at_least("14", "recovery, a core", read / core / 1e6, "MB/s", 300.0).because(format!(
+            "{} {says}; it answered after {wall:.2} s and {cpu:.2} s of CPU",
+            bytes(read)
+        )),
+    );
+    Ok(())
+}

@@ -1,0 +1,495 @@
+//! What the catalog keeps of a collection and of an index, and how it is stored.
+//!
+//! A catalog entry is a BSON document in the log and in the tree `META`: `{v, ns, uuid, options, cappedSize?, cappedMax?, timeField?,
+//! indexes: [{id, state, spec}]}`.
+
+pub(crate) mod ddl;
+pub(crate) mod names;
+mod new_index;
+
+use crate::index::is_id_pattern;
+use crate::kinds::is_wildcard;
+use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, Value, doc, number};
+use std::path::Path;
+
+/// The version of an entry's form.
+pub(crate) const LAYOUT_VERSION: i32 = 2;
+
+/// Most indexes a collection may have, `_id_` with them: MongoDB's limit.
+pub const MAX_INDEXES: usize = 64;
+
+/// A collection's options as `create` gave them and `listCollections` returns them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CollectionOptions {
+    /// Capped: the size limit in bytes.
+    pub capped_size: Option<u64>,
+    /// Capped: the limit on documents.
+    pub capped_max: Option<u64>,
+    /// A time-series collection: the field whose date is the beginning of the record key.
+    pub time_field: Option<String>,
+    /// The options document as `listCollections` shows it (with `capped`, `size`, `max`,
+    /// `validator`, …).
+    pub document: DocBuf,
+}
+
+impl CollectionOptions {
+    /// How texts compare where a command says nothing else.
+    ///
+    /// # Errors
+    /// As [`Collation::parse`].
+    pub fn collation(&self) -> Result<Collation> {
+        Collation::parse_some(self.document.as_doc().get_doc("collation"))
+    }
+}
+
+/// An index as `createIndexes` describes it, parsed and checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IndexSpec {
+    /// The name, unique within the collection.
+    pub name: String,
+    /// The key pattern, e.g. `{a: 1, "b.c": -1}`.
+    pub key: DocBuf,
+    /// No two documents may have the same key.
+    pub unique: bool,
+    /// Documents without any of the fields are left out.
+    pub sparse: bool,
+    /// Hidden from the planner.
+    pub hidden: bool,
+    /// Not unique yet, but no write may add another duplicate: the way to `unique`.
+    pub prepare_unique: bool,
+    /// Only documents that match are indexed.
+    pub partial_filter: Option<DocBuf>,
+    /// TTL: seconds after the indexed date.
+    pub expire_after_seconds: Option<i64>,
+    /// How texts are ordered and which are equal.
+    pub collation: Collation,
+    /// The options of an index kind (`2dsphereIndexVersion`, `bits`, …), with its defaults.
+    pub options: DocBuf,
+    /// The whole specification as `listIndexes` returns it: `{v: 2, key, name, …}`.
+    pub document: DocBuf,
+}
+
+fn cannot_create(message: impl Into<String>) -> Error {
+    Error::new(Code::CannotCreateIndex, message)
+}
+
+fn boolean(v: Value<'_>, name: &str) -> Result<bool> {
+    match v {
+        Value::Bool(b) => Ok(b),
+        v if v.is_number() => Ok(v.truthy()),
+        _ => Err(Error::type_mismatch(format!(
+            "The field '{name}' has value {name}: {v:?}, which is not convertible to bool"
+        ))),
+    }
+}
+
+impl IndexSpec {
+    /// Parses and checks one element of `createIndexes.indexes`, for a collection without a
+    /// collation.
+    ///
+    /// # Errors
+    /// 67 CannotCreateIndex, 197 InvalidIndexSpecificationOption, 9 FailedToParse,
+    /// 14 TypeMismatch with MongoDB's messages; an option that is not supported is named.
+    pub fn parse(spec: Doc<'_>) -> Result<IndexSpec> {
+        IndexSpec::parse_for(spec, &Collation::SIMPLE)
+    }
+
+    /// As [`IndexSpec::parse`], for a collection with this collation, which an index has that
+    /// names none.
+    ///
+    /// # Errors
+    /// As [`IndexSpec::parse`].
+    pub fn parse_for(spec: Doc<'_>, default: &Collation) -> Result<IndexSpec> {
+        let mut name = None;
+        let mut key = None;
+        let (mut unique, mut sparse, mut hidden) = (false, false, false);
+        let mut prepare_unique = false;
+        let mut partial_filter = None;
+        let mut expire_after_seconds = None;
+        let mut version = 2;
+        let mut options = DocBuf::new();
+        let mut collation = None;
+        for e in spec {
+            let v = e.value();
+            match e.name() {
+                "name" => match v.as_str() {
+                    Some("") => return Err(cannot_create("index name cannot be empty")),
+                    Some("*") => {
+                        return Err(Error::bad_value("The index name '*' is not valid."));
+                    }
+                    Some(s) if s.contains('\0') => {
+                        return Err(cannot_create(
+                            "index name cannot contain an embedded null byte",
+                        ));
+                    }
+                    Some(s) => name = Some(s.to_string()),
+                    None => {
+                        return Err(Error::type_mismatch(format!(
+                            "The field 'name' must be a string, but got {}",
+                            v.type_name()
+                        )));
+                    }
+                },
+                "key" => match v {
+                    Value::Document(d) => key = Some(check_key(d)?),
+                    _ => {
+                        return Err(Error::type_mismatch(format!(
+                            "The field 'key' must be an object, but got {}",
+                            v.type_name()
+                        )));
+                    }
+                },
+                "unique" => unique = boolean(v, "unique")?,
+                "sparse" => sparse = boolean(v, "sparse")?,
+                "hidden" => match v {
+                    Value::Bool(b) => hidden = b,
+                    _ => {
+                        return Err(Error::type_mismatch(format!(
+                            "The field 'hidden' must be a bool, but got {}",
+                            v.type_name()
+                        )));
+                    }
+                },
+                "prepareUnique" => prepare_unique = boolean(v, "prepareUnique")?,
+                "partialFilterExpression" => match v {
+                    Value::Document(d) => partial_filter = Some(d.to_buf()),
+                    _ => {
+                        return Err(Error::type_mismatch(format!(
+                            "The field 'partialFilterExpression' must be an object, but got {}",
+                            v.type_name()
+                        )));
+                    }
+                },
+                "expireAfterSeconds" => expire_after_seconds = Some(expire_seconds(v)?),
+                "v" => version = check_version(v)?,
+                // Accepted and without effect since MongoDB 4.2, as here; `ns` came with dumps
+                // of old servers.
+                "background" | "ns" => {}
+                "collation" => match v {
+                    Value::Document(d) if d.is_empty() => {
+                        return Err(Error::bad_value(
+                            "The field 'collation' cannot be an empty object.",
+                        ));
+                    }
+                    Value::Document(d) => collation = Some(Collation::parse(d)?),
+                    _ => {
+                        return Err(Error::type_mismatch(format!(
+                            "The field 'collation' must be an object, but got {}",
+                            v.type_name()
+                        )));
+                    }
+                },
+                option if crate::kinds::is_option(option) => {
+                    options.append_elem(e);
+                }
+                other => {
+                    return Err(Error::new(
+                        Code::InvalidIndexSpecificationOption,
+                        format!(
+                            "The field '{other}' is not valid for an index specification. \
+                             Specification: {spec:?}"
+                        ),
+                    ));
+                }
+            }
+        }
+        let Some(key) = key else {
+            return Err(Error::failed_to_parse(
+                "The 'key' field is a required property of an index specification",
+            ));
+        };
+        let Some(name) = name else {
+            return Err(Error::failed_to_parse(
+                "The 'name' field is a required property of an index specification",
+            ));
+        };
+        if is_id_pattern(&key) {
+            for e in spec {
+                if !matches!(e.name(), "key" | "name" | "v" | "ns" | "collation") {
+                    return Err(Error::new(
+                        Code::InvalidIndexSpecificationOption,
+                        format!(
+                            "The field '{}' is not valid for an _id index specification. \
+                             Specification: {spec:?}",
+                            e.name()
+                        ),
+                    ));
+                }
+            }
+            return Ok(IndexSpec::id_index(&collation.unwrap_or(default.clone())));
+        }
+        if version < 2 && key.as_doc().iter().any(|e| is_wildcard(e.name())) {
+            return Err(cannot_create(
+                "Invalid index specification: wildcard indexes need v: 2",
+            ));
+        }
+        if sparse && partial_filter.is_some() {
+            return Err(cannot_create(
+                "cannot mix \"partialFilterExpression\" and \"sparse\" options",
+            ));
+        }
+        if expire_after_seconds.is_some() && key.as_doc().count() != 1 {
+            return Err(cannot_create(format!(
+                "TTL indexes are single-field indexes, compound indexes do not support TTL. \
+                 Index spec: {spec:?}"
+            )));
+        }
+        let mut spec = IndexSpec {
+            name,
+            key,
+            unique,
+            sparse,
+            hidden,
+            prepare_unique,
+            partial_filter,
+            expire_after_seconds,
+            collation: collation.unwrap_or(default.clone()),
+            options,
+            document: DocBuf::new(),
+        };
+        crate::kinds::prepare(&mut spec)?;
+        Ok(spec.with_document())
+    }
+
+    /// The `_id_` index of a collection with this collation.
+    pub fn id_index(collation: &Collation) -> IndexSpec {
+        IndexSpec {
+            name: "_id_".to_string(),
+            key: doc! { "_id": 1 },
+            unique: false,
+            sparse: false,
+            hidden: false,
+            prepare_unique: false,
+            partial_filter: None,
+            expire_after_seconds: None,
+            collation: collation.clone(),
+            options: DocBuf::new(),
+            document: DocBuf::new(),
+        }
+        .with_document()
+    }
+
+    /// Makes `document` from the other fields: after a change of one of them.
+    #[must_use]
+    pub fn with_document(mut self) -> IndexSpec {
+        let mut d = doc! { "v": 2, "key": &self.key, "name": self.name.as_str() };
+        if self.unique {
+            d.append("unique", true);
+        }
+        if self.sparse {
+            d.append("sparse", true);
+        }
+        if self.hidden {
+            d.append("hidden", true);
+        }
+        if self.prepare_unique {
+            d.append("prepareUnique", true);
+        }
+        d.append_some("partialFilterExpression", self.partial_filter.as_ref());
+        if let Some(s) = self.expire_after_seconds {
+            match i32::try_from(s) {
+                Ok(s) => d.append("expireAfterSeconds", s),
+                Err(_) => d.append("expireAfterSeconds", s),
+            };
+        }
+        d.append_all(self.options.as_doc());
+        d.append_some("collation", self.collation.spec());
+        self.document = d;
+        self
+    }
+}
+
+fn check_key(key: Doc<'_>) -> Result<DocBuf> {
+    if key.is_empty() {
+        return Err(cannot_create("Index keys cannot be an empty object."));
+    }
+    if key.count() > 32 {
+        return Err(Error::location(
+            13103,
+            format!("too many compound keys: {}, at most 32", key.count()),
+        ));
+    }
+    let mut seen = std::collections::HashSet::new();
+    for e in key {
+        let path = e.name();
+        if !seen.insert(path) {
+            return Err(cannot_create(format!(
+                "Index key pattern names the field '{path}' twice: {key:?}"
+            )));
+        }
+        if path.is_empty() {
+            return Err(cannot_create("Index keys cannot be an empty field."));
+        }
+        if path.split('.').any(str::is_empty) {
+            return Err(cannot_create("Index keys cannot contain an empty field."));
+        }
+        // `$**` may end a path.
+        let named = path.strip_suffix("$**").unwrap_or(path);
+        if named.split('.').any(|p| p.starts_with('$')) {
+            return Err(cannot_create(format!(
+                "Index key contains an illegal field name: field name starts with '$': {path}"
+            )));
+        }
+        match e.value() {
+            v if v.is_number() => {
+                let zero = match v {
+                    Value::Double(d) => d == 0.0 || d.is_nan(),
+                    other => !other.truthy(),
+                };
+                if zero {
+                    return Err(cannot_create(
+                        "Values in the index key pattern cannot be 0.",
+                    ));
+                }
+            }
+            // An index kind's name, which is looked up with the options at hand.
+            Value::String(_) => {}
+            v => {
+                return Err(cannot_create(format!(
+                    "Values in v:2 index key pattern cannot be of type {}. Only numbers > 0, \
+                     numbers < 0, and strings are allowed.",
+                    v.type_name()
+                )));
+            }
+        }
+    }
+    Ok(key.to_buf())
+}
+
+fn check_version(v: Value<'_>) -> Result<i64> {
+    match v.as_i64_exact() {
+        Some(n @ (1 | 2)) => Ok(n),
+        _ if v.is_number() => Err(cannot_create(format!(
+            "Invalid index specification: v: {v:?}; only versions 1 and 2 are supported"
+        ))),
+        _ => Err(Error::type_mismatch(format!(
+            "The field 'v' must be a number, but got {}",
+            v.type_name()
+        ))),
+    }
+}
+
+fn expire_seconds(v: Value<'_>) -> Result<i64> {
+    if !v.is_number() {
+        return Err(cannot_create(format!(
+            "TTL index 'expireAfterSeconds' option must be numeric, but received a type of '{}'.",
+            v.type_name()
+        )));
+    }
+    if number::is_nan(v) {
+        return Err(cannot_create(
+            "TTL index 'expireAfterSeconds' option cannot be NaN.",
+        ));
+    }
+    let seconds = number::to_i64_clamped(v).unwrap_or(-1);
+    if seconds < 0 {
+        return Err(cannot_create(
+            "TTL index 'expireAfterSeconds' option cannot be less than 0.",
+        ));
+    }
+    if seconds > i64::from(i32::MAX) {
+        return Err(cannot_create(format!(
+            "TTL index 'expireAfterSeconds' option must be within an acceptable range, try a \
+             lower number; got {seconds}"
+        )));
+    }
+    Ok(seconds)
+}
+
+/// A catalog entry as it is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Entry {
+    pub namespace: String,
+    pub uuid: [u8; 16],
+    pub options: CollectionOptions,
+    pub indexes: Vec<IndexEntry>,
+}
+
+/// An index in a catalog entry.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct IndexEntry {
+    pub id: u32,
+    pub ready: bool,
+    pub spec: IndexSpec,
+}
+
+impl Entry {
+    /// The stored form.
+    pub fn to_doc(&self) -> DocBuf {
+        let mut d = doc! {
+            "v": LAYOUT_VERSION,
+            "ns": self.namespace.as_str(),
+            "uuid": Value::Binary { subtype: 4, bytes: &self.uuid },
+            "options": &self.options.document,
+        };
+        d.append_some("cappedSize", self.options.capped_size.map(|n| n as i64));
+        d.append_some("cappedMax", self.options.capped_max.map(|n| n as i64));
+        d.append_some("timeField", self.options.time_field.as_deref());
+        let indexes: ArrayBuf = self
+            .indexes
+            .iter()
+            .map(|i| {
+                doc! {
+                    "id": i64::from(i.id),
+                    "state": if i.ready { "ready" } else { "building" },
+                    "spec": &i.spec.document,
+                }
+            })
+            .collect();
+        d.append("indexes", indexes);
+        d
+    }
+
+    /// Reads the stored form. `path` is named if it is damaged.
+    pub fn from_doc(d: Doc<'_>, path: &Path) -> Result<Entry> {
+        let damaged = |what: &str| {
+            crate::store::damaged(path, &format!("a catalog entry has no valid {what}"))
+        };
+        if d.get("v").and_then(|v| v.as_i64_exact()) != Some(i64::from(LAYOUT_VERSION)) {
+            return Err(damaged("v"));
+        }
+        let uuid = match d.get("uuid") {
+            Some(Value::Binary { bytes, .. }) => {
+                <[u8; 16]>::try_from(bytes).map_err(|_| damaged("uuid"))?
+            }
+            _ => return Err(damaged("uuid")),
+        };
+        let size = |name: &str| {
+            d.get(name)
+                .and_then(|v| v.as_i64_exact())
+                .map(|n| n.max(0) as u64)
+        };
+        let mut indexes = Vec::new();
+        for v in d
+            .get_array("indexes")
+            .ok_or_else(|| damaged("indexes"))?
+            .values()
+        {
+            let i = v.as_doc().ok_or_else(|| damaged("indexes"))?;
+            let spec = i.get_doc("spec").ok_or_else(|| damaged("indexes.spec"))?;
+            indexes.push(IndexEntry {
+                id: i
+                    .get("id")
+                    .and_then(|v| v.as_i64_exact())
+                    .and_then(|n| u32::try_from(n).ok())
+                    .ok_or_else(|| damaged("indexes.id"))?,
+                ready: i.get_str("state") == Some("ready"),
+                spec: IndexSpec::parse(spec)?,
+            });
+        }
+        Ok(Entry {
+            namespace: d.get_str("ns").ok_or_else(|| damaged("ns"))?.to_string(),
+            uuid,
+            options: CollectionOptions {
+                capped_size: size("cappedSize"),
+                capped_max: size("cappedMax"),
+                time_field: d.get_str("timeField").map(str::to_string),
+                document: d
+                    .get_doc("options")
+                    .ok_or_else(|| damaged("options"))?
+                    .to_buf(),
+            },
+            indexes,
+        })
+    }
+}

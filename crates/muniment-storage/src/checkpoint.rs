@@ -1,0 +1,196 @@
+//! Cuts: sealing what is in memory, trimming the log behind what is on the disk, and giving up
+//! what was dropped.
+//!
+//! A seal has the gate alone, so that every commit up to the cut is applied and none behind it.
+//! What is derived from the commits (totals, multikey paths, the next free id) is written into the
+//! tree `META` at the cut: these puts are the only ones that are in no record, because applying
+//! the log behind the cut computes them again.
+//!
+//! A dropped collection or index leaves a note in `META` with its drop. Its tree is given up when
+//! no view is left that began before the drop; the note goes with a later cut, when the files
+//! are gone.
+
+use crate::catalog::names::{DroppedTree, totals_bytes};
+use crate::gate::LOOK;
+use crate::keys;
+use crate::store::{Inner, Store, UntilClosed};
+use bytes::Bytes;
+use muniment_io::Timestamp;
+use muniment_query::{Interrupt, NeverInterrupted};
+use muniment_tree::{Batch, Op, TreeId};
+use muniment_value::Result;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+/// The log may grow to so many times the memtable's size before a cut lets it be trimmed: small
+/// changes of large documents fill the log slower than memory, hot keys faster.
+const LOG_TO_MEMTABLE: u64 = 4;
+/// At least so much of it.
+const LOG_LEAST: u64 = 64 << 20;
+
+fn meta(key: Vec<u8>, value: Option<Vec<u8>>) -> Op {
+    Op {
+        tree: TreeId(keys::META),
+        key: Bytes::from(key),
+        value: value.map(Bytes::from),
+        fresh: false,
+    }
+}
+
+impl Store {
+    /// Seals memory and writes it to tables; returns when it is on the disk and the log is
+    /// trimmed.
+    ///
+    /// # Errors
+    /// 14031 OutOfDiskSpace, I/O errors.
+    pub fn flush(&self) -> Result<()> {
+        self.inner.check_open()?;
+        self.inner.seal(&NeverInterrupted)?;
+        self.inner.trees.flush()?;
+        self.inner.reclaim()
+    }
+
+    /// `compact`: rewrites the files of a collection and its indexes (`None`: of all) until they
+    /// hold nothing dead.
+    ///
+    /// # Errors
+    /// As [`Store::flush`]; what `interrupt` says.
+    pub fn compact(
+        &self,
+        collection: Option<&crate::Collection>,
+        interrupt: &dyn Interrupt,
+    ) -> Result<()> {
+        self.flush()?;
+        let trees: Option<Vec<TreeId>> = collection.map(|c| {
+            let indexes = c.all_indexes();
+            let ids = indexes.iter().map(|i| TreeId(i.id));
+            [TreeId(c.id)].into_iter().chain(ids).collect()
+        });
+        self.inner
+            .trees
+            .compact(trees.as_deref(), &|| interrupt.check())
+    }
+}
+
+impl Inner {
+    /// Ends the memtable at the newest commit.
+    pub fn seal(&self, interrupt: &dyn Interrupt) -> Result<()> {
+        let _alone = self.gate.own(interrupt)?;
+        let cut = self.newest_timestamp();
+        self.save_derived(cut);
+        self.trees.seal(cut)
+    }
+
+    /// Puts what is derived from the commits up to `cut`. Nobody commits meanwhile.
+    pub fn save_derived(&self, cut: Timestamp) {
+        let mut batch = Batch::new();
+        for c in self.catalog.read().all().filter(|c| c.take_dirty()) {
+            let totals = totals_bytes(c.count(), c.data_bytes());
+            batch.push(meta(keys::totals(c.id), Some(totals)));
+            for index in c.all_indexes().iter() {
+                if let Some(arrays) = index.multikey().unsaved() {
+                    let entries = arrays.entries(index.id);
+                    batch.extend(entries.map(|(k, v)| meta(k, Some(v))));
+                }
+            }
+        }
+        // A note is of no use once everything of its tree is gone from the files.
+        let persisted = self.trees.persisted();
+        self.dropped.lock().retain(|d| {
+            let gone = d.given_up && d.at < persisted && self.trees.tree_bytes(d.tree) == 0;
+            if gone {
+                batch.push(meta(keys::drop_pending(d.tree.0), None));
+            }
+            !gone
+        });
+        let next_id = self.next_id.load(SeqCst).to_le_bytes();
+        batch.push(meta(keys::next_id(), Some(next_id.to_vec())));
+        self.trees.apply(batch, cut);
+    }
+
+    /// Seals when memory or the log has grown enough, trims and reclaims.
+    pub fn checkpoint_loop(&self) {
+        while !self.pause(Duration::from_millis(100)) {
+            if self.fsync_lock.lock().depth() > 0 {
+                // The files are to stand still.
+                continue;
+            }
+            // What fails is tried again: it shows in the trees' health and in refused writes. The log
+            // is trimmed first, so that its size tells of what is needed.
+            let _ = self.reclaim();
+            if self.memory_is_full() {
+                let _ = self.seal(&UntilClosed(self));
+            }
+            self.remove_failed_builds();
+            self.drop_discarded();
+        }
+    }
+
+    fn memory_is_full(&self) -> bool {
+        let sizes = self.trees.sizes();
+        let active = sizes.memory.saturating_sub(sizes.sealed);
+        let log_limit = (self.budget.memtable * LOG_TO_MEMTABLE).max(LOG_LEAST);
+        (self.trees.is_durable() && active >= self.budget.memtable)
+            || (sizes.sealed_count == 0
+                && active > 0
+                && self.log().is_ok_and(|log| log.bytes() > log_limit))
+    }
+
+    /// Trims the log and gives up dropped trees.
+    pub fn reclaim(&self) -> Result<()> {
+        let trimmed = self.log().and_then(|log| log.trim(self.trees.persisted()));
+        let oldest = self.trees.views().oldest();
+        // Without the lock: freeing a large tree takes a while, and commits of drops need it.
+        let all: Vec<DroppedTree> = self.dropped.lock().clone();
+        for d in all.iter().filter(|d| d.at <= oldest) {
+            self.trees.drop_tree(d.tree, d.at);
+        }
+        for d in self.dropped.lock().iter_mut() {
+            let told = |o: &DroppedTree| o.tree == d.tree && o.at <= oldest;
+            d.given_up |= all.iter().any(told);
+        }
+        trimmed
+    }
+
+    /// Takes failed index builds away, where nobody has the collection just now.
+    fn remove_failed_builds(&self) {
+        let left = std::mem::take(&mut *self.failed_builds.lock());
+        for (collection, index) in left {
+            let Some(_alone) = collection.ddl.own_for(LOOK) else {
+                self.failed_builds.lock().push((collection, index));
+                continue;
+            };
+            let all = collection.all_indexes();
+            let rest: Vec<_> = all.iter().filter(|i| i.id != index.id).cloned().collect();
+            if rest.len() < all.len()
+                && !collection.is_dropped()
+                && self
+                    .commit_indexes(&collection, &rest, &UntilClosed(self))
+                    .is_err()
+            {
+                self.failed_builds.lock().push((collection.clone(), index));
+            }
+        }
+    }
+
+    /// Drops what commands left behind, where nobody has it just now.
+    fn drop_discarded(&self) {
+        let left = std::mem::take(&mut *self.discarded.lock());
+        for collection in left.into_iter().filter(|c| !c.is_dropped()) {
+            let dropped = collection.ddl.own_for(LOOK).is_some_and(|_alone| {
+                let _names = self.naming.lock();
+                self.commit_drop(&collection, &UntilClosed(self)).is_ok()
+            });
+            if !dropped {
+                self.discarded.lock().push(collection);
+            }
+        }
+    }
+
+    /// Wakes the thread that seals if there is enough to seal.
+    pub fn seal_if_full(&self) {
+        if self.memory_is_full() {
+            self.wake.notify_all();
+        }
+    }
+}

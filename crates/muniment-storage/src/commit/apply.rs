@@ -1,0 +1,222 @@
+//! Applying a record of the log: what recovery does with every record behind the persisted cut.
+//!
+//! A pure function of the state and the record. The way of a running server's own writes computes
+//! the same puts from the same two documents (`entries`), so what is recovered is what was.
+
+use super::ops::{self, Op, Reader};
+use super::patch;
+use super::stage::Stage;
+use crate::catalog::Entry;
+use crate::collection::Collection;
+use crate::entries::Entries;
+use crate::keys;
+use crate::multikey::Arrays;
+use crate::store::Inner;
+use bytes::Bytes;
+use muniment_io::Timestamp;
+use muniment_tree::TreeId;
+use muniment_value::{Code, Doc, Error, Result};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A change of the catalog that becomes known once the record's puts are in the trees.
+enum Change {
+    Collection(u32, Box<Entry>),
+    Drop(u32),
+}
+
+impl Inner {
+    /// Applies one record. The caller moves the visible timestamp on.
+    ///
+    /// # Errors
+    /// 301 DataCorruptionDetected when the record says what cannot be.
+    pub fn apply(&self, at: Timestamp, payload: &[u8]) -> Result<()> {
+        let damaged = |offset: usize, what: &str| {
+            Error::new(
+                Code::DataCorruptionDetected,
+                format!(
+                    "data corruption detected in {}: the record of {at} cannot be applied: \
+                     {what} at byte {offset} of its payload",
+                    self.path.display()
+                ),
+            )
+        };
+        let mut reader =
+            Reader::new(payload).ok_or_else(|| damaged(0, "its format is not known"))?;
+        let mut stage = Stage::of_payload(payload);
+        let mut entries = Entries::default();
+        let mut totals: Vec<(Arc<Collection>, i64, i64)> = Vec::new();
+        let mut changes = Vec::new();
+        // The same key may come twice in one record.
+        stage.replaces();
+        loop {
+            let op = match reader.next() {
+                Ok(Some(op)) => op,
+                Ok(None) => break,
+                Err(offset) => return Err(damaged(offset, "a malformed operation")),
+            };
+            let part = |range: &Range<usize>| payload.get(range.clone()).unwrap_or_default();
+            let known = |id: u32, offset: usize| {
+                self.catalog
+                    .read()
+                    .by_id(id)
+                    .ok_or_else(|| damaged(offset, &format!("no collection {id}")))
+            };
+            match op {
+                Op::Insert { tree, key, doc } => {
+                    let c = known(tree, key.start)?;
+                    let new = Doc::new(part(&doc));
+                    entries.stage(self, &mut stage, &c, part(&key), None, Some(new))?;
+                    totals.push((c.clone(), 1, doc.len() as i64));
+                    c.saw_record_key(part(&key));
+                    let (key, doc) = (Stage::logged(key), Stage::logged(doc));
+                    stage.put(tree, key, Some(doc), true);
+                }
+                Op::Replace { tree, key, doc } => {
+                    let c = known(tree, key.start)?;
+                    let old = self.before(&mut stage, tree, part(&key))?;
+                    let old = old.ok_or_else(|| damaged(key.start, "an update of nothing"))?;
+                    let new = Doc::new(part(&doc));
+                    entries.stage(
+                        self,
+                        &mut stage,
+                        &c,
+                        part(&key),
+                        Some(Doc::new(&old)),
+                        Some(new),
+                    )?;
+                    totals.push((c, 0, doc.len() as i64 - old.len() as i64));
+                    stage.put(tree, Stage::logged(key), Some(Stage::logged(doc)), false);
+                }
+                Op::Patch {
+                    tree,
+                    key,
+                    patch: p,
+                } => {
+                    let c = known(tree, key.start)?;
+                    let old = self.before(&mut stage, tree, part(&key))?;
+                    let old = old.ok_or_else(|| damaged(key.start, "an update of nothing"))?;
+                    let new = patch::apply(&old, part(&p))
+                        .ok_or_else(|| damaged(p.start, "a difference that does not fit"))?;
+                    let docs = (Doc::new(&old), Doc::new(&new));
+                    entries.stage(self, &mut stage, &c, part(&key), Some(docs.0), Some(docs.1))?;
+                    totals.push((c, 0, new.len() as i64 - old.len() as i64));
+                    let new = stage.keep(&[&new]);
+                    stage.put(tree, Stage::logged(key), Some(new), false);
+                }
+                Op::Delete { tree, key } => {
+                    let c = known(tree, key.start)?;
+                    let old = self.before(&mut stage, tree, part(&key))?;
+                    let old = old.ok_or_else(|| damaged(key.start, "a deletion of nothing"))?;
+                    entries.stage(self, &mut stage, &c, part(&key), Some(Doc::new(&old)), None)?;
+                    totals.push((c, -1, -(old.len() as i64)));
+                    stage.put(tree, Stage::logged(key), None, false);
+                }
+                Op::Collection { id, next_id, entry } => {
+                    let doc = muniment_value::validate(part(&entry))?;
+                    let parsed = Entry::from_doc(doc, &self.path)?;
+                    let held = self.catalog.read().by_id(id);
+                    self.stage_entry_puts(&mut stage, id, held.as_deref(), &parsed, entry);
+                    self.next_id
+                        .fetch_max(next_id, std::sync::atomic::Ordering::SeqCst);
+                    changes.push(Change::Collection(id, Box::new(parsed)));
+                }
+                Op::Drop { id } => {
+                    let c = known(id, 0)?;
+                    self.stage_drop_puts(&mut stage, &c);
+                    changes.push(Change::Drop(id));
+                }
+                Op::Entries {
+                    collection,
+                    index,
+                    entries: found,
+                    arrays,
+                } => {
+                    let c = known(collection, found.start)?;
+                    let pairs = ops::pairs(payload, found.clone())
+                        .ok_or_else(|| damaged(found.start, "malformed entries"))?;
+                    for (key, value) in pairs {
+                        let (key, value) = (Stage::logged(key), Stage::logged(value));
+                        stage.put(index, key, Some(value), false);
+                    }
+                    let arrays = Arrays::from_bytes(part(&arrays))
+                        .ok_or_else(|| damaged(arrays.start, "malformed arrays"))?;
+                    if let Some(i) = c.all_indexes().iter().find(|i| i.id == index) {
+                        i.multikey().widen(&arrays);
+                    }
+                    c.touch();
+                }
+            }
+        }
+        self.trees.apply(stage.into_batch(), at);
+        for (c, docs, bytes) in totals {
+            c.add_totals(docs, bytes);
+        }
+        for change in changes {
+            match change {
+                Change::Collection(id, entry) => {
+                    let held = self.catalog.read().by_id(id);
+                    let indexes = self.indexes_of(held.as_deref(), &entry)?;
+                    self.publish_collection(id, *entry, indexes, at)?;
+                }
+                Change::Drop(id) => {
+                    let gone = self.catalog.read().by_id(id);
+                    if let Some(c) = gone {
+                        self.publish_drop(&c, at);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The newest value of a key, what is staged included.
+    fn before(&self, stage: &mut Stage, tree: u32, key: &[u8]) -> Result<Option<Bytes>> {
+        match stage.staged(tree, key) {
+            Some(staged) => Ok(staged.map(Bytes::copy_from_slice)),
+            None => self.trees.get(TreeId(tree), key, Timestamp::MAX),
+        }
+    }
+
+    /// The puts of a catalog entry: what [`Op::Collection`] comes to.
+    pub fn stage_entry_puts(
+        &self,
+        stage: &mut Stage,
+        id: u32,
+        held: Option<&Collection>,
+        entry: &Entry,
+        logged: Range<usize>,
+    ) {
+        let key = stage.keep(&[&keys::catalog(id)]);
+        stage.put(keys::META, key, Some(Stage::logged(logged)), false);
+        for index in held.iter().flat_map(|c| c.all_indexes().to_vec()) {
+            if !entry.indexes.iter().any(|i| i.id == index.id) {
+                self.stage_index_drop_puts(stage, &index);
+            }
+        }
+    }
+
+    /// The puts of a drop: what [`Op::Drop`] comes to.
+    pub fn stage_drop_puts(&self, stage: &mut Stage, collection: &Collection) {
+        for key in [keys::catalog(collection.id), keys::totals(collection.id)] {
+            let key = stage.keep(&[&key]);
+            stage.put(keys::META, key, None, false);
+        }
+        let pending = stage.keep(&[&keys::drop_pending(collection.id)]);
+        let nothing = stage.keep(&[]);
+        stage.put(keys::META, pending, Some(nothing), false);
+        for index in collection.all_indexes().iter() {
+            self.stage_index_drop_puts(stage, index);
+        }
+    }
+
+    fn stage_index_drop_puts(&self, stage: &mut Stage, index: &crate::Index) {
+        for (key, _) in index.multikey().known().entries(index.id) {
+            let key = stage.keep(&[&key]);
+            stage.put(keys::META, key, None, false);
+        }
+        let pending = stage.keep(&[&keys::drop_pending(index.id)]);
+        let nothing = stage.keep(&[]);
+        stage.put(keys::META, pending, Some(nothing), false);
+    }
+}

@@ -1,0 +1,234 @@
+//! The commit door: the only place that appends to the log.
+//!
+//! A commit goes through it in five steps: it is admitted (disk space, back-pressure); it shares
+//! the gate, which seals and fsyncLock take alone; in a short serial section it gets its
+//! timestamp and one record is appended to the log; its puts go into the trees' memory, outside
+//! that section; and the visible timestamp moves on, in order: whoever opens a view sees all of
+//! every commit up to it and nothing behind.
+//!
+//! Invariants: a commit whose append failed has left nothing anywhere; one whose append succeeded
+//! is applied and becomes visible (a panic in between ends the process: crash over corrupt). What
+//! belongs together is one record. Must not know documents.
+
+pub(crate) mod apply;
+pub(crate) mod ops;
+pub(crate) mod patch;
+pub(crate) mod stage;
+
+use crate::gate::LOOK;
+use crate::store::{CommitId, Inner};
+use muniment_io::Timestamp;
+use muniment_query::Interrupt;
+use muniment_tree::Views;
+use muniment_value::{Code, Error, Result};
+use parking_lot::{Condvar, Mutex};
+use stage::Stage;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+
+/// The longest record: the largest message with room for what is stored beside its documents.
+const LONGEST: usize = 256 << 20;
+
+/// The order of commits.
+pub(crate) struct Door {
+    /// The newest timestamp given out; held while a record is appended.
+    serial: Mutex<Timestamp>,
+    /// Commits that are appended and not yet visible, in order; true: applied.
+    flying: Mutex<VecDeque<(Timestamp, bool)>>,
+    landed: Condvar,
+    waiting: AtomicUsize,
+    /// Bytes of payload appended.
+    bytes: AtomicU64,
+}
+
+impl Door {
+    /// A door behind `last`.
+    pub fn new(last: Timestamp) -> Door {
+        Door {
+            serial: Mutex::new(last),
+            flying: Mutex::default(),
+            landed: Condvar::new(),
+            waiting: AtomicUsize::new(0),
+            bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Bytes of payload appended since the start.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    /// The newest timestamp, when a record was applied that did not come through the door.
+    pub fn set_last(&self, at: Timestamp) {
+        *self.serial.lock() = at;
+    }
+
+    /// `at` is applied: moves the visible timestamp on as far as it goes, and returns when it has
+    /// reached `at`.
+    fn land(&self, at: Timestamp, views: &Views) {
+        let mut flying = self.flying.lock();
+        if let Some(mine) = flying.iter_mut().find(|(t, _)| *t == at) {
+            mine.1 = true;
+        }
+        let mut reached = None;
+        while let Some((t, true)) = flying.front() {
+            reached = Some(*t);
+            flying.pop_front();
+        }
+        if let Some(t) = reached {
+            views.advance(t);
+            if self.waiting.load(SeqCst) > 0 {
+                self.landed.notify_all();
+            }
+        }
+        if views.visible() >= at {
+            return;
+        }
+        // Somebody before us is still applying: for microseconds, unless it was preempted.
+        drop(flying);
+        for _ in 0..64 {
+            if views.visible() >= at {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        self.waiting.fetch_add(1, SeqCst);
+        let mut flying = self.flying.lock();
+        while views.visible() < at {
+            self.landed.wait(&mut flying);
+        }
+        drop(flying);
+        self.waiting.fetch_sub(1, SeqCst);
+    }
+}
+
+/// What is appended must be applied: without it the trees would not be what the log says.
+struct MustLand;
+
+impl Drop for MustLand {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("muniment: a commit that is in the log could not be applied: stopping");
+            std::process::abort();
+        }
+    }
+}
+
+impl Inner {
+    /// Commits what is staged, as one record. `publish` runs when the puts are in the trees and
+    /// before they are visible: it changes what readers look up in memory (totals, catalog).
+    ///
+    /// # Errors
+    /// 14031 OutOfDiskSpace, I/O errors, what `interrupt` says while it waits: then nothing of it
+    /// is stored.
+    pub fn commit(
+        &self,
+        stage: Stage,
+        interrupt: &dyn Interrupt,
+        publish: impl FnOnce(Timestamp),
+    ) -> Result<CommitId> {
+        self.admit(stage.len(), stage.frees(), interrupt)?;
+        let gate = self.gate.share(interrupt)?;
+        let id = self.commit_inside(stage, publish)?;
+        drop(gate);
+        Ok(id)
+    }
+
+    /// As [`Inner::commit`], for who has passed the gate.
+    fn commit_inside(&self, stage: Stage, publish: impl FnOnce(Timestamp)) -> Result<CommitId> {
+        if stage.len() > LONGEST {
+            return Err(Error::internal(format!(
+                "a write of {} bytes is too large for one commit, at most {LONGEST}",
+                stage.len()
+            )));
+        }
+        let log = self.log()?;
+        let now = self.clock.now_ms();
+        let (payload, batch) = stage.finish(now);
+        let door = &self.door;
+        let (index, at) = {
+            let mut last = door.serial.lock();
+            let at = last.next(now);
+            let index = log
+                .append(0, at, &[&payload])
+                .map_err(|e| self.refused(e))?;
+            *last = at;
+            door.flying.lock().push_back((at, false));
+            (index, at)
+        };
+        let guard = MustLand;
+        door.bytes.fetch_add(payload.len() as u64, Relaxed);
+        self.trees.apply(batch, at);
+        publish(at);
+        // It has landed; a panic that this thread is unwinding from is not about it.
+        std::mem::forget(guard);
+        door.land(at, self.trees.views());
+        Ok(CommitId(index))
+    }
+
+    /// What a client is told of a record that could not be appended.
+    fn refused(&self, e: Error) -> Error {
+        match e.code() {
+            Code::OutOfDiskSpace => e.context(&format!(
+                "out of disk space in {}: the write was refused: ",
+                self.path.display()
+            )),
+            _ => e,
+        }
+    }
+
+    /// The newest timestamp given out.
+    pub fn newest_timestamp(&self) -> Timestamp {
+        *self.door.serial.lock()
+    }
+}
+
+/// Locks a mutex, asking the operation while it waits.
+///
+/// # Errors
+/// What `interrupt` says.
+pub(crate) fn locked<'l, T>(
+    lock: &'l Mutex<T>,
+    interrupt: &dyn Interrupt,
+) -> Result<parking_lot::MutexGuard<'l, T>> {
+    loop {
+        if let Some(guard) = lock.try_lock_for(LOOK) {
+            return Ok(guard);
+        }
+        interrupt.check()?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    #[test]
+    fn visible_moves_in_order_whoever_is_faster() {
+        let views = Views::new(Timestamp(0));
+        let door = Arc::new(Door::new(Timestamp(0)));
+        for t in 1..=3 {
+            door.flying.lock().push_back((Timestamp(t), false));
+        }
+        let landed = std::thread::scope(|s| {
+            let late = s.spawn(|| {
+                door.land(Timestamp(3), &views);
+                views.visible()
+            });
+            let later = s.spawn(|| {
+                door.land(Timestamp(2), &views);
+                views.visible()
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            assert_eq!(views.visible(), Timestamp(0));
+            door.land(Timestamp(1), &views);
+            (late.join().unwrap(), later.join().unwrap())
+        });
+        assert_eq!(landed.0, Timestamp(3));
+        assert!(landed.1 >= Timestamp(2));
+        assert!(door.flying.lock().is_empty());
+    }
+}

@@ -1,0 +1,148 @@
+//! The index entries that a change of a document comes to: the same whether a client writes or a
+//! record of the log is applied.
+
+use crate::collection::Collection;
+use crate::commit::stage::Stage;
+use crate::index::{Index, KeySet};
+use crate::keys;
+use crate::multikey::Arrays;
+use crate::store::Inner;
+use muniment_value::{Doc, Result};
+
+/// Buffers for the keys of documents, used again and again.
+#[derive(Default)]
+pub(crate) struct Entries {
+    old: KeySet,
+    new: KeySet,
+}
+
+impl Entries {
+    /// Stages what leads from the entries of `old` to those of `new`, and shows arrays to
+    /// readers.
+    ///
+    /// # Errors
+    /// 171 CannotIndexParallelArrays, which a stored document has not.
+    pub fn stage(
+        &mut self,
+        store: &Inner,
+        stage: &mut Stage,
+        collection: &Collection,
+        record_key: &[u8],
+        old: Option<Doc<'_>>,
+        new: Option<Doc<'_>>,
+    ) -> Result<()> {
+        let indexes = collection.all_indexes();
+        for index in indexes.iter().filter(|i| collection.maintains(i)) {
+            self.old.fill(index, old)?;
+            self.new.fill(index, new)?;
+            difference(store, stage, index, &self.old, &self.new, record_key, false)?;
+            if let Some(keys) = self.new.keys() {
+                index.multikey().widen(&Arrays::of(keys));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Stages what leads from the entries `old` to `new`: a merge of the two. `free`: the keys of a
+/// unique index that are new are known to belong to nobody.
+///
+/// # Errors
+/// 301 DataCorruptionDetected.
+pub(crate) fn difference(
+    store: &Inner,
+    stage: &mut Stage,
+    index: &Index,
+    old: &KeySet,
+    new: &KeySet,
+    record_key: &[u8],
+    free: bool,
+) -> Result<()> {
+    let mut old = old.iter().peekable();
+    // An index that is being built may hold what its builder has found, or not yet.
+    let ready = index.is_ready();
+    for (key, bits) in new.iter() {
+        while let Some((gone, _)) = old.next_if(|(k, _)| *k < key) {
+            remove(store, stage, index, gone, record_key)?;
+        }
+        let before = old.next_if(|(k, _)| *k == key);
+        // Same key, other type bits: 1 became 1.0, the entry is written anew.
+        let same = before.is_some_and(|(_, old_bits)| old_bits == bits);
+        if !same || !ready {
+            let fresh = ready && before.is_none() && (!index.unique() || free);
+            put(stage, index, key, bits, record_key, fresh);
+        }
+    }
+    for (gone, _) in old {
+        remove(store, stage, index, gone, record_key)?;
+    }
+    Ok(())
+}
+
+fn put(stage: &mut Stage, index: &Index, key: &[u8], bits: &[u8], record_key: &[u8], fresh: bool) {
+    let mut head = [0; 10];
+    if index.unique() {
+        let key = stage.keep(&[key]);
+        let head = keys::varint(record_key.len(), &mut head);
+        let value = stage.keep(&[head, record_key, bits]);
+        stage.put(index.id, key, Some(value), fresh);
+    } else {
+        let head = keys::varint(key.len(), &mut head);
+        let key = stage.keep(&[key, record_key]);
+        let value = stage.keep(&[head, bits]);
+        stage.put(index.id, key, Some(value), fresh);
+    }
+}
+
+fn remove(
+    store: &Inner,
+    stage: &mut Stage,
+    index: &Index,
+    key: &[u8],
+    record_key: &[u8],
+) -> Result<()> {
+    if index.is_contested() && !holds(store, stage, index, key, record_key)? {
+        // Another document's, which has the same key, or nobody's yet.
+        return Ok(());
+    }
+    let key = match index.unique() {
+        true => stage.keep(&[key]),
+        false => stage.keep(&[key, record_key]),
+    };
+    stage.put(index.id, key, None, false);
+    Ok(())
+}
+
+/// True if the entry of a unique index's key is this record's.
+fn holds(
+    store: &Inner,
+    stage: &mut Stage,
+    index: &Index,
+    key: &[u8],
+    record_key: &[u8],
+) -> Result<bool> {
+    let is = |value: &[u8]| {
+        keys::get_varint(value).and_then(|(len, at)| value.get(at..at + len)) == Some(record_key)
+    };
+    if let Some(staged) = stage.staged(index.id, key) {
+        return Ok(staged.is_some_and(is));
+    }
+    Ok(store.newest(index.id, key)?.is_some_and(|v| is(&v)))
+}
+
+/// The stored key and value of an index entry.
+pub(crate) fn entry_of(
+    index: &Index,
+    key: &[u8],
+    bits: &[u8],
+    record_key: &[u8],
+) -> (Vec<u8>, Vec<u8>) {
+    let mut head = [0; 10];
+    if index.unique() {
+        let head = keys::varint(record_key.len(), &mut head);
+        (key.to_vec(), [head, record_key, bits].concat())
+    } else {
+        let head = keys::varint(key.len(), &mut head);
+        ([key, record_key].concat(), [head, bits].concat())
+    }
+}

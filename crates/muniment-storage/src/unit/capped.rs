@@ -1,0 +1,112 @@
+//! Inserts into a capped collection: keyed by their order, the oldest go.
+
+use super::{Busy, Staged, WriteUnit};
+use crate::latch::{self, Tried};
+use muniment_io::Timestamp;
+use muniment_tree::{Direction, Range, TreeId};
+use muniment_value::{Doc, Result};
+
+impl WriteUnit<'_> {
+    pub(super) fn insert_capped(&mut self, doc: &[u8]) -> Staged<()> {
+        if self.capped_order.is_none() {
+            let order = &self.collection.capped_order;
+            self.capped_order = match self.holds_nothing() {
+                true => loop {
+                    if let Some(guard) = order.try_lock_arc_for(crate::gate::LOOK) {
+                        break Some(guard);
+                    }
+                    self.interrupt.check()?;
+                },
+                false => order.try_lock_arc(),
+            };
+            if self.capped_order.is_none() {
+                return Ok(Err(Busy));
+            }
+        }
+        let sequence = {
+            let mut append = self.collection.append.lock();
+            if append.max.is_none() {
+                append.max = Some(self.store.greatest_record_key(&self.collection)?);
+            }
+            let last = append
+                .max
+                .as_deref()
+                .and_then(|m| <[u8; 8]>::try_from(m).ok())
+                .map_or(0, u64::from_be_bytes);
+            last + 1
+        };
+        let record_key = sequence.to_be_bytes();
+        if self.indexed
+            && self
+                .stage_entries(Doc::new(doc), &record_key, None, None)?
+                .is_err()
+        {
+            return Ok(Err(Busy));
+        }
+        self.collection.append.lock().max = Some(record_key.to_vec());
+        self.stage_insert(&record_key, doc);
+        self.evict()?;
+        Ok(Ok(()))
+    }
+
+    /// Deletes the oldest documents until the collection is within its limits. A document that a
+    /// client holds just now is left for the next insert.
+    fn evict(&mut self) -> Result<()> {
+        let options = self.collection.options();
+        let size = options.capped_size.unwrap_or(u64::MAX >> 1) as i64;
+        let max = options.capped_max.unwrap_or(u64::MAX >> 1) as i64;
+        let tree = self.collection.id;
+        loop {
+            let docs = self.collection.count() as i64 + self.stage.docs;
+            let bytes = self.collection.data_bytes() as i64 + self.stage.bytes;
+            // The newest stays, also one that is larger than the limit.
+            if docs <= 1 || (docs <= max && bytes <= size) {
+                return Ok(());
+            }
+            let cursor = self.eviction.get_or_insert_with(|| {
+                let all = Range::default();
+                let (newest, dir) = (Timestamp::MAX, Direction::Forward);
+                self.store.trees.cursor(TreeId(tree), all, newest, dir)
+            });
+            let Some((record_key, _)) = cursor.next()? else {
+                // All that is stored goes already: the oldest of what is staged here follows.
+                return self.evict_staged(size, max);
+            };
+            let hash = latch::record_hash(tree, &record_key);
+            match self.store.latches.try_lock(hash, self.owner) {
+                Tried::Taken => self.held.push(hash),
+                Tried::Mine => {}
+                Tried::Busy => continue,
+            }
+            if let Some(newest) = self.newest(&record_key)? {
+                // Something is staged already, so it is one unit with what failed to be latched.
+                if self.stage_delete(&record_key, &newest)?.is_err() {
+                    continue;
+                }
+            }
+        }
+    }
+
+    /// The same among the documents that this unit has staged.
+    fn evict_staged(&mut self, size: i64, max: i64) -> Result<()> {
+        let tree = self.collection.id;
+        let mut staged: Vec<(Vec<u8>, Vec<u8>)> = self
+            .stage
+            .staged_with(tree, &[])
+            .filter_map(|(key, doc)| Some((key.to_vec(), doc?.to_vec())))
+            .collect();
+        staged.sort_unstable();
+        for (key, doc) in staged {
+            let docs = self.collection.count() as i64 + self.stage.docs;
+            let bytes = self.collection.data_bytes() as i64 + self.stage.bytes;
+            if docs <= 1 || (docs <= max && bytes <= size) {
+                break;
+            }
+            self.stage.replaces();
+            if self.stage_delete(&key, &doc)?.is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,237 @@
+//! Staging the index entries of one document: their latches and what unique indexes say.
+
+use super::{Busy, DuplicateKey, Staged, WriteUnit};
+use crate::collection::Collection;
+use crate::commit::stage::Stage;
+use crate::entries::difference;
+use crate::index::{Index, KeySet};
+use crate::keys;
+use crate::latch::{self, Tried};
+use crate::multikey::Arrays;
+use crate::store::Inner;
+use crate::view::split_entry;
+use bytes::Bytes;
+use muniment_io::Timestamp;
+use muniment_tree::{Direction, Range, TreeId};
+use muniment_value::keyenc::prefix_end;
+use muniment_value::{Doc, Error, Result};
+use std::sync::Arc;
+
+impl WriteUnit<'_> {
+    /// Latches, checks and stages the index entries of `new`, and the removal of those of `old`
+    /// that it has no more. Nothing is staged unless all of them are in order.
+    pub(super) fn stage_entries(
+        &mut self,
+        new: Doc<'_>,
+        record_key: &[u8],
+        old: Option<Doc<'_>>,
+        touched: Option<&dyn Fn(&str) -> bool>,
+    ) -> Staged<()> {
+        let indexes = self.indexes.clone();
+        let mut new_sets = std::mem::take(&mut self.sets);
+        let mut old_set = std::mem::take(&mut self.old_set);
+        let sets = (&mut new_sets, &mut old_set);
+        let result = self.check_and_stage(&indexes, new, record_key, old, touched, sets);
+        self.sets = new_sets;
+        self.old_set = old_set;
+        result
+    }
+
+    fn check_and_stage(
+        &mut self,
+        indexes: &[Arc<Index>],
+        new: Doc<'_>,
+        record_key: &[u8],
+        old: Option<Doc<'_>>,
+        touched: Option<&dyn Fn(&str) -> bool>,
+        (new_sets, old_set): (&mut Vec<KeySet>, &mut KeySet),
+    ) -> Staged<()> {
+        // On an index that is being built every write puts all its keys: the builder may not have
+        // come to the document.
+        let skipped = |index: &Index| {
+            index.is_ready()
+                && index.partial_filter().is_none()
+                && touched.is_some_and(|t| !index.reads(t))
+        };
+        let collection = self.collection.clone();
+        let concerned = |index: &Index| collection.maintains(index) && !skipped(index);
+        if new_sets.len() < indexes.len() {
+            new_sets.resize_with(indexes.len(), KeySet::default);
+        }
+        let mut unique = Vec::new();
+        for (index, set) in indexes.iter().zip(new_sets.iter_mut()) {
+            set.clear();
+            if !concerned(index) {
+                continue;
+            }
+            index.key_set(new, set)?;
+            if index.guards() {
+                for (key, _) in set.iter() {
+                    unique.push(latch::unique_hash(index.id, key));
+                }
+            }
+            if index.is_contested() {
+                // What is removed may be another's: nobody changes it while we look.
+                old_set.fill(index, old)?;
+                for (key, _) in old_set.iter() {
+                    unique.push(latch::unique_hash(index.id, key));
+                }
+            }
+        }
+        if !unique.is_empty() {
+            unique.sort_unstable();
+            unique.dedup();
+            if self.latch_unique(&unique)?.is_err() {
+                return Ok(Err(Busy));
+            }
+            self.check_unique(indexes, new_sets, record_key, old, old_set)?;
+        }
+        for (index, set) in indexes.iter().zip(new_sets.iter()) {
+            if !concerned(index) {
+                continue;
+            }
+            old_set.fill(index, old)?;
+            // What is unique was looked up just now: nobody has it, or this record itself.
+            difference(
+                self.store,
+                &mut self.stage,
+                index,
+                old_set,
+                set,
+                record_key,
+                true,
+            )?;
+            if let Some(keys) = set.keys()
+                && !index.multikey().covers(keys)
+            {
+                self.widened.push((index.clone(), Arrays::of(keys)));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Takes the latches of unique keys, in the order of their hashes. Waits only when nothing is
+    /// staged: then all that is held is the record's own latch (and the order of a capped
+    /// collection), for which nobody waits who holds a unique key's.
+    pub(super) fn latch_unique(&mut self, hashes: &[u64]) -> Staged<()> {
+        let wait = self.stage.is_empty() && self.held.len() <= 1;
+        for hash in hashes {
+            let tried = match wait {
+                true => self.store.latches.lock(*hash, self.owner, self.interrupt)?,
+                false => self.store.latches.try_lock(*hash, self.owner),
+            };
+            match tried {
+                Tried::Taken => self.held.push(*hash),
+                // Staged by this unit for another document: the look-up sees it, and the entry
+                // may be put twice.
+                Tried::Mine => self.stage.replaces(),
+                Tried::Busy => return Ok(Err(Busy)),
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    fn check_unique(
+        &mut self,
+        indexes: &[Arc<Index>],
+        new_sets: &[KeySet],
+        record_key: &[u8],
+        old: Option<Doc<'_>>,
+        old_set: &mut KeySet,
+    ) -> Result<()> {
+        for (index, set) in indexes.iter().zip(new_sets) {
+            if !index.guards() {
+                continue;
+            }
+            // A duplicate that was there before may stay.
+            old_set.fill(index, old.filter(|_| !index.unique()))?;
+            for (key, bits) in set.iter() {
+                if old_set.iter().any(|(k, _)| k == key)
+                    || !taken_by_other(self.store, &mut self.stage, index, key, record_key)?
+                {
+                    continue;
+                }
+                let error = duplicate(&self.collection, index, key, bits);
+                if index.is_ready() {
+                    return Err(error);
+                }
+                index.fail_build(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// True if the key of a unique index (or of one that is to become unique) belongs to another
+/// record, stored or staged. The caller holds its latch.
+pub(crate) fn taken_by_other(
+    store: &Inner,
+    stage: &mut Stage,
+    index: &Index,
+    key: &[u8],
+    record_key: &[u8],
+) -> Result<bool> {
+    if !index.unique() {
+        return another_entry(store, stage, index, key, record_key);
+    }
+    let is_other = |value: &[u8]| {
+        keys::get_varint(value)
+            .and_then(|(len, at)| value.get(at..at + len))
+            .is_none_or(|holder| holder != record_key)
+    };
+    if let Some(staged) = stage.staged(index.id, key) {
+        return Ok(staged.is_some_and(is_other));
+    }
+    let value = store.newest(index.id, key)?;
+    Ok(value.is_some_and(|v| is_other(&v)))
+}
+
+/// The same for entries that carry their record's key.
+fn another_entry(
+    store: &Inner,
+    stage: &mut Stage,
+    index: &Index,
+    key: &[u8],
+    record_key: &[u8],
+) -> Result<bool> {
+    let is_other = |full: &Bytes, value: &Bytes| {
+        split_entry(full, value, false).is_some_and(|e| e.key == key && e.record_key != record_key)
+    };
+    for (full, value) in stage.staged_with(index.id, key) {
+        if let Some(value) = value
+            && is_other(
+                &Bytes::copy_from_slice(full),
+                &Bytes::copy_from_slice(value),
+            )
+        {
+            return Ok(true);
+        }
+    }
+    let range = Range {
+        low: Bytes::copy_from_slice(key),
+        high: prefix_end(key).map(Bytes::from),
+    };
+    let tree = TreeId(index.id);
+    let mut entries = store
+        .trees
+        .cursor(tree, range, Timestamp::MAX, Direction::Forward);
+    while let Some((full, value)) = entries.next()? {
+        if is_other(&full, &value) && stage.staged(index.id, &full) != Some(None) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// 11000 for an encoded key.
+pub(crate) fn duplicate(collection: &Collection, index: &Index, key: &[u8], bits: &[u8]) -> Error {
+    let spec = index.spec();
+    DuplicateKey {
+        namespace: collection.namespace(),
+        index: spec.name.clone(),
+        key_pattern: spec.key.clone(),
+        key_value: index.key_value(key, bits),
+        collation: index.collation().clone(),
+    }
+    .to_error()
+}

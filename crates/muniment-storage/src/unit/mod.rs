@@ -1,0 +1,514 @@
+//! Write units: the one path of all writes.
+//!
+//! A unit holds the collection's shared DDL lock and the latches of the records (and unique keys)
+//! it touches, from the moment a record is locked until the commit is visible. It is committed
+//! as one record of the log, by its owner and never by itself; it reads what it has staged.
+//!
+//! A unit that holds anything never waits for a latch: it says [`Busy`], and its owner commits what
+//! is staged and begins another (MongoDB's batches are not atomic either; each document is). So no
+//! two units can wait for each other.
+//!
+//! Invariants: nothing is staged for a document unless all of it is in order; a unit whose commit
+//! failed has left nothing anywhere.
+
+mod capped;
+mod check;
+mod timed;
+
+pub(crate) use check::{duplicate, taken_by_other};
+
+use crate::collection::Collection;
+use crate::commit::patch;
+use crate::commit::stage::Stage;
+use crate::entries::difference;
+use crate::gate::Shared;
+use crate::index::{Index, KeySet};
+use crate::latch::{self, Tried};
+use crate::multikey::Arrays;
+use crate::store::{CommitId, Inner};
+use bytes::Bytes;
+use muniment_io::Timestamp;
+use muniment_query::Interrupt;
+use muniment_tree::{Cursor, TreeId};
+use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, Value, doc};
+use parking_lot::{ArcMutexGuard, RawMutex};
+use std::sync::Arc;
+
+/// A difference is logged instead of the document if it is at most so many tenths of it.
+const PATCH_TENTHS: usize = 8;
+
+/// Staged changes of one collection.
+pub struct WriteUnit<'s> {
+    store: &'s Inner,
+    interrupt: &'s dyn Interrupt,
+    collection: Arc<Collection>,
+    indexes: Arc<Vec<Arc<Index>>>,
+    /// There are index entries to maintain.
+    indexed: bool,
+    owner: u64,
+    stage: Stage,
+    /// A change failed when a part of it was staged: nothing can be committed.
+    failed: Option<Error>,
+    inserted: u64,
+    appending: bool,
+    held: Vec<u64>,
+    widened: Vec<(Arc<Index>, Arrays)>,
+    eviction: Option<Box<dyn Cursor>>,
+    capped_order: Option<ArcMutexGuard<RawMutex, ()>>,
+    key: Vec<u8>,
+    patch: Vec<u8>,
+    sets: Vec<KeySet>,
+    old_set: KeySet,
+    _ddl: Shared,
+}
+
+/// Somebody else holds what is needed and this unit holds something already: commit (or drop) it,
+/// and do the same again with a new one, which will wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Busy;
+
+/// The result of what may be [`Busy`].
+pub type Staged<T> = Result<Result<T, Busy>>;
+
+/// A unique index said no.
+#[derive(Clone, Debug)]
+pub struct DuplicateKey {
+    /// The namespace.
+    pub namespace: String,
+    /// The index's name.
+    pub index: String,
+    /// Its key pattern.
+    pub key_pattern: DocBuf,
+    /// The values, under the pattern's field names.
+    pub key_value: DocBuf,
+    /// By which texts are equal.
+    pub collation: Collation,
+}
+
+impl DuplicateKey {
+    /// The error: 11000 "E11000 duplicate key error collection: db.c index: x_1 dup key: { x: 1 }"
+    /// with keyPattern and keyValue.
+    pub fn to_error(&self) -> Error {
+        let mut extra = doc! { "keyPattern": &self.key_pattern, "keyValue": &self.key_value };
+        let mut by = String::new();
+        if let Some(c) = self.collation.spec() {
+            by = format!(" collation: {}", c.as_doc().to_display());
+            extra.append("collation", c);
+        }
+        Error::new(
+            Code::DuplicateKey,
+            format!(
+                "E11000 duplicate key error collection: {} index: {}{by} dup key: {}",
+                self.namespace,
+                self.index,
+                self.key_value.as_doc().to_display(),
+            ),
+        )
+        .with_extra(extra)
+    }
+}
+
+/// How a record key was claimed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Claim {
+    /// It is above every key there ever was.
+    Fresh,
+    /// Its latch is held.
+    Latched,
+}
+
+impl<'s> WriteUnit<'s> {
+    pub(crate) fn new(
+        store: &'s Inner,
+        collection: &Arc<Collection>,
+        interrupt: &'s dyn Interrupt,
+        ddl: Shared,
+    ) -> WriteUnit<'s> {
+        let indexes = collection.all_indexes();
+        WriteUnit {
+            store,
+            interrupt,
+            indexed: indexes.iter().any(|i| collection.maintains(i)),
+            indexes,
+            collection: collection.clone(),
+            owner: store.next_owner(),
+            stage: Stage::new(),
+            failed: None,
+            inserted: 0,
+            appending: false,
+            held: Vec::new(),
+            widened: Vec::new(),
+            eviction: None,
+            capped_order: None,
+            key: Vec::new(),
+            patch: Vec::new(),
+            sets: Vec::new(),
+            old_set: KeySet::default(),
+            _ddl: ddl,
+        }
+    }
+
+    /// True if it may wait: it holds nothing that somebody could wait for.
+    fn holds_nothing(&self) -> bool {
+        self.held.is_empty() && !self.appending && self.capped_order.is_none()
+    }
+
+    /// Takes a latch: waits for it if nothing is held.
+    fn latch(&mut self, hash: u64) -> Staged<Tried> {
+        let tried = match self.holds_nothing() {
+            true => self.store.latches.lock(hash, self.owner, self.interrupt)?,
+            false => self.store.latches.try_lock(hash, self.owner),
+        };
+        match tried {
+            Tried::Busy => return Ok(Err(Busy)),
+            Tried::Taken => self.held.push(hash),
+            Tried::Mine => {}
+        }
+        Ok(Ok(tried))
+    }
+
+    /// The newest document of a record, staged or stored. The record's latch is held.
+    fn newest(&mut self, key: &[u8]) -> Result<Option<Bytes>> {
+        match self.stage.staged(self.collection.id, key) {
+            Some(staged) => {
+                // What is staged for it may be staged once more.
+                let doc = staged.map(Bytes::copy_from_slice);
+                self.stage.replaces();
+                Ok(doc)
+            }
+            None => self.store.newest(self.collection.id, key),
+        }
+    }
+
+    /// Latches one record and returns its newest document (`None`: there is none), what this unit
+    /// has staged included. All reads that decide about a write of this record come after this
+    /// call.
+    ///
+    /// # Errors
+    /// What the operation's interrupt says while it waits; 301.
+    pub fn lock(&mut self, record_key: &[u8]) -> Staged<Option<Bytes>> {
+        let mine = self.appending && self.collection.append.lock().mine(record_key, self.owner);
+        let hash = latch::record_hash(self.collection.id, record_key);
+        let tried = match self.latch(hash)? {
+            Ok(t) => t,
+            Err(Busy) => return Ok(Err(Busy)),
+        };
+        Ok(Ok(match mine || tried == Tried::Mine {
+            true => self.newest(record_key)?,
+            // One that is on its way in without a latch, beyond the greatest key, is not there
+            // yet; an insert of the same key looks for it.
+            false => self.store.newest(self.collection.id, record_key)?,
+        }))
+    }
+
+    /// Waits until nobody else is about to commit this key without a latch.
+    fn wait_for_appends(&self, record_key: &[u8]) -> Result<()> {
+        let mut append = self.collection.append.lock();
+        while append.in_flight(record_key, self.owner) {
+            let wait = self
+                .collection
+                .append_done
+                .wait_for(&mut append, crate::gate::LOOK);
+            if wait.timed_out() {
+                self.interrupt.check()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stages the insert of a complete document (with `_id`, validated). Latches what it needs.
+    /// When a key exists already nothing is staged for this document.
+    ///
+    /// # Errors
+    /// 11000 DuplicateKey (made by [`DuplicateKey::to_error`]), 171, 10003-like for capped; what
+    /// the operation's interrupt says.
+    pub fn insert(&mut self, doc: &[u8]) -> Staged<()> {
+        self.whole(|unit| {
+            if unit.collection.is_capped() {
+                unit.insert_capped(doc)
+            } else if unit.collection.is_time_series() {
+                unit.insert_timed(doc)
+            } else {
+                unit.insert_keyed(doc)
+            }
+        })
+    }
+
+    /// Runs one change. If it fails when a part of it is staged, the unit cannot be committed any
+    /// more.
+    fn whole<T>(&mut self, change: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let before = self.stage.len();
+        let result = change(self);
+        if let Err(e) = &result {
+            if self.stage.len() != before {
+                self.failed.get_or_insert_with(|| e.clone());
+            } else if self.stage.is_empty() {
+                // What it took for a change that came to nothing: the next one may have to wait,
+                // and who waits must not hold what another waits for.
+                self.release();
+            }
+        }
+        result
+    }
+
+    fn insert_keyed(&mut self, doc: &[u8]) -> Staged<()> {
+        let view = Doc::new(doc);
+        let Some(id) = view.get("_id") else {
+            return Err(Error::internal(
+                "a document without _id reached the storage",
+            ));
+        };
+        let mut key = std::mem::take(&mut self.key);
+        key.clear();
+        self.collection.collation().encode(id, false, &mut key);
+        let result = self.insert_at(&key, doc, id);
+        self.key = key;
+        result
+    }
+
+    fn insert_at(&mut self, key: &[u8], doc: &[u8], id: Value<'_>) -> Staged<()> {
+        match self.claim(key)? {
+            Err(Busy) => return Ok(Err(Busy)),
+            Ok(Claim::Fresh) => {}
+            Ok(Claim::Latched) => {
+                if self.newest(key)?.is_some() {
+                    return Err(self.duplicate_id(id));
+                }
+            }
+        }
+        if self.indexed && self.stage_entries(Doc::new(doc), key, None, None)?.is_err() {
+            return Ok(Err(Busy));
+        }
+        self.stage_insert(key, doc);
+        Ok(Ok(()))
+    }
+
+    fn stage_insert(&mut self, record_key: &[u8], doc: &[u8]) {
+        let tree = self.collection.id;
+        let (key, at) = self.stage.log.insert(tree, record_key, doc);
+        let (key, at) = (Stage::logged(key), Stage::logged(at));
+        self.stage.put(tree, key, Some(at), true);
+        self.stage.docs += 1;
+        self.stage.bytes += doc.len() as i64;
+        self.inserted += 1;
+    }
+
+    /// Claims a record key for an insert.
+    fn claim(&mut self, key: &[u8]) -> Staged<Claim> {
+        {
+            let mut append = self.collection.append.lock();
+            if append.max.is_none() {
+                append.max = Some(self.store.greatest_record_key(&self.collection)?);
+            }
+            if append.max.as_deref().is_some_and(|max| key > max) {
+                append.append(key, self.owner);
+                self.appending = true;
+                return Ok(Ok(Claim::Fresh));
+            }
+            if self.appending && append.mine(key, self.owner) {
+                drop(append);
+                // No latch, but nobody else may touch it before the run ends.
+                return Ok(Ok(Claim::Latched));
+            }
+        }
+        let hash = latch::record_hash(self.collection.id, key);
+        if self.latch(hash)?.is_err() {
+            return Ok(Err(Busy));
+        }
+        let in_flight = self.collection.append.lock().in_flight(key, self.owner);
+        if in_flight {
+            // Whoever appends holds nothing that we could hold: but it may wait to be visible
+            // behind us only after its commit, so waiting with a latch of ours alone is safe.
+            if self.held.len() > 1 || !self.stage.is_empty() {
+                return Ok(Err(Busy));
+            }
+            self.wait_for_appends(key)?;
+        }
+        Ok(Ok(Claim::Latched))
+    }
+
+    /// 11000; MongoDB has codes of its own for numbers that its record ids cannot hold.
+    fn duplicate_id(&self, id: Value<'_>) -> Error {
+        let n = muniment_value::number::to_f64(id).filter(|n| !n.is_finite());
+        if let Some(n) = n.filter(|_| self.collection.is_clustered()) {
+            let code = if n.is_nan() { 50_819 } else { 50_826 };
+            return Error::location(
+                code,
+                format!("a document with _id {} exists already", id.to_display()),
+            );
+        }
+        DuplicateKey {
+            namespace: self.collection.namespace(),
+            index: "_id_".to_string(),
+            key_pattern: doc! { "_id": 1 },
+            key_value: doc! { "_id": id },
+            collation: self.collection.collation().clone(),
+        }
+        .to_error()
+    }
+
+    /// Stages the replacement of `old`, which [`WriteUnit::lock`] returned for this key, by `new`
+    /// with the same `_id`. `touched(path)` false promises that the values at the path are the
+    /// same, so that its indexes are left alone.
+    ///
+    /// # Errors
+    /// As [`WriteUnit::insert`].
+    pub fn update(
+        &mut self,
+        record_key: &[u8],
+        old: &[u8],
+        new: &[u8],
+        touched: &dyn Fn(&str) -> bool,
+    ) -> Staged<()> {
+        self.whole(|unit| unit.stage_update(record_key, old, new, touched))
+    }
+
+    fn stage_update(
+        &mut self,
+        record_key: &[u8],
+        old: &[u8],
+        new: &[u8],
+        touched: &dyn Fn(&str) -> bool,
+    ) -> Staged<()> {
+        if self.indexed
+            && self
+                .stage_entries(
+                    Doc::new(new),
+                    record_key,
+                    Some(Doc::new(old)),
+                    Some(touched),
+                )?
+                .is_err()
+        {
+            return Ok(Err(Busy));
+        }
+        let tree = self.collection.id;
+        self.patch.clear();
+        patch::encode(old, new, &mut self.patch);
+        let (key, value) = if self.patch.len() * 10 <= new.len() * PATCH_TENTHS {
+            let key = self.stage.log.patch(tree, record_key, &self.patch);
+            (key, self.stage.keep(&[new]))
+        } else {
+            let (key, at) = self.stage.log.replace(tree, record_key, new);
+            (key, Stage::logged(at))
+        };
+        self.stage.put(tree, Stage::logged(key), Some(value), false);
+        self.stage.bytes += new.len() as i64 - old.len() as i64;
+        Ok(Ok(()))
+    }
+
+    /// Stages the deletion of `old`, which [`WriteUnit::lock`] returned for this key.
+    ///
+    /// # Errors
+    /// 171 cannot happen for a stored document; I/O errors.
+    pub fn delete(&mut self, record_key: &[u8], old: &[u8]) -> Staged<()> {
+        self.whole(|unit| unit.stage_delete(record_key, old))
+    }
+
+    fn stage_delete(&mut self, record_key: &[u8], old: &[u8]) -> Staged<()> {
+        if self.indexed {
+            let indexes = self.indexes.clone();
+            let mut old_set = std::mem::take(&mut self.old_set);
+            let nothing = KeySet::none();
+            let mut contested = Vec::new();
+            for index in indexes.iter().filter(|i| i.is_contested()) {
+                index.key_set(Doc::new(old), &mut old_set)?;
+                let hashes = old_set.iter().map(|(k, _)| latch::unique_hash(index.id, k));
+                contested.extend(hashes);
+            }
+            contested.sort_unstable();
+            contested.dedup();
+            if self.latch_unique(&contested)?.is_err() {
+                return Ok(Err(Busy));
+            }
+            for index in indexes.iter() {
+                if self.collection.maintains(index) {
+                    index.key_set(Doc::new(old), &mut old_set)?;
+                    let (store, stage) = (self.store, &mut self.stage);
+                    difference(store, stage, index, &old_set, &nothing, record_key, false)?;
+                    if index.guards() {
+                        // Another document may take the key within this unit.
+                        stage.replaces();
+                    }
+                }
+            }
+            self.old_set = old_set;
+        }
+        let tree = self.collection.id;
+        let key = self.stage.log.delete(tree, record_key);
+        self.stage.put(tree, Stage::logged(key), None, false);
+        self.stage.docs -= 1;
+        self.stage.bytes -= old.len() as i64;
+        Ok(Ok(()))
+    }
+
+    /// True if nothing is staged.
+    pub fn is_empty(&self) -> bool {
+        self.stage.is_empty()
+    }
+
+    /// Bytes staged: callers commit before this grows past a few MiB.
+    pub fn staged_bytes(&self) -> usize {
+        self.stage.len()
+    }
+
+    /// Commits atomically: on return the changes are visible and written to the log (not synced).
+    /// The latches are released. `None` when nothing was staged.
+    ///
+    /// # Errors
+    /// 14031 OutOfDiskSpace or I/O errors: nothing of what was staged is stored.
+    pub fn commit(mut self) -> Result<Option<CommitId>> {
+        if let Some(e) = self.failed.take() {
+            return Err(e);
+        }
+        let stage = std::mem::replace(&mut self.stage, Stage::new());
+        if stage.is_empty() {
+            return Ok(None);
+        }
+        for (index, arrays) in self.widened.drain(..) {
+            // Readers see it before the data: a plan made in between is only more careful.
+            if index.multikey().widen(&arrays) {
+                self.collection.bump();
+            }
+        }
+        let (docs, bytes) = (stage.docs, stage.bytes);
+        let collection = &self.collection;
+        let id = self.store.commit(stage, self.interrupt, |_| {
+            collection.add_totals(docs, bytes);
+        })?;
+        if self.inserted > 0 {
+            collection.notify_inserts(self.inserted);
+        }
+        Ok(Some(id))
+    }
+}
+
+impl Drop for WriteUnit<'_> {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+impl WriteUnit<'_> {
+    /// Gives back every latch.
+    fn release(&mut self) {
+        self.capped_order = None;
+        if self.appending {
+            let mut append = self.collection.append.lock();
+            append.runs.retain(|r| r.owner != self.owner);
+            drop(append);
+            self.appending = false;
+            self.collection.append_done.notify_all();
+        }
+        for hash in self.held.drain(..) {
+            self.store.latches.unlock(hash);
+        }
+    }
+}
+
+impl Inner {
+    /// The newest value of one key. Only for who holds the key's latch.
+    pub fn newest(&self, tree: u32, key: &[u8]) -> Result<Option<Bytes>> {
+        self.trees.get(TreeId(tree), key, Timestamp::MAX)
+    }
+}

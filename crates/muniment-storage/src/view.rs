@@ -1,0 +1,251 @@
+//! Consistent reads: a view of everything at one timestamp.
+
+use crate::collection::Collection;
+use crate::index::Index;
+use crate::keys;
+use bytes::Bytes;
+use muniment_io::Timestamp;
+pub use muniment_tree::Direction;
+use muniment_tree::{Cursor, Range, TreeId, Trees, View};
+use muniment_value::{Code, Error, Result};
+use std::sync::Arc;
+
+/// One end of a range of encoded keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// No bound.
+    Unbounded,
+    /// The key itself and everything that begins with it is inside.
+    Included(Vec<u8>),
+    /// The key and everything that begins with it is outside.
+    Excluded(Vec<u8>),
+}
+
+/// A range of encoded field keys (index) or record keys (documents), always `low` ≤ `high` in
+/// byte order, whatever the direction of the cursor. A bound is a *prefix*: a compound index may
+/// be bounded by its first fields only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRange {
+    /// The lower end.
+    pub low: Bound,
+    /// The upper end.
+    pub high: Bound,
+}
+
+impl KeyRange {
+    /// Everything.
+    pub fn all() -> KeyRange {
+        KeyRange {
+            low: Bound::Unbounded,
+            high: Bound::Unbounded,
+        }
+    }
+
+    /// Exactly the keys that begin with `prefix`.
+    pub fn prefix(prefix: Vec<u8>) -> KeyRange {
+        KeyRange {
+            low: Bound::Included(prefix.clone()),
+            high: Bound::Included(prefix),
+        }
+    }
+}
+
+/// All of the store as of one timestamp. Cheap to make and to clone. While one is held the versions
+/// that it sees are kept, in memory or on the disk.
+#[derive(Clone)]
+pub struct Snapshot {
+    /// `None` once the store is closed.
+    inner: Option<Arc<(View, Arc<dyn Trees>)>>,
+}
+
+/// One entry of an index.
+#[derive(Clone, Debug)]
+pub struct IndexEntry {
+    /// The encoded fields, without index id and record key.
+    pub key: Bytes,
+    /// The key of the document.
+    pub record_key: Bytes,
+    /// What the encoding dropped: for [`muniment_value::keyenc::decode`].
+    pub type_bits: Bytes,
+}
+
+/// A cursor over documents in record-key order.
+pub struct DocCursor {
+    /// With the view that it reads: the versions it is about to read must stay.
+    inner: Option<(Box<dyn Cursor>, Snapshot)>,
+}
+
+/// A cursor over index entries in key order.
+pub struct IndexCursor {
+    inner: Option<(Box<dyn Cursor>, Snapshot)>,
+    direction: Direction,
+    index: u32,
+    unique: bool,
+    /// Backward: where a seek went; this key itself lies before it.
+    end: Option<Vec<u8>>,
+}
+
+pub(crate) fn closed() -> Error {
+    Error::new(
+        Code::ShutdownInProgress,
+        "the server is shutting down: the storage is closed",
+    )
+}
+
+impl Snapshot {
+    pub(crate) fn new(inner: Option<(View, Arc<dyn Trees>)>) -> Snapshot {
+        Snapshot {
+            inner: inner.map(Arc::new),
+        }
+    }
+
+    /// What it sees: everything up to here.
+    pub fn timestamp(&self) -> Timestamp {
+        self.inner
+            .as_ref()
+            .map_or(Timestamp::ZERO, |inner| inner.0.timestamp())
+    }
+
+    /// The document with this record key. The bytes are a slice of the block, not a copy.
+    ///
+    /// # Errors
+    /// 301 DataCorruptionDetected naming file and offset.
+    pub fn get(&self, collection: &Collection, record_key: &[u8]) -> Result<Option<Bytes>> {
+        self.raw_get(collection.id, record_key)
+    }
+
+    /// One raw key of a tree.
+    pub(crate) fn raw_get(&self, tree: u32, key: &[u8]) -> Result<Option<Bytes>> {
+        let (view, trees) = self.inner.as_deref().ok_or_else(closed)?;
+        trees.get(TreeId(tree), key, view.timestamp())
+    }
+
+    /// The raw keys of a tree.
+    pub(crate) fn raw_range(
+        &self,
+        tree: u32,
+        range: Range,
+        dir: Direction,
+    ) -> Option<Box<dyn Cursor>> {
+        let (view, trees) = self.inner.as_deref()?;
+        Some(trees.cursor(TreeId(tree), range, view.timestamp(), dir))
+    }
+
+    /// The documents in a range of record keys.
+    pub fn docs(&self, collection: &Collection, range: &KeyRange, dir: Direction) -> DocCursor {
+        let inner = self.raw_range(collection.id, keys::bounds(range), dir);
+        DocCursor {
+            inner: inner.map(|c| (c, self.clone())),
+        }
+    }
+
+    /// The entries in a range of encoded fields. Not for `_id_` of a collection that is not
+    /// capped: use [`Snapshot::docs`].
+    pub fn entries(
+        &self,
+        collection: &Collection,
+        index: &Index,
+        range: &KeyRange,
+        dir: Direction,
+    ) -> IndexCursor {
+        let _ = collection;
+        let inner = self.raw_range(index.id, keys::bounds(range), dir);
+        IndexCursor {
+            inner: inner.map(|c| (c, self.clone())),
+            direction: dir,
+            index: index.id,
+            unique: index.unique(),
+            end: None,
+        }
+    }
+}
+
+impl DocCursor {
+    /// The next (record key, document).
+    ///
+    /// # Errors
+    /// 301 DataCorruptionDetected.
+    #[allow(clippy::should_implement_trait)] // fallible: not an Iterator
+    pub fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
+        match &mut self.inner {
+            Some((cursor, _)) => cursor.next(),
+            None => Err(closed()),
+        }
+    }
+}
+
+impl IndexCursor {
+    /// The next entry.
+    ///
+    /// # Errors
+    /// 301 DataCorruptionDetected.
+    #[allow(clippy::should_implement_trait)] // fallible: not an Iterator
+    pub fn next(&mut self) -> Result<Option<IndexEntry>> {
+        let Some((cursor, _)) = &mut self.inner else {
+            return Err(closed());
+        };
+        let mut next = cursor.next()?;
+        if let Some(end) = self.end.take()
+            && next.as_ref().is_some_and(|(key, _)| **key == *end)
+        {
+            next = cursor.next()?;
+        }
+        let Some((key, value)) = next else {
+            return Ok(None);
+        };
+        match split_entry(&key, &value, self.unique) {
+            Some(entry) => Ok(Some(entry)),
+            None => Err(Error::new(
+                Code::DataCorruptionDetected,
+                format!(
+                    "data corruption detected: an entry of index {} is malformed: {key:02x?}",
+                    self.index
+                ),
+            )),
+        }
+    }
+
+    /// Jumps to the first entry (in the cursor's direction) whose key is at or past `key`: what a
+    /// scan with several intervals uses. `key` is a prefix as in [`KeyRange`]: backward, entries
+    /// that begin with it are at it. Never moves against the direction. Cheaper than a new cursor
+    /// when the target is near. An error shows at the following [`IndexCursor::next`].
+    pub fn seek(&mut self, key: &[u8]) {
+        let Some((cursor, _)) = &mut self.inner else {
+            return;
+        };
+        match self.direction {
+            Direction::Forward => cursor.seek(key),
+            // The greatest key that begins with it; none is greater than the end of them.
+            Direction::Backward => {
+                if let Some(end) = muniment_value::keyenc::prefix_end(key) {
+                    cursor.seek(&end);
+                    self.end = Some(end);
+                }
+            }
+        }
+    }
+}
+
+/// Splits a stored entry; `None` if it is malformed.
+pub(crate) fn split_entry(key: &Bytes, value: &Bytes, unique: bool) -> Option<IndexEntry> {
+    let (len, at) = keys::get_varint(value)?;
+    if unique {
+        if value.len() < at + len {
+            return None;
+        }
+        Some(IndexEntry {
+            key: key.clone(),
+            record_key: value.slice(at..at + len),
+            type_bits: value.slice(at + len..),
+        })
+    } else {
+        if key.len() < len {
+            return None;
+        }
+        Some(IndexEntry {
+            key: key.slice(..len),
+            record_key: key.slice(len..),
+            type_bits: value.slice(at..),
+        })
+    }
+}

@@ -1,1 +1,0 @@
-//! The memtable: keys with their versions beside them.

@@ -1,0 +1,258 @@
+//! What all operations share and none may use up: tickets, memory for messages, memory for queries.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use muniment_value::{ArrayBuf, Code, DocBuf, array, doc};
+use muniment_wire::{Connection, Header, OP_MSG};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+use testkit::{Server, ServerOptions};
+
+fn server() -> Server {
+    Server::start(ServerOptions::new())
+}
+
+fn number(d: &DocBuf, path: &str) -> i64 {
+    let (parents, name) = path.rsplit_once('.').unwrap_or(("", path));
+    let mut at = d.as_doc();
+    for p in parents.split('.').filter(|p| !p.is_empty()) {
+        at = at
+            .get_doc(p)
+            .unwrap_or_else(|| panic!("{p} of {path} in {d:?}"));
+    }
+    at.get(name)
+        .and_then(|v| v.as_i64_exact())
+        .unwrap_or_else(|| panic!("{path} in {d:?}"))
+}
+
+fn set(c: &mut Connection, name: &str, value: i64) {
+    let mut command = doc! { "setParameter": 1 };
+    command.append(name, value);
+    c.command("admin", &command).unwrap();
+}
+
+fn status(c: &mut Connection) -> DocBuf {
+    c.command("admin", &doc! { "serverStatus": 1 }).unwrap()
+}
+
+#[test]
+fn a_cursor_that_waits_for_data_holds_no_ticket() {
+    let s = server();
+    let mut c = s.connect();
+    set(&mut c, "storageEngineConcurrentReadTransactions", 1);
+    c.command("t", &doc! { "create": "c", "capped": true, "size": 4096 })
+        .unwrap();
+    c.command(
+        "t",
+        &doc! { "insert": "c", "documents": array![doc! { "_id": 1 }] },
+    )
+    .unwrap();
+    let first = c
+        .command(
+            "t",
+            &doc! { "find": "c", "tailable": true, "awaitData": true },
+        )
+        .unwrap();
+    let id = number(&first, "cursor.id");
+    let mut waiting = s.connect();
+    let waiter = std::thread::spawn(move || {
+        let began = Instant::now();
+        let more = doc! { "getMore": id, "collection": "c", "maxTimeMS": 3000 };
+        waiting.command("t", &more).unwrap();
+        began.elapsed()
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    let began = Instant::now();
+    for _ in 0..20 {
+        c.command("t", &doc! { "find": "c" }).unwrap();
+    }
+    assert!(began.elapsed() < Duration::from_millis(1500));
+    assert!(waiter.join().unwrap() >= Duration::from_millis(2500));
+    let status = status(&mut c);
+    for path in [
+        "queues.execution.read",
+        "wiredTiger.concurrentTransactions.read",
+    ] {
+        assert_eq!(number(&status, &format!("{path}.totalTickets")), 1);
+        assert_eq!(number(&status, &format!("{path}.out")), 0);
+        assert_eq!(number(&status, &format!("{path}.available")), 1);
+    }
+}
+
+#[test]
+fn who_waits_for_a_ticket_can_be_stopped() {
+    let s = server();
+    let mut c = s.connect();
+    set(&mut c, "storageEngineConcurrentWriteTransactions", 1);
+    let insert = |n: i32| doc! { "insert": "c", "documents": array![doc! { "_id": n }] };
+    c.command("t", &insert(0)).unwrap();
+    c.command("admin", &doc! { "fsync": 1, "lock": true })
+        .unwrap();
+    let mut held = s.connect();
+    let holder = std::thread::spawn(move || held.command("t", &insert(1)).is_ok());
+    while number(&status(&mut c), "queues.execution.write.out") == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // By time.
+    let began = Instant::now();
+    let mut limited = insert(2);
+    limited.append("maxTimeMS", 200);
+    let e = c.command("t", &limited).unwrap_err();
+    assert_eq!(e.code(), Code::MaxTimeMSExpired);
+    assert!(began.elapsed() < Duration::from_millis(1500));
+    // By its client's going away.
+    let mut gone = s.connect();
+    let stream = std::thread::spawn(move || {
+        let _ = gone.set_timeout(Some(Duration::from_millis(200)));
+        let _ = gone.command("t", &insert(3));
+    });
+    stream.join().unwrap();
+    let began = Instant::now();
+    while number(
+        &status(&mut c),
+        "queues.execution.write.normalPriority.queueLength",
+    ) > 0
+    {
+        assert!(began.elapsed() < Duration::from_secs(5));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Reads go on, and so does everything once the lock is gone.
+    c.command("t", &doc! { "find": "c" }).unwrap();
+    c.command("admin", &doc! { "fsyncUnlock": 1 }).unwrap();
+    assert!(holder.join().unwrap());
+    c.command("t", &insert(4)).unwrap();
+    let n = c.command("t", &doc! { "count": "c" }).unwrap();
+    assert_eq!(number(&n, "n"), 3);
+}
+
+#[test]
+fn beginnings_of_large_messages_are_bounded() {
+    let s = server();
+    let mut c = s.connect();
+    set(&mut c, "munimentMessageMemoryBytes", 8 << 20);
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        let mut stream = TcpStream::connect(s.address()).unwrap();
+        let mut head = Vec::new();
+        Header {
+            message_length: 40_000_000,
+            request_id: 1,
+            response_to: 0,
+            op_code: OP_MSG,
+        }
+        .put(&mut head);
+        stream.write_all(&head).unwrap();
+        // Refused ones are closed while they send.
+        let _ = stream.write_all(&vec![0; 3 << 20]);
+        clients.push(stream);
+    }
+    let refused: usize = clients
+        .iter_mut()
+        .map(|c| {
+            c.set_read_timeout(Some(Duration::from_millis(500)))
+                .unwrap();
+            let mut byte = [0];
+            // Closed or reset, not waiting for more.
+            match c.read(&mut byte) {
+                Ok(n) => usize::from(n == 0),
+                Err(e) => usize::from(e.kind() == std::io::ErrorKind::ConnectionReset),
+            }
+        })
+        .sum();
+    assert!((5..8).contains(&refused), "{refused} of 8");
+    let d = status(&mut c);
+    assert!(number(&d, "muniment.messageMemory.usedBytes") <= 8 << 20);
+    assert!(number(&d, "muniment.messageMemory.refused") >= refused as i64);
+    drop(clients);
+    let began = Instant::now();
+    while number(&status(&mut c), "muniment.messageMemory.usedBytes") > 0 {
+        assert!(began.elapsed() < Duration::from_secs(5));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Whole messages of that size get through.
+    let long = "x".repeat(3 << 20);
+    for i in 0..5 {
+        let d = doc! { "_id": i, "s": long.as_str() };
+        c.command("t", &doc! { "insert": "c", "documents": array![d] })
+            .unwrap();
+    }
+}
+
+#[test]
+fn sorts_and_groups_share_their_memory() {
+    let s = server();
+    let mut c = s.connect();
+    set(&mut c, "munimentQueryMemoryBudgetBytes", 8 << 20);
+    for batch in 0..8 {
+        let docs: ArrayBuf = (0..500)
+            .map(|i| {
+                let id = batch * 500 + i;
+                doc! { "_id": id, "k": (id * 7919) % 4000, "s": "x".repeat(1000) }
+            })
+            .collect();
+        c.command("t", &doc! { "insert": "c", "documents": docs })
+            .unwrap();
+    }
+    let sort = |disk: bool| {
+        doc! {
+            "find": "c", "sort": doc! { "k": 1 }, "batchSize": 2, "allowDiskUse": disk,
+        }
+    };
+    // Idle cursors keep what they hold booked.
+    let mut ids = Vec::new();
+    for _ in 0..4 {
+        let r = c.command("t", &sort(true)).unwrap();
+        ids.push(number(&r, "cursor.id"));
+    }
+    let d = status(&mut c);
+    let used = number(&d, "muniment.queryMemory.usedBytes");
+    assert!((4 << 20..10 << 20).contains(&used), "{used}");
+    assert!(number(&d, "muniment.queryMemory.pressed") > 0);
+    // What may not spill fails.
+    let e = c.command("t", &sort(false)).unwrap_err();
+    assert_eq!(e.code(), Code::QueryExceededMemoryLimitNoDiskUseAllowed);
+    let group = array![
+        doc! { "$group": doc! { "_id": "$k", "all": doc! { "$push": "$s" } } },
+        doc! { "$count": "n" },
+    ];
+    let r = c
+        .command(
+            "t",
+            &doc! { "aggregate": "c", "pipeline": group, "cursor": doc! {} },
+        )
+        .unwrap();
+    let n = r.as_doc().get_doc("cursor").unwrap();
+    let n = n.get_array("firstBatch").unwrap();
+    assert_eq!(
+        n.values()
+            .next()
+            .unwrap()
+            .as_doc()
+            .unwrap()
+            .get("n")
+            .unwrap()
+            .as_i64_exact(),
+        Some(4000)
+    );
+    // All come, in order, and nothing stays booked.
+    for id in ids {
+        let more = doc! { "getMore": id, "collection": "c" };
+        let r = c.command("t", &more).unwrap();
+        let batch = r.as_doc().get_doc("cursor").unwrap();
+        let batch = batch.get_array("nextBatch").unwrap();
+        let keys: Vec<i64> = batch
+            .values()
+            .map(|d| {
+                d.as_doc()
+                    .unwrap()
+                    .get("k")
+                    .unwrap()
+                    .as_i64_exact()
+                    .unwrap()
+            })
+            .collect();
+        assert!(keys == (2..4000).collect::<Vec<i64>>());
+    }
+    assert_eq!(number(&status(&mut c), "muniment.queryMemory.usedBytes"), 0);
+}
