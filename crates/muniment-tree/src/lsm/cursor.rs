@@ -5,8 +5,11 @@
 //! state by then, they are found again in that one, behind the last key that was passed. So an
 //! old cursor pins nothing but the rows it has gathered and the blocks it stands in.
 //!
+//! Long runs of deleted keys are walked once and then jumped over: see [`gaps`](super::gaps).
+//!
 //! In the sources, newer ones go first: the first that knows a key decides what it is.
 
+use super::gaps::{LEAST, behind};
 use super::shared::Shared;
 use super::state::{Run, State};
 use super::table::{TableIter, internal_key, tree_end, user_key};
@@ -27,6 +30,12 @@ const BYTES: usize = 128 << 10;
 /// Keys passed in one batch, shown or not.
 const STEPS: usize = 2048;
 
+/// After so many deleted keys a batch ends early, to ask whether a gap is known.
+const ASK: usize = LEAST / 8;
+
+/// The longest walk to find a gap's end.
+const WALK: usize = 1 << 20;
+
 /// The engine's cursor.
 pub(crate) struct LsmCursor {
     shared: Arc<Shared>,
@@ -44,6 +53,11 @@ pub(crate) struct LsmCursor {
     keys: Bytes,
     place: usize,
     batch: usize,
+    /// Deleted keys passed since the last row or jump over a gap, and where they began.
+    skipped: usize,
+    skipped_from: Option<Bytes>,
+    /// With so many a gap is looked for; more and more, if that is of no use to this cursor.
+    look: usize,
     ended: bool,
     error: Option<Error>,
 }
@@ -99,16 +113,7 @@ impl LsmCursor {
         let ended = range.high.as_ref().is_some_and(|high| *high <= range.low);
         LsmCursor {
             shared,
-            merge: Sorted {
-                tree,
-                range,
-                at,
-                dir,
-                low: Vec::new(),
-                high: None,
-                sources: Vec::new(),
-                order: Vec::new(),
-            },
+            merge: Sorted::new(tree, range, at, dir),
             number: None,
             passed: Vec::new(),
             begun: false,
@@ -117,6 +122,9 @@ impl LsmCursor {
             keys: Bytes::new(),
             place: 0,
             batch: FIRST,
+            skipped: 0,
+            skipped_from: None,
+            look: LEAST,
             ended,
             error: None,
         }
@@ -126,6 +134,10 @@ impl LsmCursor {
     fn refill(&mut self) -> Result<()> {
         self.rows.clear();
         self.place = 0;
+        if self.shared.gaps.is_armed() && !self.jump_gap() {
+            self.ended = true;
+            return Ok(());
+        }
         let state = self.shared.state();
         if self.number != Some(state.number) {
             self.number = None;
@@ -161,9 +173,18 @@ impl LsmCursor {
             self.passed.extend_from_slice(&keys[start..]);
             self.begun = true;
             let Some(value) = value else {
+                if self.skipped_from.is_none() {
+                    self.skipped_from = Some(Bytes::copy_from_slice(&keys[start..]));
+                }
                 keys.truncate(start);
+                self.skipped += 1;
+                if self.skipped == ASK || self.skipped == self.look {
+                    break;
+                }
                 continue;
             };
+            self.skipped = 0;
+            self.skipped_from = None;
             bytes += keys.len() - start + value.len();
             self.rows.push((start..keys.len(), value));
             if self.rows.len() >= self.batch || bytes >= BYTES {
@@ -171,8 +192,98 @@ impl LsmCursor {
             }
         }
         self.keys = Bytes::from(keys);
+        if self.skipped >= self.look && gathered.is_ok() {
+            gathered = self.find_gap();
+        }
         self.batch = (self.batch * 4).min(LARGEST);
         gathered
+    }
+}
+
+impl LsmCursor {
+    /// Jumps over the gap it comes to, if one is known. False: nothing is left.
+    fn jump_gap(&mut self) -> bool {
+        let (tree, at, gaps) = (self.merge.tree, self.merge.at, &self.shared.gaps);
+        let target = match self.merge.dir {
+            Direction::Forward => {
+                let low = match (&self.jump, self.begun) {
+                    (Some(jump), _) => jump.clone(),
+                    (None, true) => behind(&self.passed),
+                    (None, false) => self.merge.range.low.clone(),
+                };
+                match gaps.over(tree, &low, at) {
+                    Some(Some(high)) => high,
+                    Some(None) => return false,
+                    None => return true,
+                }
+            }
+            Direction::Backward => {
+                let high = match (&self.jump, self.begun) {
+                    (Some(jump), _) => Some(behind(jump)),
+                    (None, true) => Some(Bytes::copy_from_slice(&self.passed)),
+                    (None, false) => self.merge.range.high.clone(),
+                };
+                match gaps.under(tree, high.as_deref(), at) {
+                    Some(low) => low,
+                    None => return true,
+                }
+            }
+        };
+        self.skipped = 0;
+        self.look = LEAST;
+        self.skipped_from = Some(target.clone());
+        self.jump = Some(target);
+        true
+    }
+
+    /// Walks on from where deleted keys began to the first live row, and notes the gap.
+    fn find_gap(&mut self) -> Result<()> {
+        let (gaps, dir, tree) = (&self.shared.gaps, self.merge.dir, self.merge.tree);
+        self.look = self.look.saturating_mul(8);
+        let Some(from) = self.skipped_from.clone().filter(|_| gaps.arm()) else {
+            return Ok(());
+        };
+        let range = match dir {
+            Direction::Forward => Range {
+                low: from,
+                high: self.merge.range.high.clone(),
+            },
+            Direction::Backward => Range {
+                low: self.merge.range.low.clone(),
+                high: Some(behind(&from)),
+            },
+        };
+        let Some(walk) = gaps.register(tree, range.low.clone(), range.high.clone(), dir) else {
+            return Ok(());
+        };
+        // Only now: what was written before the walk was registered must be in it.
+        let state = self.shared.state();
+        let mut merge = Sorted::new(tree, range, Timestamp::MAX, dir);
+        let mut keys = Vec::new();
+        let mut passed = 0;
+        let mut edge = None;
+        let mut walked = merge.open(&state);
+        while walked.is_ok() {
+            keys.clear();
+            match merge.row(&state, &mut keys) {
+                Ok(None) => break,
+                Ok(Some(None)) if passed < WALK => passed += 1,
+                Ok(Some(_)) => {
+                    edge = Some(match dir {
+                        Direction::Forward => Bytes::copy_from_slice(&keys),
+                        Direction::Backward => behind(&keys),
+                    });
+                    break;
+                }
+                Err(e) => walked = Err(e),
+            }
+        }
+        if walked.is_ok() && passed >= LEAST {
+            gaps.finish(&walk, edge, self.shared.persisted());
+        } else {
+            gaps.give_up(&walk);
+        }
+        walked
     }
 }
 
@@ -213,19 +324,30 @@ impl Cursor for LsmCursor {
 }
 
 impl Sorted {
+    fn new(tree: TreeId, range: Range, at: Timestamp, dir: Direction) -> Sorted {
+        Sorted {
+            tree,
+            range,
+            at,
+            dir,
+            low: Vec::new(),
+            high: None,
+            sources: Vec::new(),
+            order: Vec::new(),
+        }
+    }
+
     /// Leaves out what is before `key`, and the key itself unless it is `inside`.
     fn narrow(&mut self, key: Bytes, inside: bool) {
-        // The first key behind another is that one and a zero.
-        let behind = |key: Bytes| [&key[..], &[0]].concat().into();
         match self.dir {
             Direction::Forward => {
-                let low = if inside { key } else { behind(key) };
+                let low = if inside { key } else { behind(&key) };
                 if low > self.range.low {
                     self.range.low = low;
                 }
             }
             Direction::Backward => {
-                let high: Bytes = if inside { behind(key) } else { key };
+                let high = if inside { behind(&key) } else { key };
                 if self.range.high.as_ref().is_none_or(|h| high < *h) {
                     self.range.high = Some(high);
                 }

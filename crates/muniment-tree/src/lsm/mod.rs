@@ -14,7 +14,7 @@
 //! | [`manifest`], [`shared`] | which tables there are, on the disk; how that changes |
 //! | [`merge`], [`output`] | all versions in order, those that stay, into new tables |
 //! | [`flush`], [`pick`], [`compact`] | what is written when |
-//! | [`cursor`] | reading a range |
+//! | [`cursor`], [`gaps`] | reading a range; jumping over what is deleted |
 //!
 //! Invariants: readers and writers never wait for a file operation of a flush or compaction, and
 //! no lock they take is held during one. Generations are ordered in time, so the first one that
@@ -32,6 +32,7 @@ mod error;
 mod flush;
 #[doc(hidden)]
 pub mod fuzzing;
+mod gaps;
 mod manifest;
 mod merge;
 mod options;
@@ -179,10 +180,10 @@ impl Trees for LsmTrees {
         if at <= self.shared.persisted() {
             return;
         }
-        self.shared
-            .state()
-            .active
-            .apply(batch, at, &self.shared.views);
+        let shared = &self.shared;
+        let puts = shared.gaps.applying(&batch, at);
+        shared.state().active.apply(batch, at, &shared.views);
+        shared.gaps.applied(puts);
     }
 
     fn seal(&self, cut: Timestamp) -> Result<()> {

@@ -4,6 +4,7 @@
 use super::cache::BlockCache;
 use super::dropped::DroppedList;
 use super::error::{damaged, io};
+use super::gaps::Gaps;
 use super::manifest::{self, Manifest, Named, table_path};
 use super::options::LsmOptions;
 use super::pick::Span;
@@ -39,6 +40,7 @@ pub(crate) struct Shared {
     /// sync makes them so.
     lost_names: AtomicU64,
     pub(crate) dropped: DroppedList,
+    pub(crate) gaps: Gaps,
     /// Held by the flush that is running.
     pub(crate) flush: Mutex<()>,
     /// Jobs that run: the level each writes to, and the spans it claims there. Held to pick.
@@ -121,6 +123,7 @@ impl Shared {
             }),
             lost_names: AtomicU64::new(0),
             dropped: DroppedList::default(),
+            gaps: Gaps::default(),
             flush: Mutex::default(),
             claims: Mutex::default(),
             faults: Mutex::default(),

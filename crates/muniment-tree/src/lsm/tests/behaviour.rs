@@ -273,3 +273,43 @@ fn short_jumps_lose_nothing() {
         }
     }
 }
+
+#[test]
+fn what_is_deleted_is_walked_once() {
+    let mut world = World::new();
+    fill(&mut world, 1, 0, 1000);
+    world.trees.seal(world.now).unwrap();
+    world.trees.flush().unwrap();
+    let old = world.trees.views().open();
+    world.commit((100..700).map(|i| delete(1, format!("{i:08}"))).collect());
+    let all = Range::default();
+    let id = TreeId(1);
+    let gaps = &world.trees.shared.gaps;
+    let over = |from: &str, at| gaps.over(id, from.as_bytes(), at);
+    world.verify(world.now);
+    assert_eq!(over("00000100", world.now), Some(Some(bytes("00000700"))));
+    assert_eq!(over("00000699x", world.now), Some(Some(bytes("00000700"))));
+    assert_eq!(over("00000700", world.now), None);
+    assert_eq!(over("00000099", world.now), None);
+    // An older view sees what was there.
+    assert_eq!(over("00000100", old.timestamp()), None);
+    world.verify(old.timestamp());
+    // A put cuts it, a deletion behind it does not; it grows again with the next walk.
+    world.commit(vec![put(1, "00000400", "new"), delete(1, "00000500")]);
+    world.verify(world.now);
+    world.commit(vec![delete(1, "00000400")]);
+    world.commit((700..1000).map(|i| delete(1, format!("{i:08}"))).collect());
+    world.verify(world.now);
+    let gaps = &world.trees.shared.gaps;
+    assert_eq!(gaps.over(id, b"00000100", world.now), Some(None));
+    assert_eq!(gaps.under(id, None, world.now), Some(bytes("00000100")));
+    let last = rows(
+        world
+            .trees
+            .cursor(id, all.clone(), world.now, Direction::Backward),
+    );
+    assert_eq!(last.len(), 100);
+    world.commit(vec![put(1, "00000900", "new"), put(1, "z", "new")]);
+    world.verify(world.now);
+    world.verify(old.timestamp());
+}
