@@ -1,5 +1,9 @@
 //! Group commit: one fdatasync for all who wait.
 //!
+//! Whoever finds no sync under way leads the next one. The others sleep, each on its own, and are
+//! woken when their record is durable, when the sync failed, or when one of them must lead: a
+//! shared condition would wake all of them at once, to queue up for its lock.
+//!
 //! `durable` only ever rises to an index that was read before the syncs began, and only once every
 //! segment that holds records up to it was synced, oldest first.
 
@@ -10,21 +14,25 @@ use crate::segment::{io_error, path};
 use muniment_io::Timestamp;
 use muniment_value::{Error, Result};
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicU64,
-    Ordering::{Acquire, Relaxed, SeqCst},
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 /// Longest time a leader waits for others to join its sync.
 const MAX_GATHER: Duration = Duration::from_millis(4);
+/// A leader goes without the others when none of them came for so long.
+const QUIET: Duration = Duration::from_micros(150);
 /// How often who waits looks whether it was interrupted.
 const LOOK: Duration = Duration::from_millis(20);
 
 #[derive(Default)]
 pub(crate) struct Group {
     state: Mutex<State>,
-    /// Waiters for a sync.
+    /// Who waits for a sync that is not about a record of its own.
     synced: Condvar,
     /// A gathering leader.
     gather: Condvar,
@@ -36,8 +44,8 @@ pub(crate) struct Group {
 #[derive(Default)]
 struct State {
     leading: bool,
-    /// Threads waiting now, the leader with them.
-    waiting: usize,
+    /// Threads that wait for a record, without the leader.
+    waiting: Vec<Arc<Waiter>>,
     /// How many a gathering leader waits for.
     expected: usize,
     /// How many the last sync served.
@@ -46,56 +54,120 @@ struct State {
     failed: Option<Error>,
 }
 
+impl State {
+    /// Takes out all whose record is durable, all of them after a failure, and one more to lead.
+    fn served(&mut self, durable: u64) -> Vec<Arc<Waiter>> {
+        let failed = self.failed.is_some();
+        let mut served: Vec<_> = self
+            .waiting
+            .extract_if(.., |w| failed || w.index <= durable)
+            .collect();
+        served.extend(self.waiting.pop());
+        served
+    }
+}
+
+/// A thread that sleeps until its record is durable.
+struct Waiter {
+    index: u64,
+    thread: Thread,
+    /// It was woken for good: it is no longer in the list.
+    woken: AtomicBool,
+}
+
+impl Waiter {
+    fn wake(&self) {
+        self.woken.store(true, Release);
+        self.thread.unpark();
+    }
+}
+
 impl Shared {
     pub fn wait_durable(&self, index: u64, interrupt: &dyn Fn() -> Result<()>) -> Result<()> {
         let group = &self.group;
         group.waits.fetch_add(1, Relaxed);
-        if self.durable.load(SeqCst) >= index {
-            return Ok(());
-        }
         if index > self.appended.load(Acquire) {
             return Err(Error::internal(format!(
                 "log: record {index} has not been appended"
             )));
         }
-        let mut state = group.state.lock();
-        state.waiting += 1;
-        if state.leading && state.waiting >= state.expected {
-            group.gather.notify_one();
-        }
-        let result = loop {
+        loop {
             if self.durable.load(SeqCst) >= index {
-                break Ok(());
+                return Ok(());
+            }
+            if let Err(e) = interrupt() {
+                self.pass_on();
+                return Err(e);
+            }
+            let mut state = group.state.lock();
+            if self.durable.load(SeqCst) >= index {
+                return Ok(());
             }
             if let Some(e) = &state.failed {
-                break Err(e.clone());
+                return Err(e.clone());
             }
-            if let Err(e) = MutexGuard::unlocked(&mut state, interrupt) {
-                break Err(e);
-            }
-            if self.durable.load(SeqCst) >= index || state.failed.is_some() {
+            if !state.leading {
+                self.gather_and_lead(state);
                 continue;
             }
-            if state.leading {
-                group.synced.wait_for(&mut state, LOOK);
-                continue;
+            let waiter = Arc::new(Waiter {
+                index,
+                thread: std::thread::current(),
+                woken: AtomicBool::new(false),
+            });
+            state.waiting.push(Arc::clone(&waiter));
+            if state.waiting.len() >= state.expected {
+                group.gather.notify_one();
             }
-            state.leading = true;
-            // Who was served by the last sync is likely to come again, and who waits now came
-            // while it ran: all of them are worth a short wait, bounded by what a sync costs.
-            state.expected = state.waiting + state.last_group.saturating_sub(1);
-            let patience = state
-                .last_sync
-                .clamp(Duration::from_micros(200), MAX_GATHER);
-            let deadline = Instant::now() + patience;
-            while state.waiting < state.expected
-                && !group.gather.wait_until(&mut state, deadline).timed_out()
-            {}
-            let served = state.waiting;
-            state = self.lead(state, served);
+            drop(state);
+            while !waiter.woken.load(Acquire) {
+                std::thread::park_timeout(LOOK);
+                if waiter.woken.load(Acquire) {
+                    break;
+                }
+                if let Err(e) = interrupt() {
+                    let mut state = group.state.lock();
+                    state.waiting.retain(|w| !Arc::ptr_eq(w, &waiter));
+                    drop(state);
+                    self.pass_on();
+                    return Err(e);
+                }
+            }
+        }
+    }
+
+    /// Who gives up may have been chosen to lead: somebody else must.
+    fn pass_on(&self) {
+        let mut state = self.group.state.lock();
+        let next = match state.leading {
+            true => None,
+            false => state.waiting.pop(),
         };
-        state.waiting = state.waiting.saturating_sub(1);
-        result
+        drop(state);
+        if let Some(next) = next {
+            next.wake();
+        }
+    }
+
+    /// Waits for those who are likely to come, then syncs once for all.
+    fn gather_and_lead(&self, mut state: MutexGuard<'_, State>) {
+        state.leading = true;
+        // Who was served by the last sync is likely to come again, and who waits now came while it
+        // ran. As long as some of them come the cores are busy with what is to be synced: a sync
+        // for the few that are there already would only take time from the others.
+        state.expected = state.waiting.len() + state.last_group.saturating_sub(1);
+        let deadline = Instant::now() + MAX_GATHER;
+        let quiet = (state.last_sync / 2).clamp(QUIET, MAX_GATHER);
+        while state.waiting.len() < state.expected {
+            let before = state.waiting.len();
+            let until = (Instant::now() + quiet).min(deadline);
+            let late = self.group.gather.wait_until(&mut state, until).timed_out();
+            if late && (state.waiting.len() == before || Instant::now() >= deadline) {
+                break;
+            }
+        }
+        let served = state.waiting.len() + 1;
+        drop(self.lead(state, served));
     }
 
     /// Syncs everything appended so far, waiting for a sync that is under way.
@@ -119,7 +191,7 @@ impl Shared {
                 continue;
             }
             state.leading = true;
-            let served = state.waiting;
+            let served = state.waiting.len();
             state = self.lead(state, served);
         }
     }
@@ -152,6 +224,8 @@ impl Shared {
             }
         }
         group.synced.notify_all();
+        let served = state.served(self.durable.load(SeqCst));
+        MutexGuard::unlocked(&mut state, || served.iter().for_each(|w| w.wake()));
         state
     }
 

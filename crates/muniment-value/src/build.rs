@@ -13,8 +13,12 @@ pub trait Put {
 }
 
 /// An owned BSON document, always complete and well formed.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct DocBuf(Vec<u8>);
+#[derive(Clone)]
+pub struct DocBuf(
+    /// Nothing at all stands for the empty document, which so costs no allocation: most options of
+    /// most commands are one.
+    Vec<u8>,
+);
 
 /// An owned BSON array.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -33,19 +37,20 @@ pub struct ValueBuf {
 impl DocBuf {
     /// The empty document.
     pub fn new() -> DocBuf {
-        DocBuf::with_capacity(64)
+        DocBuf(Vec::new())
     }
 
     /// The empty document with room for `bytes` bytes.
     pub fn with_capacity(bytes: usize) -> DocBuf {
-        let mut v = Vec::with_capacity(bytes.max(5));
-        v.extend_from_slice(Doc::EMPTY.as_bytes());
-        DocBuf(v)
+        DocBuf(Vec::with_capacity(bytes.max(5)))
     }
 
     /// A copy of `doc`.
     pub fn from_doc(doc: Doc<'_>) -> DocBuf {
-        DocBuf(doc.as_bytes().to_vec())
+        match doc.is_empty() {
+            true => DocBuf::new(),
+            false => DocBuf(doc.as_bytes().to_vec()),
+        }
     }
 
     /// Takes `bytes`, which must be one whole document that was validated or built here.
@@ -55,21 +60,30 @@ impl DocBuf {
 
     /// The view.
     pub fn as_doc(&self) -> Doc<'_> {
-        Doc::new(&self.0)
+        Doc::new(self.as_bytes())
     }
 
     /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        match self.0.is_empty() {
+            true => Doc::EMPTY.as_bytes(),
+            false => &self.0,
+        }
     }
 
     /// The bytes, without a copy.
     pub fn into_bytes(self) -> Vec<u8> {
-        self.0
+        match self.0.is_empty() {
+            true => Doc::EMPTY.as_bytes().to_vec(),
+            false => self.0,
+        }
     }
 
     fn reopen(&mut self) {
-        self.0.pop();
+        if self.0.pop().is_none() {
+            self.0.reserve(64);
+            self.0.extend_from_slice(&[0; 4]);
+        }
     }
 
     fn close(&mut self) {
@@ -122,6 +136,20 @@ impl DocBuf {
     }
 }
 
+impl PartialEq for DocBuf {
+    fn eq(&self, other: &DocBuf) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for DocBuf {}
+
+impl std::hash::Hash for DocBuf {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
+    }
+}
+
 impl Default for DocBuf {
     fn default() -> DocBuf {
         DocBuf::new()
@@ -131,7 +159,7 @@ impl Default for DocBuf {
 impl std::ops::Deref for DocBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.0
+        self.as_bytes()
     }
 }
 
@@ -234,6 +262,11 @@ impl ValueBuf {
         decode(self.ty, &self.raw)
     }
 
+    /// The value's bytes, without type and name.
+    pub fn raw(&self) -> &[u8] {
+        &self.raw
+    }
+
     /// The type.
     pub fn ty(&self) -> Type {
         self.ty
@@ -311,7 +344,7 @@ impl Put for DocBuf {
         Type::Document
     }
     fn put(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.0);
+        out.extend_from_slice(self.as_bytes());
     }
 }
 
@@ -320,7 +353,7 @@ impl Put for ArrayBuf {
         Type::Array
     }
     fn put(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.doc.0);
+        out.extend_from_slice(self.doc.as_bytes());
     }
 }
 

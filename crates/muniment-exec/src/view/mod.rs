@@ -12,6 +12,7 @@ use crate::database::Database;
 use crate::operation::OpContext;
 use crate::write::core::Done;
 use crate::write::slices::Slices;
+use bytes::Bytes;
 use muniment_query::Interrupt;
 use muniment_query::stage::geo_near::{at_front, not_first};
 use muniment_query::{Clocks, Pipeline, QueryContext};
@@ -458,13 +459,13 @@ impl Database {
                 .create_collection(&catalog, CollectionOptions::default(), op)?,
         };
         let new = stored(namespace, view);
-        let new = new.as_bytes();
+        let new = Bytes::copy_from_slice(new.as_bytes());
         let key = collection.record_key_of_id(Value::String(namespace));
         let mut slices = Slices::<Done>::new(&self.store, op, &collection);
         slices.change_record(&key, |unit, old| {
             let staged = match old {
-                Some(old) => unit.update(&key, &old, new, &|_| true)?,
-                None => unit.insert(new)?,
+                Some(old) => unit.update(&key, &old, &new, &|_| true)?,
+                None => unit.insert(&new)?,
             };
             Ok(staged.map(|()| Done::default()))
         })?;

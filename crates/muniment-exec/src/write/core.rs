@@ -529,11 +529,12 @@ pub(super) fn change(
                     v.0.check(&v.1, Some(&old), &out)?;
                 }
                 let touched = |path: &str| update.may_touch(path);
-                if let Err(busy) = unit.update(key, &old, &out, &touched)? {
+                let new = Bytes::from(out);
+                if let Err(busy) = unit.update(key, &old, &new, &touched)? {
                     return Ok(Err(busy));
                 }
                 done.modified = 1;
-                done.new = Some(Bytes::from(out));
+                done.new = Some(new);
             } else {
                 done.new = Some(old.clone());
             }

@@ -9,6 +9,7 @@ use muniment_query::Interrupt;
 use muniment_storage::Collection;
 use muniment_value::{Code, Doc, Elem, Error, Result, Type, Value, new_object_id};
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -105,7 +106,7 @@ impl Database {
                     v.0.check(&v.1, None, &d)?;
                 }
                 since_check += d.len() + 128;
-                let one = || Inserted(vec![index]);
+                let one = || Inserted::one(index);
                 slices.change(|unit| Ok(unit.insert(&d)?.map(|()| one())))
             });
             if let Err(error) = result {
@@ -133,11 +134,11 @@ impl Database {
             failed = Some((0, error));
         }
         let mut lost = match slices.has_failed() {
-            true => slices.lost().0.clone(),
+            true => slices.lost().places().collect(),
             false => Vec::new(),
         };
         let (stored, commit) = slices.into_stored();
-        let n = stored.0.len() as u64;
+        let n = stored.places().count() as u64;
         out.n += n;
         out.commit = out.commit.max(commit);
         op.counters.written.fetch_add(n, Relaxed);
@@ -184,13 +185,44 @@ fn is_the_operations(e: &Error) -> bool {
     )
 }
 
-/// The places of inserted documents.
+/// The places of inserted documents, as ranges: nearly always one.
 #[derive(Default)]
-struct Inserted(Vec<usize>);
+struct Inserted {
+    first: Range<usize>,
+    more: Vec<Range<usize>>,
+}
+
+impl Inserted {
+    fn one(index: usize) -> Inserted {
+        Inserted {
+            first: index..index + 1,
+            more: Vec::new(),
+        }
+    }
+
+    fn places(&self) -> impl Iterator<Item = usize> {
+        let more = self.more.iter().cloned();
+        self.first.clone().chain(more.flatten())
+    }
+
+    fn push(&mut self, range: Range<usize>) {
+        let last = self.more.last_mut().unwrap_or(&mut self.first);
+        if last.start >= last.end {
+            *last = range;
+        } else if last.end == range.start {
+            last.end = range.end;
+        } else if range.start < range.end {
+            self.more.push(range);
+        }
+    }
+}
 
 impl Tally for Inserted {
-    fn add(&mut self, mut later: Inserted) {
-        self.0.append(&mut later.0);
+    fn add(&mut self, later: Inserted) {
+        self.push(later.first);
+        for range in later.more {
+            self.push(range);
+        }
     }
 }
 

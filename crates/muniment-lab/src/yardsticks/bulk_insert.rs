@@ -16,7 +16,7 @@ use std::time::Duration;
 pub const SPEC: Spec = Spec {
     number: 1,
     title: "insertMany(1000) of 113-byte documents, one connection, against the raw engine",
-    target_text: "0.5 ×",
+    target_text: "0.75 ×",
     run,
 };
 
@@ -43,7 +43,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
         "1",
         "insertMany(1000) / raw engine",
         ["server", "raw engine"],
-        0.5,
+        0.75,
     ));
     target.check_alive()?;
     lab.done(target);

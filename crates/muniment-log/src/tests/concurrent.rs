@@ -5,6 +5,7 @@ use super::*;
 use muniment_io::OsDisk;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 
 /// What is appended in one order and acknowledged by threads.
 #[derive(Default)]
@@ -178,4 +179,48 @@ fn one_sync_serves_all_who_wait() {
     let stats = log.stats();
     assert_eq!(stats.waits, 320);
     assert!(stats.syncs <= 80, "{} syncs", stats.syncs);
+}
+
+#[test]
+fn who_gives_up_leaves_nobody_asleep() {
+    let disk = SimDisk::new();
+    disk.set_hook(|op, _| {
+        if op == muniment_io::sim::Op::Sync {
+            std::thread::sleep(Duration::from_micros(300));
+        }
+    });
+    let (log, _) = open(&disk).unwrap();
+    let clock = Mutex::new(0);
+    let gave_up = AtomicU64::new(0);
+    std::thread::scope(|s| {
+        for thread in 0..12_u64 {
+            let (log, clock, gave_up) = (&log, &clock, &gave_up);
+            s.spawn(move || {
+                for i in 0..150 {
+                    let index = {
+                        let mut clock = clock.lock();
+                        *clock += 1;
+                        log.append(1, ts(*clock), &[b"x"]).unwrap()
+                    };
+                    // Some are interrupted at once, some at a later look, which may be just when
+                    // they were chosen to lead.
+                    let patience = (i * 7 + thread) % 5;
+                    let looks = AtomicU64::new(0);
+                    let waited = log.wait_durable(index, &|| match patience < 3
+                        && looks.fetch_add(1, SeqCst) >= patience
+                    {
+                        true => Err(Error::internal("given up")),
+                        false => Ok(()),
+                    });
+                    match waited {
+                        Ok(()) => assert!(log.durable() >= index),
+                        Err(_) => drop(gave_up.fetch_add(1, SeqCst)),
+                    }
+                }
+            });
+        }
+    });
+    assert!(gave_up.into_inner() > 0);
+    // One that was forgotten would still sleep: nobody else comes in the end.
+    assert!(log.stats().syncs > 0);
 }

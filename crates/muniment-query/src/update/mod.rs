@@ -52,7 +52,7 @@ struct Operators {
     insert: Option<Tree>,
     filters: ArrayFilters,
     /// All paths as written.
-    paths: Vec<String>,
+    paths: Vec<Arc<str>>,
     /// The path that touches `_id`, if one does.
     id_path: Option<String>,
     /// The top-level names that begin with a dollar: an update may remove such fields, and an
@@ -305,17 +305,18 @@ impl Operators {
             let inserts_only = spec.name == "$setOnInsert";
             for f in fields {
                 (spec.parse)(&cx, f, &mut |path, op: Arc<dyn LeafOp>| {
-                    ops.note(path, &op);
+                    let path: Arc<str> = path.into();
+                    ops.note(&path, &op);
                     let Operators { tree, filters, .. } = &mut ops;
                     let find = &mut |id: &str, path: &str| filters.index(id, path);
                     if on_insert {
                         // The tree of inserts has every path, so it finds the conflicts.
-                        insert.insert(path, Arc::clone(&op), find)?;
+                        insert.insert(&path, Arc::clone(&op), find)?;
                     }
                     if inserts_only {
                         return Ok(());
                     }
-                    tree.insert(path, op, find)
+                    tree.insert(&path, op, find)
                 })?;
             }
         }
@@ -327,18 +328,18 @@ impl Operators {
     }
 
     /// Remembers what a path means for the checks after an update.
-    fn note(&mut self, path: &str, op: &Arc<dyn LeafOp>) {
+    fn note(&mut self, path: &Arc<str>, op: &Arc<dyn LeafOp>) {
         let parts = path.split('.').count();
         self.deep |= parts + op.depth() > MAX_DEPTH;
         self.positional |= path.split('.').any(|p| p == "$");
-        if path == "_id" || path.starts_with("_id.") {
+        if &**path == "_id" || path.starts_with("_id.") {
             self.id_path = Some(path.to_string());
         }
         let first = path.split('.').next().unwrap_or_default();
         if first.starts_with('$') {
             self.dollars.push(first.to_string());
         }
-        self.paths.push(path.to_string());
+        self.paths.push(Arc::clone(path));
     }
 
     fn apply(

@@ -185,14 +185,14 @@ impl Tree {
     /// 56 and 2 for paths that are none.
     pub fn insert(
         &mut self,
-        path: &str,
+        path: &Arc<str>,
         op: Arc<dyn LeafOp>,
         filter_index: &mut dyn FnMut(&str, &str) -> Result<usize>,
     ) -> Result<()> {
         let parts = split(path, filter_index)?;
         let leaf = Node::Leaf(Leaf {
             op,
-            path: path.into(),
+            path: Arc::clone(path),
         });
         let mut at = self;
         let last = parts.len().saturating_sub(1);

@@ -40,7 +40,7 @@ pub(crate) fn base(filter: &Filter, only_id: bool, out: &mut Vec<u8>) -> Result<
             }
         }
         let op = Arc::new(Set(Raw::of(*value)));
-        tree.insert(path, op, &mut |_, _| Ok(0))?;
+        tree.insert(&Arc::from(*path), op, &mut |_, _| Ok(0))?;
     }
     Cx {
         root: Doc::EMPTY,

@@ -35,6 +35,9 @@ const STATEMENT: &[Field] = &[
     refused("allowShardKeyUpdatesWithoutFullShardKeyInQuery", Types::BOOL),
 ];
 
+/// Parsed statements of one command that are kept until they run.
+const KEPT: usize = 16;
+
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "update",
@@ -99,17 +102,27 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     crate::namespace::check_create(cx.db(), cx.collection_name())?;
     let let_ = cx.args.doc("let").unwrap_or(Doc::EMPTY);
     let bypass = cx.args.bool("bypassDocumentValidation", false);
-    // A malformed statement fails the command before anything is written.
-    for d in updates.iter() {
-        statement(d, let_, bypass)?;
+    // A malformed statement fails the command before anything is written. The first ones are kept:
+    // most commands have no others.
+    let mut first = Vec::with_capacity(updates.len().min(KEPT));
+    for (i, d) in updates.iter().enumerate() {
+        let s = statement(d, let_, bypass)?;
+        if i < KEPT {
+            first.push(s);
+        }
     }
+    let rest = updates.iter().skip(first.len());
+    let statements = first
+        .into_iter()
+        .map(Ok)
+        .chain(rest.map(|d| statement(d, let_, bypass)));
     cx.op_count = Some(updates.len() as u64);
     let ordered = cx.args.bool("ordered", true);
     let outcome = cx.engine().update_many(
         cx.op,
         cx.ns(),
-        &mut updates.iter().map(|d| {
-            let s = statement(d, let_, bypass)?;
+        &mut statements.map(|s| {
+            let s = s?;
             cx.engine()
                 .check_series_update(cx.ns(), s.update, s.multi, s.upsert)?;
             Ok(s)

@@ -101,7 +101,7 @@ impl Inner {
                     let docs = (Doc::new(&old), Doc::new(&new));
                     entries.stage(self, &mut stage, &c, part(&key), Some(docs.0), Some(docs.1))?;
                     totals.push((c, 0, new.len() as i64 - old.len() as i64));
-                    let new = stage.keep(&[&new]);
+                    let new = stage.keep_value(&Bytes::from(new));
                     stage.put(tree, Stage::logged(key), Some(new), false);
                 }
                 Op::Delete { tree, key } => {

@@ -28,13 +28,7 @@ pub(crate) fn encode(old: &[u8], new: &[u8], out: &mut Vec<u8>) {
     writer.copy(HEAD, HEAD, prefix);
     let at = HEAD + prefix;
     let longest = old.len().min(new.len()).saturating_sub(at);
-    let suffix = old
-        .iter()
-        .rev()
-        .zip(new.iter().rev())
-        .take(longest)
-        .take_while(|(a, b)| a == b)
-        .count();
+    let suffix = common_end(old, new).min(longest);
     let (old_end, new_end) = (old.len() - suffix, new.len() - suffix);
     // What lies between may be several changed fields with equal ones between them: align by the
     // names of the top level.
@@ -45,9 +39,24 @@ pub(crate) fn encode(old: &[u8], new: &[u8], out: &mut Vec<u8>) {
     writer.finish();
 }
 
+/// Bytes that are compared at once.
+const STEP: usize = 32;
+
+/// How many bytes both begin with.
 fn common(a: Option<&[u8]>, b: Option<&[u8]>) -> usize {
     let (a, b) = (a.unwrap_or_default(), b.unwrap_or_default());
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+    let steps = a.chunks_exact(STEP).zip(b.chunks_exact(STEP));
+    let at = STEP * steps.take_while(|(a, b)| a == b).count();
+    let rest = a.iter().skip(at).zip(b.iter().skip(at));
+    at + rest.take_while(|(a, b)| a == b).count()
+}
+
+/// How many bytes both end with.
+fn common_end(a: &[u8], b: &[u8]) -> usize {
+    let steps = a.rchunks_exact(STEP).zip(b.rchunks_exact(STEP));
+    let at = STEP * steps.take_while(|(a, b)| a == b).count();
+    let rest = a.iter().rev().skip(at).zip(b.iter().rev().skip(at));
+    at + rest.take_while(|(a, b)| a == b).count()
 }
 
 struct Writer<'a> {

@@ -11,15 +11,19 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 
-/// What is so long has an allocation of its own.
+/// What is so long has an allocation of its own: one document that stays must not keep its
+/// neighbours.
 const OWN: usize = 1024;
 
-/// Bytes of the payload or of the arena.
+/// Where a key or a value stands.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
-    start: u32,
-    end: u32,
-    logged: bool,
+pub(crate) enum Piece {
+    /// In the payload of the log's record.
+    Logged { start: u32, end: u32 },
+    /// In the arena.
+    Kept { start: u32, end: u32 },
+    /// By itself: the place in the list of those.
+    Owned { at: u32 },
 }
 
 struct Put {
@@ -53,6 +57,8 @@ pub(crate) struct Stage {
     /// The operations.
     pub log: Encoder,
     arena: Vec<u8>,
+    owned: Vec<Bytes>,
+    owned_bytes: usize,
     puts: Vec<Put>,
     /// Puts by the hash of tree and key; only made when somebody asks.
     by_key: HashKeyed<u32>,
@@ -71,6 +77,8 @@ impl Stage {
         Stage {
             log: Encoder::new(),
             arena: Vec::new(),
+            owned: Vec::new(),
+            owned_bytes: 0,
             puts: Vec::new(),
             by_key: HashKeyed::default(),
             indexed: 0,
@@ -103,7 +111,7 @@ impl Stage {
 
     /// Bytes of the record and of the entries so far.
     pub fn len(&self) -> usize {
-        self.log.len() + self.arena.len()
+        self.log.len() + self.arena.len() + self.owned_bytes
     }
 
     /// From now on a key may be put a second time.
@@ -113,11 +121,10 @@ impl Stage {
 
     /// A piece of the record that [`Stage::log`] wrote.
     pub fn logged(range: Range<usize>) -> Piece {
-        Piece {
+        Piece::Logged {
             // A record is never as long as 4 GB: the door refuses it.
             start: range.start as u32,
             end: range.end as u32,
-            logged: true,
         }
     }
 
@@ -127,10 +134,21 @@ impl Stage {
         for part in parts {
             self.arena.extend_from_slice(part);
         }
-        Piece {
+        Piece::Kept {
             start,
             end: self.arena.len() as u32,
-            logged: false,
+        }
+    }
+
+    /// Keeps a value that only the trees need.
+    pub fn keep_value(&mut self, value: &Bytes) -> Piece {
+        if value.len() < OWN {
+            return self.keep(&[value]);
+        }
+        self.owned_bytes += value.len();
+        self.owned.push(value.clone());
+        Piece::Owned {
+            at: self.owned.len() as u32 - 1,
         }
     }
 
@@ -158,10 +176,13 @@ impl Stage {
     }
 
     fn bytes_of(&self, piece: Piece) -> &[u8] {
-        let range = piece.start as usize..piece.end as usize;
-        match piece.logged {
-            true => self.log.get(range),
-            false => self.arena.get(range).unwrap_or_default(),
+        match piece {
+            Piece::Logged { start, end } => self.log.get(start as usize..end as usize),
+            Piece::Kept { start, end } => self
+                .arena
+                .get(start as usize..end as usize)
+                .unwrap_or_default(),
+            Piece::Owned { at } => self.owned.get(at as usize).map_or(&[], |b| &**b),
         }
     }
 
@@ -228,16 +249,11 @@ impl Stage {
     fn split(self) -> (Bytes, Batch) {
         let payload = Bytes::from(self.log.into_payload());
         let arena = Bytes::from(self.arena);
-        let slice = |p: Piece| {
-            let range = p.start as usize..p.end as usize;
-            match p.logged {
-                true => payload.slice(range),
-                // A whole document of its own: one that stays must not keep its neighbours.
-                false if range.len() >= OWN => {
-                    Bytes::copy_from_slice(arena.get(range).unwrap_or_default())
-                }
-                false => arena.slice(range),
-            }
+        let owned = self.owned;
+        let slice = |p: Piece| match p {
+            Piece::Logged { start, end } => payload.slice(start as usize..end as usize),
+            Piece::Kept { start, end } => arena.slice(start as usize..end as usize),
+            Piece::Owned { at } => owned.get(at as usize).cloned().unwrap_or_default(),
         };
         let batch = self
             .puts

@@ -357,7 +357,7 @@ impl<'s> WriteUnit<'s> {
         &mut self,
         record_key: &[u8],
         old: &[u8],
-        new: &[u8],
+        new: &Bytes,
         touched: &dyn Fn(&str) -> bool,
     ) -> Staged<()> {
         self.whole(|unit| unit.stage_update(record_key, old, new, touched))
@@ -367,7 +367,7 @@ impl<'s> WriteUnit<'s> {
         &mut self,
         record_key: &[u8],
         old: &[u8],
-        new: &[u8],
+        new: &Bytes,
         touched: &dyn Fn(&str) -> bool,
     ) -> Staged<()> {
         if self.indexed
@@ -387,7 +387,7 @@ impl<'s> WriteUnit<'s> {
         patch::encode(old, new, &mut self.patch);
         let (key, value) = if self.patch.len() * 10 <= new.len() * PATCH_TENTHS {
             let key = self.stage.log.patch(tree, record_key, &self.patch);
-            (key, self.stage.keep(&[new]))
+            (key, self.stage.keep_value(new))
         } else {
             let (key, at) = self.stage.log.replace(tree, record_key, new);
             (key, Stage::logged(at))

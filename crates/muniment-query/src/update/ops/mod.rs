@@ -16,52 +16,37 @@ pub(crate) mod set;
 pub(crate) mod set_on_insert;
 pub(crate) mod unset;
 
-use muniment_value::{Elem, Type, Value, ValueBuf};
+use muniment_value::{Elem, Value, ValueBuf};
 
 /// A value kept as raw bytes, ready to be copied into a document.
 #[derive(Clone, Debug)]
-pub(crate) struct Raw {
-    ty: Type,
-    bytes: Vec<u8>,
-    buf: ValueBuf,
-}
+pub(crate) struct Raw(ValueBuf);
 
 impl Raw {
     pub fn new(e: Elem<'_>) -> Raw {
-        Raw {
-            ty: e.ty(),
-            bytes: e.raw_value().to_vec(),
-            buf: ValueBuf::new(e),
-        }
+        Raw(ValueBuf::new(e))
     }
 
     pub fn of(v: Value<'_>) -> Raw {
-        let buf = ValueBuf::new(v);
-        let mut bytes = Vec::new();
-        muniment_value::Put::put(&buf, &mut bytes);
-        Raw {
-            ty: v.ty(),
-            bytes,
-            buf,
-        }
+        Raw(ValueBuf::new(v))
     }
 
     /// True if `e` has exactly this type and these bytes.
     #[inline]
     pub fn same(&self, e: Elem<'_>) -> bool {
-        e.ty() == self.ty && e.raw_value() == self.bytes.as_slice()
+        e.ty() == self.0.ty() && e.raw_value() == self.0.raw()
     }
 
     /// The value.
     pub fn value(&self) -> Value<'_> {
-        self.buf.as_value()
+        self.0.as_value()
     }
 
     /// Appends the element `name`.
     #[inline]
     pub fn put(&self, name: &[u8], out: &mut Vec<u8>) {
-        crate::bytes::head(out, self.ty, name);
-        out.extend_from_slice(&self.bytes);
+        crate::bytes::head(out, self.0.ty(), name);
+        out.extend_from_slice(self.0.raw());
     }
 
     /// How deep the value nests.
