@@ -246,7 +246,7 @@ impl Shared {
     ) -> Result<()> {
         let trees: Option<BTreeSet<TreeId>> = trees.map(|t| t.iter().copied().collect());
         let trees = trees.as_ref();
-        self.flush()?;
+        self.flush_unless(interrupt)?;
         // Each stage takes the tables that are there when it begins, so that it ends.
         self.stage(interrupt, trees, |_| true, |p, _| p.discard())?;
         let state = self.state();

@@ -55,13 +55,20 @@ impl Shared {
     /// # Errors
     /// 14031 OutOfDiskSpace; I/O errors. Everything is as before then.
     pub(crate) fn flush(&self) -> Result<()> {
+        self.flush_unless(&|| Ok(()))
+    }
+
+    /// As [`Shared::flush`]; asks `interrupt` while the files are held.
+    pub(crate) fn flush_unless(&self, interrupt: &dyn Fn() -> Result<()>) -> Result<()> {
         let Some(last) = self.state().sealed.last().map(|s| s.number) else {
             return Ok(());
         };
         // Another flush may be at it: it holds the lock.
         let _flush = self.flush.lock();
         loop {
-            let working = self.still.work(&|| self.unless_closed())?;
+            let working = self
+                .still
+                .work(&|| self.unless_closed().and_then(|()| interrupt()))?;
             let state = self.state();
             if state.sealed.first().is_none_or(|s| s.number > last) {
                 return Ok(());
