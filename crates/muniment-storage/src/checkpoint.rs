@@ -146,6 +146,10 @@ impl Inner {
     /// True if files have something of dropped trees that only a later cut lets go, and have had
     /// it for a while. Where much is written a cut comes by itself.
     fn drops_wait(&self) -> bool {
+        if self.trees.sizes().sealed_count > 0 {
+            // One is on its way.
+            return false;
+        }
         let (persisted, now) = (self.trees.persisted(), self.clock.now_ms());
         let seconds = |at: Timestamp| i64::from(at.seconds());
         let all = self.dropped.lock();

@@ -61,6 +61,10 @@ impl Shared {
     ) -> Result<Taken<'_>> {
         let mut claims = self.claims.lock();
         let (state, dropped, needed) = (self.state(), self.dropped.now(), self.views.needed());
+        let dir = &self.options.dir;
+        let free = self.options.disk.free_space(dir);
+        let free = free.map_err(|e| io("asking for the free space of", dir, &e))?;
+        let free = free.saturating_sub(claims.iter().map(|c| c.bytes).sum());
         let picker = Picker {
             levels: &state.levels,
             options: &self.options,
@@ -69,6 +73,7 @@ impl Shared {
             needed: &needed,
             trees,
             put_off,
+            room: free,
             now: self.now(),
             busy: Cell::new(false),
         };
@@ -87,7 +92,7 @@ impl Shared {
             return Ok(Taken::Busy);
         }
         let bytes = job.writes();
-        self.check_space(bytes, claims.iter().map(|c| c.bytes).sum())
+        self.check_space(bytes, free)
             .inspect_err(|e| self.failures.add(job.tables(), e, self.now()))?;
         for table in job.tables() {
             table.busy.store(true, SeqCst);
@@ -106,26 +111,19 @@ impl Shared {
         }))
     }
 
-    /// May a job write `bytes`, beside what others are about to write? One that would run into the
-    /// end of the disk would have written for nothing, and taken the space of a flush.
-    fn check_space(&self, bytes: u64, others: u64) -> Result<()> {
-        let dir = &self.options.dir;
-        if bytes == 0 {
-            return Ok(());
-        }
-        let free = self.options.disk.free_space(dir);
-        let free = free.map_err(|e| io("asking for the free space of", dir, &e))?;
-        if bytes.saturating_add(others) <= free {
+    /// May a job write `bytes` where so many are free? One that would run into the end of the disk
+    /// would have written for nothing, and taken the space of a flush.
+    fn check_space(&self, bytes: u64, free: u64) -> Result<()> {
+        if bytes <= free {
             return Ok(());
         }
         // In whole megabytes, so that the same cause has the same words for a while.
-        let mb = |n: u64| n.div_ceil(1 << 20);
         Err(Error::new(
             Code::OutOfDiskSpace,
             format!(
-                "out of disk space in {}: a compaction may need {} MB, and {} MB are free",
-                dir.display(),
-                mb(bytes.saturating_add(others)),
+                "out of disk space in {}: a compaction may need {} MB, and {} MB are free for it",
+                self.options.dir.display(),
+                bytes.div_ceil(1 << 20),
                 free >> 20
             ),
         ))

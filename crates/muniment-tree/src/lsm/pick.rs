@@ -91,6 +91,8 @@ pub(crate) struct Picker<'a> {
     pub(crate) trees: Option<&'a BTreeSet<TreeId>>,
     /// Tables to be left alone for a while.
     pub(crate) put_off: &'a BTreeSet<u64>,
+    /// Bytes that a job can write.
+    pub(crate) room: u64,
     /// Milliseconds.
     pub(crate) now: i64,
     /// Something was not picked since another job is at it.
@@ -232,7 +234,7 @@ impl Picker<'_> {
         let mut bytes = 0;
         let mut chosen: Vec<Span> = Vec::new();
         for part in parts {
-            if chosen.is_empty() || bytes + part.1 <= JOB {
+            if chosen.is_empty() || bytes + part.1 <= JOB.min(self.room) {
                 bytes += part.1;
                 chosen.push(part.2);
             }
