@@ -31,8 +31,11 @@ pub trait Disk: Send + Sync {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
     /// Makes a directory and those above it, for certain.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Makes the names in a directory durable.
+    /// Makes the names in a directory durable. One that fails changes nothing: a later one makes
+    /// durable what this one should have.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Bytes that can still be written to files in a directory; `u64::MAX` where nobody knows.
+    fn free_space(&self, dir: &Path) -> io::Result<u64>;
 }
 
 /// An open file. Reads and writes name their place, so any thread may use it.

@@ -15,6 +15,6 @@ mod timestamp;
 
 pub use clock::{Clock, SystemClock};
 pub use disk::{Disk, File, Open};
-pub use os::OsDisk;
+pub use os::{OsDisk, space};
 pub use sim::SimDisk;
 pub use timestamp::Timestamp;

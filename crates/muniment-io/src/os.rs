@@ -3,6 +3,7 @@
 use crate::disk::{Disk, File, Open};
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,6 +11,22 @@ use std::sync::Arc;
 /// The operating system's files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OsDisk;
+
+/// Free bytes for us, and the size, of the file system that holds `dir`; `None` if it does not say.
+pub fn space(dir: &Path) -> Option<(u64, u64)> {
+    let mut path = dir.as_os_str().as_bytes().to_vec();
+    path.push(0);
+    // SAFETY: statvfs is plain data for which zeros are valid.
+    let mut st: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path ends with a zero and `st` is writable.
+    if unsafe { libc::statvfs(path.as_ptr().cast(), &mut st) } != 0 {
+        return None;
+    }
+    // The fields' types differ between platforms.
+    #[allow(clippy::unnecessary_cast)]
+    let (unit, free, total) = (st.f_frsize as u64, st.f_bavail as u64, st.f_blocks as u64);
+    Some((free.saturating_mul(unit), total.saturating_mul(unit)))
+}
 
 impl Disk for OsDisk {
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
@@ -62,6 +79,11 @@ impl Disk for OsDisk {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         fs::File::open(dir)?.sync_all()
+    }
+
+    fn free_space(&self, dir: &Path) -> io::Result<u64> {
+        // A file system that does not say (some network ones) is taken to have space.
+        Ok(space(dir).map_or(u64::MAX, |(free, _)| free))
     }
 }
 
@@ -125,5 +147,8 @@ mod tests {
         assert_eq!(OsDisk.open(&b, Open::Read).unwrap().len().unwrap(), 0);
         OsDisk.remove(&b).unwrap();
         assert!(OsDisk.list(&deep).unwrap().is_empty());
+        let (free, total) = space(&deep).unwrap();
+        assert!(free > 0 && total >= free);
+        assert!(OsDisk.free_space(&deep).unwrap() > 0);
     }
 }

@@ -391,6 +391,10 @@ impl Disk for SimDisk {
         });
         Ok(())
     }
+
+    fn free_space(&self, _dir: &Path) -> io::Result<u64> {
+        Ok(self.room())
+    }
 }
 
 struct SimFile {

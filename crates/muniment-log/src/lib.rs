@@ -98,7 +98,7 @@ mod segment;
 mod spare;
 
 pub use format::MAX_PAYLOAD;
-pub use log::{Log, LogOptions, LogStats};
+pub use log::{Log, LogOptions, LogStats, Ready};
 pub use reader::Reader;
 
 use muniment_io::Timestamp;

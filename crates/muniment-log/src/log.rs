@@ -16,6 +16,11 @@ use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
+use std::time::{Duration, Instant};
+
+/// Pauses after a trim that failed: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 100 });
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// The smallest segments, in bytes.
 const LEAST: u64 = 4096;
@@ -114,11 +119,39 @@ pub(crate) struct Tail {
 
 #[derive(Default)]
 struct Trim {
-    /// The directory could not be synced: which names are durable is not known any more, and
-    /// trimming on could leave a gap.
-    failed: Option<Error>,
+    /// A file that could not be taken out of the log, or maybe was but not for certain. It must
+    /// be before any other: trimming on could leave a gap.
+    stuck: Option<u64>,
+    /// Why, when to try again, and the pause after which that is.
+    failed: Option<(Error, Instant, Duration)>,
     /// Files whose begin could not be written: number, size.
     discarded: Vec<(u64, u64)>,
+}
+
+/// A payload on its way into the log: see [`Log::prepare`].
+pub struct Ready<'a> {
+    shared: &'a Shared,
+    len: usize,
+    crc: u32,
+    kind: Form,
+}
+
+/// In what form it is.
+enum Form {
+    /// The record, with room for its header.
+    Record(Vec<u8>),
+    /// In a segment of its own; taken when that becomes part of the log.
+    Segment(Option<Prepared>),
+}
+
+impl Drop for Ready<'_> {
+    fn drop(&mut self) {
+        if let Form::Segment(made) = &mut self.kind
+            && let Some(made) = made.take()
+        {
+            self.shared.discard(&made);
+        }
+    }
 }
 
 impl Log {
@@ -158,7 +191,37 @@ impl Log {
     /// `at` is not later than the last record's; the payload is longer than [`MAX_PAYLOAD`]; a
     /// sync failed before; the disk's. Nothing was appended then.
     pub fn append(&self, term: u64, at: Timestamp, payload: &[&[u8]]) -> Result<u64> {
-        self.shared.append(term, at, payload)
+        self.append_ready(term, at, self.prepare(payload)?)
+    }
+
+    /// Does the part of an append that needs neither index nor timestamp, so that whoever gives
+    /// these out one after the other does little more than write: checksum and copy, and for a
+    /// payload that gets a segment of its own, writing and syncing that. What is not appended
+    /// then leaves nothing.
+    ///
+    /// # Errors
+    /// As [`Log::append`].
+    pub fn prepare<'a>(&'a self, payload: &[&'a [u8]]) -> Result<Ready<'a>> {
+        self.shared.prepare(payload)
+    }
+
+    /// Appends what [`Log::prepare`] of this log made: see [`Log::append`].
+    ///
+    /// # Errors
+    /// As [`Log::append`].
+    pub fn append_ready(&self, term: u64, at: Timestamp, ready: Ready<'_>) -> Result<u64> {
+        self.shared.append(term, at, ready)
+    }
+
+    /// Makes everything durable and returns when nothing is left to be done to the files: until
+    /// the next append, roll or trim none of them changes.
+    ///
+    /// # Errors
+    /// That of a failed sync, for good.
+    pub fn settle(&self) -> Result<()> {
+        self.shared.sync()?;
+        self.shared.rest();
+        Ok(())
     }
 
     /// Index and timestamp of the last record; zeros if there was none ever.
@@ -212,7 +275,8 @@ impl Log {
     /// Frees segments of which all records are at or before `below`. What is not durable stays.
     ///
     /// # Errors
-    /// The disk's. What was freed before is freed.
+    /// The disk's. What was freed before is freed; for a while, which grows, calls give the same
+    /// error, then one tries again.
     pub fn trim(&self, below: Timestamp) -> Result<()> {
         self.shared.trim(below)
     }
@@ -398,7 +462,7 @@ impl Shared {
         Ok(())
     }
 
-    fn append(&self, term: u64, at: Timestamp, payload: &[&[u8]]) -> Result<u64> {
+    fn prepare<'a>(&'a self, payload: &[&'a [u8]]) -> Result<Ready<'a>> {
         let len = payload.iter().map(|p| p.len()).sum::<usize>();
         if len > MAX_PAYLOAD {
             return Err(Error::new(
@@ -406,22 +470,50 @@ impl Shared {
                 format!("log: a record of {len} bytes; at most {MAX_PAYLOAD} are possible"),
             ));
         }
+        self.usable()?;
         let crc = payload
             .iter()
             .fold(0, |crc, part| crc32c::crc32c_append(crc, part));
         let need = span(len);
-        if (FIRST + need + MARK) as u64 > self.segment_bytes {
-            return self.append_large(term, at, payload, len, crc);
-        }
-        let mut record = Vec::with_capacity(need);
-        record.resize(HEAD, 0);
-        for part in payload {
-            record.extend_from_slice(part);
-        }
-        record.resize(need, 0);
+        let kind = if (FIRST + need + MARK) as u64 > self.segment_bytes {
+            let number = self.next_number.fetch_add(1, SeqCst);
+            let source = Source::Payload(payload, len);
+            Form::Segment(Some(prepare(&*self.disk, &self.dir, number, source)?))
+        } else {
+            let mut record = Vec::with_capacity(need);
+            record.resize(HEAD, 0);
+            for part in payload {
+                record.extend_from_slice(part);
+            }
+            record.resize(need, 0);
+            Form::Record(record)
+        };
+        Ok(Ready {
+            shared: self,
+            len,
+            crc,
+            kind,
+        })
+    }
 
+    fn append(&self, term: u64, at: Timestamp, mut ready: Ready<'_>) -> Result<u64> {
+        let (len, crc, need) = (ready.len, ready.crc, span(ready.len));
         let mut tail = self.tail.lock();
         self.may_append(&tail, at)?;
+        let record = match &mut ready.kind {
+            Form::Record(record) => record,
+            Form::Segment(made) => {
+                let Some(made) = made.take() else {
+                    return Err(Error::internal("log: a payload cannot be appended twice"));
+                };
+                let position = tail.last.next(term, at);
+                let durable = self.durable.load(SeqCst);
+                let head = Head::new(Kind::Data, position, durable, len, crc);
+                self.begin(&mut tail, made, Some(head))?;
+                self.appended(&mut tail, position, need);
+                return Ok(position.index);
+            }
+        };
         if tail.bad || (tail.offset + need + MARK) as u64 > tail.segment.size {
             self.roll(&mut tail)?;
         }
@@ -431,7 +523,7 @@ impl Shared {
         if let Some(to) = record.get_mut(..HEAD) {
             to.copy_from_slice(&head);
         }
-        if let Err(e) = tail.file.write_at(&record, tail.offset as u64) {
+        if let Err(e) = tail.file.write_at(record, tail.offset as u64) {
             tail.bad = true;
             let path = path(&self.dir, tail.segment.number, "log");
             return Err(io_error(&path, "write", e));
@@ -441,32 +533,6 @@ impl Shared {
             tail.asked = true;
             self.want_spare();
         }
-        Ok(position.index)
-    }
-
-    /// Appends a record that gets a segment of its own.
-    fn append_large(
-        &self,
-        term: u64,
-        at: Timestamp,
-        payload: &[&[u8]],
-        len: usize,
-        crc: u32,
-    ) -> Result<u64> {
-        self.may_append(&self.tail.lock(), at)?;
-        let number = self.next_number.fetch_add(1, SeqCst);
-        let source = Source::Payload(payload, len);
-        let made = prepare(&*self.disk, &self.dir, number, source)?;
-        let mut tail = self.tail.lock();
-        if let Err(e) = self.may_append(&tail, at) {
-            self.discard(&made);
-            return Err(e);
-        }
-        let position = tail.last.next(term, at);
-        let durable = self.durable.load(SeqCst);
-        let head = Head::new(Kind::Data, position, durable, len, crc);
-        self.begin(&mut tail, made, Some(head))?;
-        self.appended(&mut tail, position, span(len));
         Ok(position.index)
     }
 
@@ -535,16 +601,31 @@ impl Shared {
     }
 
     fn trim(&self, below: Timestamp) -> Result<()> {
-        let mut trim = self.trim.lock();
-        if let Some(e) = &trim.failed {
+        let trim = &mut *self.trim.lock();
+        if let Some((e, again, _)) = &trim.failed
+            && Instant::now() < *again
+        {
             return Err(e.clone());
+        }
+        let result = self.trim_once(trim, below);
+        trim.failed = result.as_ref().err().map(|e| {
+            let last = trim.failed.as_ref().map_or(Duration::ZERO, |f| f.2);
+            let pause = (last * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+            (e.clone(), Instant::now() + pause, pause)
+        });
+        result
+    }
+
+    fn trim_once(&self, trim: &mut Trim, below: Timestamp) -> Result<()> {
+        if let Some(number) = trim.stuck {
+            self.remove_stuck(number)?;
+            trim.stuck = None;
         }
         // Before anything else: a begin that was given up must not outlive what it belongs to.
         while let Some((number, size)) = trim.discarded.pop() {
-            if let Err(e) = self.retire(number, size, true) {
-                trim.failed = Some(e.clone());
-                return Err(e);
-            }
+            trim.stuck = Some(number);
+            self.retire(number, size, true)?;
+            trim.stuck = None;
         }
         // The successor's begin must be durable, or the log would have no beginning.
         let is_old = |s: &Segment| s.last_at() <= below;
@@ -566,10 +647,9 @@ impl Shared {
             // Somebody reads it, or holds it for a moment: then its file goes with them.
             let reuse = Arc::strong_count(&segment) == 1;
             // One after the other, oldest first, so that a power cut leaves no gap.
-            if let Err(e) = self.retire(segment.number, segment.size, reuse) {
-                trim.failed = Some(e.clone());
-                return Err(e);
-            }
+            trim.stuck = Some(segment.number);
+            self.retire(segment.number, segment.size, reuse)?;
+            trim.stuck = None;
         }
         Ok(())
     }

@@ -18,6 +18,8 @@ pub(crate) struct Spare {
     ready: Option<Prepared>,
     wanted: bool,
     error: Option<Error>,
+    /// The thread is writing a mark.
+    marking: bool,
     stop: bool,
 }
 
@@ -76,15 +78,39 @@ impl Shared {
                 }
                 self.spare_changed.notify_all();
             } else if self.mark_wanted.load(SeqCst) {
-                if self.spare_changed.wait_for(&mut spare, IDLE).timed_out() {
+                if self.spare_changed.wait_for(&mut spare, IDLE).timed_out()
+                    && self.mark_wanted.load(SeqCst)
+                {
                     // Whoever syncs from here on asks again.
                     self.mark_wanted.store(false, SeqCst);
+                    spare.marking = true;
                     parking_lot::MutexGuard::unlocked(&mut spare, || self.mark_tail());
+                    spare.marking = false;
+                    self.spare_changed.notify_all();
                 }
             } else {
                 spare.wanted = false;
                 self.spare_changed.wait(&mut spare);
             }
+        }
+    }
+
+    /// Writes the mark that is due, and returns when the thread has nothing to do. Nobody appends
+    /// meanwhile.
+    pub fn rest(&self) {
+        let mut spare = self.spare.lock();
+        while spare.marking || (spare.wanted && spare.ready.is_none() && !spare.stop) {
+            self.spare_changed.wait(&mut spare);
+        }
+        // With the lock: the thread looks again before it marks.
+        if self.mark_wanted.swap(false, SeqCst) {
+            drop(spare);
+            if self.mark_tail() {
+                let file = self.tail.lock().file.clone();
+                // It only helps to tell damage from a torn tail.
+                let _ = file.sync();
+            }
+            self.spare_changed.notify_all();
         }
     }
 
@@ -136,5 +162,21 @@ impl Shared {
             self.free.lock().push(name.to_string_lossy().into_owned());
         }
         Ok(())
+    }
+
+    /// As [`Shared::retire`], for a file with which that failed: it may have either name, or none,
+    /// and none for certain.
+    pub fn remove_stuck(&self, number: u64) -> Result<()> {
+        for extension in ["log", "free"] {
+            let path = path(&self.dir, number, extension);
+            match self.disk.remove(&path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(io_error(&path, "remove", e));
+                }
+                _ => {}
+            }
+        }
+        let synced = self.disk.sync_dir(&self.dir);
+        synced.map_err(|e| io_error(&self.dir, "sync", e))
     }
 }

@@ -1,20 +1,29 @@
 //! fsyncLock and sizes.
 
 use crate::collection::Collection;
-use crate::gate::Alone;
+use crate::commit::locked;
+use crate::gate::{Alone, LOOK};
 use crate::index::Index;
 use crate::store::Store;
 use crate::view::{Direction, KeyRange};
 use muniment_query::Interrupt;
-use muniment_tree::TreeId;
+use muniment_tree::{Hold, TreeId};
 use muniment_value::{Code, Error, Result};
+use parking_lot::{ArcMutexGuard, RawMutex};
 use std::collections::HashSet;
 
 /// How often writes are locked, and the lock itself.
 #[derive(Default)]
 pub(crate) struct FsyncLock {
     depth: u32,
-    held: Option<Alone>,
+    held: Option<Held>,
+}
+
+/// What it keeps: no commit, no change of the log's files, none of the trees'.
+struct Held {
+    _gate: Alone,
+    _still: ArcMutexGuard<RawMutex, ()>,
+    _trees: Hold,
 }
 
 impl FsyncLock {
@@ -25,17 +34,30 @@ impl FsyncLock {
 }
 
 impl Store {
-    /// fsyncLock: blocks writers after a sync; locks nest. Returns the depth.
+    /// fsyncLock: blocks writers after a sync, and keeps every file as it is, so that a copy of
+    /// the directory made file by file is a right one; locks nest. Returns the depth.
     ///
     /// # Errors
     /// I/O errors of the sync; what `interrupt` says while it waits.
     pub fn lock_writes(&self, interrupt: &dyn Interrupt) -> Result<u32> {
         self.inner.check_open()?;
-        let mut lock = self.inner.fsync_lock.lock();
+        let inner = &self.inner;
+        let mut lock = locked(&inner.fsync_lock, interrupt)?;
         if lock.held.is_none() {
-            let guard = self.inner.gate.own(interrupt)?;
-            self.inner.log()?.sync()?;
-            lock.held = Some(guard);
+            let still = loop {
+                match inner.still.try_lock_arc_for(LOOK) {
+                    Some(still) => break still,
+                    None => interrupt.check()?,
+                }
+            };
+            let gate = inner.gate.own(interrupt)?;
+            let trees = inner.trees.hold(&|| interrupt.check())?;
+            inner.log()?.settle()?;
+            lock.held = Some(Held {
+                _gate: gate,
+                _still: still,
+                _trees: trees,
+            });
         }
         lock.depth += 1;
         Ok(lock.depth)

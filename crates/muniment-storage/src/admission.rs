@@ -146,21 +146,32 @@ impl Inner {
         }
         loop {
             let sizes = self.trees.sizes();
-            if sizes.memory < self.budget.memtable * MOST_MEMTABLES {
+            let memory = sizes.memory.max(self.buffers.live());
+            if memory < self.budget.memtable * MOST_MEMTABLES {
                 return Ok(());
             }
-            self.trees.health()?;
+            if let Some(e) = self.trees.faults().flush {
+                return Err(e);
+            }
             std::thread::sleep(crate::gate::LOOK);
             interrupt.check()?;
             self.check_open()?;
         }
     }
 
+    /// Bytes of the active memtable. What commits keep alive counts if it is more, but for what
+    /// waits to be flushed: for each sealed memtable as much as made it one.
+    pub fn active_bytes(&self, sizes: &Sizes) -> u64 {
+        let sealed = self.budget.memtable * sizes.sealed_count as u64;
+        let kept = self.buffers.live().saturating_sub(sealed);
+        sizes.memory.saturating_sub(sizes.sealed).max(kept)
+    }
+
     /// Bytes a second that may be committed; 0 is no limit. A memtable that has grown far beyond
     /// its size waits to be sealed: that is pressure, too.
     fn rate(&self) -> u64 {
         let mut sizes = self.trees.sizes();
-        let active = sizes.memory.saturating_sub(sizes.sealed);
+        let active = self.active_bytes(&sizes);
         sizes.sealed_count += (active / self.budget.memtable.max(1)) as usize;
         rate(&sizes)
     }
@@ -168,6 +179,10 @@ impl Inner {
     /// Called every commit interval: opens a log anew whose sync has failed.
     pub fn mind_the_log(&self) {
         let works = self.log().is_ok_and(|log| log.failure().is_none());
+        // fsyncLock keeps files as they are.
+        let Some(_still) = self.still.try_lock() else {
+            return;
+        };
         if works || self.space.admit(0).is_err() || crate::space::probe(&self.path).is_err() {
             return;
         }

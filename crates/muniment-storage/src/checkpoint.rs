@@ -28,6 +28,9 @@ const LOG_TO_MEMTABLE: u64 = 4;
 /// At least so much of it.
 const LOG_LEAST: u64 = 64 << 20;
 
+/// A cut is made for dropped trees alone after so many seconds.
+const DROPS_WAIT: i64 = 5;
+
 fn meta(key: Vec<u8>, value: Option<Vec<u8>>) -> Op {
     Op {
         tree: TreeId(keys::META),
@@ -60,15 +63,18 @@ impl Store {
         collection: Option<&crate::Collection>,
         interrupt: &dyn Interrupt,
     ) -> Result<()> {
-        self.flush()?;
+        self.inner.check_open()?;
+        self.inner.seal(interrupt)?;
         let trees: Option<Vec<TreeId>> = collection.map(|c| {
             let indexes = c.all_indexes();
             let ids = indexes.iter().map(|i| TreeId(i.id));
             [TreeId(c.id)].into_iter().chain(ids).collect()
         });
+        // It flushes first.
         self.inner
             .trees
-            .compact(trees.as_deref(), &|| interrupt.check())
+            .compact(trees.as_deref(), &|| interrupt.check())?;
+        self.inner.reclaim()
     }
 }
 
@@ -111,14 +117,15 @@ impl Inner {
     /// Seals when memory or the log has grown enough, trims and reclaims.
     pub fn checkpoint_loop(&self) {
         while !self.pause(Duration::from_millis(100)) {
-            if self.fsync_lock.lock().depth() > 0 {
-                // The files are to stand still.
+            // While it is locked, or about to be, the files are to stand still.
+            let locking = self.fsync_lock.try_lock();
+            if locking.is_none_or(|lock| lock.depth() > 0) {
                 continue;
             }
             // What fails is tried again: it shows in the trees' health and in refused writes. The log
             // is trimmed first, so that its size tells of what is needed.
             let _ = self.reclaim();
-            if self.memory_is_full() {
+            if self.memory_is_full() || self.drops_wait() {
                 let _ = self.seal(&UntilClosed(self));
             }
             self.remove_failed_builds();
@@ -128,7 +135,7 @@ impl Inner {
 
     fn memory_is_full(&self) -> bool {
         let sizes = self.trees.sizes();
-        let active = sizes.memory.saturating_sub(sizes.sealed);
+        let active = self.active_bytes(&sizes);
         let log_limit = (self.budget.memtable * LOG_TO_MEMTABLE).max(LOG_LEAST);
         (self.trees.is_durable() && active >= self.budget.memtable)
             || (sizes.sealed_count == 0
@@ -136,13 +143,31 @@ impl Inner {
                 && self.log().is_ok_and(|log| log.bytes() > log_limit))
     }
 
+    /// True if files have something of dropped trees that only a later cut lets go, and have had
+    /// it for a while. Where much is written a cut comes by itself.
+    fn drops_wait(&self) -> bool {
+        if self.trees.sizes().sealed_count > 0 {
+            // One is on its way.
+            return false;
+        }
+        let (persisted, now) = (self.trees.persisted(), self.clock.now_ms());
+        let seconds = |at: Timestamp| i64::from(at.seconds());
+        let all = self.dropped.lock();
+        let mut waiting = all.iter().filter(|d| d.given_up && d.at > persisted);
+        waiting.any(|d| {
+            let long = (now / 1000).saturating_sub(seconds(d.at)) >= DROPS_WAIT;
+            long && self.trees.tree_bytes(d.tree) > 0
+        })
+    }
+
     /// Trims the log and gives up dropped trees.
     pub fn reclaim(&self) -> Result<()> {
-        let trimmed = self.log().and_then(|log| log.trim(self.trees.persisted()));
+        let trimmed = self.trim();
+        *self.trim_failure.lock() = trimmed.as_ref().err().cloned();
         let oldest = self.trees.views().oldest();
         // Without the lock: freeing a large tree takes a while, and commits of drops need it.
         let all: Vec<DroppedTree> = self.dropped.lock().clone();
-        for d in all.iter().filter(|d| d.at <= oldest) {
+        for d in all.iter().filter(|d| d.at <= oldest && !d.given_up) {
             self.trees.drop_tree(d.tree, d.at);
         }
         for d in self.dropped.lock().iter_mut() {
@@ -150,6 +175,19 @@ impl Inner {
             d.given_up |= all.iter().any(told);
         }
         trimmed
+    }
+
+    /// Trims the log; not while fsyncLock keeps files as they are.
+    fn trim(&self) -> Result<()> {
+        loop {
+            if let Some(_still) = self.still.try_lock_for(LOOK) {
+                return self.log()?.trim(self.trees.persisted());
+            }
+            let locking = self.fsync_lock.try_lock();
+            if locking.is_none_or(|lock| lock.depth() > 0) {
+                return Ok(());
+            }
+        }
     }
 
     /// Takes failed index builds away, where nobody has the collection just now.

@@ -4,9 +4,9 @@
 //! need: they are what frees space again. If the disk fills faster than that (another program may
 //! fill it), a write that cannot be appended is refused, and flushes are tried again.
 
+use muniment_io::space as free_and_total;
 use muniment_value::{Code, Error, Result};
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -80,22 +80,6 @@ impl SpaceGuard {
         self.since.store(0, Relaxed);
         self.looked.store(now, Relaxed);
     }
-}
-
-/// Free bytes for us and the size of the disk that holds `dir`.
-fn free_and_total(dir: &Path) -> Option<(u64, u64)> {
-    let mut path = dir.as_os_str().as_bytes().to_vec();
-    path.push(0);
-    // SAFETY: statvfs is plain data for which zeros are valid.
-    let mut st: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the path ends with a zero and `st` is writable.
-    if unsafe { libc::statvfs(path.as_ptr().cast(), &mut st) } != 0 {
-        return None;
-    }
-    // The fields' types differ between platforms.
-    #[allow(clippy::unnecessary_cast)]
-    let (unit, free, total) = (st.f_frsize as u64, st.f_bavail as u64, st.f_blocks as u64);
-    Some((free.saturating_mul(unit), total.saturating_mul(unit)))
 }
 
 /// Writes and removes a file: the free space that is reported may not be ours to have.

@@ -4,6 +4,7 @@ use crate::admission::Admission;
 use crate::catalog::names::{Catalog, DroppedTree};
 use crate::collection::Collection;
 use crate::commit::Door;
+use crate::commit::stage::Buffers;
 use crate::gate::Gate;
 use crate::index::Index;
 use crate::latch::Latches;
@@ -12,7 +13,7 @@ use crate::unit::WriteUnit;
 use crate::view::Snapshot;
 use muniment_io::{Clock, Disk, OsDisk, SimDisk, SystemClock, Timestamp};
 use muniment_log::{Log, LogOptions};
-use muniment_query::Interrupt;
+use muniment_query::{Interrupt, running};
 use muniment_tree::lsm::{LsmOptions, LsmTrees};
 use muniment_tree::memory::MemoryTrees;
 use muniment_tree::{Direction, Range, TreeId, Trees};
@@ -131,6 +132,8 @@ pub struct StoreStats {
     pub memtable_bytes: u64,
     /// Bytes on disk.
     pub disk_bytes: u64,
+    /// Flushes and compactions that failed since the start.
+    pub failures: u64,
     /// Microseconds that commits were held back since flushes or compactions were behind.
     pub delayed_micros: u64,
     /// The log.
@@ -158,6 +161,10 @@ pub(crate) struct Inner {
     /// Shared by every commit; seals and fsyncLock have it alone.
     pub gate: Gate,
     pub fsync_lock: Mutex<crate::admin::FsyncLock>,
+    /// Held by who trims the log or opens it anew, and by fsyncLock.
+    pub still: Arc<Mutex<()>>,
+    /// What commits keep alive in memory.
+    pub buffers: Buffers,
     owners: AtomicU64,
     /// Held while names of collections change.
     pub naming: Mutex<()>,
@@ -171,6 +178,8 @@ pub(crate) struct Inner {
     pub admission: Admission,
     /// Trees that were dropped, and when: see `checkpoint`.
     pub dropped: Mutex<Vec<DroppedTree>>,
+    /// Why the log could not be trimmed, while that is so.
+    pub trim_failure: Mutex<Option<Error>>,
     /// Index builds that failed and could not be taken away yet.
     pub failed_builds: Mutex<Vec<(Arc<Collection>, Arc<Index>)>>,
     /// Collections that a command made for itself and that could not be dropped yet.
@@ -348,8 +357,9 @@ impl Store {
         StoreStats {
             cache_used: sizes.cache_used,
             cache_capacity: sizes.cache_capacity,
-            memtable_bytes: sizes.memory,
+            memtable_bytes: sizes.memory.max(inner.buffers.live()),
             disk_bytes: sizes.disk + file_bytes,
+            failures: inner.trees.faults().failures,
             delayed_micros: inner.admission.delayed_micros(),
             journal: JournalStats {
                 commits: figures.commits,
@@ -360,6 +370,27 @@ impl Store {
                 file_bytes,
             },
         }
+    }
+
+    /// What cannot be done in the background just now, a line each: a flush or compaction that
+    /// fails (and is tried again), a damaged table, a log that takes nothing more. Empty if all is
+    /// well.
+    pub fn troubles(&self) -> Vec<String> {
+        let inner = &self.inner;
+        let faults = inner.trees.faults();
+        let log = match inner.log() {
+            Ok(log) => log.failure(),
+            Err(e) => Some(e),
+        };
+        let trim = inner.trim_failure.lock().clone();
+        [
+            ("flush", faults.flush),
+            ("compaction", faults.compaction),
+            ("log", log.or(trim)),
+        ]
+        .into_iter()
+        .filter_map(|(what, e)| Some(format!("{what}: {}", e?)))
+        .collect()
     }
 
     /// Syncs and stops the background threads. Later calls fail with 91 ShutdownInProgress.
@@ -412,16 +443,19 @@ impl Inner {
             clock: Arc::new(SystemClock),
             space: crate::space::SpaceGuard::new(&options.path),
             path: options.path.clone(),
-            trees,
+            trees: trees.clone(),
             budget,
             door: Door::new(cut),
             admission: Admission::new(),
             dropped: Mutex::default(),
+            trim_failure: Mutex::default(),
             failed_builds: Mutex::default(),
             discarded: Mutex::default(),
             latches: Latches::new(),
             gate: Gate::default(),
             fsync_lock: Mutex::default(),
+            still: Arc::default(),
+            buffers: Buffers::new(!trees.is_durable()),
             owners: AtomicU64::new(1),
             naming: Mutex::new(()),
             catalog: RwLock::default(),
@@ -497,6 +531,7 @@ impl Inner {
         let tree = TreeId(collection.id);
         let (all, newest) = (Range::default(), Timestamp::MAX);
         let mut keys = self.trees.cursor(tree, all, newest, Direction::Backward);
+        keys.ask(running::check);
         Ok(keys.next()?.map(|(k, _)| k.to_vec()).unwrap_or_default())
     }
 

@@ -90,8 +90,8 @@ fn a_copy_made_while_writers_run_is_consistent() {
             std::thread::sleep(Duration::from_millis(100));
             let before: Vec<i64> = acknowledged.iter().map(|a| a.load(SeqCst)).collect();
             let to = tempfile::tempdir().unwrap();
-            // No crash shows a later byte of the journal without an earlier one, as a copy of a
-            // file that is being written can. Flushes and compactions go on.
+            // No crash shows a later byte of the log without an earlier one, as a copy of a file
+            // that is being written can.
             store.lock_writes(&NeverInterrupted).unwrap();
             copy(dir.path(), to.path());
             store.unlock_writes().unwrap();

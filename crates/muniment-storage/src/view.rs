@@ -128,7 +128,10 @@ impl Snapshot {
         dir: Direction,
     ) -> Option<Box<dyn Cursor>> {
         let (view, trees) = self.inner.as_deref()?;
-        Some(trees.cursor(TreeId(tree), range, view.timestamp(), dir))
+        let mut cursor = trees.cursor(TreeId(tree), range, view.timestamp(), dir);
+        // A long way over what is deleted ends with the operation that is on it.
+        cursor.ask(muniment_query::running::check);
+        Some(cursor)
     }
 
     /// The documents in a range of record keys.

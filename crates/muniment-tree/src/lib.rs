@@ -20,5 +20,5 @@ mod memtable;
 mod trees;
 mod views;
 
-pub use trees::{Batch, Cursor, Direction, Op, Range, Sizes, TreeId, Trees};
+pub use trees::{Batch, Check, Cursor, Direction, Faults, Hold, Op, Range, Sizes, TreeId, Trees};
 pub use views::{Needed, View, Views};

@@ -3,7 +3,8 @@
 use crate::views::Views;
 use bytes::Bytes;
 use muniment_io::Timestamp;
-use muniment_value::Result;
+use muniment_value::{Error, Result};
+use std::any::Any;
 use std::sync::Arc;
 
 /// A tree's number. Numbers are never used again.
@@ -47,6 +48,36 @@ pub struct Op {
 /// The changes of one commit: each key at most once.
 pub type Batch = Vec<Op>;
 
+/// Asked by what may take long; an error ends it. It goes on saying so for the same operation.
+pub type Check = fn() -> Result<()>;
+
+/// An engine's files stand still while it lives: see [`Trees::hold`].
+#[must_use]
+pub struct Hold(#[allow(dead_code)] Option<Box<dyn Any + Send + Sync>>);
+
+impl Hold {
+    /// One that does something when it is dropped.
+    pub(crate) fn new(guard: impl Any + Send + Sync) -> Hold {
+        Hold(Some(Box::new(guard)))
+    }
+
+    /// For an engine that has no files.
+    pub(crate) fn nothing() -> Hold {
+        Hold(None)
+    }
+}
+
+/// What fails in the background.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    /// Why the last flush failed, if it did: memory is not freed.
+    pub flush: Option<Error>,
+    /// Why a compaction could not be done that still is to be done, or that a table is damaged.
+    pub compaction: Option<Error>,
+    /// Compactions that failed since the start.
+    pub failures: u64,
+}
+
 /// A cursor over one range of one tree at one timestamp. It may be kept across flushes and
 /// compactions and pins no memtable while it stands between two calls for long: engines reopen
 /// it at its place when what it reads from was replaced.
@@ -55,13 +86,17 @@ pub trait Cursor: Send {
     ///
     /// # Errors
     /// 301 DataCorruptionDetected naming file and offset; I/O errors. After an error the cursor
-    /// gives the same error again: it never skips.
+    /// gives the same error again: it never skips. What [`Cursor::ask`] was given says: then the
+    /// cursor stands where it was.
     fn next(&mut self) -> Result<Option<(Bytes, Bytes)>>;
 
     /// Jumps forward, in the cursor's direction, so that the next key is the first at or past
     /// `key` (ascending: `>= key`; descending: `<= key`). Never goes back. Much cheaper than a new
     /// cursor when the target is near.
     fn seek(&mut self, key: &[u8]);
+
+    /// Lets it ask `check` now and then while a call takes long, as over millions of deleted keys.
+    fn ask(&mut self, check: Check);
 }
 
 /// Measured figures of an engine.
@@ -157,18 +192,36 @@ pub trait Trees: Send + Sync {
     /// What keeps the check from running.
     fn check(&self) -> Result<Vec<String>>;
 
+    /// Returns when no file of the engine is being made, changed or removed; none is while the
+    /// guard lives. Works that run are ended or given up. What is committed meanwhile stays in
+    /// memory: the caller stops commits. [`Trees::flush`] and [`Trees::compact`] wait until it is
+    /// dropped.
+    ///
+    /// # Errors
+    /// What `interrupt` says while it waits.
+    fn hold(&self, interrupt: &dyn Fn() -> Result<()>) -> Result<Hold>;
+
     /// Measured figures.
     fn sizes(&self) -> Sizes;
 
     /// Approximate bytes that a tree takes in files.
     fn tree_bytes(&self, tree: TreeId) -> u64;
 
-    /// An error if background work fails just now: 14031 for a full disk. Cleared when it
-    /// succeeds again.
+    /// What fails in the background just now: 14031 for a full disk. Cleared when it succeeds
+    /// again.
+    fn faults(&self) -> Faults;
+
+    /// [`Trees::faults`] as one error.
     ///
     /// # Errors
-    /// What failed.
-    fn health(&self) -> Result<()>;
+    /// What fails.
+    fn health(&self) -> Result<()> {
+        let faults = self.faults();
+        match faults.flush.or(faults.compaction) {
+            Some(e) => Err(e),
+            None => Ok(()),
+        }
+    }
 
     /// Stops background threads; what is in memory stays readable. Idempotent.
     fn close(&self);

@@ -218,3 +218,117 @@ fn nothing_is_written_behind_the_end_that_a_failed_begin_may_have_set() {
         check(&seen, 1);
     }
 }
+
+/// A trim that failed is tried again, and whatever power cuts leave of it, there is no gap.
+#[test]
+fn a_trim_that_failed_goes_on_later() {
+    for op in [Op::Rename, Op::Remove, Op::SyncDir] {
+        for after in 0..6 {
+            for times in [1, 3] {
+                let disk = SimDisk::new();
+                let (log, _) = open(&disk).unwrap();
+                for _ in 0..400 {
+                    append(&log, 300).unwrap();
+                }
+                log.sync().unwrap();
+                let before = segments(&disk).len();
+                disk.inject(Fault::new(op, EIO).after(after).times(times));
+                let mut failed = 0;
+                let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+                while let Err(e) = log.trim(ts(390)) {
+                    assert!(e.message().contains("log"), "{e}");
+                    assert!(std::time::Instant::now() < until, "{e}");
+                    failed += 1;
+                    let cut = disk.power_cut(failed);
+                    let (_, seen) = open_from(options(&cut), ts(390)).unwrap();
+                    assert_eq!(seen.len(), 10);
+                    check(&seen, 391);
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                disk.heal();
+                // It is all done, as if nothing had failed.
+                assert!(before > 15 && segments(&disk).len() <= 4, "{op:?} {after}");
+                assert!(failed > 0 || op == Op::Rename, "{op:?} {after}");
+                for _ in 0..100 {
+                    append(&log, 300).unwrap();
+                }
+                log.sync().unwrap();
+                log.abandon();
+                let (_, seen) = open_from(options(&disk.power_cut(after)), ts(390)).unwrap();
+                assert_eq!(seen.len(), 110);
+                check(&seen, 391);
+            }
+        }
+    }
+}
+
+/// While a trim cannot be done it is not tried with every call.
+#[test]
+fn a_trim_that_goes_on_failing_is_put_off() {
+    let disk = SimDisk::new();
+    let (log, _) = open(&disk).unwrap();
+    for _ in 0..200 {
+        append(&log, 300).unwrap();
+    }
+    log.sync().unwrap();
+    disk.inject(Fault::new(Op::SyncDir, EIO));
+    let before = disk.count(Op::SyncDir);
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < std::time::Duration::from_millis(200) {
+        log.trim(ts(190)).unwrap_err();
+    }
+    let tries = disk.count(Op::SyncDir) - before;
+    assert!((2..=9).contains(&tries), "{tries}");
+}
+
+/// A large record that is prepared and then not appended leaves nothing, and nothing waits for
+/// one that is being prepared.
+#[test]
+fn a_large_record_is_prepared_beside_others() {
+    let disk = SimDisk::new();
+    let (log, _) = open(&disk).unwrap();
+    append(&log, 100).unwrap();
+    let p = payload(2, 100_000);
+    drop(log.prepare(&[&p]).unwrap());
+    log.trim(Timestamp::ZERO).unwrap();
+    assert_eq!(segments(&disk).len(), 1);
+    let big = payload(4, 100_000);
+    let ready = log.prepare(&[&big]).unwrap();
+    // Others pass it.
+    append(&log, 100).unwrap();
+    append(&log, 20_000).unwrap();
+    assert_eq!(log.append_ready(0, ts(4), ready).unwrap(), 4);
+    append(&log, 100).unwrap();
+    let late = log.prepare(&[b"late"]).unwrap();
+    let e = log.append_ready(0, ts(3), late).unwrap_err();
+    assert_eq!(e.code(), Code::InternalError);
+    log.sync().unwrap();
+    log.abandon();
+    for seed in 0..20 {
+        let (_, seen) = open(&disk.power_cut(seed)).unwrap();
+        assert_eq!(seen.len(), 5);
+        check(&seen, 1);
+    }
+}
+
+/// Once settled, no file changes by itself.
+#[test]
+fn a_settled_log_stands_still() {
+    for n in [1, 5, 20, 21, 22, 23, 24, 25, 40] {
+        let disk = SimDisk::new();
+        let (log, _) = open(&disk).unwrap();
+        for _ in 0..n {
+            append(&log, 300).unwrap();
+        }
+        log.settle().unwrap();
+        let files = || -> Vec<_> {
+            let paths = disk.paths();
+            paths.iter().map(|p| (p.clone(), disk.bytes(p))).collect()
+        };
+        let before = files();
+        std::thread::sleep(std::time::Duration::from_millis(260));
+        assert!(files() == before, "{n}");
+        append(&log, 300).unwrap();
+        log.settle().unwrap();
+    }
+}

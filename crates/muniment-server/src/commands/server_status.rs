@@ -244,6 +244,10 @@ fn muniment(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
             "memtableBytes": s.memtable_bytes as i64,
         },
         "diskBytes": s.disk_bytes as i64,
+        "background": doc! {
+            "failures": s.failures as i64,
+            "troubles": cx.engine().store.troubles().into_iter().collect::<ArrayBuf>(),
+        },
         "queryMemory": doc! {
             "usedBytes": int(memory.used()),
             "budgetBytes": int(memory.limit()),

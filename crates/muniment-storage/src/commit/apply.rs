@@ -148,7 +148,7 @@ impl Inner {
                 }
             }
         }
-        self.trees.apply(stage.into_batch(), at);
+        self.trees.apply(stage.into_batch(&self.buffers), at);
         for (c, docs, bytes) in totals {
             c.add_totals(docs, bytes);
         }

@@ -144,13 +144,15 @@ impl Inner {
         }
         let log = self.log()?;
         let now = self.clock.now_ms();
-        let (payload, batch) = stage.finish(now);
+        let (payload, batch) = stage.finish(now, &self.buffers);
         let door = &self.door;
+        // All that needs no timestamp, before it is our turn.
+        let ready = log.prepare(&[&payload]).map_err(|e| self.refused(e))?;
         let (index, at) = {
             let mut last = door.serial.lock();
             let at = last.next(now);
             let index = log
-                .append(0, at, &[&payload])
+                .append_ready(0, at, ready)
                 .map_err(|e| self.refused(e))?;
             *last = at;
             door.flying.lock().push_back((at, false));

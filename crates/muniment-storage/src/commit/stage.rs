@@ -10,10 +10,66 @@ use muniment_tree::{Batch, Op as TreeOp, TreeId};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What is so long has an allocation of its own: one document that stays must not keep its
 /// neighbours.
 const OWN: usize = 1024;
+
+/// Commits up to so many bytes may stay as a whole where nothing makes them go.
+const SMALL: usize = 4096;
+
+/// The buffers of commits that anything refers to still: a small document that stays keeps alive
+/// all that was committed with it, which a memtable that counts documents does not see.
+pub(crate) struct Buffers {
+    live: Arc<AtomicU64>,
+    /// Nothing ever makes them go (there are no flushes): what may stay is copied out of them.
+    copies: bool,
+}
+
+impl Buffers {
+    /// None yet.
+    pub fn new(copies: bool) -> Buffers {
+        Buffers {
+            live: Arc::default(),
+            copies,
+        }
+    }
+
+    /// Bytes of all that are alive.
+    pub fn live(&self) -> u64 {
+        self.live.load(Relaxed)
+    }
+
+    fn count(&self, bytes: Vec<u8>) -> Bytes {
+        if bytes.is_empty() {
+            return Bytes::new();
+        }
+        self.live.fetch_add(bytes.capacity() as u64, Relaxed);
+        Bytes::from_owner(Counted {
+            bytes,
+            live: self.live.clone(),
+        })
+    }
+}
+
+struct Counted {
+    bytes: Vec<u8>,
+    live: Arc<AtomicU64>,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.live.fetch_sub(self.bytes.capacity() as u64, Relaxed);
+    }
+}
 
 /// Where a key or a value stands.
 #[derive(Clone, Copy, Debug)]
@@ -236,23 +292,31 @@ impl Stage {
     }
 
     /// The record's payload and the puts, which refer to it.
-    pub fn finish(mut self, now_ms: i64) -> (Bytes, Batch) {
+    pub fn finish(mut self, now_ms: i64, buffers: &Buffers) -> (Bytes, Batch) {
         self.log.set_wall_clock(now_ms);
-        self.split()
+        self.split(buffers)
     }
 
     /// The puts alone.
-    pub fn into_batch(self) -> Batch {
-        self.split().1
+    pub fn into_batch(self, buffers: &Buffers) -> Batch {
+        self.split(buffers).1
     }
 
-    fn split(self) -> (Bytes, Batch) {
-        let payload = Bytes::from(self.log.into_payload());
-        let arena = Bytes::from(self.arena);
+    fn split(self, buffers: &Buffers) -> (Bytes, Batch) {
+        let payload = buffers.count(self.log.into_payload());
+        let arena = buffers.count(self.arena);
+        let copies = buffers.copies && payload.len() + arena.len() > SMALL;
         let owned = self.owned;
+        let part = |from: &Bytes, start: u32, end: u32| {
+            let range = start as usize..end as usize;
+            match copies {
+                true => Bytes::copy_from_slice(from.get(range).unwrap_or_default()),
+                false => from.slice(range),
+            }
+        };
         let slice = |p: Piece| match p {
-            Piece::Logged { start, end } => payload.slice(start as usize..end as usize),
-            Piece::Kept { start, end } => arena.slice(start as usize..end as usize),
+            Piece::Logged { start, end } => part(&payload, start, end),
+            Piece::Kept { start, end } => part(&arena, start, end),
             Piece::Owned { at } => owned.get(at as usize).cloned().unwrap_or_default(),
         };
         let batch = self
@@ -290,10 +354,15 @@ mod tests {
         s.put(1, Stage::logged(k), None, false);
         assert_eq!(s.staged(1, &[7]), Some(None));
         assert_eq!(s.staged_with(2, &[9, 7]).count(), 1);
-        let (_, batch) = s.finish(0);
+        let buffers = Buffers::new(false);
+        let (payload, batch) = s.finish(0, &buffers);
+        drop(payload);
+        assert!(buffers.live() > 0);
         assert_eq!(batch.len(), 200);
         let gone: Vec<_> = batch.iter().filter(|o| o.value.is_none()).collect();
         assert_eq!(gone.len(), 1);
         assert!(!gone[0].fresh && gone[0].key == [7][..]);
+        drop(batch);
+        assert_eq!(buffers.live(), 0);
     }
 }

@@ -66,7 +66,9 @@ impl WriteUnit<'_> {
             let cursor = self.eviction.get_or_insert_with(|| {
                 let all = Range::default();
                 let (newest, dir) = (Timestamp::MAX, Direction::Forward);
-                self.store.trees.cursor(TreeId(tree), all, newest, dir)
+                let mut oldest = self.store.trees.cursor(TreeId(tree), all, newest, dir);
+                oldest.ask(muniment_query::running::check);
+                oldest
             });
             let Some((record_key, _)) = cursor.next()? else {
                 // All that is stored goes already: the oldest of what is staged here follows.

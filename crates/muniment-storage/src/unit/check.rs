@@ -215,6 +215,7 @@ fn another_entry(
     let mut entries = store
         .trees
         .cursor(tree, range, Timestamp::MAX, Direction::Forward);
+    entries.ask(muniment_query::running::check);
     while let Some((full, value)) = entries.next()? {
         if is_other(&full, &value) && stage.staged(index.id, &full) != Some(None) {
             return Ok(true);

@@ -1,21 +1,21 @@
 //! Runs compactions.
 
-use super::flush::longer;
+use super::error::io;
+use super::flush::FIRST_PAUSE;
 use super::merge::{Keep, Merge, Source};
 use super::output::Output;
-use super::pick::{Action, Job, Picker, Span};
-use super::shared::{Edit, Shared, Work};
+use super::pick::{Action, Job, Picker, Span, concerns};
+use super::shared::{Claim, Edit, Shared, Work, suspicion};
 use super::state::{DEPTH, Levels, Run, State};
+use super::still::Pulse;
 use super::table::Table;
 use crate::TreeId;
-use muniment_value::Result;
+use muniment_value::{Code, Error, Result};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
-
-/// Versions between two questions whether to go on.
-const ASK: u64 = 1024;
 
 /// How often a thread without work looks whether views that ended made something dead.
 const LOOK: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ pub(crate) struct Claimed<'a> {
 impl Drop for Claimed<'_> {
     fn drop(&mut self) {
         let mut claims = self.shared.claims.lock();
-        claims.retain(|c| c.0 != self.number);
+        claims.retain(|c| c.number != self.number);
         for table in self.job.tables() {
             table.busy.store(false, SeqCst);
         }
@@ -43,15 +43,28 @@ fn meet(a: &Span, b: &Span) -> bool {
     a.first <= b.last && b.first <= a.last
 }
 
+/// What came of asking for a job.
+enum Taken<'a> {
+    Job(Claimed<'a>),
+    /// There is one, but a job that runs has what it needs.
+    Busy,
+    Nothing,
+}
+
 impl Shared {
-    /// Picks a job and takes hold of it.
+    /// Picks a job and takes hold of it. Tables in `put_off` are left alone.
     fn claim(
         &self,
         trees: Option<&BTreeSet<TreeId>>,
-        pick: impl FnOnce(&Picker<'_>) -> Result<Option<Job>>,
-    ) -> Result<Option<Claimed<'_>>> {
+        put_off: &BTreeSet<u64>,
+        pick: impl FnOnce(&Picker<'_>) -> Option<Job>,
+    ) -> Result<Taken<'_>> {
         let mut claims = self.claims.lock();
         let (state, dropped, needed) = (self.state(), self.dropped.now(), self.views.needed());
+        let dir = &self.options.dir;
+        let free = self.options.disk.free_space(dir);
+        let free = free.map_err(|e| io("asking for the free space of", dir, &e))?;
+        let free = free.saturating_sub(claims.iter().map(|c| c.bytes).sum());
         let picker = Picker {
             levels: &state.levels,
             options: &self.options,
@@ -59,32 +72,66 @@ impl Shared {
             persisted: self.persisted(),
             needed: &needed,
             trees,
+            put_off,
+            room: free,
+            now: self.now(),
+            busy: Cell::new(false),
         };
-        let Some(job) = pick(&picker)? else {
-            return Ok(None);
+        let Some(job) = pick(&picker) else {
+            return Ok(match picker.busy.get() {
+                true => Taken::Busy,
+                false => Taken::Nothing,
+            });
         };
-        let mut others = claims.iter().filter(|c| c.1 == job.output);
-        if others.any(|c| c.2.iter().any(|a| job.spans.iter().any(|b| meet(a, b)))) {
-            return Ok(None);
+        let mut others = claims.iter().filter(|c| c.output == job.output);
+        if others.any(|c| c.spans.iter().any(|a| job.spans.iter().any(|b| meet(a, b)))) {
+            return Ok(Taken::Busy);
         }
         // Whatever was picked: what another job reads is its own until it ends.
         if job.tables().any(|t| t.busy.load(SeqCst)) {
-            return Ok(None);
+            return Ok(Taken::Busy);
         }
+        let bytes = job.writes();
+        self.check_space(bytes, free)
+            .inspect_err(|e| self.failures.add(job.tables(), e, self.now()))?;
         for table in job.tables() {
             table.busy.store(true, SeqCst);
         }
-        let number = claims.iter().map(|c| c.0).max().unwrap_or(0) + 1;
-        claims.push((number, job.output, job.spans.clone()));
-        Ok(Some(Claimed {
+        let number = claims.iter().map(|c| c.number).max().unwrap_or(0) + 1;
+        claims.push(Claim {
+            number,
+            output: job.output,
+            spans: job.spans.clone(),
+            bytes,
+        });
+        Ok(Taken::Job(Claimed {
             shared: self,
             job,
             number,
         }))
     }
 
-    /// Runs a job. Nothing has changed when it fails.
-    fn run(&self, claimed: &Claimed<'_>, interrupt: &dyn Fn() -> Result<()>) -> Result<()> {
+    /// May a job write `bytes` where so many are free? One that would run into the end of the disk
+    /// would have written for nothing, and taken the space of a flush.
+    fn check_space(&self, bytes: u64, free: u64) -> Result<()> {
+        if bytes <= free {
+            return Ok(());
+        }
+        // In whole megabytes, so that the same cause has the same words for a while.
+        Err(Error::new(
+            Code::OutOfDiskSpace,
+            format!(
+                "out of disk space in {}: a compaction may need {} MB, and {} MB are free for it",
+                self.options.dir.display(),
+                bytes.div_ceil(1 << 20),
+                free >> 20
+            ),
+        ))
+    }
+
+    /// Runs a job; false if it gave up for somebody who wants the files to stand still. Nothing
+    /// has changed then, nor when it fails.
+    fn run(&self, claimed: &Claimed<'_>, interrupt: &dyn Fn() -> Result<()>) -> Result<bool> {
         let job = &claimed.job;
         let names = self.names();
         let mut edit = Edit {
@@ -96,7 +143,10 @@ impl Shared {
             Action::Discard => {}
             Action::Move => edit.add = edit.remove.clone(),
             Action::Merge => {
-                edit.add = self.merge(job, interrupt)?;
+                let Some(add) = self.merge(job, interrupt)? else {
+                    return Ok(false);
+                };
+                edit.add = add;
                 edit.names = (!edit.add.is_empty()).then_some(names);
             }
         }
@@ -108,11 +158,16 @@ impl Shared {
                 }
             }
         })?;
+        self.failures.forget(job.tables());
         self.dropped.forget(&self.state(), self.persisted());
-        Ok(())
+        Ok(true)
     }
 
-    fn merge(&self, job: &Job, interrupt: &dyn Fn() -> Result<()>) -> Result<Vec<Arc<Table>>> {
+    fn merge(
+        &self,
+        job: &Job,
+        interrupt: &dyn Fn() -> Result<()>,
+    ) -> Result<Option<Vec<Arc<Table>>>> {
         let levels = self.state().levels.clone();
         let deeper = (job.output + 1..=DEPTH).filter_map(|l| levels.level(l).cloned());
         let next: Run = levels.level(job.output + 1).cloned().unwrap_or_default();
@@ -123,19 +178,21 @@ impl Shared {
         let mut merge = Merge::new(inputs.map(Source::tables).collect());
         let ends = job.spans.iter().map(|s| s.last.clone()).collect();
         let mut output = Output::new(self, job.output, next, ends, &self.compacted);
-        let mut n = 0u64;
+        let mut pulse = Pulse::default();
         while merge.step()? {
-            n += 1;
-            if n.is_multiple_of(ASK) {
-                interrupt()?;
-            }
-            if let Some((key, at, value)) = merge.version()
-                && keep.keeps(key, at, value.is_none())
-            {
-                output.add(key, at, value)?;
+            if let Some((key, at, value)) = merge.version() {
+                if pulse.beat(value.map_or(0, <[u8]>::len)) {
+                    interrupt()?;
+                    if self.still.is_wanted() {
+                        return Ok(None);
+                    }
+                }
+                if keep.keeps(key, at, value.is_none()) {
+                    output.add(key, at, value)?;
+                }
             }
         }
-        output.finish()
+        output.finish().map(Some)
     }
 
     /// One step of background work: false if there is none.
@@ -143,34 +200,35 @@ impl Shared {
     /// # Errors
     /// What failed; everything is as before then.
     pub(crate) fn compact_once(&self, interrupt: &dyn Fn() -> Result<()>) -> Result<bool> {
-        match self.claim(None, |picker| picker.pick())? {
-            Some(claimed) => self.run(&claimed, interrupt).map(|()| true),
-            None => Ok(false),
+        let Some(_working) = self.still.try_work() else {
+            return Ok(false);
+        };
+        let put_off = self.failures.put_off(&self.state().levels, self.now());
+        let Taken::Job(claimed) = self.claim(None, &put_off, |p| p.pick())? else {
+            return Ok(false);
+        };
+        let result = self.run(&claimed, interrupt);
+        // One that was told to end did not fail.
+        if let Err(e) = &result
+            && interrupt().is_ok()
+        {
+            self.failures.add(claimed.job.tables(), e, self.now());
         }
+        result
     }
 
     /// A thread that compacts.
     pub(crate) fn compactor(&self) {
-        let interrupt = || match self.closed.load(SeqCst) {
-            true => Err(Shared::closing()),
-            false => Ok(()),
-        };
-        let mut pause = Duration::ZERO;
+        let interrupt = || self.unless_closed();
         while interrupt().is_ok() {
             let result = self.compact_once(&interrupt);
-            match &result {
-                Ok(true) => pause = Duration::ZERO,
-                Ok(false) => {
-                    pause = Duration::ZERO;
-                    self.wait(LOOK, || false);
-                }
-                Err(_) => pause = longer(pause),
-            }
-            if interrupt().is_ok() {
-                self.report(Work::Compaction, &result.map(|_| ()));
-                if !pause.is_zero() {
-                    self.wait_out(pause);
-                }
+            // What failed is among the failures; this is of a panic that is over.
+            self.report(Work::Compaction, &Ok(()));
+            match result {
+                Ok(true) => {}
+                Ok(false) => self.wait(LOOK, || false),
+                // What it was about is put off; others are not.
+                Err(_) => self.wait_out(FIRST_PAUSE),
             }
         }
     }
@@ -186,7 +244,7 @@ impl Shared {
     ) -> Result<()> {
         let trees: Option<BTreeSet<TreeId>> = trees.map(|t| t.iter().copied().collect());
         let trees = trees.as_ref();
-        self.flush()?;
+        self.flush_unless(interrupt)?;
         // Each stage takes the tables that are there when it begins, so that it ends.
         self.stage(interrupt, trees, |_| true, |p, _| p.discard())?;
         let state = self.state();
@@ -214,11 +272,17 @@ impl Shared {
                     .flatten()
             })?;
         }
-        Ok(())
+        // What was left alone is not to be taken for done.
+        let state = self.state();
+        let mut tables = state.levels.tables().filter(|t| concerns(t, trees));
+        match tables.find_map(suspicion) {
+            Some(e) => Err(e),
+            None => Ok(()),
+        }
     }
 
-    /// Runs jobs until `left` says that nothing is, or there is none to get and nobody else at
-    /// work.
+    /// Runs jobs until `left` says that nothing is, or there is none. For jobs of others it waits
+    /// only where they have what it needs.
     fn stage(
         &self,
         interrupt: &dyn Fn() -> Result<()>,
@@ -232,10 +296,16 @@ impl Shared {
             if !left(&state.levels) {
                 return Ok(());
             }
-            match self.claim(trees, |p| Ok(pick(p, &state)))? {
-                Some(claimed) => self.run(&claimed, interrupt)?,
-                None if self.claims.lock().is_empty() => return Ok(()),
-                None => self.wait(Duration::from_millis(20), || false),
+            let working = self.still.work(interrupt)?;
+            match self.claim(trees, &BTreeSet::new(), |p| pick(p, &state))? {
+                Taken::Job(claimed) => {
+                    self.run(&claimed, interrupt)?;
+                }
+                Taken::Nothing => return Ok(()),
+                Taken::Busy => {
+                    drop(working);
+                    self.wait(Duration::from_millis(20), || false);
+                }
             }
         }
     }
@@ -276,10 +346,6 @@ fn has_any<'a>(
     ids: &BTreeSet<u64>,
     trees: Option<&BTreeSet<TreeId>>,
 ) -> bool {
-    let concerns = |t: &Table| {
-        let of = &t.properties().trees;
-        trees.is_none_or(|trees| of.iter().any(|(tree, _)| trees.contains(tree)))
-    };
     let mut tables = runs.into_iter().flat_map(|run| run.0.iter());
-    tables.any(|t| ids.contains(&t.id()) && concerns(t))
+    tables.any(|t| ids.contains(&t.id()) && concerns(t, trees))
 }

@@ -13,7 +13,7 @@ use super::gaps::{LEAST, behind};
 use super::shared::Shared;
 use super::state::{Run, State};
 use super::table::{TableIter, internal_key, tree_end, user_key};
-use crate::trees::{Cursor, Direction, Range, TreeId};
+use crate::trees::{Check, Cursor, Direction, Range, TreeId};
 use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_value::{Error, Result};
@@ -60,6 +60,7 @@ pub(crate) struct LsmCursor {
     look: usize,
     ended: bool,
     error: Option<Error>,
+    check: Check,
 }
 
 /// What is left of the range, and the sources.
@@ -68,6 +69,7 @@ struct Sorted {
     range: Range,
     at: Timestamp,
     dir: Direction,
+    check: Check,
     /// The range's ends as tables have them.
     low: Vec<u8>,
     high: Option<Vec<u8>>,
@@ -113,7 +115,7 @@ impl LsmCursor {
         let ended = range.high.as_ref().is_some_and(|high| *high <= range.low);
         LsmCursor {
             shared,
-            merge: Sorted::new(tree, range, at, dir),
+            merge: Sorted::new(tree, range, at, dir, || Ok(())),
             number: None,
             passed: Vec::new(),
             begun: false,
@@ -127,6 +129,7 @@ impl LsmCursor {
             look: LEAST,
             ended,
             error: None,
+            check: || Ok(()),
         }
     }
 
@@ -258,7 +261,7 @@ impl LsmCursor {
         };
         // Only now: what was written before the walk was registered must be in it.
         let state = self.shared.state();
-        let mut merge = Sorted::new(tree, range, Timestamp::MAX, dir);
+        let mut merge = Sorted::new(tree, range, Timestamp::MAX, dir, self.check);
         let mut keys = Vec::new();
         let mut passed = 0;
         let mut edge = None;
@@ -267,7 +270,12 @@ impl LsmCursor {
             keys.clear();
             match merge.row(&state, &mut keys) {
                 Ok(None) => break,
-                Ok(Some(None)) if passed < WALK => passed += 1,
+                Ok(Some(None)) if passed < WALK => {
+                    passed += 1;
+                    if passed.is_multiple_of(STEPS) {
+                        walked = (self.check)();
+                    }
+                }
                 Ok(Some(_)) => {
                     edge = Some(match dir {
                         Direction::Forward => Bytes::copy_from_slice(&keys),
@@ -300,10 +308,32 @@ impl Cursor for LsmCursor {
             if self.ended {
                 return Ok(None);
             }
-            if let Err(e) = self.refill() {
+            let filled = self.refill();
+            // A long way may end here, and goes on with the next call if there is one. What stands
+            // in the way of an operation that must end is not told.
+            let asked = match filled.is_err() || self.rows.is_empty() {
+                true => (self.check)(),
+                false => Ok(()),
+            };
+            if let Err(e) = asked {
+                // The sources may have been left anywhere: they are found again behind what was
+                // passed.
+                self.number = None;
+                match self.rows.is_empty() {
+                    true => return Err(e),
+                    false => continue,
+                }
+            }
+            if let Err(e) = filled {
                 self.error = Some(e);
             }
         }
+    }
+
+    fn ask(&mut self, check: Check) {
+        self.check = check;
+        self.merge.check = check;
+        self.number = None;
     }
 
     fn seek(&mut self, key: &[u8]) {
@@ -324,12 +354,13 @@ impl Cursor for LsmCursor {
 }
 
 impl Sorted {
-    fn new(tree: TreeId, range: Range, at: Timestamp, dir: Direction) -> Sorted {
+    fn new(tree: TreeId, range: Range, at: Timestamp, dir: Direction, check: Check) -> Sorted {
         Sorted {
             tree,
             range,
             at,
             dir,
+            check,
             low: Vec::new(),
             high: None,
             sources: Vec::new(),
@@ -382,7 +413,7 @@ impl Sorted {
                 self.sources.push(Source::Tables(Box::new(FromTables {
                     run,
                     table: 0,
-                    iter: TableIter::new(self.at, self.dir),
+                    iter: TableIter::new(self.at, self.dir).ask(self.check),
                     bounded: true,
                     valid: false,
                 })));
@@ -598,7 +629,7 @@ impl FromTables {
                     Direction::Forward => high.is_some_and(|high| table.last() >= high),
                     Direction::Backward => table.first() < &of.low[..],
                 };
-                self.iter = TableIter::new(of.at, of.dir);
+                self.iter = TableIter::new(of.at, of.dir).ask(of.check);
                 match (seek, of.dir, high) {
                     (true, Direction::Forward, _) => self.iter.seek(table, &of.low, false)?,
                     (true, Direction::Backward, Some(high)) => {

@@ -7,9 +7,10 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Dropped trees, with the commit that dropped each: a picture of one moment.
+/// Dropped trees, with the commit that dropped each and when that was told, in milliseconds: a
+/// picture of one moment.
 #[derive(Clone, Default)]
-pub(crate) struct Dropped(Arc<BTreeMap<TreeId, Timestamp>>);
+pub(crate) struct Dropped(Arc<BTreeMap<TreeId, (Timestamp, i64)>>);
 
 /// The list.
 #[derive(Default)]
@@ -18,7 +19,13 @@ pub(crate) struct DroppedList(Mutex<Dropped>);
 impl Dropped {
     /// True if the state at `cut` has the tree no more.
     pub(crate) fn is_gone(&self, tree: TreeId, cut: Timestamp) -> bool {
-        self.0.get(&tree).is_some_and(|at| *at <= cut)
+        self.0.get(&tree).is_some_and(|(at, _)| *at <= cut)
+    }
+
+    /// True if it is gone and that was told at or before `time`, in milliseconds.
+    pub(crate) fn is_gone_since(&self, tree: TreeId, cut: Timestamp, time: i64) -> bool {
+        let old = |(at, told): &(Timestamp, i64)| *at <= cut && *told <= time;
+        self.0.get(&tree).is_some_and(old)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -27,13 +34,13 @@ impl Dropped {
 }
 
 impl DroppedList {
-    /// Adds a tree.
-    pub(crate) fn add(&self, tree: TreeId, at: Timestamp) {
+    /// Adds a tree; `now` is in milliseconds.
+    pub(crate) fn add(&self, tree: TreeId, at: Timestamp, now: i64) {
         let mut list = self.0.lock();
         Arc::make_mut(&mut list.0)
             .entry(tree)
-            .and_modify(|known| *known = at.min(*known))
-            .or_insert(at);
+            .and_modify(|known| known.0 = at.min(known.0))
+            .or_insert((at, now));
     }
 
     /// As it is now.
@@ -58,7 +65,7 @@ impl DroppedList {
         let gone: Vec<TreeId> = now
             .0
             .iter()
-            .filter(|(tree, at)| **at <= persisted && !used.contains(tree))
+            .filter(|(tree, (at, _))| *at <= persisted && !used.contains(tree))
             .map(|(tree, _)| *tree)
             .collect();
         if !gone.is_empty() {

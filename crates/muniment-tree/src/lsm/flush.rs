@@ -4,6 +4,7 @@ use super::merge::{Keep, Merge, Source};
 use super::output::Output;
 use super::shared::{Edit, Shared, Work, copy};
 use super::state::{Run, Sealed, State};
+use super::still::Pulse;
 use crate::memtable::MemTable;
 use muniment_io::Timestamp;
 use muniment_value::{Error, Result};
@@ -12,11 +13,11 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 /// Pauses after a failure.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// The pause after this one.
-pub(crate) fn longer(pause: Duration) -> Duration {
+fn longer(pause: Duration) -> Duration {
     match pause.is_zero() {
         true => FIRST_PAUSE,
         false => (pause * 2).min(LONGEST_PAUSE),
@@ -54,29 +55,47 @@ impl Shared {
     /// # Errors
     /// 14031 OutOfDiskSpace; I/O errors. Everything is as before then.
     pub(crate) fn flush(&self) -> Result<()> {
+        self.flush_unless(&|| Ok(()))
+    }
+
+    /// As [`Shared::flush`]; asks `interrupt` while the files are held.
+    pub(crate) fn flush_unless(&self, interrupt: &dyn Fn() -> Result<()>) -> Result<()> {
         let Some(last) = self.state().sealed.last().map(|s| s.number) else {
             return Ok(());
         };
         // Another flush may be at it: it holds the lock.
         let _flush = self.flush.lock();
-        let state = self.state();
-        if state.sealed.first().is_none_or(|s| s.number > last) {
-            return Ok(());
+        loop {
+            let working = self
+                .still
+                .work(&|| self.unless_closed().and_then(|()| interrupt()))?;
+            let state = self.state();
+            if state.sealed.first().is_none_or(|s| s.number > last) {
+                return Ok(());
+            }
+            let result = self.write_sealed(&state);
+            drop((state, working));
+            self.purge();
+            match result {
+                // It gave way to somebody who wants the files to stand still.
+                Ok(false) => continue,
+                Ok(true) => {
+                    self.report(Work::Flush, &Ok(()));
+                    self.dropped.forget(&self.state(), self.persisted());
+                    return Ok(());
+                }
+                Err(e) => {
+                    self.report(Work::Flush, &Err(e.clone()));
+                    return Err(e);
+                }
+            }
         }
-        let result = self.write_sealed(&state);
-        drop(state);
-        self.purge();
-        self.report(Work::Flush, &result);
-        if result.is_ok() {
-            self.dropped.forget(&self.state(), self.persisted());
-        }
-        result
     }
 
-    /// One run of all sealed memtables. The flush lock is held.
-    fn write_sealed(&self, state: &State) -> Result<()> {
+    /// One run of all sealed memtables; false if it gave up for a hold. The flush lock is held.
+    fn write_sealed(&self, state: &State) -> Result<bool> {
         let Some(last) = state.sealed.last() else {
-            return Ok(());
+            return Ok(true);
         };
         // Before anything is written: if it fails there is no use in tables.
         (self.options.before_persist)(last.cut)?;
@@ -102,11 +121,15 @@ impl Shared {
         let largest = state.levels.deep.iter().max_by_key(|run| run.bytes());
         let largest = largest.cloned().unwrap_or_default();
         let mut output = Output::new(self, 0, largest, Vec::new(), &self.flushed);
+        let mut pulse = Pulse::default();
         while merge.step()? {
-            if let Some((key, at, value)) = merge.version()
-                && keep.keeps(key, at, value.is_none())
-            {
-                output.add(key, at, value)?;
+            if let Some((key, at, value)) = merge.version() {
+                if pulse.beat(value.map_or(0, <[u8]>::len)) && self.still.is_wanted() {
+                    return Ok(false);
+                }
+                if keep.keeps(key, at, value.is_none()) {
+                    output.add(key, at, value)?;
+                }
             }
         }
         let add = output.finish()?;
@@ -120,7 +143,17 @@ impl Shared {
             for table in &add {
                 table.condemn();
             }
-        })
+        })?;
+        Ok(true)
+    }
+
+    /// Removes files that nobody needs; false if they are held just now.
+    pub(crate) fn empty_trash(&self) -> bool {
+        let working = self.still.try_work();
+        if working.is_some() {
+            self.trash.empty();
+        }
+        working.is_some()
     }
 
     /// The thread that flushes. It also removes files that nobody needs any more.
@@ -128,12 +161,12 @@ impl Shared {
         let mut pause = Duration::ZERO;
         while !self.closed.load(SeqCst) {
             let left = self.purge();
-            self.trash.empty();
-            if self.state().sealed.is_empty() {
+            let held = !self.empty_trash();
+            if held || self.state().sealed.is_empty() {
                 pause = Duration::ZERO;
                 // What readers still hold of a replaced state, they hold for moments.
                 let look = Duration::from_millis(if left { 5 } else { 1000 });
-                self.wait(look, || !self.state().sealed.is_empty());
+                self.wait(look, || !held && !self.state().sealed.is_empty());
                 continue;
             }
             match self.flush() {
@@ -145,7 +178,7 @@ impl Shared {
             }
         }
         self.purge();
-        self.trash.empty();
+        self.empty_trash();
     }
 
     /// Waits for the whole of a pause, unless the engine is closed.
@@ -159,11 +192,14 @@ impl Shared {
         }
     }
 
-    /// The error of a work that a close ended.
-    pub(crate) fn closing() -> Error {
-        Error::new(
-            muniment_value::Code::InterruptedAtShutdown,
-            "the storage engine is closed",
-        )
+    /// An error once the engine is closed, for works that wait or take long.
+    pub(crate) fn unless_closed(&self) -> Result<()> {
+        match self.closed.load(SeqCst) {
+            false => Ok(()),
+            true => Err(Error::new(
+                muniment_value::Code::InterruptedAtShutdown,
+                "the storage engine is closed",
+            )),
+        }
     }
 }

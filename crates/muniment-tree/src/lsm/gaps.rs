@@ -190,6 +190,12 @@ impl Gaps {
         gaps.push(gap);
     }
 
+    /// As if nothing had been walked yet.
+    #[cfg(test)]
+    pub(crate) fn forget_all(&self) {
+        self.trees.write().clear();
+    }
+
     /// The walk came to nothing.
     pub(crate) fn give_up(&self, walk: &Walk) {
         if let Some(gaps) = self.trees.write().get_mut(&walk.tree) {

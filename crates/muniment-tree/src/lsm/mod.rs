@@ -14,13 +14,14 @@
 //! | [`manifest`], [`shared`] | which tables there are, on the disk; how that changes |
 //! | [`merge`], [`output`] | all versions in order, those that stay, into new tables |
 //! | [`flush`], [`pick`], [`compact`] | what is written when |
+//! | [`failures`], [`still`] | what is put off since it failed; who changes files, and when nobody may |
 //! | [`cursor`], [`gaps`] | reading a range; jumping over what is deleted |
 //!
-//! Invariants: readers and writers never wait for a file operation of a flush or compaction, and
-//! no lock they take is held during one. Generations are ordered in time, so the first one that
-//! knows a key decides. A file is removed only when no manifest that may be on the disk names it
-//! and no reader holds it. A table or manifest that is not what was written is an error that names
-//! it, and nothing is guessed.
+//! Invariants: readers and writers never wait for a file operation of a flush or compaction, and no
+//! lock they take is held during one. While somebody holds the files ([`still`]) none is touched.
+//! Generations are ordered in time, so the first one that knows a key decides. A file is removed
+//! only when no manifest that may be on the disk names it and no reader holds it. A table or
+//! manifest that is not what was written is an error that names it, and nothing is guessed.
 //!
 //! Must not know documents, the log or commands.
 
@@ -29,6 +30,7 @@ mod compact;
 mod cursor;
 mod dropped;
 mod error;
+mod failures;
 mod flush;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -40,6 +42,7 @@ mod output;
 mod pick;
 mod shared;
 mod state;
+mod still;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -47,7 +50,7 @@ mod trash;
 
 pub use options::LsmOptions;
 
-use crate::trees::{Batch, Cursor, Direction, Range, Sizes, TreeId, Trees};
+use crate::trees::{Batch, Cursor, Direction, Faults, Hold, Range, Sizes, TreeId, Trees};
 use crate::views::Views;
 use bytes::Bytes;
 use cursor::LsmCursor;
@@ -60,6 +63,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use still::Held;
 use table::{filter, internal_key};
 
 /// The durable engine.
@@ -109,21 +113,20 @@ impl LsmTrees {
     }
 
     /// One step of what background threads would do: a flush, or a compaction. False if there
-    /// was nothing to do.
+    /// was nothing to do, or while the files are held.
     ///
     /// # Errors
     /// As [`Trees::flush`].
     pub fn work(&self) -> Result<bool> {
         self.shared.purge();
-        self.shared.trash.empty();
+        if !self.shared.empty_trash() {
+            return Ok(false);
+        }
         if !self.shared.state().sealed.is_empty() {
             self.shared.flush()?;
             return Ok(true);
         }
-        let result = self.shared.compact_once(&|| Ok(()));
-        let health = result.as_ref().map(|_| ()).map_err(Clone::clone);
-        self.shared.report(Work::Compaction, &health);
-        result
+        self.shared.compact_once(&|| Ok(()))
     }
 }
 
@@ -200,7 +203,7 @@ impl Trees for LsmTrees {
     }
 
     fn drop_tree(&self, tree: TreeId, at: Timestamp) {
-        self.shared.dropped.add(tree, at);
+        self.shared.dropped.add(tree, at, self.shared.now());
         let state = self.shared.state();
         // The commit at `at` was applied, so the active memtable's cut will not be below it. A
         // sealed one with an earlier cut is kept for its flush: if the power fails behind that,
@@ -254,8 +257,12 @@ impl Trees for LsmTrees {
         counts.map(|c| c.bytes).sum()
     }
 
-    fn health(&self) -> Result<()> {
-        self.shared.health()
+    fn hold(&self, interrupt: &dyn Fn() -> Result<()>) -> Result<Hold> {
+        Held::new(&self.shared, interrupt).map(Hold::new)
+    }
+
+    fn faults(&self) -> Faults {
+        self.shared.faults()
     }
 
     fn close(&self) {

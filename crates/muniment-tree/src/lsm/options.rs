@@ -1,6 +1,6 @@
 //! What an engine is opened with.
 
-use muniment_io::{Disk, OsDisk, Timestamp};
+use muniment_io::{Clock, Disk, OsDisk, SystemClock, Timestamp};
 use muniment_value::Result;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,6 +12,8 @@ pub struct LsmOptions {
     pub dir: PathBuf,
     /// The disk under it.
     pub disk: Arc<dyn Disk>,
+    /// Says when what was put off is due.
+    pub clock: Arc<dyn Clock>,
     /// Bytes of the block cache.
     pub cache_bytes: u64,
     /// How large the caller lets a memtable grow, about: the sizes of levels follow from it. (The
@@ -43,6 +45,7 @@ impl LsmOptions {
         LsmOptions {
             dir: dir.into(),
             disk: Arc::new(OsDisk),
+            clock: Arc::new(SystemClock),
             cache_bytes: 256 << 20,
             memtable_bytes: 64 << 20,
             block_bytes: 8 << 10,

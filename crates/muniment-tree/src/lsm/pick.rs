@@ -14,7 +14,8 @@ use super::table::{Table, internal_key, tree_end};
 use crate::TreeId;
 use crate::views::Needed;
 use muniment_io::Timestamp;
-use muniment_value::Result;
+use muniment_value::Code;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -24,6 +25,14 @@ use std::sync::atomic::Ordering::SeqCst;
 const DEAD_BYTES: u64 = 32 << 10;
 const DEAD: u64 = 1000;
 const DEAD_SHARE: u64 = 4;
+
+/// Dropped trees are worth a job at once if they are one of so many bytes of a table, and after
+/// some time (in milliseconds) if they are one of so many more; but not for less than one of so
+/// many of a table's target size.
+const DROPPED_SHARE: u64 = 8;
+const DROPPED_WAIT: i64 = 20_000;
+const DROPPED_LITTLE: u64 = 256;
+const DROPPED_LEAST: u64 = 512;
 
 /// Bytes of input from which a job takes no more.
 const JOB: u64 = 1 << 30;
@@ -58,6 +67,14 @@ pub(crate) struct Job {
 }
 
 impl Job {
+    /// Bytes that it may write, at most about.
+    pub(crate) fn writes(&self) -> u64 {
+        match self.action {
+            Action::Merge => self.tables().map(|t| t.len()).sum(),
+            Action::Move | Action::Discard => 0,
+        }
+    }
+
     pub(crate) fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
         self.inputs.iter().flatten()
     }
@@ -72,10 +89,20 @@ pub(crate) struct Picker<'a> {
     pub(crate) needed: &'a Needed,
     /// Only these trees; `None`: all.
     pub(crate) trees: Option<&'a BTreeSet<TreeId>>,
+    /// Tables to be left alone for a while.
+    pub(crate) put_off: &'a BTreeSet<u64>,
+    /// Bytes that a job can write.
+    pub(crate) room: u64,
+    /// Milliseconds.
+    pub(crate) now: i64,
+    /// Something was not picked since another job is at it.
+    pub(crate) busy: Cell<bool>,
 }
 
-fn is_busy(table: &Table) -> bool {
-    table.busy.load(SeqCst) || table.suspect.load(SeqCst)
+/// True if a table has something of these trees.
+pub(crate) fn concerns(table: &Table, trees: Option<&BTreeSet<TreeId>>) -> bool {
+    let of = &table.properties().trees;
+    trees.is_none_or(|trees| of.iter().any(|(tree, _)| trees.contains(tree)))
 }
 
 /// Joins spans that touch; they come out ascending.
@@ -104,22 +131,28 @@ fn span(table: &Table) -> Span {
 
 impl Picker<'_> {
     /// The next job; `None` if there is nothing to do, or nothing that no other job is at.
-    ///
-    /// # Errors
-    /// A read of an index.
-    pub(crate) fn pick(&self) -> Result<Option<Job>> {
+    pub(crate) fn pick(&self) -> Option<Job> {
         if let Some(job) = self.discard() {
-            return Ok(Some(job));
+            return Some(job);
         }
         if self.levels.fresh.len() >= self.options.fresh_runs
             && let Some(job) = self.fresh(|_| true)
         {
-            return Ok(Some(job));
+            return Some(job);
         }
         if let Some(job) = self.fullest() {
-            return Ok(Some(job));
+            return Some(job);
         }
         self.densest()
+    }
+
+    /// True for a table that cannot be had: another job has it, it is damaged or put off.
+    fn is_taken(&self, table: &Table) -> bool {
+        let busy = table.busy.load(SeqCst);
+        if busy {
+            self.busy.set(true);
+        }
+        busy || table.suspect.load(SeqCst) || self.put_off.contains(&table.id())
     }
 
     /// How many dead versions are worth a job.
@@ -129,10 +162,13 @@ impl Picker<'_> {
 
     /// True if a table has something of the trees that are asked for.
     pub(crate) fn concerns(&self, table: &Table) -> bool {
-        self.trees.is_none_or(|trees| {
-            let p = table.properties();
-            p.trees.iter().any(|(tree, _)| trees.contains(tree))
-        })
+        concerns(table, self.trees)
+    }
+
+    /// As [`Picker::is_taken`], for a table that is not needed: nobody waits for it.
+    fn is_free(&self, table: &Table) -> bool {
+        let taken = table.busy.load(SeqCst) || table.suspect.load(SeqCst);
+        !taken && !self.put_off.contains(&table.id())
     }
 
     /// Tables in which everything belongs to dropped trees.
@@ -142,10 +178,10 @@ impl Picker<'_> {
         }
         let gone = |table: &Arc<Table>| {
             let trees = &table.properties().trees;
-            !is_busy(table)
-                && trees
-                    .iter()
-                    .all(|t| self.dropped.is_gone(t.0, self.persisted))
+            let all = trees
+                .iter()
+                .all(|t| self.dropped.is_gone(t.0, self.persisted));
+            all && self.concerns(table) && !self.is_taken(table)
         };
         let tables: Vec<_> = self.levels.tables().filter(|t| gone(t)).cloned().collect();
         (!tables.is_empty()).then(|| Job {
@@ -173,11 +209,12 @@ impl Picker<'_> {
                 tables.extend(within);
             }
             let beneath = first.within(&part.first, &part.last);
-            if tables
-                .iter()
-                .chain(&beneath.iter().collect::<Vec<_>>())
-                .any(|t| is_busy(t))
-                || !tables.iter().any(|t| wanted(t))
+            if !tables.iter().any(|t| wanted(t))
+                || tables
+                    .iter()
+                    .copied()
+                    .chain(beneath)
+                    .any(|t| self.is_taken(t))
             {
                 continue;
             }
@@ -197,7 +234,7 @@ impl Picker<'_> {
         let mut bytes = 0;
         let mut chosen: Vec<Span> = Vec::new();
         for part in parts {
-            if chosen.is_empty() || bytes + part.1 <= JOB {
+            if chosen.is_empty() || bytes + part.1 <= JOB.min(self.room) {
                 bytes += part.1;
                 chosen.push(part.2);
             }
@@ -244,7 +281,7 @@ impl Picker<'_> {
         // Small neighbours are merged with it, so that many small flushes do not leave many small
         // tables.
         let small = |i: usize| {
-            table(i).is_some_and(|t| t.len() < self.options.target(output) / 4 && !is_busy(t))
+            table(i).is_some_and(|t| t.len() < self.options.target(output) / 4 && self.is_free(t))
         };
         for s in &mut spans {
             let range = base.overlapping(&s.first, &s.last);
@@ -290,7 +327,7 @@ impl Picker<'_> {
             output,
             spans: joined,
         };
-        (!job.tables().any(|t| is_busy(t)) && job.tables().next().is_some()).then_some(job)
+        (!job.tables().any(|t| self.is_taken(t)) && job.tables().next().is_some()).then_some(job)
     }
 
     /// The level that is over its size by most: moves on what lies over least of the next.
@@ -306,13 +343,13 @@ impl Picker<'_> {
             let mut excess = run.bytes().saturating_sub(self.options.capacity(level));
             let mut moves = Vec::new();
             let mut best: Option<(f64, &Arc<Table>)> = None;
-            for t in run.0.iter().filter(|t| !is_busy(t)) {
+            for t in run.0.iter().filter(|t| !self.is_taken(t)) {
                 let beneath = next.within(t.first(), t.last());
                 if beneath.is_empty() && excess > 0 {
                     excess = excess.saturating_sub(t.len());
                     moves.push(t.clone());
                 }
-                if beneath.iter().any(|t| is_busy(t)) {
+                if beneath.iter().any(|t| self.is_taken(t)) {
                     continue;
                 }
                 let bytes: u64 = beneath.iter().map(|t| t.len()).sum();
@@ -362,19 +399,43 @@ impl Picker<'_> {
         (0..table.properties().trees.len()).any(|i| self.dead(table, level, i).0 > 0)
     }
 
+    /// True if so much of a table is of dropped trees that it is worth a job: a good part of it,
+    /// or, once it has waited for another reason to be rewritten long enough, more than a little.
+    fn has_dropped(&self, table: &Table) -> bool {
+        if self.dropped.is_empty() {
+            return false;
+        }
+        let (mut all, mut gone, mut old) = (0, 0, 0);
+        for (tree, counts) in &table.properties().trees {
+            all += counts.bytes;
+            if self.dropped.is_gone(*tree, self.persisted) {
+                gone += counts.bytes.max(1);
+            }
+            let since = self.now.saturating_sub(DROPPED_WAIT);
+            if self.dropped.is_gone_since(*tree, self.persisted, since) {
+                old += counts.bytes.max(1);
+            }
+        }
+        let least = (self.options.table_bytes / DROPPED_LEAST).max(1);
+        gone > 0 && gone * DROPPED_SHARE >= all || old >= least && old * DROPPED_LITTLE >= all
+    }
+
     /// The table of which the largest part is dead.
-    fn densest(&self) -> Result<Option<Job>> {
-        if let Some(job) = self.dense_fresh()? {
-            return Ok(Some(job));
+    fn densest(&self) -> Option<Job> {
+        if let Some(job) = self.dense_fresh() {
+            return Some(job);
         }
         for level in 1..=DEPTH {
             let Some(run) = self.levels.level(level) else {
                 continue;
             };
-            for table in run.0.iter().filter(|t| !is_busy(t)) {
+            for table in run.0.iter().filter(|t| !self.is_taken(t)) {
                 let p = table.properties();
-                let (mut here, mut sink) = (0, false);
+                let (mut here, mut sink) = (u64::from(self.has_dropped(table)), false);
                 for (i, (tree, counts)) in p.trees.iter().enumerate() {
+                    if self.dropped.is_gone(*tree, self.persisted) {
+                        continue;
+                    }
                     let (stays, sinking) = self.dead(table, level, i);
                     // One tree that is dead is enough: whoever scans it meets nothing else.
                     if stays >= self.enough() && stays * DEAD_SHARE >= counts.entries {
@@ -383,9 +444,8 @@ impl Picker<'_> {
                     if sinking >= self.enough() && sinking * DEAD_SHARE >= counts.entries {
                         let beneath = self.levels.level(level + 1);
                         let part = part_of(table, *tree);
-                        let entries =
-                            counts.entries + beneath.map_or(Ok(0), |r| under(r, &part))?;
-                        sink |= sinking * DEAD_SHARE >= entries;
+                        let entries = beneath.map_or(Some(0), |r| under(r, &part));
+                        sink |= entries.is_some_and(|n| sinking * DEAD_SHARE >= counts.entries + n);
                     }
                 }
                 let job = if sink {
@@ -396,11 +456,11 @@ impl Picker<'_> {
                     None
                 };
                 if job.is_some() {
-                    return Ok(job);
+                    return job;
                 }
             }
         }
-        Ok(None)
+        None
     }
 
     /// Brings a table one level down.
@@ -412,38 +472,39 @@ impl Picker<'_> {
         self.build(vec![vec![table.clone()]], level + 1)
     }
 
-    fn dense_fresh(&self) -> Result<Option<Job>> {
-        let Some(first) = self.levels.level(1) else {
-            return Ok(None);
+    fn dense_fresh(&self) -> Option<Job> {
+        let first = self.levels.level(1)?;
+        let merged = |table: &Arc<Table>| {
+            let id = table.id();
+            self.fresh(|t| t.id() == id)
         };
         let fresh = || self.levels.fresh.iter().flat_map(|run| run.0.iter());
-        for table in fresh() {
+        for table in fresh().filter(|t| !self.is_taken(t)) {
+            if self.has_dropped(table)
+                && let Some(job) = merged(table)
+            {
+                return Some(job);
+            }
             let p = table.properties();
+            if !self.needed.nobody_before(p.deletion) {
+                continue;
+            }
             for (tree, counts) in &p.trees {
-                let gone = self.dropped.is_gone(*tree, self.persisted);
-                let dead = match (gone, self.needed.nobody_before(p.deletion)) {
-                    (true, _) => counts.entries,
-                    (_, true) => counts.tombstones,
-                    _ => 0,
-                };
-                if dead < self.enough() || dead * DEAD_SHARE < counts.entries || is_busy(table) {
+                let dead = counts.tombstones;
+                if dead < self.enough() || dead * DEAD_SHARE < counts.entries {
                     continue;
                 }
                 let part = part_of(table, *tree);
-                let mut entries = under(first, &part)?;
-                for run in &self.levels.fresh {
-                    entries += under(run, &part)?;
-                }
-                if gone || dead * DEAD_SHARE >= entries {
-                    let id = table.id();
-                    let job = self.fresh(|t| t.id() == id);
-                    if job.is_some() {
-                        return Ok(job);
-                    }
+                let runs = self.levels.fresh.iter().chain([first]);
+                let entries = runs.map(|run| under(run, &part)).sum::<Option<u64>>();
+                if entries.is_some_and(|n| dead * DEAD_SHARE >= n)
+                    && let Some(job) = merged(table)
+                {
+                    return Some(job);
                 }
             }
         }
-        Ok(None)
+        None
     }
 }
 
@@ -457,8 +518,9 @@ fn part_of(table: &Table, tree: TreeId) -> Span {
     }
 }
 
-/// About how many versions a run has in a span.
-fn under(run: &Run, span: &Span) -> Result<u64> {
+/// About how many versions a run has in a span; `None` if that cannot be read. (A table that is
+/// found damaged is left alone from then on; whoever reads it says so.)
+fn under(run: &Run, span: &Span) -> Option<u64> {
     let mut entries = 0;
     for table in run.within(&span.first, &span.last) {
         let all = table.properties().total.entries;
@@ -466,13 +528,23 @@ fn under(run: &Run, span: &Span) -> Result<u64> {
             entries += all;
             continue;
         }
-        let low = table.offset_of(&span.first)?;
+        let offset = |key: &[u8]| {
+            table
+                .offset_of(key)
+                .inspect_err(|e| {
+                    if e.code() == Code::DataCorruptionDetected {
+                        table.suspect.store(true, SeqCst);
+                    }
+                })
+                .ok()
+        };
+        let low = offset(&span.first)?;
         let high = match table.last() <= &span.last[..] {
             true => table.end(),
-            false => table.offset_of(&span.last)?,
+            false => offset(&span.last)?,
         };
         let part = u128::from(all) * u128::from(high.saturating_sub(low));
         entries += (part / u128::from(table.end().max(1))) as u64;
     }
-    Ok(entries)
+    Some(entries)
 }

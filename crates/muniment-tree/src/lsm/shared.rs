@@ -4,14 +4,17 @@
 use super::cache::BlockCache;
 use super::dropped::DroppedList;
 use super::error::{damaged, io};
+use super::failures::Failures;
 use super::gaps::Gaps;
 use super::manifest::{self, Manifest, Named, table_path};
 use super::options::LsmOptions;
 use super::pick::Span;
 use super::state::{Levels, Run, Sealed, State};
+use super::still::Still;
 use super::table::Table;
 use super::trash::Trash;
 use crate::memtable::MemTable;
+use crate::trees::Faults;
 use crate::views::Views;
 use muniment_io::{Open, Timestamp};
 use muniment_value::{Code, Error, Result};
@@ -43,8 +46,11 @@ pub(crate) struct Shared {
     pub(crate) gaps: Gaps,
     /// Held by the flush that is running.
     pub(crate) flush: Mutex<()>,
-    /// Jobs that run: the level each writes to, and the spans it claims there. Held to pick.
-    pub(crate) claims: Mutex<Vec<(u64, usize, Vec<Span>)>>,
+    /// Jobs that run. Held to pick.
+    pub(crate) claims: Mutex<Vec<Claim>>,
+    /// Who changes files.
+    pub(crate) still: Still,
+    pub(crate) failures: Failures,
     faults: Mutex<[Option<Error>; 2]>,
     pub(crate) closed: AtomicBool,
     /// Background threads wait here.
@@ -52,6 +58,16 @@ pub(crate) struct Shared {
     changed: Condvar,
     pub(crate) flushed: AtomicU64,
     pub(crate) compacted: AtomicU64,
+}
+
+/// What a running job has to itself.
+pub(crate) struct Claim {
+    pub(crate) number: u64,
+    /// The level it writes to, and where.
+    pub(crate) output: usize,
+    pub(crate) spans: Vec<Span>,
+    /// Bytes that it may write.
+    pub(crate) bytes: u64,
 }
 
 struct Committed {
@@ -126,6 +142,8 @@ impl Shared {
             gaps: Gaps::default(),
             flush: Mutex::default(),
             claims: Mutex::default(),
+            still: Still::default(),
+            failures: Failures::default(),
             faults: Mutex::default(),
             closed: AtomicBool::new(false),
             signal: Mutex::default(),
@@ -328,18 +346,19 @@ impl Shared {
     }
 
     /// What fails just now; a damaged table until it is gone.
-    pub(crate) fn health(&self) -> Result<()> {
-        if let Some(e) = self.faults.lock().iter().flatten().next() {
-            return Err(e.clone());
+    pub(crate) fn faults(&self) -> Faults {
+        let [flush, compaction] = self.faults.lock().clone();
+        let damaged = || self.state().levels.tables().find_map(suspicion);
+        Faults {
+            flush,
+            compaction: compaction.or_else(|| self.failures.last()).or_else(damaged),
+            failures: self.failures.count(),
         }
-        let state = self.state();
-        match state.levels.tables().find(|t| t.suspect.load(SeqCst)) {
-            Some(table) => Err(Error::new(
-                Code::DataCorruptionDetected,
-                format!("{} is damaged and is not compacted", table.path().display()),
-            )),
-            None => Ok(()),
-        }
+    }
+
+    /// Milliseconds, by the clock that it was opened with.
+    pub(crate) fn now(&self) -> i64 {
+        self.options.clock.now_ms()
     }
 
     /// Wakes the background threads.
@@ -355,6 +374,16 @@ impl Shared {
             self.changed.wait_for(&mut signal, pause);
         }
     }
+}
+
+/// The error of a table that is left alone since it is damaged.
+pub(crate) fn suspicion(table: &Arc<Table>) -> Option<Error> {
+    table.suspect.load(SeqCst).then(|| {
+        Error::new(
+            Code::DataCorruptionDetected,
+            format!("{} is damaged and is not compacted", table.path().display()),
+        )
+    })
 }
 
 /// A copy of a state's fields, to be changed.

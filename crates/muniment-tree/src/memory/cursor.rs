@@ -2,7 +2,7 @@
 //! lock between two calls.
 
 use crate::memtable::MemTable;
-use crate::trees::{Cursor, Direction, Range, TreeId};
+use crate::trees::{Check, Cursor, Direction, Range, TreeId};
 use bytes::{BufMut, Bytes, BytesMut};
 use muniment_io::Timestamp;
 use muniment_value::Result;
@@ -25,6 +25,7 @@ pub(super) struct MemoryCursor {
     /// There is nothing behind `rows`.
     last: bool,
     ahead: usize,
+    check: Check,
 }
 
 impl MemoryCursor {
@@ -45,6 +46,7 @@ impl MemoryCursor {
             place: 0,
             last: false,
             ahead: FIRST,
+            check: || Ok(()),
         }
     }
 
@@ -78,8 +80,13 @@ impl Cursor for MemoryCursor {
             if self.last {
                 return Ok(None);
             }
+            (self.check)()?;
             self.read();
         }
+    }
+
+    fn ask(&mut self, check: Check) {
+        self.check = check;
     }
 
     fn seek(&mut self, key: &[u8]) {

@@ -8,7 +8,7 @@
 mod cursor;
 
 use crate::memtable::MemTable;
-use crate::trees::{Batch, Cursor, Direction, Range, Sizes, TreeId, Trees};
+use crate::trees::{Batch, Cursor, Direction, Faults, Hold, Range, Sizes, TreeId, Trees};
 use crate::views::Views;
 use bytes::Bytes;
 use muniment_io::Timestamp;
@@ -106,8 +106,12 @@ impl Trees for MemoryTrees {
         0
     }
 
-    fn health(&self) -> Result<()> {
-        Ok(())
+    fn hold(&self, _interrupt: &dyn Fn() -> Result<()>) -> Result<Hold> {
+        Ok(Hold::nothing())
+    }
+
+    fn faults(&self) -> Faults {
+        Faults::default()
     }
 
     fn close(&self) {}

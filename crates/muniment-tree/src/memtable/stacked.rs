@@ -4,7 +4,7 @@
 
 use super::MemTable;
 use crate::conformance::{self, Harness};
-use crate::trees::{Batch, Cursor, Direction, Range, Sizes, TreeId, Trees};
+use crate::trees::{Batch, Check, Cursor, Direction, Faults, Hold, Range, Sizes, TreeId, Trees};
 use crate::views::Views;
 use bytes::Bytes;
 use muniment_io::Timestamp;
@@ -72,6 +72,8 @@ impl Stacked {
 struct Rows(std::vec::IntoIter<(Bytes, Bytes)>, Direction);
 
 impl Cursor for Rows {
+    fn ask(&mut self, _check: Check) {}
+
     fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
         Ok(self.0.next())
     }
@@ -241,8 +243,12 @@ impl Trees for Stacked {
             .count() as u64
     }
 
-    fn health(&self) -> Result<()> {
-        Ok(())
+    fn hold(&self, _: &dyn Fn() -> Result<()>) -> Result<Hold> {
+        Ok(Hold::nothing())
+    }
+
+    fn faults(&self) -> Faults {
+        Faults::default()
     }
 
     fn close(&self) {}

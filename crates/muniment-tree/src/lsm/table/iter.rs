@@ -3,13 +3,16 @@
 use super::block::{Backward, Block, Entry};
 use super::frame::{Handle, Kind};
 use super::reader::{Table, index_entry};
-use crate::Direction;
+use crate::{Check, Direction};
 use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_value::Result;
 
 /// Steps before a jump asks the index.
 const NEAR: usize = 8;
+
+/// Blocks between two questions whether to go on: each may have to be read from the disk.
+const ASK: u32 = 8;
 
 /// A place in a table. It holds no table: the same one is given to every call.
 pub(crate) struct TableIter {
@@ -31,6 +34,9 @@ pub(crate) struct TableIter {
     key: Vec<u8>,
     value: Option<Bytes>,
     valid: bool,
+    /// Asked now and then: a step may walk over many versions that are not for this view.
+    check: Check,
+    blocks: u32,
 }
 
 impl TableIter {
@@ -51,7 +57,15 @@ impl TableIter {
             key: Vec::new(),
             value: None,
             valid: false,
+            check: || Ok(()),
+            blocks: 0,
         }
+    }
+
+    /// Lets it ask `check` while it walks. An error of it leaves the place undefined, as others do.
+    pub(crate) fn ask(mut self, check: Check) -> TableIter {
+        self.check = check;
+        self
     }
 
     /// True if it stands on a key.
@@ -241,6 +255,10 @@ impl TableIter {
     /// `part`, or the first of the next partition; `usize::MAX` is the last of the partition.
     fn place(&mut self, table: &Table, part: usize, slot: usize) -> Result<()> {
         self.block = None;
+        self.blocks += 1;
+        if self.blocks.is_multiple_of(ASK) {
+            (self.check)()?;
+        }
         self.go_to_partition(table, part)?;
         self.slot = slot;
         if let Some((index, _)) = &self.index

@@ -1,6 +1,6 @@
 //! One property each.
 
-use super::world::{World, bytes, delete, put, rows};
+use super::world::{TestClock, World, bytes, delete, put, rows};
 use crate::trees::{Direction, Range, TreeId, Trees};
 use bytes::Bytes;
 use muniment_io::Timestamp;
@@ -312,4 +312,88 @@ fn what_is_deleted_is_walked_once() {
     world.commit(vec![put(1, "00000900", "new"), put(1, "z", "new")]);
     world.verify(world.now);
     world.verify(old.timestamp());
+}
+
+/// A small tree beside a large one in a deep table: nothing else would rewrite that.
+#[test]
+fn small_dropped_trees_go_within_a_minute() {
+    let mut world = World::new();
+    let value = |i: u32| {
+        (0..60)
+            .map(|j| (i * 31 + j * j * 7) as u8)
+            .collect::<Vec<u8>>()
+    };
+    world.commit(
+        (0..3)
+            .map(|i| put(10, format!("{i:08}"), value(i)))
+            .collect(),
+    );
+    world.commit(
+        (0..60)
+            .map(|i| put(11, format!("{i:08}"), value(i)))
+            .collect(),
+    );
+    world.trees.seal(world.now).unwrap();
+    world.trees.compact(None, &|| Ok(())).unwrap();
+    world.settle();
+    let (small, all) = (world.trees.tree_bytes(TreeId(10)), world.trees.sizes().disk);
+    assert!(small > 0 && small * 8 < all, "{small} {all}");
+    world.commit(Vec::new());
+    world.dropped.insert(TreeId(10), world.now);
+    world.trees.drop_tree(TreeId(10), world.now);
+    // Only now may it go.
+    TestClock::advance(60_000);
+    while world.trees.work().unwrap() {}
+    assert_eq!(world.trees.tree_bytes(TreeId(10)), small);
+    world.trees.seal(world.now).unwrap();
+    while world.trees.work().unwrap() {}
+    assert_eq!(world.trees.tree_bytes(TreeId(10)), 0);
+    assert!(world.trees.sizes().disk < all);
+    assert!(world.trees.shared.dropped.now().is_empty());
+    world.verify(world.now);
+}
+
+/// What is loaded and dropped again and again does not pile up, whatever lies beside it.
+#[test]
+fn loading_and_dropping_leaves_little() {
+    let mut world = World::new();
+    let value = |i: u32| {
+        (0..90)
+            .map(|j| (i * 131 + j * j * 7) as u8)
+            .collect::<Vec<u8>>()
+    };
+    // What stays, between all that goes.
+    for tree in (0..40).step_by(4) {
+        world.commit(
+            (0..20)
+                .map(|i| put(100 + tree, format!("{i:08}"), value(i)))
+                .collect(),
+        );
+    }
+    world.trees.seal(world.now).unwrap();
+    world.settle();
+    let stays = world.trees.sizes().disk;
+    let mut most = 0;
+    for tree in (0..40u32).filter(|t| t % 4 > 0) {
+        let tree = 100 + tree;
+        for chunk in 0..6u32 {
+            let row = |i: u32| put(tree, format!("{:08}", chunk * 50 + i), value(i));
+            world.commit((0..50).map(row).collect());
+            world.trees.seal(world.now).unwrap();
+            while world.trees.work().unwrap() {}
+        }
+        most = most.max(world.trees.sizes().disk);
+        world.commit(Vec::new());
+        world.dropped.insert(TreeId(tree), world.now);
+        world.trees.drop_tree(TreeId(tree), world.now);
+        world.trees.seal(world.now).unwrap();
+        while world.trees.work().unwrap() {}
+        TestClock::advance(60_000);
+        while world.trees.work().unwrap() {}
+        assert_eq!(world.trees.tree_bytes(TreeId(tree)), 0);
+        let left = world.disk.used();
+        assert!(left < stays + stays / 4 + 2000, "{left}, {stays} stay");
+    }
+    assert!(most > 2 * stays, "{most} {stays}");
+    world.verify(world.now);
 }

@@ -1,8 +1,8 @@
 //! Disks that fail, run full and lose power.
 
 use super::super::LsmTrees;
-use super::world::{Random, World, small};
-use crate::trees::Trees;
+use super::world::{Random, TestClock, World, delete, put, small};
+use crate::trees::{TreeId, Trees};
 use muniment_io::sim::{EIO, ENOSPC, Fault, Op as SimOp};
 use muniment_io::{SimDisk, Timestamp};
 use muniment_value::Code;
@@ -173,6 +173,105 @@ fn names_lost_by_a_failed_sync_of_the_directory_are_made_again() {
             assert_eq!(world.trees.persisted(), world.now);
         }
         world.power_cut(seed);
+        world.verify(world.now);
+    }
+}
+
+/// Four runs that hang together, and a tree of its own in another one.
+fn piled_up() -> World {
+    let mut world = World::new();
+    let random = &mut Random(1);
+    for round in 0..4u8 {
+        let mut row = |i: u32| {
+            let value: Vec<u8> = (0..60).map(|_| random.below(256) as u8).collect();
+            put(1, format!("{i:06}"), value)
+        };
+        world.commit((0..400).map(&mut row).collect());
+        if round == 3 {
+            world.commit(
+                (0..400)
+                    .map(|i| put(9, format!("{i:06}"), [i as u8; 60]))
+                    .collect(),
+            );
+        }
+        world.trees.seal(world.now).unwrap();
+        world.trees.flush().unwrap();
+    }
+    world
+}
+
+#[test]
+fn a_compaction_without_room_is_not_begun_and_others_go_on() {
+    let mut world = piled_up();
+    let disk = world.disk.clone();
+    disk.set_capacity(disk.used() + (8 << 10));
+    // What is only moved needs none.
+    let e = loop {
+        match world.trees.work() {
+            Ok(more) => assert!(more),
+            Err(e) => break e,
+        }
+    };
+    let (before, paths) = (disk.count(SimOp::Write), disk.paths());
+    assert_eq!(e.code(), Code::OutOfDiskSpace);
+    // It was not even tried, and is not asked for again and again.
+    for _ in 0..20 {
+        while world.trees.work().unwrap_or(false) {}
+    }
+    assert_eq!((disk.count(SimOp::Write), disk.paths()), (before, paths));
+    let faults = world.trees.faults();
+    for _ in 0..20 {
+        assert!(!world.trees.work().unwrap());
+    }
+    assert_eq!(world.trees.faults().failures, faults.failures);
+    let e = faults.compaction.unwrap();
+    assert_eq!(e.code(), Code::OutOfDiskSpace);
+    assert!(e.message().contains("/db"), "{e}");
+    assert!(faults.flush.is_none());
+    world.verify(world.now);
+    // What needs no room is done, and what fits: a dropped tree goes, small runs are flushed.
+    world.commit(vec![put(2, "x", "y"), delete(1, "000001")]);
+    world.dropped.insert(TreeId(9), world.now);
+    world.trees.drop_tree(TreeId(9), world.now);
+    world.trees.seal(world.now).unwrap();
+    world.trees.flush().unwrap();
+    while world.trees.work().unwrap_or(false) {}
+    assert_eq!(world.trees.tree_bytes(TreeId(9)), 0);
+    world.verify(world.now);
+    // With room it goes on by itself.
+    disk.heal();
+    TestClock::advance(2_000);
+    while world.trees.work().unwrap() {}
+    assert!(world.trees.sizes().fresh_runs < 4);
+    world.trees.health().unwrap();
+    world.verify(world.now);
+}
+
+#[test]
+fn a_compaction_that_fails_is_tried_seldom() {
+    for (op, errno, on) in [
+        (SimOp::Create, EIO, "table"),
+        (SimOp::Write, ENOSPC, "table"),
+    ] {
+        let world = piled_up();
+        world.disk.inject(Fault::new(op, errno).on(on));
+        let mut failed = Vec::new();
+        for ms in 0..100_000 / 10 {
+            if world.trees.work().is_err() {
+                failed.push(ms * 10);
+            }
+            TestClock::advance(10);
+        }
+        // 100 ms, 200 ms and so on; with a full disk two seconds at most.
+        let most = if errno == ENOSPC { 60 } else { 14 };
+        assert!((5..=most).contains(&failed.len()), "{failed:?}");
+        assert_eq!(world.trees.faults().failures, failed.len() as u64);
+        assert!(world.trees.faults().compaction.is_some());
+        world.verify(world.now);
+        world.disk.heal();
+        world.settle();
+        assert!(world.trees.sizes().fresh_runs < 4);
+        world.trees.health().unwrap();
         world.verify(world.now);
     }
 }

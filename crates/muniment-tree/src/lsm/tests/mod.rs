@@ -8,4 +8,5 @@ mod conforms;
 mod damage;
 mod faults;
 mod random;
+mod still;
 mod world;

@@ -4,7 +4,8 @@ use super::super::{LsmOptions, LsmTrees};
 use crate::trees::{Batch, Cursor, Direction, Op, Range, TreeId, Trees};
 use crate::views::View;
 use bytes::Bytes;
-use muniment_io::{Disk, SimDisk, Timestamp};
+use muniment_io::{Clock, Disk, SimDisk, Timestamp};
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -67,10 +68,35 @@ pub(super) struct World {
     pub(super) dropped: BTreeMap<TreeId, Timestamp>,
 }
 
+thread_local! {
+    static NOW: Cell<i64> = const { Cell::new(1_700_000_000_000) };
+}
+
+/// A clock of the test's thread.
+pub(super) struct TestClock;
+
+impl TestClock {
+    pub(super) fn advance(ms: i64) {
+        NOW.set(NOW.get() + ms);
+    }
+}
+
+impl Clock for TestClock {
+    fn now_ms(&self) -> i64 {
+        NOW.get()
+    }
+
+    fn random(&self, bytes: &mut [u8]) -> std::io::Result<()> {
+        bytes.fill(7);
+        Ok(())
+    }
+}
+
 /// Settings with which a few rows make many blocks, tables and levels.
 pub(super) fn small(disk: &SimDisk) -> LsmOptions {
     LsmOptions {
         disk: Arc::new(disk.clone()) as Arc<dyn Disk>,
+        clock: Arc::new(TestClock),
         cache_bytes: 64 << 10,
         memtable_bytes: 4 << 10,
         block_bytes: 256,
@@ -230,8 +256,9 @@ impl World {
         }
     }
 
-    /// Works until there is nothing to do.
+    /// Works until there is nothing to do, when nothing is put off any more.
     pub(super) fn settle(&self) {
+        TestClock::advance(1_000_000);
         while self.trees.work().unwrap() {}
     }
 }

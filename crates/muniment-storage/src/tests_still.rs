@@ -1,0 +1,260 @@
+//! Files that stand still under fsyncLock, space and memory that are given back, and operations
+//! that end in the middle of a long way.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use crate::tests::{Many, bytes, open};
+use crate::tests_index::valid;
+use crate::*;
+use muniment_query::{Interrupt, NeverInterrupted, running};
+use muniment_value::{Code, Error, Value, doc};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// A text of `n` bytes that no compression makes shorter by much.
+fn noise(n: usize, seed: u64) -> String {
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        (b'0' + (x % 75) as u8) as char
+    };
+    (0..n).map(|_| next()).collect()
+}
+
+fn create(store: &Store, name: &str) -> Arc<Collection> {
+    store
+        .create_collection(name, CollectionOptions::default(), &NeverInterrupted)
+        .unwrap()
+}
+
+/// Every file, read one after the other with a pause between.
+fn files(dir: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
+    let mut entries: Vec<_> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
+    entries.sort();
+    for path in entries {
+        if path.is_dir() {
+            files(&path, found);
+        } else if path.file_name().unwrap() != "muniment.lock" {
+            found.insert(path.clone(), std::fs::read(&path).unwrap());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+fn a_copy_made_file_by_file_under_the_lock_is_right() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = create(&store, "db.c");
+    let spec = doc! { "key": doc! { "n": 1 }, "name": "n", "unique": true };
+    let spec = IndexSpec::parse(spec.as_doc()).unwrap();
+    store.create_index(&c, spec, &NeverInterrupted).unwrap();
+    struct Stopper<'a>(&'a AtomicBool);
+    impl Drop for Stopper<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, SeqCst);
+        }
+    }
+    let stop = AtomicBool::new(false);
+    let acknowledged = [const { AtomicI64::new(-1) }; 3];
+    std::thread::scope(|s| {
+        for (t, acknowledged) in acknowledged.iter().enumerate() {
+            let (store, c, stop) = (&store, &c, &stop);
+            s.spawn(move || {
+                let text = noise(16 << 10, t as u64);
+                for n in (0i64..).take_while(|_| !stop.load(SeqCst)) {
+                    let id = n * 3 + t as i64;
+                    let d = bytes(doc! { "_id": id, "n": id, "t": text.as_str() });
+                    let mut many = Many::new(store, c);
+                    many.run(|w| w.insert(&d)).unwrap();
+                    // Every other one goes again.
+                    if n % 2 == 1 {
+                        let key = c.record_key_of_id(Value::Int64(id - 3));
+                        many.run(|w| match w.lock(&key)? {
+                            Ok(Some(old)) => w.delete(&key, &old),
+                            Ok(None) => panic!("{id} is not there"),
+                            Err(busy) => Ok(Err(busy)),
+                        })
+                        .unwrap();
+                    }
+                    many.commit().unwrap();
+                    acknowledged.store(n, SeqCst);
+                }
+            });
+        }
+        let (compacting, stop) = (&store, &stop);
+        s.spawn(move || {
+            while !stop.load(SeqCst) {
+                compacting.compact(None, &NeverInterrupted).unwrap();
+            }
+        });
+        let _at_the_end = Stopper(stop);
+        for round in 0..4 {
+            std::thread::sleep(Duration::from_millis(700 + 100 * round));
+            store.lock_writes(&NeverInterrupted).unwrap();
+            let before: Vec<i64> = acknowledged.iter().map(|a| a.load(SeqCst)).collect();
+            let (mut first, mut second) = (BTreeMap::new(), BTreeMap::new());
+            files(dir.path(), &mut first);
+            std::thread::sleep(Duration::from_millis(400));
+            files(dir.path(), &mut second);
+            assert!(first == second, "{:?} {:?}", first.keys(), second.keys());
+            store.unlock_writes().unwrap();
+            let to = tempfile::tempdir().unwrap();
+            for (path, content) in first {
+                let target = to.path().join(path.strip_prefix(dir.path()).unwrap());
+                std::fs::create_dir_all(target.parent().unwrap()).unwrap();
+                std::fs::write(target, content).unwrap();
+            }
+            let copy = open(to.path());
+            let c = copy.collection("db.c").unwrap();
+            valid(&copy, &c);
+            let view = copy.snapshot();
+            let mut rows = 0;
+            for (t, last) in before.iter().enumerate() {
+                // One more may have been committed when the lock was taken, and not noted.
+                for n in 0..=*last {
+                    let key = c.record_key_of_id(Value::Int64(n * 3 + t as i64));
+                    let there = view.get(&c, &key).unwrap().is_some();
+                    let known = n < *last || n % 2 == 1;
+                    assert!(!known || there == (n % 2 == 1), "{n} of {t}, last {last}");
+                    rows += u64::from(there);
+                }
+            }
+            assert!(c.count().abs_diff(rows) <= 3, "{} {rows}", c.count());
+        }
+    });
+    let sizes = store.inner.trees.sizes();
+    assert!(sizes.flushed > 8 << 20, "{sizes:?}");
+    assert!(store.troubles().is_empty(), "{:?}", store.troubles());
+    valid(&store, &c);
+}
+
+#[test]
+fn what_is_loaded_and_dropped_gives_its_space_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = create(&store, "db.stays");
+    let load = |c: &Arc<Collection>, docs: i64| {
+        for n in 0..docs / 50 {
+            let mut w = store.write_unit(c, &NeverInterrupted).unwrap();
+            for i in 0..50 {
+                let id = n * 50 + i;
+                let d = doc! { "_id": id, "t": noise(9 << 10, id as u64) };
+                w.insert(&bytes(d)).unwrap().unwrap();
+            }
+            w.commit().unwrap();
+        }
+    };
+    load(&c, 100);
+    let data = 1000 * (9 << 10);
+    for round in 0..4 {
+        let c = create(&store, "db.goes");
+        load(&c, 1000);
+        store.drop_collection("db.goes", &NeverInterrupted).unwrap();
+        let disk = store.inner.trees.sizes().disk;
+        assert!(disk < 4 * data, "round {round}: {disk}");
+    }
+    // Nothing more is written: it comes by itself.
+    let begun = Instant::now();
+    loop {
+        let (disk, live) = (store.inner.trees.sizes().disk, c.data_bytes());
+        if disk < 2 * live {
+            break;
+        }
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "{disk}, {live} are live"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    valid(&store, &c);
+}
+
+/// One document of each batch stays, and with it in memory all of the batch, until a flush.
+#[test]
+fn what_a_small_document_keeps_alive_counts() {
+    for engine in [EngineKind::Lsm, EngineKind::Memory] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = StoreOptions {
+            engine,
+            ..crate::tests::options(dir.path())
+        };
+        let one = Budget::of(options.cache_bytes).memtable;
+        let store = Store::open(options).unwrap();
+        let c = create(&store, "db.c");
+        let text = "t".repeat(8 << 10);
+        let mut most = 0;
+        for round in 0..20i64 {
+            let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
+            for i in 0..400 {
+                let t = if i == 7 { "small" } else { text.as_str() };
+                let d = bytes(doc! { "_id": round * 1000 + i, "t": t });
+                w.insert(&d).unwrap().unwrap();
+            }
+            w.commit().unwrap();
+            let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
+            for i in (0..400).filter(|i| *i != 7) {
+                let key = c.record_key_of_id(Value::Int64(round * 1000 + i));
+                let old = w.lock(&key).unwrap().unwrap().unwrap();
+                w.delete(&key, &old).unwrap().unwrap();
+            }
+            w.commit().unwrap();
+            most = most.max(store.inner.buffers.live());
+            assert!(store.stats().memtable_bytes >= store.inner.buffers.live());
+        }
+        assert_eq!(c.count(), 20);
+        assert!(most < 4 * one, "{engine:?}: {most}, a memtable has {one}");
+        valid(&store, &c);
+    }
+}
+
+/// Lets nothing go on.
+struct Expired;
+
+impl Interrupt for Expired {
+    fn check(&self) -> muniment_value::Result<()> {
+        Err(Error::new(
+            Code::MaxTimeMSExpired,
+            "operation exceeded time limit",
+        ))
+    }
+}
+
+#[test]
+fn a_way_over_deleted_documents_ends_with_its_operation() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = create(&store, "db.c");
+    let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
+    for i in 0..20_000 {
+        w.insert(&bytes(doc! { "_id": i })).unwrap().unwrap();
+    }
+    w.commit().unwrap();
+    store.flush().unwrap();
+    // Keeps what is deleted from being cleared away.
+    let held = store.snapshot();
+    let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
+    for i in 0..20_000 {
+        let key = c.record_key_of_id(Value::Int32(i));
+        let old = w.lock(&key).unwrap().unwrap().unwrap();
+        w.delete(&key, &old).unwrap().unwrap();
+    }
+    w.commit().unwrap();
+    store.flush().unwrap();
+    let mut cursor = store
+        .snapshot()
+        .docs(&c, &KeyRange::all(), Direction::Forward);
+    let working = running::enter(Arc::new(Expired));
+    let e = cursor.next().unwrap_err();
+    assert_eq!(e.code(), Code::MaxTimeMSExpired);
+    drop(working);
+    assert!(cursor.next().unwrap().is_none());
+    drop(held);
+}

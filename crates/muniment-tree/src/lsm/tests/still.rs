@@ -1,0 +1,371 @@
+//! Files that stand still, and works that wait for each other or are asked to end.
+
+use super::super::shared::Claim;
+use super::super::{LsmOptions, LsmTrees};
+use super::world::{Model, World, bytes, delete, put, rows, small};
+use crate::trees::{Batch, Direction, Range, TreeId, Trees};
+use muniment_io::Timestamp;
+use muniment_value::{Code, Error, Result};
+use parking_lot::Mutex;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+fn fill(world: &mut World, tree: u32, from: u32, to: u32) {
+    for chunk in (from..to).collect::<Vec<_>>().chunks(100) {
+        let batch = chunk
+            .iter()
+            .map(|i| put(tree, format!("{i:08}"), format!("value {i}")));
+        world.commit(batch.collect());
+    }
+}
+
+fn sealed(world: &World) {
+    world.trees.seal(world.now).unwrap();
+    world.trees.flush().unwrap();
+}
+
+fn never() -> Result<()> {
+    Ok(())
+}
+
+fn stopped() -> Error {
+    Error::new(Code::Interrupted, "stop")
+}
+
+fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut out = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        out.insert(name, std::fs::read(entry.path()).unwrap());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    out
+}
+
+#[test]
+fn files_stand_still_while_they_are_held() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = |dir: &Path| LsmOptions {
+        cache_bytes: 256 << 10,
+        memtable_bytes: 32 << 10,
+        block_bytes: 1 << 10,
+        table_bytes: 32 << 10,
+        ratio: 4,
+        ..LsmOptions::new(dir)
+    };
+    let trees = LsmTrees::open(options(dir.path())).unwrap();
+    let (model, stop) = (Mutex::new(Model::default()), AtomicBool::new(false));
+    let slowest = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut n = 0u64;
+            while !stop.load(SeqCst) {
+                n += 1;
+                let at = Timestamp(n);
+                let key = |i: u64| format!("{:05}", (n * 7919 + i * 13) % 4000);
+                let mut batch: Batch = (0..10)
+                    .map(|i| put(1, key(i), vec![n as u8; 150]))
+                    .collect();
+                batch.extend((10..15).map(|i| delete(1, key(i))));
+                let mut model = model.lock();
+                model.apply(&batch, at);
+                trees.apply(batch, at);
+                trees.views().advance(at);
+                let sizes = trees.sizes();
+                if sizes.memory - sizes.sealed > 32 << 10 {
+                    trees.seal(at).unwrap();
+                }
+                drop(model);
+                while trees.sizes().sealed > 4 << 20 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        });
+        scope.spawn(|| {
+            while !stop.load(SeqCst) {
+                trees.compact(None, &never).unwrap();
+            }
+        });
+        let mut slowest = Duration::ZERO;
+        for round in 0..10 {
+            std::thread::sleep(Duration::from_millis(100 + 20 * round));
+            let begun = Instant::now();
+            let hold = trees.hold(&never).unwrap();
+            slowest = slowest.max(begun.elapsed());
+            let first = files(dir.path());
+            std::thread::sleep(Duration::from_millis(100));
+            let second = files(dir.path());
+            assert!(first == second, "{:?} {:?}", first.keys(), second.keys());
+            drop(hold);
+            let to = tempfile::tempdir().unwrap();
+            for (name, content) in first {
+                std::fs::write(to.path().join(name), content).unwrap();
+            }
+            let copy = LsmTrees::open(options(to.path())).unwrap();
+            assert_eq!(copy.check().unwrap(), Vec::<String>::new());
+            let (at, all) = (copy.persisted(), Range::default());
+            let found = rows(copy.cursor(TreeId(1), all.clone(), at, Direction::Forward));
+            assert!(
+                found == model.lock().scan(TreeId(1), &all, at),
+                "round {round}"
+            );
+        }
+        stop.store(true, SeqCst);
+        slowest
+    });
+    let sizes = trees.sizes();
+    assert!(
+        sizes.flushed > 128 << 10 && sizes.compacted > 128 << 10,
+        "{sizes:?}"
+    );
+    assert!(slowest < Duration::from_secs(5), "{slowest:?}");
+}
+
+#[test]
+fn long_works_give_way_and_are_done_later() {
+    let mut world = World::new();
+    for _ in 0..3 {
+        fill(&mut world, 1, 0, 20_000);
+        sealed(&world);
+    }
+    let trees = &world.trees;
+    let asked = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let work = scope.spawn(|| {
+            trees.compact(None, &|| {
+                asked.fetch_add(1, SeqCst);
+                // Slow, so that it is at it when it is to stop.
+                std::thread::sleep(Duration::from_millis(5));
+                Ok(())
+            })
+        });
+        while asked.load(SeqCst) < 8 {
+            std::thread::yield_now();
+        }
+        let begun = Instant::now();
+        let one = trees.hold(&never).unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(2));
+        assert_eq!(trees.sizes().fresh_runs, 3);
+        let two = trees.hold(&never).unwrap();
+        drop(one);
+        assert!(!trees.work().unwrap());
+        let paths = world.disk.paths();
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!work.is_finished());
+        assert_eq!(world.disk.paths(), paths);
+        // A flush waits, too, until the last one lets go.
+        trees.seal(world.now).unwrap();
+        drop(two);
+        work.join().unwrap().unwrap();
+    });
+    assert_eq!(world.trees.sizes().fresh_runs, 0);
+    world.verify(world.now);
+    assert!(world.trees.faults().compaction.is_none());
+}
+
+#[test]
+fn a_hold_that_is_given_up_holds_nothing() {
+    let mut world = World::new();
+    fill(&mut world, 1, 0, 3000);
+    world.trees.seal(world.now).unwrap();
+    let hold = world.trees.hold(&never).unwrap();
+    let trees = &world.trees;
+    std::thread::scope(|scope| {
+        let flush = scope.spawn(|| trees.flush());
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(!flush.is_finished());
+        drop(hold);
+        flush.join().unwrap().unwrap();
+    });
+    let working = world.trees.shared.still.try_work();
+    let e = world.trees.hold(&|| Err(stopped())).err().unwrap();
+    assert_eq!(e.message(), "stop");
+    drop(working);
+    assert!(world.trees.shared.still.try_work().is_some());
+    fill(&mut world, 1, 0, 3000);
+    sealed(&world);
+    world.verify(world.now);
+}
+
+/// A compaction of one tree waits for jobs that have its tables, and for no others.
+#[test]
+fn compact_waits_for_its_own_tree_alone() {
+    let mut world = World::new();
+    for tree in [1, 9] {
+        for _ in 0..3 {
+            fill(&mut world, tree, 0, 2000);
+            sealed(&world);
+        }
+    }
+    let tables = |tree: u32| {
+        let state = world.trees.shared.state();
+        let of = move |t: &std::sync::Arc<super::super::table::Table>| {
+            t.properties().trees.iter().any(|(id, _)| id.0 == tree)
+        };
+        state
+            .levels
+            .tables()
+            .filter(|t| of(t))
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    // As if a long job of the other tree ran.
+    let claims = &world.trees.shared.claims;
+    claims.lock().push(Claim {
+        number: 77,
+        output: 1,
+        spans: Vec::new(),
+        bytes: 0,
+    });
+    for table in tables(9) {
+        table.busy.store(true, SeqCst);
+    }
+    let asked = Cell::new(0);
+    let patience = |n: u32| {
+        asked.set(0);
+        let asked = &asked;
+        move || {
+            asked.set(asked.get() + 1);
+            match asked.get() > n {
+                true => Err(stopped()),
+                false => Ok(()),
+            }
+        }
+    };
+    world
+        .trees
+        .compact(Some(&[TreeId(1)]), &patience(1000))
+        .unwrap();
+    assert!(
+        tables(1)
+            .iter()
+            .all(|t| t.properties().total.superseded == 0)
+    );
+    let e = world
+        .trees
+        .compact(Some(&[TreeId(9)]), &patience(20))
+        .unwrap_err();
+    assert_eq!(e.message(), "stop");
+    for table in tables(9) {
+        table.busy.store(false, SeqCst);
+    }
+    // What nobody has is done at once, whoever else is at work.
+    world
+        .trees
+        .compact(Some(&[TreeId(9)]), &patience(1000))
+        .unwrap();
+    assert!(
+        tables(9)
+            .iter()
+            .all(|t| t.properties().total.superseded == 0)
+    );
+    claims.lock().clear();
+    world.verify(world.now);
+}
+
+thread_local! {
+    static LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
+    static ASKED: Cell<u64> = const { Cell::new(0) };
+}
+
+fn check() -> Result<()> {
+    ASKED.set(ASKED.get() + 1);
+    match LEFT.get() {
+        0 => Err(stopped()),
+        n => {
+            LEFT.set(n - 1);
+            Ok(())
+        }
+    }
+}
+
+/// A cursor over very many deleted keys asks as it goes, also in the walk that finds a gap, and
+/// can go on where it was stopped.
+#[test]
+fn a_long_way_can_be_interrupted() {
+    const MANY: u32 = 20_000;
+    for dir in [Direction::Forward, Direction::Backward] {
+        let mut world = World::new();
+        fill(&mut world, 1, 0, MANY);
+        world.commit(vec![put(1, "a", "first"), put(1, "00000000", "last")]);
+        sealed(&world);
+        for chunk in (1..MANY).collect::<Vec<_>>().chunks(1000) {
+            world.commit(chunk.iter().map(|i| delete(1, format!("{i:08}"))).collect());
+        }
+        sealed(&world);
+        let cursor = || {
+            world
+                .trees
+                .cursor(TreeId(1), Range::default(), world.now, dir)
+        };
+        let mut uninterrupted = cursor();
+        uninterrupted.ask(check);
+        LEFT.set(u64::MAX);
+        ASKED.set(0);
+        assert_eq!(rows(uninterrupted).len(), 2);
+        // At least once for some hundred blocks of tombstones.
+        assert!(ASKED.get() > 60, "{}", ASKED.get());
+        // From the first question on, at every one of many places.
+        for patience in (0..12).chain([20, 50, 60]) {
+            world.trees.shared.gaps.forget_all();
+            let mut cursor = cursor();
+            cursor.ask(check);
+            LEFT.set(patience);
+            let mut found = Vec::new();
+            let e = loop {
+                match cursor.next() {
+                    Ok(Some(row)) => found.push(row.0),
+                    Ok(None) => panic!("it came to the end with {patience} questions"),
+                    Err(e) => break e,
+                }
+            };
+            assert_eq!(e.message(), "stop");
+            assert!(cursor.next().is_err());
+            LEFT.set(u64::MAX);
+            while let Some(row) = cursor.next().unwrap() {
+                found.push(row.0);
+            }
+            found.sort();
+            assert_eq!(found, [bytes("00000000"), bytes("a")], "{patience}");
+        }
+    }
+}
+
+/// So does one whose view is older than most of what is there.
+#[test]
+fn a_way_over_what_is_too_new_can_be_interrupted() {
+    let mut world = World::new();
+    // All in one table, so that there is something for the view in it.
+    world.trees = LsmTrees::open(LsmOptions {
+        table_bytes: 8 << 20,
+        ..small(&world.disk)
+    })
+    .unwrap();
+    world.commit(vec![put(1, "00000000", "first"), put(1, "a", "last")]);
+    let old = world.trees.views().open();
+    fill(&mut world, 1, 1, 40_000);
+    sealed(&world);
+    world.trees.compact(None, &never).unwrap();
+    let at = old.timestamp();
+    let mut cursor = world
+        .trees
+        .cursor(TreeId(1), Range::default(), at, Direction::Forward);
+    cursor.ask(check);
+    LEFT.set(10);
+    let mut found = Vec::new();
+    let e = loop {
+        match cursor.next() {
+            Ok(row) => found.push(row.unwrap().0),
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(e.message(), "stop");
+    LEFT.set(u64::MAX);
+    while let Some(row) = cursor.next().unwrap() {
+        found.push(row.0);
+    }
+    assert_eq!(found, [bytes("00000000"), bytes("a")]);
+}
