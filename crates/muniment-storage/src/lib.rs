@@ -38,6 +38,8 @@ mod tests;
 mod tests_fault;
 #[cfg(test)]
 mod tests_index;
+#[cfg(test)]
+mod tests_natural;
 
 pub use catalog::ddl::Exclusive;
 pub use catalog::{CollectionOptions, IndexSpec, MAX_INDEXES};

@@ -492,11 +492,12 @@ impl Inner {
         self.owners.fetch_add(1, Relaxed)
     }
 
-    /// The greatest record key that exists; empty if there is none.
-    pub fn greatest_record_key(&self, collection: &Collection) -> Result<Vec<u8>> {
-        let tree = TreeId(collection.id);
+    /// The greatest key of a tree; empty if there is none.
+    pub fn greatest_key(&self, tree: u32) -> Result<Vec<u8>> {
         let (all, newest) = (Range::default(), Timestamp::MAX);
-        let mut keys = self.trees.cursor(tree, all, newest, Direction::Backward);
+        let mut keys = self
+            .trees
+            .cursor(TreeId(tree), all, newest, Direction::Backward);
         Ok(keys.next()?.map(|(k, _)| k.to_vec()).unwrap_or_default())
     }
 
