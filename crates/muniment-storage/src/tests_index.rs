@@ -510,25 +510,38 @@ fn validate_finds_what_is_wrong() {
         insert(&store, &c, doc! { "_id": i, "x": i }).unwrap();
     }
     valid(&store, &c);
-    let entry = |value: i32, of: i32| {
-        crate::entries::entry_of(&x, &key(Value::Int32(value)), &[], &key(Value::Int32(of)))
+    let entry = |index: &Index, value: i32, of: i32| {
+        let record_key = key_of(&store, &c, of);
+        crate::entries::entry_of(index, &key(Value::Int32(value)), &[], &record_key)
     };
-    let op = |(key, value): (Vec<u8>, Vec<u8>), there: bool| muniment_tree::Op {
-        tree: muniment_tree::TreeId(x.id),
+    let op = |index: &Index, (key, value): (Vec<u8>, Vec<u8>), there: bool| muniment_tree::Op {
+        tree: muniment_tree::TreeId(index.id),
         key: key.into(),
         value: there.then(|| value.into()),
         fresh: false,
     };
-    let batch = vec![op(entry(3, 3), false), op(entry(50, 5), true)];
-    store
-        .inner
-        .trees
-        .apply(batch, store.inner.newest_timestamp());
-    let report = store.validate(&c, true, &NeverInterrupted).unwrap();
-    let r = report.as_doc();
-    assert!(!r.get("valid").unwrap().truthy());
-    assert_eq!(r.get_array("missingIndexEntries").unwrap().count(), 1);
-    assert_eq!(r.get_array("extraIndexEntries").unwrap().count(), 1);
+    let wrong = |batch: Vec<muniment_tree::Op>, missing: usize, extra: usize| {
+        let inner = &store.inner;
+        inner.trees.apply(batch, inner.newest_timestamp());
+        let report = store.validate(&c, true, &NeverInterrupted).unwrap();
+        let r = report.as_doc();
+        assert!(!r.get("valid").unwrap().truthy());
+        let count = |name: &str| r.get_array(name).unwrap().count();
+        assert_eq!(count("missingIndexEntries"), missing, "{report:?}");
+        assert_eq!(count("extraIndexEntries"), extra, "{report:?}");
+    };
+    let batch = vec![
+        op(&x, entry(&x, 3, 3), false),
+        op(&x, entry(&x, 50, 5), true),
+    ];
+    wrong(batch, 1, 1);
+    // The same of `_id_`: one is not in it, and one leads to another's document.
+    let id = c.indexes()[0].clone();
+    let batch = vec![
+        op(&id, entry(&id, 7, 7), false),
+        op(&id, entry(&id, 8, 9), true),
+    ];
+    wrong(batch, 3, 2);
 }
 
 #[test]

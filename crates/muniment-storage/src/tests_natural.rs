@@ -264,7 +264,7 @@ fn type_bits_of_an_id_follow_its_document() {
 
 /// What a thread has staged and not committed.
 enum Effect {
-    Born(i64, u64),
+    Born(i64),
     Changed(u64),
     Died(i64, u64, i64),
 }
@@ -314,7 +314,7 @@ impl<'s> Writer<'s> {
         let mut oracle = self.oracle.lock();
         for effect in self.pending.drain(..) {
             match effect {
-                Effect::Born(id, _) => *oracle.alive.entry(id).or_default() += 1,
+                Effect::Born(id) => *oracle.alive.entry(id).or_default() += 1,
                 Effect::Changed(born) => *oracle.changes.entry(born).or_default() += 1,
                 Effect::Died(id, born, n) => {
                     *oracle.alive.entry(id).or_default() -= 1;
@@ -482,7 +482,7 @@ fn writer(
             let result = w.run(|unit| {
                 if kind == 0 {
                     let inserted = unit.insert(&new)?;
-                    return Ok(inserted.map(|()| Some(Effect::Born(id, token))));
+                    return Ok(inserted.map(|()| Some(Effect::Born(id))));
                 }
                 let found = match unit.lock_by_id(Value::Int64(id))? {
                     Ok(found) => found,
@@ -493,7 +493,7 @@ fn writer(
                         return Ok(Ok(None));
                     }
                     let inserted = unit.insert(&new)?;
-                    return Ok(inserted.map(|()| Some(Effect::Born(id, token))));
+                    return Ok(inserted.map(|()| Some(Effect::Born(id))));
                 };
                 let (born, n) = (field(&old, "born") as u64, field(&old, "n"));
                 if kind == 1 {
