@@ -2,6 +2,7 @@
 
 use crate::catalog::CollectionOptions;
 use crate::gate::Gate;
+use crate::hints::Hints;
 use crate::index::Index;
 use muniment_io::Timestamp;
 use muniment_query::Interrupt;
@@ -23,6 +24,7 @@ pub struct Collection {
     /// The tree in which the `_id`s stand: that of `_id_`, which a collection has as long as it is
     /// there, or the documents' own. `None`: they stand nowhere.
     pub(crate) id_tree: Option<u32>,
+    pub(crate) hints: Arc<Hints>,
     collation: Collation,
     namespace: RwLock<String>,
     options: RwLock<Arc<CollectionOptions>>,
@@ -132,6 +134,7 @@ impl Collection {
         uuid: [u8; 16],
         options: CollectionOptions,
         indexes: Vec<Arc<Index>>,
+        hints: Arc<Hints>,
     ) -> Collection {
         let clustered = options.document.as_doc().get("clusteredIndex").is_some()
             && options.capped_size.is_none()
@@ -146,6 +149,7 @@ impl Collection {
             capped: options.capped_size.is_some(),
             time_series: options.time_field.is_some(),
             clustered,
+            hints,
             id_tree: id_tree.filter(|_| options.time_field.is_none()),
             // The collection was not created, or not opened, with one that cannot be made.
             collation: options.collation().unwrap_or_default(),
@@ -347,6 +351,12 @@ impl Collection {
     /// How texts compare where a command says nothing else, and in `_id`.
     pub fn collation(&self) -> &Collation {
         &self.collation
+    }
+
+    /// True if this is the document whose `_id` has this key.
+    pub(crate) fn has_id_key(&self, doc: &[u8], key: &[u8]) -> bool {
+        let id = Doc::new(doc).get("_id");
+        id.is_some_and(|id| self.id_key(id) == key)
     }
 
     /// True if a document is found by its `_id`: everywhere but in time series.

@@ -19,6 +19,7 @@ mod collection;
 mod commit;
 mod entries;
 mod gate;
+mod hints;
 mod index;
 mod keys;
 pub mod kinds;

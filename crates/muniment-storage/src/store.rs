@@ -5,6 +5,7 @@ use crate::catalog::names::{Catalog, DroppedTree};
 use crate::collection::Collection;
 use crate::commit::Door;
 use crate::gate::Gate;
+use crate::hints::Hints;
 use crate::index::Index;
 use crate::latch::Latches;
 use crate::lockfile::DirLock;
@@ -155,6 +156,7 @@ pub(crate) struct Inner {
     pub door: Door,
     pub space: crate::space::SpaceGuard,
     pub latches: Latches,
+    pub hints: Arc<Hints>,
     /// Shared by every commit; seals and fsyncLock have it alone.
     pub gate: Gate,
     pub fsync_lock: Mutex<crate::admin::FsyncLock>,
@@ -420,6 +422,7 @@ impl Inner {
             failed_builds: Mutex::default(),
             discarded: Mutex::default(),
             latches: Latches::new(),
+            hints: Arc::default(),
             gate: Gate::default(),
             fsync_lock: Mutex::default(),
             owners: AtomicU64::new(1),

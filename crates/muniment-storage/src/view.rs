@@ -1,6 +1,6 @@
 //! Consistent reads: a view of everything at one timestamp.
 
-use crate::collection::Collection;
+use crate::collection::{Collection, number_of};
 use crate::index::Index;
 use crate::keys;
 use crate::unit::record_of;
@@ -136,18 +136,31 @@ impl Snapshot {
         collection: &Collection,
         key: &[u8],
     ) -> Result<Option<(Bytes, Bytes)>> {
-        let record_key = match collection.id_tree {
-            None => None,
-            Some(tree) if tree == collection.id => Some(Bytes::copy_from_slice(key)),
-            Some(tree) => match self.raw_get(tree, key)? {
-                Some(entry) => Some(record_of(&entry)?),
-                None => None,
-            },
-        };
-        let Some(record_key) = record_key else {
+        let Some(tree) = collection.id_tree else {
             return Ok(None);
         };
+        if tree == collection.id {
+            let doc = self.get(collection, key)?;
+            return Ok(doc.map(|doc| (Bytes::copy_from_slice(key), doc)));
+        }
+        let hints = &collection.hints;
+        if let Some(number) = hints.get(tree, key) {
+            let record_key = number.to_be_bytes();
+            match self.get(collection, &record_key)? {
+                Some(doc) if collection.has_id_key(&doc, key) => {
+                    return Ok(Some((Bytes::copy_from_slice(&record_key), doc)));
+                }
+                _ => hints.forget(tree, key),
+            }
+        }
+        let Some(entry) = self.raw_get(tree, key)? else {
+            return Ok(None);
+        };
+        let record_key = record_of(&entry)?;
         let doc = self.get(collection, &record_key)?;
+        if let (Some(_), Some(number)) = (&doc, number_of(&record_key)) {
+            hints.note(tree, key, number);
+        }
         Ok(doc.map(|doc| (record_key, doc)))
     }
 

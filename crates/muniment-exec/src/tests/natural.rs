@@ -260,9 +260,5 @@ fn threads_that_fight_for_the_same_ids() {
         .store
         .validate(&c, true, &NeverInterrupted)
         .unwrap();
-    assert_eq!(
-        report.as_doc().get("valid"),
-        Some(Value::Bool(true)),
-        "{report:?}"
-    );
+    assert!(report.as_doc().get("valid").unwrap().truthy(), "{report:?}");
 }

@@ -286,6 +286,7 @@ impl Inner {
                     entry.uuid,
                     entry.options,
                     indexes,
+                    self.hints.clone(),
                 ));
                 c.set_named_since(at);
                 self.catalog.write().set(&entry.namespace, &c);

@@ -14,6 +14,7 @@
 //! document is not there, and its `_id` is taken all the same.
 
 use super::{Busy, Staged, WriteUnit, duplicate_id};
+use crate::collection::number_of;
 use crate::keys;
 use crate::latch::{self, Tried};
 use bytes::Bytes;
@@ -154,7 +155,7 @@ impl WriteUnit<'_> {
                 if self.collection.is_numbered() {
                     // What is stored as the last number says the same, unless it was damaged.
                     let greatest = self.store.greatest_key(self.collection.id)?;
-                    let greatest = crate::collection::number_of(&greatest).unwrap_or(0);
+                    let greatest = number_of(&greatest).unwrap_or(0);
                     append.last = append.last.max(greatest);
                 }
             }
@@ -225,6 +226,19 @@ impl WriteUnit<'_> {
             let locked = self.lock(key)?;
             return Ok(locked.map(|doc| Some((Bytes::copy_from_slice(key), doc?))));
         }
+        let collection = self.collection.clone();
+        let hints = &collection.hints;
+        // What this unit has inserted itself is not where a hint leads.
+        if let Some(number) = hints.get(self.id_tree, key).filter(|_| self.inserted == 0) {
+            let record_key = Bytes::copy_from_slice(&number.to_be_bytes());
+            match self.lock(&record_key)? {
+                Err(Busy) => return Ok(Err(Busy)),
+                Ok(Some(doc)) if collection.has_id_key(&doc, key) => {
+                    return Ok(Ok(Some((record_key, doc))));
+                }
+                Ok(_) => hints.forget(self.id_tree, key),
+            }
+        }
         let mut looked = None;
         loop {
             let staged = match self.inserted > 0 {
@@ -246,7 +260,12 @@ impl WriteUnit<'_> {
             match self.lock(&record_key)? {
                 Err(Busy) => return Ok(Err(Busy)),
                 // A number is one document's for ever, and a document's `_id` stays.
-                Ok(Some(doc)) => return Ok(Ok(Some((record_key, doc)))),
+                Ok(Some(doc)) => {
+                    if let Some(number) = number_of(&record_key) {
+                        hints.note(self.id_tree, key, number);
+                    }
+                    return Ok(Ok(Some((record_key, doc))));
+                }
                 // Deleted before it was locked: there may be another by now.
                 Ok(None) => looked = Some(record_key),
             }
