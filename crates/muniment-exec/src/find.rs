@@ -235,7 +235,7 @@ impl Database {
         };
         if request.is_plain()
             && parsed.metadata.is_empty()
-            && collection.is_keyed_by_id()
+            && collection.finds_by_id()
             && let Some(id) = parsed.filter.id_equality_by(collection.collation())
         {
             let doc = self.find_by_id(op, &collection, request, &parsed, id)?;
@@ -260,11 +260,10 @@ impl Database {
         id: &ValueBuf,
     ) -> Result<Option<Bytes>> {
         op.check()?;
-        let key = collection.record_key_of_id(id.as_value());
         op.counters.keys_examined.fetch_add(1, Relaxed);
         let snapshot = self.store.snapshot();
         still_there(&snapshot, collection, [])?;
-        let Some(doc) = snapshot.get(collection, &key)? else {
+        let Some((_, doc)) = snapshot.find_by_id(collection, id.as_value())? else {
             return Ok(None);
         };
         op.counters.docs_examined.fetch_add(1, Relaxed);

@@ -44,7 +44,7 @@ pub(crate) fn open(
         // A number may mean an element or a field: keys do not say.
         Method::Plan
     } else if field.as_str() == "_id"
-        && !collection.is_capped()
+        && collection.finds_by_id()
         && collection.collation() == collation
     {
         Method::Id
@@ -90,8 +90,7 @@ fn usable_index(
             && i.partial_filter().is_none()
             && i.collation() == collation
             && spec.key.as_doc().iter().all(|e| e.value().is_number());
-        (plain && path == field && (collection.is_capped() || !i.is_id()))
-            .then(|| (i.clone(), *descending))
+        (plain && path == field && !i.is_id()).then(|| (i.clone(), *descending))
     });
     // The fewer fields, the shorter the keys.
     fitting.min_by_key(|(i, _)| (!i.unique(), i.fields().len()))
@@ -106,7 +105,7 @@ impl Join for Nothing {
 }
 
 enum Method {
-    /// Documents are clustered by the field.
+    /// By `_id`.
     Id,
     /// By the first field of an index.
     Index { index: Arc<Index>, descending: bool },
@@ -247,7 +246,7 @@ impl Lookups {
         still_there(&snapshot, &self.collection, [])?;
         for key in self.keys(values, false) {
             op.counters.keys_examined.fetch_add(1, Relaxed);
-            if let Some(doc) = snapshot.get(&self.collection, &key)? {
+            if let Some((_, doc)) = snapshot.find_by_id_key(&self.collection, &key)? {
                 op.counters.docs_examined.fetch_add(1, Relaxed);
                 found(doc)?;
             }

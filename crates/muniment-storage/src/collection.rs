@@ -2,11 +2,11 @@
 
 use crate::catalog::CollectionOptions;
 use crate::gate::Gate;
+use crate::hints::Hints;
 use crate::index::Index;
-use crate::keys;
 use muniment_io::Timestamp;
 use muniment_query::Interrupt;
-use muniment_value::{Collation, Result, Value};
+use muniment_value::{Collation, Doc, Value};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -19,6 +19,12 @@ pub struct Collection {
     uuid: [u8; 16],
     capped: bool,
     time_series: bool,
+    /// Documents stand by their `_id`.
+    clustered: bool,
+    /// The tree in which the `_id`s stand: that of `_id_`, which a collection has as long as it is
+    /// there, or the documents' own. `None`: they stand nowhere.
+    pub(crate) id_tree: Option<u32>,
+    pub(crate) hints: Arc<Hints>,
     collation: Collation,
     namespace: RwLock<String>,
     options: RwLock<Arc<CollectionOptions>>,
@@ -32,7 +38,7 @@ pub struct Collection {
     dirty: AtomicBool,
     /// Write units share it, DDL has it alone.
     pub(crate) ddl: Gate,
-    /// Inserts beyond the greatest record key.
+    /// Inserts beyond the greatest `_id`, and the numbers of records.
     pub(crate) append: Mutex<Append>,
     pub(crate) append_done: Condvar,
     /// Capped: held from a write unit's first insert to its commit, so that insertion order is
@@ -46,19 +52,22 @@ pub struct Collection {
     inserted: Condvar,
 }
 
-/// The greatest record key ever inserted, and who has inserts beyond it under way.
+/// The greatest `_id` ever inserted (encoded), and who has inserts beyond it under way.
 ///
-/// A record key above the maximum cannot exist, so an ascending insert needs no lookup. Until it
+/// An `_id` above the maximum cannot exist, so an ascending insert needs no lookup. Until it
 /// is committed its key lies in the write unit's run, and whoever inserts a key that lies in
 /// somebody's run waits for that run to end.
 #[derive(Default)]
 pub(crate) struct Append {
     /// `None`: not read from the disk yet. Empty: no record was ever there.
     pub max: Option<Vec<u8>>,
+    /// The last number that was given to a record. It never falls: a number that was in use, also
+    /// one whose document is gone, is not given again.
+    pub last: u64,
     pub runs: Vec<Run>,
 }
 
-/// The keys that one write unit appended: everything it appended lies in `low..=high`.
+/// The `_id`s that one write unit appended: everything it appended lies in `low..=high`.
 pub(crate) struct Run {
     pub owner: u64,
     pub low: Vec<u8>,
@@ -71,6 +80,12 @@ impl Append {
         self.runs
             .iter()
             .any(|r| r.owner != owner && r.contains(key))
+    }
+
+    /// The next number.
+    pub fn number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
     }
 
     /// True if `owner` itself may have staged `key` here.
@@ -119,12 +134,23 @@ impl Collection {
         uuid: [u8; 16],
         options: CollectionOptions,
         indexes: Vec<Arc<Index>>,
+        hints: Arc<Hints>,
     ) -> Collection {
+        let clustered = options.document.as_doc().get("clusteredIndex").is_some()
+            && options.capped_size.is_none()
+            && options.time_field.is_none();
+        let id_tree = match clustered {
+            true => Some(id),
+            false => indexes.iter().find(|i| i.is_id()).map(|i| i.id),
+        };
         let collection = Collection {
             id,
             uuid,
             capped: options.capped_size.is_some(),
             time_series: options.time_field.is_some(),
+            clustered,
+            hints,
+            id_tree: id_tree.filter(|_| options.time_field.is_none()),
             // The collection was not created, or not opened, with one that cannot be made.
             collation: options.collation().unwrap_or_default(),
             namespace: RwLock::new(namespace.to_string()),
@@ -175,7 +201,7 @@ impl Collection {
         self.bump();
     }
 
-    /// All indexes that are ready, `_id_` first (capped collections too).
+    /// All indexes that are ready, `_id_` first.
     pub fn indexes(&self) -> Arc<Vec<Arc<Index>>> {
         self.indexes.read().ready.clone()
     }
@@ -233,11 +259,20 @@ impl Collection {
         self.dirty.swap(false, SeqCst)
     }
 
-    /// Recovery has put this record key.
-    pub(crate) fn saw_record_key(&self, key: &[u8]) {
+    /// Recovery has put this document under this record key.
+    pub(crate) fn saw_insert(&self, record_key: &[u8], doc: Doc<'_>) {
         let mut append = self.append.lock();
-        if append.max.as_deref().is_some_and(|max| key > max) {
-            append.max = Some(key.to_vec());
+        if let Some(n) = number_of(record_key).filter(|_| self.is_numbered()) {
+            append.last = append.last.max(n);
+        }
+        // Not known before somebody inserts, which is after recovery.
+        if append.max.is_some()
+            && let Some(id) = doc.get("_id")
+        {
+            let key = self.id_key(id);
+            if append.max.as_ref().is_some_and(|max| key > *max) {
+                append.max = Some(key);
+            }
         }
     }
 
@@ -305,10 +340,9 @@ impl Collection {
         }
     }
 
-    /// The record key of a document with this `_id`: the encoding of `_id`, which also clusters
-    /// the documents. Capped collections are keyed by insertion order and look it up in `_id_`:
-    /// see [`Collection::record_key`]. Texts stand in it by the collection's collation.
-    pub fn record_key_of_id(&self, id: Value<'_>) -> Vec<u8> {
+    /// An `_id` as it stands in keys: the key of its entry in `_id_`, and of the document itself
+    /// where [`Collection::is_keyed_by_id`]. Texts stand in it by the collection's collation.
+    pub fn id_key(&self, id: Value<'_>) -> Vec<u8> {
         let mut key = Vec::with_capacity(24);
         self.collation.encode(id, false, &mut key);
         key
@@ -319,28 +353,15 @@ impl Collection {
         &self.collation
     }
 
-    /// The record key of the document with this `_id`, in any collection. On a capped collection
-    /// `None` if there is no such document; else the key it has or would have.
-    ///
-    /// # Errors
-    /// 301 DataCorruptionDetected.
-    pub fn record_key(&self, snapshot: &crate::Snapshot, id: Value<'_>) -> Result<Option<Vec<u8>>> {
-        let key = self.record_key_of_id(id);
-        if self.is_keyed_by_id() {
-            return Ok(Some(key));
-        }
-        let Some(index) = self.id_index() else {
-            return Ok(None);
-        };
-        let value = snapshot.raw_get(index.id, &key)?;
-        Ok(value.and_then(|v| {
-            let (len, at) = keys::get_varint(&v)?;
-            v.get(at..at + len).map(<[u8]>::to_vec)
-        }))
+    /// True if this is the document whose `_id` has this key.
+    pub(crate) fn has_id_key(&self, doc: &[u8], key: &[u8]) -> bool {
+        let id = Doc::new(doc).get("_id");
+        id.is_some_and(|id| self.id_key(id) == key)
     }
 
-    pub(crate) fn id_index(&self) -> Option<Arc<Index>> {
-        self.indexes.read().all.iter().find(|i| i.is_id()).cloned()
+    /// True if a document is found by its `_id`: everywhere but in time series.
+    pub fn finds_by_id(&self) -> bool {
+        self.id_tree.is_some()
     }
 
     /// Makes every index build that runs stop with 276 IndexBuildAborted.
@@ -373,23 +394,36 @@ impl Collection {
         self.time_series
     }
 
-    /// True if a document's record key is its `_id`.
+    /// True for a collection created with `clusteredIndex`: a document's record key is its `_id`,
+    /// which has no index.
     pub fn is_keyed_by_id(&self) -> bool {
-        !self.capped && !self.time_series
+        self.clustered
     }
 
-    /// True for a collection created with `clusteredIndex`. (The documents of every other one are
-    /// clustered by `_id` too, unless it is capped: here the client is told.)
-    pub fn is_clustered(&self) -> bool {
-        self.options()
-            .document
-            .as_doc()
-            .get("clusteredIndex")
-            .is_some()
+    /// True if record keys are numbers in the order of the inserts: eight bytes, the first comes
+    /// lowest. `_id_` leads from an `_id` to its record.
+    pub fn is_numbered(&self) -> bool {
+        !self.clustered && !self.time_series
+    }
+
+    /// A record key as clients see it: the number, or the bytes of what else it is.
+    pub fn record_id<'k>(&self, record_key: &'k [u8]) -> Value<'k> {
+        match number_of(record_key).filter(|_| self.is_numbered()) {
+            Some(n) => Value::Int64(n as i64),
+            None => Value::Binary {
+                subtype: 0,
+                bytes: record_key,
+            },
+        }
     }
 
     /// True for a capped collection.
     pub fn is_capped(&self) -> bool {
         self.capped
     }
+}
+
+/// The number of a record of a collection that [is numbered](Collection::is_numbered).
+pub(crate) fn number_of(record_key: &[u8]) -> Option<u64> {
+    record_key.try_into().ok().map(u64::from_be_bytes)
 }

@@ -179,8 +179,8 @@ impl Index {
         self.partial.as_ref()
     }
 
-    /// True for the `_id_` index. On a collection that is not capped it has no entries of its
-    /// own: the documents are clustered by `_id`.
+    /// True for the `_id_` index. On a clustered collection it has no entries of its own: the
+    /// documents stand by their `_id`s.
     pub fn is_id(&self) -> bool {
         self.is_id
     }

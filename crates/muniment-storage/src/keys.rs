@@ -19,7 +19,8 @@ pub(crate) fn catalog(collection: u32) -> Vec<u8> {
     tagged(b'c', collection)
 }
 
-/// `meta`: the running totals of a collection: documents and bytes, u64 LE each.
+/// `meta`: the running totals of a collection: documents, bytes and the last number that a
+/// record was given, u64 LE each.
 pub(crate) fn totals(collection: u32) -> Vec<u8> {
     tagged(b'n', collection)
 }

@@ -19,6 +19,7 @@ mod collection;
 mod commit;
 mod entries;
 mod gate;
+mod hints;
 mod index;
 mod keys;
 pub mod kinds;
@@ -38,6 +39,8 @@ mod tests;
 mod tests_fault;
 #[cfg(test)]
 mod tests_index;
+#[cfg(test)]
+mod tests_natural;
 #[cfg(test)]
 mod tests_still;
 

@@ -6,6 +6,7 @@ use crate::collection::Collection;
 use crate::commit::Door;
 use crate::commit::stage::Buffers;
 use crate::gate::Gate;
+use crate::hints::Hints;
 use crate::index::Index;
 use crate::latch::Latches;
 use crate::lockfile::DirLock;
@@ -158,6 +159,7 @@ pub(crate) struct Inner {
     pub door: Door,
     pub space: crate::space::SpaceGuard,
     pub latches: Latches,
+    pub hints: Arc<Hints>,
     /// Shared by every commit; seals and fsyncLock have it alone.
     pub gate: Gate,
     pub fsync_lock: Mutex<crate::admin::FsyncLock>,
@@ -452,6 +454,7 @@ impl Inner {
             failed_builds: Mutex::default(),
             discarded: Mutex::default(),
             latches: Latches::new(),
+            hints: Arc::default(),
             gate: Gate::default(),
             fsync_lock: Mutex::default(),
             still: Arc::default(),
@@ -526,11 +529,12 @@ impl Inner {
         self.owners.fetch_add(1, Relaxed)
     }
 
-    /// The greatest record key that exists; empty if there is none.
-    pub fn greatest_record_key(&self, collection: &Collection) -> Result<Vec<u8>> {
-        let tree = TreeId(collection.id);
+    /// The greatest key of a tree; empty if there is none.
+    pub fn greatest_key(&self, tree: u32) -> Result<Vec<u8>> {
         let (all, newest) = (Range::default(), Timestamp::MAX);
-        let mut keys = self.trees.cursor(tree, all, newest, Direction::Backward);
+        let mut keys = self
+            .trees
+            .cursor(TreeId(tree), all, newest, Direction::Backward);
         keys.ask(running::check);
         Ok(keys.next()?.map(|(k, _)| k.to_vec()).unwrap_or_default())
     }

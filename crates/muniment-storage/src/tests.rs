@@ -70,6 +70,12 @@ impl<'s> Many<'s> {
     }
 }
 
+/// The record key of the document with this `_id`.
+pub(crate) fn key_of(store: &Store, c: &Collection, id: i32) -> Bytes {
+    let found = store.snapshot().find_by_id(c, Value::Int32(id)).unwrap();
+    found.unwrap_or_else(|| panic!("no document {id}")).0
+}
+
 pub(crate) fn all(store: &Store, c: &Collection) -> Vec<DocBuf> {
     let mut cursor = store
         .snapshot()
@@ -100,7 +106,7 @@ fn documents_survive_and_counts_are_exact() {
         assert_eq!(c.count(), 100);
 
         // An update, a delete, and one that is dropped without commit.
-        let key = c.record_key_of_id(Value::Int32(7));
+        let key = key_of(&store, &c, 7);
         let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
         let old = w.lock(&key).unwrap().unwrap().unwrap();
         w.update(
@@ -111,7 +117,7 @@ fn documents_survive_and_counts_are_exact() {
         )
         .unwrap()
         .unwrap();
-        let key8 = c.record_key_of_id(Value::Int32(8));
+        let key8 = key_of(&store, &c, 8);
         let old = w.lock(&key8).unwrap().unwrap().unwrap();
         w.delete(&key8, &old).unwrap().unwrap();
         w.commit().unwrap();
@@ -136,7 +142,7 @@ fn documents_survive_and_counts_are_exact() {
     assert_eq!(docs.len(), 99);
     let size: usize = docs.iter().map(|d| d.as_bytes().len()).sum();
     assert_eq!(c.data_bytes(), size as u64);
-    let key = c.record_key_of_id(Value::Int32(7));
+    let key = key_of(&store, &c, 7);
     let d = store.snapshot().get(&c, &key).unwrap().unwrap();
     assert_eq!(&*d, doc! { "_id": 7, "y": "longer" }.as_bytes());
     // The greatest key is read from the disk: 99 is not above it, 100 is.
@@ -169,8 +175,8 @@ fn duplicates_within_a_batch_are_found() {
     }
     w.insert(&bytes(doc! { "_id": 4 })).unwrap().unwrap();
     // A record that is staged already is read as it will be.
-    let key = c.record_key_of_id(Value::Int32(4));
-    assert!(w.lock(&key).unwrap().unwrap().is_some());
+    let (key, staged) = w.lock_by_id(Value::Int32(4)).unwrap().unwrap().unwrap();
+    assert_eq!(w.lock(&key).unwrap().unwrap(), Some(staged));
     w.commit().unwrap();
     assert_eq!(c.count(), 4);
     assert_eq!(all(&store, &c).len(), 4);

@@ -1,7 +1,7 @@
 //! Crashes by copy, a poisoned engine, capped collections and group commit.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use crate::tests::{Many, all, bytes, insert, open};
+use crate::tests::{Many, all, bytes, insert, key_of, open};
 use crate::tests_index::valid;
 use crate::*;
 use muniment_query::NeverInterrupted;
@@ -100,8 +100,8 @@ fn a_copy_made_while_writers_run_is_consistent() {
             valid(&crashed, &c);
             for (t, last) in before.iter().enumerate() {
                 for n in [0, *last / 2, *last] {
-                    let key = c.record_key_of_id(Value::Int64(n.max(0) * 3 + t as i64));
-                    let found = crashed.snapshot().get(&c, &key).unwrap();
+                    let id = Value::Int64(n.max(0) * 3 + t as i64);
+                    let found = crashed.snapshot().find_by_id(&c, id).unwrap();
                     assert!(found.is_some() || *last < 0, "write {n} of {t} is lost");
                 }
             }
@@ -188,7 +188,7 @@ fn measurements_are_kept_in_the_order_of_time() {
     let c = store
         .create_collection("db.series", options, &NeverInterrupted)
         .unwrap();
-    assert!(c.is_time_series() && !c.is_keyed_by_id());
+    assert!(c.is_time_series() && !c.is_keyed_by_id() && !c.finds_by_id());
     // The same _id twice, the times out of order.
     for (id, t) in [(3, 30), (1, 10), (3, 20)] {
         insert(&store, &c, doc! { "_id": id, "t": Value::DateTime(t) }).unwrap();
@@ -221,8 +221,7 @@ fn capped_collections_keep_the_newest_in_insertion_order() {
         );
         insert(&store, &c, doc! { "_id": 9 }).unwrap();
         assert_eq!(ids(&c), [1, 5, 2, 8, 9]);
-        let key = c.record_key(&store.snapshot(), Value::Int32(2)).unwrap();
-        let key = key.unwrap();
+        let key = key_of(&store, &c, 2);
         let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
         let old = w.lock(&key).unwrap().unwrap().unwrap();
         w.update(
@@ -235,7 +234,7 @@ fn capped_collections_keep_the_newest_in_insertion_order() {
         .unwrap();
         w.commit().unwrap();
         assert_eq!(
-            c.record_key(&store.snapshot(), Value::Int32(77)).unwrap(),
+            store.snapshot().find_by_id(&c, Value::Int32(77)).unwrap(),
             None
         );
         valid(&store, &c);

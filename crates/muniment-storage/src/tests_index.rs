@@ -1,7 +1,7 @@
 //! Indexes: maintenance, uniqueness, online builds, and many threads at once.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use crate::tests::{Many, bytes, insert, open};
+use crate::tests::{Many, all, bytes, insert, key_of, open};
 use crate::*;
 use muniment_query::{Interrupt, NeverInterrupted};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, array, doc, keyenc};
@@ -35,20 +35,21 @@ fn key(v: Value<'_>) -> Vec<u8> {
 }
 
 fn update(store: &Store, c: &Arc<Collection>, id: i32, new: DocBuf) -> Result<()> {
-    let key = c.record_key_of_id(Value::Int32(id));
     let new = bytes(new);
     let mut many = Many::new(store, c);
-    many.run(|w| match w.lock(&key)? {
-        Ok(old) => w.update(&key, &old.expect("there"), &new, &|_| true),
+    many.run(|w| match w.lock_by_id(Value::Int32(id))? {
+        Ok(found) => {
+            let (key, old) = found.expect("there");
+            w.update(&key, &old, &new, &|_| true)
+        }
         Err(busy) => Ok(Err(busy)),
     })?;
     many.commit()
 }
 
 fn delete(store: &Store, c: &Arc<Collection>, id: i32) -> Result<bool> {
-    let key = c.record_key_of_id(Value::Int32(id));
     let mut w = store.write_unit(c, &NeverInterrupted)?;
-    let Some(old) = w.lock(&key)?.unwrap() else {
+    let Some((key, old)) = w.lock_by_id(Value::Int32(id))?.unwrap() else {
         return Ok(false);
     };
     w.delete(&key, &old)?.unwrap();
@@ -121,14 +122,14 @@ fn entries_follow_their_documents() {
     let range = KeyRange::prefix(key(Value::Int32(7)));
     let mut cursor = store.snapshot().entries(&c, &x, &range, Direction::Forward);
     let e = cursor.next().unwrap().unwrap();
-    assert_eq!(*e.record_key, *key(Value::Int32(4)));
+    assert_eq!(e.record_key, key_of(&store, &c, 4));
     assert!(cursor.next().unwrap().is_none());
     drop(cursor);
     // 1 becomes 1.0: the same key, other type bits.
     update(&store, &c, 1, doc! { "_id": 1, "x": 1.0 }).unwrap();
     valid(&store, &c);
     // An untouched path leaves the index alone.
-    let k = c.record_key_of_id(Value::Int32(1));
+    let k = key_of(&store, &c, 1);
     let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
     let old = w.lock(&k).unwrap().unwrap().unwrap();
     let new = bytes(doc! { "_id": 1, "x": 1.0, "y": 5 });
@@ -169,11 +170,7 @@ fn seeks_go_both_ways() {
         cursor
             .next()
             .unwrap()
-            .map(|e| {
-                keyenc::decode(&e.record_key, false, &mut &[][..])
-                    .unwrap()
-                    .0
-            })
+            .map(|e| keyenc::decode(&e.key, false, &mut &[][..]).unwrap().0)
             .map(|v| v.as_value().as_i64_exact().unwrap())
     };
     let mut f = store
@@ -238,7 +235,7 @@ fn unique_sparse_and_partial() {
     valid(&store, &c);
 
     // In one write set: a delete makes room for an insert, a duplicate of a staged key is found.
-    let k = c.record_key_of_id(Value::Int32(7));
+    let k = key_of(&store, &c, 7);
     let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
     let old = w.lock(&k).unwrap().unwrap().unwrap();
     w.delete(&k, &old).unwrap().unwrap();
@@ -337,19 +334,18 @@ fn many_threads_leave_a_valid_collection() {
                             "m": array![random(5) as i32, random(5) as i32],
                             "x": random(10) as i32,
                         };
-                        let k = c.record_key_of_id(Value::Int32(id));
                         let (kind, new) = (random(3), bytes(new));
                         let result = many.run(|w| {
                             if kind == 0 {
                                 return w.insert(&new);
                             }
-                            let old = match w.lock(&k)? {
-                                Ok(old) => old,
+                            let found = match w.lock_by_id(Value::Int32(id))? {
+                                Ok(found) => found,
                                 Err(busy) => return Ok(Err(busy)),
                             };
-                            match old {
-                                Some(old) if kind == 1 => w.update(&k, &old, &new, &|_| true),
-                                Some(old) => w.delete(&k, &old),
+                            match found {
+                                Some((k, old)) if kind == 1 => w.update(&k, &old, &new, &|_| true),
+                                Some((k, old)) => w.delete(&k, &old),
                                 None if kind == 1 => w.insert(&new),
                                 None => Ok(Ok(())),
                             }
@@ -372,7 +368,7 @@ fn many_threads_leave_a_valid_collection() {
     assert!(done.load(SeqCst) > 1000);
     valid(&store, &c);
     let mut seen = std::collections::HashSet::new();
-    for d in crate::tests::all(&store, &c) {
+    for d in all(&store, &c) {
         let u = d.as_doc().get("u").unwrap().as_i64_exact().unwrap();
         assert!(seen.insert(u), "two documents with u: {u}");
     }
@@ -442,9 +438,9 @@ fn an_index_is_built_while_writers_go_on() {
                             let _ = delete(store, c, n).unwrap();
                         }
                         _ => {
-                            let k = c.record_key_of_id(Value::Int32(n));
                             let mut w = store.write_unit(c, &NeverInterrupted).unwrap();
-                            if let Some(old) = w.lock(&k).unwrap().unwrap() {
+                            let found = w.lock_by_id(Value::Int32(n)).unwrap().unwrap();
+                            if let Some((k, old)) = found {
                                 let x = Doc::new(&old).get("x").unwrap();
                                 let new = doc! { "_id": n, "x": x, "y": 77 };
                                 w.update(&k, &old, &bytes(new), &|p| p == "y")
@@ -514,25 +510,38 @@ fn validate_finds_what_is_wrong() {
         insert(&store, &c, doc! { "_id": i, "x": i }).unwrap();
     }
     valid(&store, &c);
-    let entry = |value: i32, of: i32| {
-        crate::entries::entry_of(&x, &key(Value::Int32(value)), &[], &key(Value::Int32(of)))
+    let entry = |index: &Index, value: i32, of: i32| {
+        let record_key = key_of(&store, &c, of);
+        crate::entries::entry_of(index, &key(Value::Int32(value)), &[], &record_key)
     };
-    let op = |(key, value): (Vec<u8>, Vec<u8>), there: bool| muniment_tree::Op {
-        tree: muniment_tree::TreeId(x.id),
+    let op = |index: &Index, (key, value): (Vec<u8>, Vec<u8>), there: bool| muniment_tree::Op {
+        tree: muniment_tree::TreeId(index.id),
         key: key.into(),
         value: there.then(|| value.into()),
         fresh: false,
     };
-    let batch = vec![op(entry(3, 3), false), op(entry(50, 5), true)];
-    store
-        .inner
-        .trees
-        .apply(batch, store.inner.newest_timestamp());
-    let report = store.validate(&c, true, &NeverInterrupted).unwrap();
-    let r = report.as_doc();
-    assert!(!r.get("valid").unwrap().truthy());
-    assert_eq!(r.get_array("missingIndexEntries").unwrap().count(), 1);
-    assert_eq!(r.get_array("extraIndexEntries").unwrap().count(), 1);
+    let wrong = |batch: Vec<muniment_tree::Op>, missing: usize, extra: usize| {
+        let inner = &store.inner;
+        inner.trees.apply(batch, inner.newest_timestamp());
+        let report = store.validate(&c, true, &NeverInterrupted).unwrap();
+        let r = report.as_doc();
+        assert!(!r.get("valid").unwrap().truthy());
+        let count = |name: &str| r.get_array(name).unwrap().count();
+        assert_eq!(count("missingIndexEntries"), missing, "{report:?}");
+        assert_eq!(count("extraIndexEntries"), extra, "{report:?}");
+    };
+    let batch = vec![
+        op(&x, entry(&x, 3, 3), false),
+        op(&x, entry(&x, 50, 5), true),
+    ];
+    wrong(batch, 1, 1);
+    // The same of `_id_`: one is not in it, and one leads to another's document.
+    let id = c.indexes()[0].clone();
+    let batch = vec![
+        op(&id, entry(&id, 7, 7), false),
+        op(&id, entry(&id, 8, 9), true),
+    ];
+    wrong(batch, 3, 2);
 }
 
 #[test]
@@ -665,8 +674,8 @@ fn a_unique_index_that_is_built_keeps_the_entries_of_others() {
         panic!("there are documents");
     };
     // The builder has come to the first document only.
-    let first = c.record_key_of_id(Value::Int32(1));
-    let slice = [bytes::Bytes::from(first.clone())];
+    let slice = [key_of(&store, &c, 1)];
+    let first = slice[0].to_vec();
     inner
         .write_slice(&c, &index, &slice, &NeverInterrupted)
         .unwrap();

@@ -1,6 +1,6 @@
 //! `validate`: the check of a collection against its indexes and totals, on one snapshot.
 
-use crate::collection::Collection;
+use crate::collection::{Collection, number_of};
 use crate::entries::entry_of;
 use crate::index::{Index, KeySet};
 use crate::keys;
@@ -194,11 +194,21 @@ fn scan_docs(
                 report.error(format!("document with key {record_key:02x?} has no _id"));
             }
             Some(id) if collection.is_keyed_by_id() => {
-                if collection.record_key_of_id(id) != *record_key {
+                if collection.id_key(id) != *record_key {
                     report.invalid += 1;
                     report.error(format!(
                         "document with _id {} stands under another key",
                         id.to_display()
+                    ));
+                }
+            }
+            Some(_) if collection.is_numbered() => {
+                let number = number_of(&record_key);
+                if number.is_none_or(|n| n > collection.append.lock().last) {
+                    report.invalid += 1;
+                    report.error(format!(
+                        "a document stands under the key {record_key:02x?}, which is no record \
+                         number that was given out"
                     ));
                 }
             }

@@ -1,13 +1,14 @@
 //! Consistent reads: a view of everything at one timestamp.
 
-use crate::collection::Collection;
+use crate::collection::{Collection, number_of};
 use crate::index::Index;
 use crate::keys;
+use crate::unit::record_of;
 use bytes::Bytes;
 use muniment_io::Timestamp;
 pub use muniment_tree::Direction;
 use muniment_tree::{Cursor, Range, TreeId, Trees, View};
-use muniment_value::{Code, Error, Result};
+use muniment_value::{Code, Error, Result, Value};
 use std::sync::Arc;
 
 /// One end of a range of encoded keys.
@@ -114,6 +115,70 @@ impl Snapshot {
         self.raw_get(collection.id, record_key)
     }
 
+    /// The document with this `_id`, with its record key. `None` in a time series, too.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn find_by_id(
+        &self,
+        collection: &Collection,
+        id: Value<'_>,
+    ) -> Result<Option<(Bytes, Bytes)>> {
+        self.find_by_id_key(collection, &collection.id_key(id))
+    }
+
+    /// The same by [`Collection::id_key`].
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn find_by_id_key(
+        &self,
+        collection: &Collection,
+        key: &[u8],
+    ) -> Result<Option<(Bytes, Bytes)>> {
+        let Some(tree) = collection.id_tree else {
+            return Ok(None);
+        };
+        if tree == collection.id {
+            let doc = self.get(collection, key)?;
+            return Ok(doc.map(|doc| (Bytes::copy_from_slice(key), doc)));
+        }
+        let hints = &collection.hints;
+        if let Some(number) = hints.get(tree, key) {
+            let record_key = number.to_be_bytes();
+            match self.get(collection, &record_key)? {
+                Some(doc) if collection.has_id_key(&doc, key) => {
+                    return Ok(Some((Bytes::copy_from_slice(&record_key), doc)));
+                }
+                _ => hints.forget(tree, key),
+            }
+        }
+        let Some(entry) = self.raw_get(tree, key)? else {
+            return Ok(None);
+        };
+        let record_key = record_of(&entry)?;
+        let doc = self.get(collection, &record_key)?;
+        if let (Some(_), Some(number)) = (&doc, number_of(&record_key)) {
+            hints.note(tree, key, number);
+        }
+        Ok(doc.map(|doc| (record_key, doc)))
+    }
+
+    /// The entry of a unique index that has this key.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn entry(&self, index: &Index, key: &[u8]) -> Result<Option<IndexEntry>> {
+        let Some(value) = self.raw_get(index.id, key)? else {
+            return Ok(None);
+        };
+        let key = Bytes::copy_from_slice(key);
+        match split_entry(&key, &value, true) {
+            Some(entry) => Ok(Some(entry)),
+            None => Err(malformed(index.id, &key)),
+        }
+    }
+
     /// One raw key of a tree.
     pub(crate) fn raw_get(&self, tree: u32, key: &[u8]) -> Result<Option<Bytes>> {
         let (view, trees) = self.inner.as_deref().ok_or_else(closed)?;
@@ -142,8 +207,8 @@ impl Snapshot {
         }
     }
 
-    /// The entries in a range of encoded fields. Not for `_id_` of a collection that is not
-    /// capped: use [`Snapshot::docs`].
+    /// The entries in a range of encoded fields. Not for `_id_` of a clustered
+    /// collection: use [`Snapshot::docs`].
     pub fn entries(
         &self,
         collection: &Collection,
@@ -198,13 +263,7 @@ impl IndexCursor {
         };
         match split_entry(&key, &value, self.unique) {
             Some(entry) => Ok(Some(entry)),
-            None => Err(Error::new(
-                Code::DataCorruptionDetected,
-                format!(
-                    "data corruption detected: an entry of index {} is malformed: {key:02x?}",
-                    self.index
-                ),
-            )),
+            None => Err(malformed(self.index, &key)),
         }
     }
 
@@ -227,6 +286,13 @@ impl IndexCursor {
             }
         }
     }
+}
+
+fn malformed(index: u32, key: &[u8]) -> Error {
+    Error::new(
+        Code::DataCorruptionDetected,
+        format!("data corruption detected: an entry of index {index} is malformed: {key:02x?}"),
+    )
 }
 
 /// Splits a stored entry; `None` if it is malformed.

@@ -475,7 +475,7 @@ impl Candidate {
             let key = muniment_value::Value::Document(info.pattern().as_doc()).to_display();
             format!("{name} {key}")
         }
-        let pattern = |info: &Arc<IndexInfo>| match info.declared {
+        let pattern = |info: &Arc<IndexInfo>| match info.clustered {
             true => "CLUSTERED_IXSCAN".into(),
             false => stage("IXSCAN", info),
         };
@@ -515,7 +515,7 @@ impl IndexAccess {
                 .zip(&self.bound.fields)
                 .map(|((_, descending), list)| (*descending, list.as_slice())),
             self.backward,
-            self.bound.info.clustered,
+            self.bound.info.index.is_id(),
         )
     }
 

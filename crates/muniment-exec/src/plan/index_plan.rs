@@ -33,10 +33,8 @@ pub struct IndexInfo {
     pub sparse: bool,
     /// Unique.
     pub unique: bool,
-    /// True for `_id_` of a collection that is clustered by `_id`.
+    /// True for `_id_` of a collection created with `clusteredIndex`.
     pub clustered: bool,
-    /// True if the client asked for that: `explain` then says so.
-    pub declared: bool,
     /// The fields of its keys: of a wildcard index for one path.
     pub fields: Arc<[(Path, bool)]>,
     /// Set for one path of a wildcard index.
@@ -68,8 +66,7 @@ impl IndexInfo {
             multikey,
             sparse: spec.sparse,
             unique: spec.unique || index.is_id(),
-            clustered: index.is_id() && !collection.is_capped(),
-            declared: index.is_id() && collection.is_clustered(),
+            clustered: index.is_id() && collection.is_keyed_by_id(),
             fields: index.fields().clone(),
             wild: None,
             index: index.clone(),

@@ -252,12 +252,12 @@ impl ScanRanges {
 }
 
 /// Compiles bounds. `fields` gives the direction of every index field beside its intervals;
-/// `clustered` for an index whose entries are the documents: its points are looked up one by one,
-/// which costs less than a scan's steps.
+/// `by_id` for the index of `_id`: its points are looked up one by one, which costs less than a
+/// scan's steps.
 pub fn compile<'a>(
     fields: impl Iterator<Item = (bool, &'a [Interval])>,
     backward: bool,
-    clustered: bool,
+    by_id: bool,
 ) -> ScanRanges {
     let mut fields: Vec<FieldIntervals> = fields
         .map(|(descending, list)| {
@@ -271,7 +271,7 @@ pub fn compile<'a>(
     if fields.iter().any(|(_, l)| l.is_empty()) {
         return ScanRanges::none();
     }
-    let most = match clustered && mostly_points(&fields) {
+    let most = match by_id && mostly_points(&fields) {
         true => usize::MAX,
         false => MAX_RANGES,
     };

@@ -63,7 +63,7 @@ impl Fetch {
 
     pub(super) fn explain(&self, exec: bool) -> DocBuf {
         if let Stage::IxScan(scan) = &self.input
-            && scan.is_declared()
+            && scan.is_clustered()
         {
             // What the scan gives are the documents.
             let mut stats = scan.stats;

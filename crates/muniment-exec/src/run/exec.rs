@@ -17,7 +17,7 @@ use muniment_query::meta::carry;
 use muniment_query::{Filter, Interrupt, MetaSet, Projection, SortSpec};
 use muniment_storage::{Collection, Snapshot, Store};
 use muniment_value::path::Path;
-use muniment_value::{Doc, DocBuf, Result, Value, doc, keyenc};
+use muniment_value::{Doc, DocBuf, Result, doc, keyenc};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -401,13 +401,7 @@ impl Exec {
         }
         if self.show_record_id {
             let mut d = DocBuf::from_bytes_trusted(out.split_off(start));
-            d.append(
-                "$recordId",
-                Value::Binary {
-                    subtype: 0,
-                    bytes: &row.record_key,
-                },
-            );
+            d.append("$recordId", self.cx.collection.record_id(&row.record_key));
             out.extend_from_slice(d.as_bytes());
         }
         Ok(())

@@ -7,14 +7,17 @@ use crate::plan::candidate::{Access, Candidate};
 use bytes::Bytes;
 use muniment_query::meta::{Meta, attach};
 use muniment_query::{MetaSet, SortSpec};
+use muniment_storage::Collection;
 use muniment_value::path::Path;
 use muniment_value::{Doc, DocBuf, Result, Value};
+use std::sync::Arc;
 
 /// What a plan attaches.
 pub(super) struct RowMetadata {
     wanted: MetaSet,
     sort: Option<SortSpec>,
     key: Key,
+    collection: Arc<Collection>,
 }
 
 /// Where a row's index key comes from.
@@ -44,6 +47,7 @@ impl RowMetadata {
             wanted: recipe.metadata,
             sort: recipe.sort.as_ref().map(|(s, _)| s.clone()),
             key,
+            collection: recipe.collection.clone(),
         })
     }
 
@@ -73,11 +77,7 @@ impl RowMetadata {
             kinds.push((Meta::SortKey, Value::Array(s.as_doc())));
         }
         if self.wanted.has(Meta::RecordId) {
-            let id = Value::Binary {
-                subtype: 0,
-                bytes: &row.record_key,
-            };
-            kinds.push((Meta::RecordId, id));
+            kinds.push((Meta::RecordId, self.collection.record_id(&row.record_key)));
         }
         Ok(attach(doc, &kinds))
     }

@@ -8,7 +8,7 @@ use crate::plan::candidate::IndexAccess;
 use crate::plan::ranges::{Checked, ScanRanges};
 use bytes::Bytes;
 use muniment_query::{Filter, MatchInfo};
-use muniment_storage::{Bound, Collection, Direction, DocCursor, Index, IndexCursor, KeyRange};
+use muniment_storage::{Bound, Direction, DocCursor, Index, IndexCursor, KeyRange};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, ValueBuf, doc};
 use std::sync::Arc;
 
@@ -186,17 +186,14 @@ impl IdHack {
         cx.step();
         cx.keys += 1;
         let collection = cx.collection.clone();
-        let key = match record_key_by_id(cx, &collection, &self.id)? {
-            Some(k) => k,
-            None => return Ok(Step::Eof),
-        };
-        let Some(doc) = cx.snapshot()?.get(&collection, &key)? else {
+        let found = cx.snapshot()?.find_by_id(&collection, self.id.as_value())?;
+        let Some((record_key, doc)) = found else {
             return Ok(Step::Eof);
         };
         cx.docs += 1;
         self.stats.advanced += 1;
         Ok(Step::Row(Row {
-            record_key: Bytes::from(key),
+            record_key,
             doc,
             ..Row::default()
         }))
@@ -211,30 +208,6 @@ impl IdHack {
         }
         d
     }
-}
-
-/// The record key of a document by its `_id`: computed where documents are clustered by `_id`,
-/// looked up in `_id_` on a capped collection.
-pub fn record_key_by_id(
-    cx: &mut Cx,
-    collection: &Arc<Collection>,
-    id: &ValueBuf,
-) -> Result<Option<Vec<u8>>> {
-    let key = collection.record_key_of_id(id.as_value());
-    if collection.is_keyed_by_id() {
-        return Ok(Some(key));
-    }
-    let indexes = collection.indexes();
-    let Some(index) = indexes.iter().find(|i| i.is_id()) else {
-        return Ok(None);
-    };
-    let mut cursor = cx.snapshot()?.entries(
-        collection,
-        index,
-        &KeyRange::prefix(key),
-        Direction::Forward,
-    );
-    Ok(cursor.next()?.map(|e| e.record_key.to_vec()))
 }
 
 /// How many documents a seek steps over before it makes a new cursor.
@@ -425,6 +398,28 @@ impl IxScan {
                         }
                         continue;
                     }
+                    // One read each, where a cursor would search every level for its place.
+                    if self.index.is_id()
+                        && let Some(key) = IxScan::point(&range)
+                    {
+                        self.at += 1;
+                        self.seeks += 1;
+                        self.count(cx);
+                        let Some(e) = cx.snapshot()?.entry(&self.index, key)? else {
+                            continue;
+                        };
+                        let row = Row {
+                            record_key: e.record_key,
+                            key: e.key,
+                            bits: e.type_bits,
+                            ..Row::default()
+                        };
+                        if !self.passes(&row)? {
+                            continue;
+                        }
+                        self.stats.advanced += 1;
+                        return Ok(Step::Row(row));
+                    }
                     self.resuming = self.last.is_some();
                     self.open(cx, range)?
                 }
@@ -474,12 +469,8 @@ impl IxScan {
             }
             self.last = Some((row.key.clone(), row.record_key.clone()));
             self.cursor = Some(source);
-            if let Some(test) = &self.access.key_filter {
-                self.key_doc.clear();
-                test.keys.append(&row, &mut self.key_doc)?;
-                if !test.filter.matches(Doc::new(&self.key_doc))? {
-                    continue;
-                }
+            if !self.passes(&row)? {
+                continue;
             }
             if let Some(seen) = &mut self.seen
                 && !seen.insert(&row.record_key, cx)?
@@ -490,6 +481,16 @@ impl IxScan {
             return Ok(Step::Row(row));
         }
         Ok(Step::Pause)
+    }
+
+    /// What the key alone decides.
+    fn passes(&mut self, row: &Row) -> Result<bool> {
+        let Some(test) = &self.access.key_filter else {
+            return Ok(true);
+        };
+        self.key_doc.clear();
+        test.keys.append(row, &mut self.key_doc)?;
+        test.filter.matches(Doc::new(&self.key_doc))
     }
 
     fn end_range(&mut self) {
@@ -524,8 +525,8 @@ impl IxScan {
     }
 
     /// True for the `_id` of a collection that was created with `clusteredIndex`.
-    pub(super) fn is_declared(&self) -> bool {
-        self.access.bound.info.declared
+    pub(super) fn is_clustered(&self) -> bool {
+        self.access.bound.info.clustered
     }
 
     /// The scan of a clustered collection, with what is matched on its documents.
@@ -555,7 +556,7 @@ impl IxScan {
     }
 
     pub(super) fn explain(&self, exec: bool) -> DocBuf {
-        if self.is_declared() {
+        if self.is_clustered() {
             return self.explain_clustered(exec, None, &self.stats);
         }
         let info = &self.access.bound.info;

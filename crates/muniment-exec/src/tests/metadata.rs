@@ -135,7 +135,7 @@ fn keys_and_sorts_are_known_where_a_plan_ends() {
         ),
         (
             r#"[{"$sort": {"a": 1}}, {"$project": {"k": {"$type": {"$meta": "recordId"}}}}, {"$limit": 1}]"#,
-            vec![r#"{"_id":1,"k":"binData"}"#],
+            vec![r#"{"_id":1,"k":"long"}"#],
         ),
         (
             r#"[{"$sample": {"size": 9}}, {"$project": {"_id": 0, "k": {"$type": {"$meta": "randVal"}}}}, {"$limit": 1}]"#,

@@ -12,6 +12,7 @@ mod many;
 mod metadata;
 mod metamorphic;
 mod model;
+mod natural;
 mod pipelines;
 mod positions;
 mod races;

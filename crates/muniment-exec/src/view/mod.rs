@@ -308,9 +308,9 @@ impl Database {
         let Some(c) = self.store.collection(&catalog) else {
             return Ok(None);
         };
-        let key = c.record_key_of_id(Value::String(namespace));
-        let found = self.store.snapshot().get(&c, &key)?;
-        Ok(found.map(|b| view_of(Doc::new(&b))))
+        let snapshot = self.store.snapshot();
+        let found = snapshot.find_by_id(&c, Value::String(namespace))?;
+        Ok(found.map(|(_, b)| view_of(Doc::new(&b))))
     }
 
     /// 166 when there is a view with this name.
@@ -377,6 +377,8 @@ impl Database {
                 all.push((name.to_string(), view_of(d)));
             }
         }
+        // They stand in the order in which they were created.
+        all.sort_by(|a, b| a.0.cmp(&b.0));
         Ok(all)
     }
 
@@ -460,11 +462,10 @@ impl Database {
         };
         let new = stored(namespace, view);
         let new = Bytes::copy_from_slice(new.as_bytes());
-        let key = collection.record_key_of_id(Value::String(namespace));
         let mut slices = Slices::<Done>::new(&self.store, op, &collection);
-        slices.change_record(&key, |unit, old| {
-            let staged = match old {
-                Some(old) => unit.update(&key, &old, &new, &|_| true)?,
+        slices.change_by_id(Value::String(namespace), |unit, found| {
+            let staged = match found {
+                Some((key, old)) => unit.update(&key, &old, &new, &|_| true)?,
                 None => unit.insert(&new)?,
             };
             Ok(staged.map(|()| Done::default()))
@@ -485,11 +486,10 @@ impl Database {
         let Some(collection) = self.store.collection(&catalog) else {
             return Ok(false);
         };
-        let key = collection.record_key_of_id(Value::String(namespace));
         let mut slices = Slices::<Done>::new(&self.store, op, &collection);
-        slices.change_record(&key, |unit, old| {
+        slices.change_by_id(Value::String(namespace), |unit, found| {
             let mut done = Done::default();
-            if let Some(old) = old {
+            if let Some((key, old)) = found {
                 if let Err(busy) = unit.delete(&key, &old)? {
                     return Ok(Err(busy));
                 }

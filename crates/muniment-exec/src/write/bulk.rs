@@ -281,7 +281,7 @@ impl<'e> Batch<'e> {
             let Some(collection) = self.engine.store.collection(self.namespace) else {
                 return Ok(false);
             };
-            if !collection.is_keyed_by_id() {
+            if !collection.finds_by_id() {
                 return Ok(false);
             }
             self.set = Some(Shared {
@@ -303,11 +303,10 @@ impl<'e> Batch<'e> {
         let Some(id) = write.filter.id_equality_by(collection.collation()) else {
             return Ok(false);
         };
-        let key = collection.record_key_of_id(id.as_value());
         let mut inserts = false;
-        let staged = slices.change_record(&key, |unit, old| {
-            let done = match old {
-                Some(old) => {
+        let staged = slices.change_by_id(id.as_value(), |unit, found| {
+            let done = match found {
+                Some((key, old)) => {
                     let info = MatchInfo::default();
                     match change(unit, write, checks.as_ref(), &key, old, info)? {
                         Ok(done) => done,

@@ -405,11 +405,10 @@ impl Database {
         let validator = validator.as_ref();
         if let Some(id) = write.filter.id_equality_by(collection.collation())
             && write.hint.is_none()
-            && collection.is_keyed_by_id()
+            && collection.finds_by_id()
         {
-            let key = collection.record_key_of_id(id.as_value());
-            return slices.change_record(&key, |unit, old| match old {
-                Some(old) => {
+            return slices.change_by_id(id.as_value(), |unit, found| match found {
+                Some((key, old)) => {
                     op.counters.keys_examined.fetch_add(1, Relaxed);
                     op.counters.docs_examined.fetch_add(1, Relaxed);
                     change(unit, write, validator, &key, old, MatchInfo::default())

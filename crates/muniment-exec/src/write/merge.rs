@@ -142,8 +142,8 @@ impl MergeWriter {
         let Some(id) = doc.get("_id") else {
             return Ok(true);
         };
-        let key = c.record_key_of_id(id);
-        Ok(self.link.engine.store.snapshot().get(c, &key)?.is_none())
+        let snapshot = self.link.engine.store.snapshot();
+        Ok(snapshot.find_by_id(c, id)?.is_none())
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -165,7 +165,7 @@ impl MergeWriter {
             && self.spec.when_not_matched == WhenNotMatched::Insert
             && collection
                 .as_ref()
-                .is_none_or(|c| !c.is_capped() && *c.collation() == self.ctx.collation);
+                .is_none_or(|c| c.finds_by_id() && *c.collation() == self.ctx.collation);
         if !appends {
             return self.upsert(&docs);
         }

@@ -9,7 +9,7 @@ use crate::operation::OpContext;
 use bytes::Bytes;
 use muniment_query::Interrupt;
 use muniment_storage::{Busy, Collection, CommitId, Staged, Store, WriteUnit};
-use muniment_value::Result;
+use muniment_value::{Result, Value};
 use std::sync::Arc;
 
 /// A slice is committed when it holds this many bytes.
@@ -96,6 +96,21 @@ impl<'e, T: Tally> Slices<'e, T> {
     ) -> Result<()> {
         self.change(|unit| match unit.lock(key)? {
             Ok(doc) => change(unit, doc),
+            Err(Busy) => Ok(Err(Busy)),
+        })
+    }
+
+    /// As [`Slices::change_record`], of the document with this `_id`, with its record key.
+    ///
+    /// # Errors
+    /// As [`Slices::change`].
+    pub fn change_by_id(
+        &mut self,
+        id: Value<'_>,
+        mut change: impl FnMut(&mut WriteUnit<'e>, Option<(Bytes, Bytes)>) -> Staged<T>,
+    ) -> Result<()> {
+        self.change(|unit| match unit.lock_by_id(id)? {
+            Ok(found) => change(unit, found),
             Err(Busy) => Ok(Err(Busy)),
         })
     }

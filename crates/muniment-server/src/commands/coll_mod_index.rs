@@ -110,7 +110,7 @@ pub(super) fn plan(
     change: IndexChange<'_>,
 ) -> Result<Plan> {
     let indexes = collection.indexes();
-    let clustered = collection.is_clustered();
+    let clustered = collection.is_keyed_by_id();
     if clustered && change.name == Some("_id_") && change.hidden.is_some() {
         return Err(Error::location(
             6_011_800,

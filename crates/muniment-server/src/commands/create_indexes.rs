@@ -121,7 +121,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
 
 /// How many indexes a collection has; a clustered one's on _id does not count.
 pub(super) fn counted(collection: &Collection) -> usize {
-    let not_counted = usize::from(collection.is_clustered());
+    let not_counted = usize::from(collection.is_keyed_by_id());
     collection.indexes().len().saturating_sub(not_counted)
 }
 

@@ -1,4 +1,6 @@
-//! `dbHash`: an MD5 sum of every collection's documents in their natural order.
+//! `dbHash`: an MD5 sum of every collection's documents, in the order of their `_id`s as in
+//! MongoDB (two members that hold the same documents may number them differently), of capped
+//! collections in their natural order.
 
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
@@ -34,13 +36,31 @@ fn hex(sum: &[u8]) -> String {
 
 fn hash(cx: &CommandContext<'_>, snapshot: &Snapshot, c: &Collection) -> Result<String> {
     let mut sum = Md5::new();
-    let mut cursor = snapshot.docs(c, &KeyRange::all(), Direction::Forward);
     let mut n = 0_u32;
-    while let Some((_, d)) = cursor.next()? {
-        sum.update(&d);
+    let mut add = |d: &[u8]| {
+        sum.update(d);
         n = n.wrapping_add(1);
-        if n.is_multiple_of(256) {
-            cx.op.check()?;
+        match n.is_multiple_of(256) {
+            true => cx.op.check(),
+            false => Ok(()),
+        }
+    };
+    let ids = c.indexes().iter().find(|i| i.is_id()).cloned();
+    match ids.filter(|_| c.is_numbered() && !c.is_capped()) {
+        Some(index) => {
+            let all = KeyRange::all();
+            let mut cursor = snapshot.entries(c, &index, &all, Direction::Forward);
+            while let Some(e) = cursor.next()? {
+                if let Some(d) = snapshot.get(c, &e.record_key)? {
+                    add(&d)?;
+                }
+            }
+        }
+        None => {
+            let mut cursor = snapshot.docs(c, &KeyRange::all(), Direction::Forward);
+            while let Some((_, d)) = cursor.next()? {
+                add(&d)?;
+            }
         }
     }
     Ok(hex(&sum.finalize()))

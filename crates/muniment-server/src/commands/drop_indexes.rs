@@ -50,7 +50,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         Some(Value::Document(key)) => is_id_key(key),
         _ => false,
     };
-    if by_id && collection.is_clustered() {
+    if by_id && collection.is_keyed_by_id() {
         return Err(Error::location(
             5_979_800,
             "It is illegal to drop the clusteredIndex",

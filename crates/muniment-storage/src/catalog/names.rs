@@ -108,8 +108,9 @@ impl Inner {
                 indexes.push(Arc::new(index));
             }
             let c = self.publish_collection(id, entry, indexes, Timestamp::ZERO)?;
-            let (docs, bytes) = self.read_totals(id)?;
+            let [docs, bytes, last] = self.read_totals(id)?;
             c.set_totals(docs, bytes);
+            c.append.lock().last = last;
         }
         let mut pending = with_tag(b'd');
         while let Some((key, _)) = pending.next()? {
@@ -120,7 +121,7 @@ impl Inner {
         Ok(())
     }
 
-    fn read_totals(&self, id: u32) -> Result<(u64, u64)> {
+    fn read_totals(&self, id: u32) -> Result<[u64; 3]> {
         let stored = self
             .trees
             .get(TreeId(keys::META), &keys::totals(id), Timestamp::MAX)?;
@@ -285,6 +286,7 @@ impl Inner {
                     entry.uuid,
                     entry.options,
                     indexes,
+                    self.hints.clone(),
                 ));
                 c.set_named_since(at);
                 self.catalog.write().set(&entry.namespace, &c);
@@ -320,20 +322,20 @@ impl Inner {
     }
 }
 
-/// A collection's totals as they are stored: documents and bytes.
-pub(crate) fn totals_of(stored: Option<&[u8]>) -> (u64, u64) {
-    let number = |range: std::ops::Range<usize>| {
+/// A collection's totals as they are stored: documents, bytes, the last number of a record.
+pub(crate) fn totals_of(stored: Option<&[u8]>) -> [u64; 3] {
+    let number = |at: usize| {
         stored
-            .and_then(|v| v.get(range))
+            .and_then(|v| v.get(at..at + 8))
             .and_then(|b| <[u8; 8]>::try_from(b).ok())
             .map_or(0, u64::from_le_bytes)
     };
-    (number(0..8), number(8..16))
+    [number(0), number(8), number(16)]
 }
 
 /// The totals in their stored form.
-pub(crate) fn totals_bytes(docs: u64, bytes: u64) -> Vec<u8> {
-    [docs.to_le_bytes(), bytes.to_le_bytes()].concat()
+pub(crate) fn totals_bytes(totals: [u64; 3]) -> Vec<u8> {
+    totals.map(u64::to_le_bytes).concat()
 }
 
 /// 48 NamespaceExists.

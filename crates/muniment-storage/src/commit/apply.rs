@@ -68,7 +68,7 @@ impl Inner {
                     let new = Doc::new(part(&doc));
                     entries.stage(self, &mut stage, &c, part(&key), None, Some(new))?;
                     totals.push((c.clone(), 1, doc.len() as i64));
-                    c.saw_record_key(part(&key));
+                    c.saw_insert(part(&key), new);
                     let (key, doc) = (Stage::logged(key), Stage::logged(doc));
                     stage.put(tree, key, Some(doc), true);
                 }

@@ -319,16 +319,23 @@ impl Stage {
             Piece::Kept { start, end } => part(&arena, start, end),
             Piece::Owned { at } => owned.get(at as usize).cloned().unwrap_or_default(),
         };
-        let batch = self
-            .puts
-            .iter()
-            .map(|p| TreeOp {
-                tree: TreeId(p.tree),
-                key: slice(p.key),
-                value: p.value.map(slice),
-                fresh: p.fresh,
-            })
-            .collect();
+        let op = |p: &Put| TreeOp {
+            tree: TreeId(p.tree),
+            key: slice(p.key),
+            value: p.value.map(slice),
+            fresh: p.fresh,
+        };
+        // Tree by tree, which spares the search for it, and the greatest number first: a
+        // collection has a lower one than its indexes, so whoever meets a document before it is
+        // visible finds all its entries written.
+        let mut batch = Batch::with_capacity(self.puts.len());
+        let mut below = u32::MAX;
+        loop {
+            let rest = self.puts.iter().map(|p| p.tree).filter(|t| *t < below);
+            let Some(tree) = rest.max() else { break };
+            batch.extend(self.puts.iter().filter(|p| p.tree == tree).map(op));
+            below = tree;
+        }
         (payload, batch)
     }
 }

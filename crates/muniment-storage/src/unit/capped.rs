@@ -4,7 +4,7 @@ use super::{Busy, Staged, WriteUnit};
 use crate::latch::{self, Tried};
 use muniment_io::Timestamp;
 use muniment_tree::{Direction, Range, TreeId};
-use muniment_value::{Doc, Result};
+use muniment_value::Result;
 
 impl WriteUnit<'_> {
     pub(super) fn insert_capped(&mut self, doc: &[u8]) -> Staged<()> {
@@ -23,28 +23,9 @@ impl WriteUnit<'_> {
                 return Ok(Err(Busy));
             }
         }
-        let sequence = {
-            let mut append = self.collection.append.lock();
-            if append.max.is_none() {
-                append.max = Some(self.store.greatest_record_key(&self.collection)?);
-            }
-            let last = append
-                .max
-                .as_deref()
-                .and_then(|m| <[u8; 8]>::try_from(m).ok())
-                .map_or(0, u64::from_be_bytes);
-            last + 1
-        };
-        let record_key = sequence.to_be_bytes();
-        if self.indexed
-            && self
-                .stage_entries(Doc::new(doc), &record_key, None, None)?
-                .is_err()
-        {
+        if self.insert_by_id(doc)?.is_err() {
             return Ok(Err(Busy));
         }
-        self.collection.append.lock().max = Some(record_key.to_vec());
-        self.stage_insert(&record_key, doc);
         self.evict()?;
         Ok(Ok(()))
     }

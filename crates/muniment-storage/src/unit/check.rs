@@ -53,8 +53,8 @@ impl WriteUnit<'_> {
                 && index.partial_filter().is_none()
                 && touched.is_some_and(|t| !index.reads(t))
         };
-        let collection = self.collection.clone();
-        let concerned = |index: &Index| collection.maintains(index) && !skipped(index);
+        // `_id_` is seen to where an `_id` is claimed: see `ids`.
+        let concerned = |index: &Index| !index.is_id() && !skipped(index);
         if new_sets.len() < indexes.len() {
             new_sets.resize_with(indexes.len(), KeySet::default);
         }

@@ -13,11 +13,13 @@
 
 mod capped;
 mod check;
+mod ids;
 mod timed;
 
 pub(crate) use check::{duplicate, taken_by_other};
+pub(crate) use ids::record_of;
 
-use crate::collection::Collection;
+use crate::collection::{Collection, number_of};
 use crate::commit::patch;
 use crate::commit::stage::Stage;
 use crate::entries::difference;
@@ -30,6 +32,7 @@ use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_query::Interrupt;
 use muniment_tree::{Cursor, TreeId};
+use muniment_value::keyenc::TypeBits;
 use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, Value, doc};
 use parking_lot::{ArcMutexGuard, RawMutex};
 use std::sync::Arc;
@@ -43,19 +46,27 @@ pub struct WriteUnit<'s> {
     interrupt: &'s dyn Interrupt,
     collection: Arc<Collection>,
     indexes: Arc<Vec<Arc<Index>>>,
-    /// There are index entries to maintain.
+    /// There are index entries to maintain, beside those of `_id_`.
     indexed: bool,
+    /// See `Collection::id_tree`.
+    id_tree: u32,
     owner: u64,
     stage: Stage,
     /// A change failed when a part of it was staged: nothing can be committed.
     failed: Option<Error>,
     inserted: u64,
+    /// Documents whose deletion is staged.
+    deleted: u64,
     appending: bool,
+    /// The number that was given out last, and the first one.
+    number: u64,
+    first: u64,
     held: Vec<u64>,
     widened: Vec<(Arc<Index>, Arrays)>,
     eviction: Option<Box<dyn Cursor>>,
     capped_order: Option<ArcMutexGuard<RawMutex, ()>>,
     key: Vec<u8>,
+    bits: TypeBits,
     patch: Vec<u8>,
     sets: Vec<KeySet>,
     old_set: KeySet,
@@ -108,13 +119,24 @@ impl DuplicateKey {
     }
 }
 
-/// How a record key was claimed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Claim {
-    /// It is above every key there ever was.
-    Fresh,
-    /// Its latch is held.
-    Latched,
+/// 11000 for an `_id`; MongoDB has codes of its own for numbers that its record ids cannot hold.
+fn duplicate_id(collection: &Collection, id: Value<'_>) -> Error {
+    let n = muniment_value::number::to_f64(id).filter(|n| !n.is_finite());
+    if let Some(n) = n.filter(|_| collection.is_keyed_by_id()) {
+        let code = if n.is_nan() { 50_819 } else { 50_826 };
+        return Error::location(
+            code,
+            format!("a document with _id {} exists already", id.to_display()),
+        );
+    }
+    DuplicateKey {
+        namespace: collection.namespace(),
+        index: "_id_".to_string(),
+        key_pattern: doc! { "_id": 1 },
+        key_value: doc! { "_id": id },
+        collation: collection.collation().clone(),
+    }
+    .to_error()
 }
 
 impl<'s> WriteUnit<'s> {
@@ -128,19 +150,24 @@ impl<'s> WriteUnit<'s> {
         WriteUnit {
             store,
             interrupt,
-            indexed: indexes.iter().any(|i| collection.maintains(i)),
+            indexed: indexes.iter().any(|i| !i.is_id()),
+            id_tree: collection.id_tree.unwrap_or(collection.id),
             indexes,
             collection: collection.clone(),
             owner: store.next_owner(),
             stage: Stage::new(),
             failed: None,
             inserted: 0,
+            deleted: 0,
             appending: false,
+            number: 0,
+            first: u64::MAX,
             held: Vec::new(),
             widened: Vec::new(),
             eviction: None,
             capped_order: None,
             key: Vec::new(),
+            bits: TypeBits::new(),
             patch: Vec::new(),
             sets: Vec::new(),
             old_set: KeySet::default(),
@@ -169,14 +196,19 @@ impl<'s> WriteUnit<'s> {
 
     /// The newest document of a record, staged or stored. The record's latch is held.
     fn newest(&mut self, key: &[u8]) -> Result<Option<Bytes>> {
-        match self.stage.staged(self.collection.id, key) {
+        self.newest_in(self.collection.id, key)
+    }
+
+    /// The same of any tree.
+    fn newest_in(&mut self, tree: u32, key: &[u8]) -> Result<Option<Bytes>> {
+        match self.stage.staged(tree, key) {
             Some(staged) => {
                 // What is staged for it may be staged once more.
-                let doc = staged.map(Bytes::copy_from_slice);
+                let value = staged.map(Bytes::copy_from_slice);
                 self.stage.replaces();
-                Ok(doc)
+                Ok(value)
             }
-            None => self.store.newest(self.collection.id, key),
+            None => self.store.newest(tree, key),
         }
     }
 
@@ -187,7 +219,10 @@ impl<'s> WriteUnit<'s> {
     /// # Errors
     /// What the operation's interrupt says while it waits; 301.
     pub fn lock(&mut self, record_key: &[u8]) -> Staged<Option<Bytes>> {
-        let mine = self.appending && self.collection.append.lock().mine(record_key, self.owner);
+        let mine = match self.collection.is_numbered() {
+            true => number_of(record_key).is_some_and(|n| n >= self.first),
+            false => self.appending && self.collection.append.lock().mine(record_key, self.owner),
+        };
         let hash = latch::record_hash(self.collection.id, record_key);
         let tried = match self.latch(hash)? {
             Ok(t) => t,
@@ -195,25 +230,10 @@ impl<'s> WriteUnit<'s> {
         };
         Ok(Ok(match mine || tried == Tried::Mine {
             true => self.newest(record_key)?,
-            // One that is on its way in without a latch, beyond the greatest key, is not there
-            // yet; an insert of the same key looks for it.
+            // One that is on its way in without a latch is there when all of its entries are, or
+            // not yet.
             false => self.store.newest(self.collection.id, record_key)?,
         }))
-    }
-
-    /// Waits until nobody else is about to commit this key without a latch.
-    fn wait_for_appends(&self, record_key: &[u8]) -> Result<()> {
-        let mut append = self.collection.append.lock();
-        while append.in_flight(record_key, self.owner) {
-            let wait = self
-                .collection
-                .append_done
-                .wait_for(&mut append, crate::gate::LOOK);
-            if wait.timed_out() {
-                self.interrupt.check()?;
-            }
-        }
-        Ok(())
     }
 
     /// Stages the insert of a complete document (with `_id`, validated). Latches what it needs.
@@ -229,7 +249,7 @@ impl<'s> WriteUnit<'s> {
             } else if unit.collection.is_time_series() {
                 unit.insert_timed(doc)
             } else {
-                unit.insert_keyed(doc)
+                unit.insert_by_id(doc)
             }
         })
     }
@@ -251,38 +271,6 @@ impl<'s> WriteUnit<'s> {
         result
     }
 
-    fn insert_keyed(&mut self, doc: &[u8]) -> Staged<()> {
-        let view = Doc::new(doc);
-        let Some(id) = view.get("_id") else {
-            return Err(Error::internal(
-                "a document without _id reached the storage",
-            ));
-        };
-        let mut key = std::mem::take(&mut self.key);
-        key.clear();
-        self.collection.collation().encode(id, false, &mut key);
-        let result = self.insert_at(&key, doc, id);
-        self.key = key;
-        result
-    }
-
-    fn insert_at(&mut self, key: &[u8], doc: &[u8], id: Value<'_>) -> Staged<()> {
-        match self.claim(key)? {
-            Err(Busy) => return Ok(Err(Busy)),
-            Ok(Claim::Fresh) => {}
-            Ok(Claim::Latched) => {
-                if self.newest(key)?.is_some() {
-                    return Err(self.duplicate_id(id));
-                }
-            }
-        }
-        if self.indexed && self.stage_entries(Doc::new(doc), key, None, None)?.is_err() {
-            return Ok(Err(Busy));
-        }
-        self.stage_insert(key, doc);
-        Ok(Ok(()))
-    }
-
     fn stage_insert(&mut self, record_key: &[u8], doc: &[u8]) {
         let tree = self.collection.id;
         let (key, at) = self.stage.log.insert(tree, record_key, doc);
@@ -291,60 +279,6 @@ impl<'s> WriteUnit<'s> {
         self.stage.docs += 1;
         self.stage.bytes += doc.len() as i64;
         self.inserted += 1;
-    }
-
-    /// Claims a record key for an insert.
-    fn claim(&mut self, key: &[u8]) -> Staged<Claim> {
-        {
-            let mut append = self.collection.append.lock();
-            if append.max.is_none() {
-                append.max = Some(self.store.greatest_record_key(&self.collection)?);
-            }
-            if append.max.as_deref().is_some_and(|max| key > max) {
-                append.append(key, self.owner);
-                self.appending = true;
-                return Ok(Ok(Claim::Fresh));
-            }
-            if self.appending && append.mine(key, self.owner) {
-                drop(append);
-                // No latch, but nobody else may touch it before the run ends.
-                return Ok(Ok(Claim::Latched));
-            }
-        }
-        let hash = latch::record_hash(self.collection.id, key);
-        if self.latch(hash)?.is_err() {
-            return Ok(Err(Busy));
-        }
-        let in_flight = self.collection.append.lock().in_flight(key, self.owner);
-        if in_flight {
-            // Whoever appends holds nothing that we could hold: but it may wait to be visible
-            // behind us only after its commit, so waiting with a latch of ours alone is safe.
-            if self.held.len() > 1 || !self.stage.is_empty() {
-                return Ok(Err(Busy));
-            }
-            self.wait_for_appends(key)?;
-        }
-        Ok(Ok(Claim::Latched))
-    }
-
-    /// 11000; MongoDB has codes of its own for numbers that its record ids cannot hold.
-    fn duplicate_id(&self, id: Value<'_>) -> Error {
-        let n = muniment_value::number::to_f64(id).filter(|n| !n.is_finite());
-        if let Some(n) = n.filter(|_| self.collection.is_clustered()) {
-            let code = if n.is_nan() { 50_819 } else { 50_826 };
-            return Error::location(
-                code,
-                format!("a document with _id {} exists already", id.to_display()),
-            );
-        }
-        DuplicateKey {
-            namespace: self.collection.namespace(),
-            index: "_id_".to_string(),
-            key_pattern: doc! { "_id": 1 },
-            key_value: doc! { "_id": id },
-            collation: self.collection.collation().clone(),
-        }
-        .to_error()
     }
 
     /// Stages the replacement of `old`, which [`WriteUnit::lock`] returned for this key, by `new`
@@ -382,6 +316,7 @@ impl<'s> WriteUnit<'s> {
         {
             return Ok(Err(Busy));
         }
+        self.stage_id_change(record_key, old, new)?;
         let tree = self.collection.id;
         self.patch.clear();
         patch::encode(old, new, &mut self.patch);
@@ -422,7 +357,7 @@ impl<'s> WriteUnit<'s> {
                 return Ok(Err(Busy));
             }
             for index in indexes.iter() {
-                if self.collection.maintains(index) {
+                if !index.is_id() {
                     index.key_set(Doc::new(old), &mut old_set)?;
                     let (store, stage) = (self.store, &mut self.stage);
                     difference(store, stage, index, &old_set, &nothing, record_key, false)?;
@@ -434,6 +369,8 @@ impl<'s> WriteUnit<'s> {
             }
             self.old_set = old_set;
         }
+        self.stage_id_removal(old);
+        self.deleted += 1;
         let tree = self.collection.id;
         let key = self.stage.log.delete(tree, record_key);
         self.stage.put(tree, Stage::logged(key), None, false);
@@ -492,7 +429,6 @@ impl Drop for WriteUnit<'_> {
 impl WriteUnit<'_> {
     /// Gives back every latch.
     fn release(&mut self) {
-        self.capped_order = None;
         if self.appending {
             let mut append = self.collection.append.lock();
             append.runs.retain(|r| r.owner != self.owner);
@@ -503,6 +439,8 @@ impl WriteUnit<'_> {
         for hash in self.held.drain(..) {
             self.store.latches.unlock(hash);
         }
+        // Whoever inserts next into a capped collection finds nothing of this unit in its way.
+        self.capped_order = None;
     }
 }
 

@@ -1,0 +1,289 @@
+//! `_id`s: claiming one for an insert, and the entries of `_id_`.
+//!
+//! An `_id` is what makes a document unique, so what an insert latches is the key of its `_id`. The
+//! record's own key is a number that nobody knows before the document is there, so it is not
+//! latched against inserts. (Where documents are clustered by `_id` the two are one key, and one
+//! latch.)
+//!
+//! An `_id` above every one that there ever was is free without a look and without a latch: see
+//! [`Append`](crate::collection::Append).
+//!
+//! What makes this right without the record's latch: the puts of a commit go into the trees with
+//! the documents last, so that whoever reads a document that is not visible yet (by its `_id`, to
+//! change it) finds all its entries in place, and what it puts comes behind them. Before that the
+//! document is not there, and its `_id` is taken all the same.
+
+use super::{Busy, Staged, WriteUnit, duplicate_id};
+use crate::collection::number_of;
+use crate::keys;
+use crate::latch::{self, Tried};
+use bytes::Bytes;
+use muniment_value::{Code, Doc, Error, Result, Value};
+
+/// How an `_id` was claimed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Claim {
+    /// It is above every one there ever was.
+    Fresh,
+    /// Its latch is held, or nobody else can know it; `staged`: this unit may have staged
+    /// something for it.
+    Latched { staged: bool },
+}
+
+impl WriteUnit<'_> {
+    /// Stages the insert of a document into a collection that finds documents by `_id`.
+    pub(super) fn insert_by_id(&mut self, doc: &[u8]) -> Staged<()> {
+        let Some(id) = Doc::new(doc).get("_id") else {
+            return Err(Error::internal(
+                "a document without _id reached the storage",
+            ));
+        };
+        let mut key = std::mem::take(&mut self.key);
+        key.clear();
+        self.bits.clear();
+        self.collection
+            .collation()
+            .encode_with_bits(id, false, &mut key, &mut self.bits);
+        let result = self.insert_at(&key, doc, id);
+        self.key = key;
+        result
+    }
+
+    fn insert_at(&mut self, key: &[u8], doc: &[u8], id: Value<'_>) -> Staged<()> {
+        match self.claim(key)? {
+            Err(Busy) => return Ok(Err(Busy)),
+            Ok(Claim::Fresh) => {}
+            Ok(Claim::Latched { staged }) => {
+                let tree = self.id_tree;
+                let holder = match staged {
+                    true => self.newest_in(tree, key)?,
+                    false => self.store.newest(tree, key)?,
+                };
+                if holder.is_some() {
+                    return Err(duplicate_id(&self.collection, id));
+                }
+            }
+        }
+        if !self.collection.is_numbered() {
+            return self.insert_record(key, doc);
+        }
+        let record_key = self.number.to_be_bytes();
+        if self.insert_record(&record_key, doc)?.is_err() {
+            return Ok(Err(Busy));
+        }
+        self.first = self.first.min(self.number);
+        // Nobody has the `_id`, so nothing lies beneath.
+        self.stage_id(key, &record_key, true);
+        Ok(Ok(()))
+    }
+
+    fn insert_record(&mut self, record_key: &[u8], doc: &[u8]) -> Staged<()> {
+        if self.indexed
+            && self
+                .stage_entries(Doc::new(doc), record_key, None, None)?
+                .is_err()
+        {
+            return Ok(Err(Busy));
+        }
+        self.stage_insert(record_key, doc);
+        Ok(Ok(()))
+    }
+
+    /// Puts the entry of `_id_`, with the type bits of the `_id` that was encoded last.
+    fn stage_id(&mut self, key: &[u8], record_key: &[u8], fresh: bool) {
+        let mut head = [0; 10];
+        let head = keys::varint(record_key.len(), &mut head);
+        let key = self.stage.keep(&[key]);
+        let value = self.stage.keep(&[head, record_key, self.bits.as_bytes()]);
+        self.stage.put(self.id_tree, key, Some(value), fresh);
+    }
+
+    /// An update leaves the `_id` as it is, but for its type: 1 may become 1.0, which stands in the
+    /// entry's bits. The record's latch is enough for that: the `_id` is this record's.
+    pub(super) fn stage_id_change(
+        &mut self,
+        record_key: &[u8],
+        old: &[u8],
+        new: &[u8],
+    ) -> Result<()> {
+        let (old, new) = (Doc::new(old).get_elem("_id"), Doc::new(new).get_elem("_id"));
+        let (Some(old), Some(new)) = (old, new) else {
+            return Ok(());
+        };
+        if !self.collection.is_numbered() || old.as_bytes() == new.as_bytes() {
+            return Ok(());
+        }
+        let mut key = Vec::with_capacity(24);
+        self.bits.clear();
+        let collation = self.collection.collation().clone();
+        collation.encode_with_bits(new.value(), false, &mut key, &mut self.bits);
+        if collation.encoded(old.value()) != key {
+            return Err(Error::internal("an update changed the _id of a document"));
+        }
+        // It may have been staged by this unit before.
+        self.stage.replaces();
+        self.stage_id(&key, record_key, false);
+        Ok(())
+    }
+
+    /// Takes the entry of `_id_` away with its document.
+    pub(super) fn stage_id_removal(&mut self, old: &[u8]) {
+        if !self.collection.is_numbered() {
+            return;
+        }
+        let Some(id) = Doc::new(old).get("_id") else {
+            return;
+        };
+        let mut key = std::mem::take(&mut self.key);
+        key.clear();
+        self.collection.collation().encode(id, false, &mut key);
+        if self.inserted > 0 {
+            // By this unit, perhaps.
+            self.stage.replaces();
+        }
+        let piece = self.stage.keep(&[&key]);
+        self.stage.put(self.id_tree, piece, None, false);
+        self.key = key;
+    }
+
+    /// Claims an `_id` for an insert, and takes a number for its record.
+    fn claim(&mut self, key: &[u8]) -> Staged<Claim> {
+        {
+            let mut append = self.collection.append.lock();
+            if append.max.is_none() {
+                append.max = Some(self.store.greatest_key(self.id_tree)?);
+                if self.collection.is_numbered() {
+                    // What is stored as the last number says the same, unless it was damaged.
+                    let greatest = self.store.greatest_key(self.collection.id)?;
+                    let greatest = number_of(&greatest).unwrap_or(0);
+                    append.last = append.last.max(greatest);
+                }
+            }
+            self.number = append.number();
+            if append.max.as_deref().is_some_and(|max| key > max) {
+                append.append(key, self.owner);
+                self.appending = true;
+                return Ok(Ok(Claim::Fresh));
+            }
+            if self.appending && append.mine(key, self.owner) {
+                drop(append);
+                // No latch, but nobody else may touch it before the run ends.
+                return Ok(Ok(Claim::Latched { staged: true }));
+            }
+        }
+        let hash = match self.collection.is_numbered() {
+            true => latch::unique_hash(self.id_tree, key),
+            false => latch::record_hash(self.id_tree, key),
+        };
+        let tried = match self.latch(hash)? {
+            Ok(tried) => tried,
+            Err(Busy) => return Ok(Err(Busy)),
+        };
+        let in_flight = self.collection.append.lock().in_flight(key, self.owner);
+        if in_flight {
+            // Whoever appends holds nothing that we could hold: but it may wait to be visible
+            // behind us only after its commit, so waiting with a latch of ours alone is safe.
+            if self.held.len() > 1 || !self.stage.is_empty() {
+                return Ok(Err(Busy));
+            }
+            self.wait_for_appends(key)?;
+        }
+        // A deletion latches the record alone.
+        let staged = tried == Tried::Mine || self.deleted > 0;
+        Ok(Ok(Claim::Latched { staged }))
+    }
+
+    /// Waits until nobody else is about to commit this `_id` without a latch.
+    fn wait_for_appends(&self, key: &[u8]) -> Result<()> {
+        let mut append = self.collection.append.lock();
+        while append.in_flight(key, self.owner) {
+            let wait = self
+                .collection
+                .append_done
+                .wait_for(&mut append, crate::gate::LOOK);
+            if wait.timed_out() {
+                self.interrupt.check()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`WriteUnit::lock`] of the document with this `_id`; with its record key.
+    ///
+    /// # Errors
+    /// As [`WriteUnit::lock`].
+    pub fn lock_by_id(&mut self, id: Value<'_>) -> Staged<Option<(Bytes, Bytes)>> {
+        let mut key = std::mem::take(&mut self.key);
+        key.clear();
+        self.collection.collation().encode(id, false, &mut key);
+        let result = self.lock_id_key(&key);
+        self.key = key;
+        result
+    }
+
+    fn lock_id_key(&mut self, key: &[u8]) -> Staged<Option<(Bytes, Bytes)>> {
+        if !self.collection.is_numbered() {
+            let locked = self.lock(key)?;
+            return Ok(locked.map(|doc| Some((Bytes::copy_from_slice(key), doc?))));
+        }
+        let collection = self.collection.clone();
+        let hints = &collection.hints;
+        // What this unit has inserted itself is not where a hint leads.
+        if let Some(number) = hints.get(self.id_tree, key).filter(|_| self.inserted == 0) {
+            let record_key = Bytes::copy_from_slice(&number.to_be_bytes());
+            match self.lock(&record_key)? {
+                Err(Busy) => return Ok(Err(Busy)),
+                Ok(Some(doc)) if collection.has_id_key(&doc, key) => {
+                    return Ok(Ok(Some((record_key, doc))));
+                }
+                Ok(_) => hints.forget(self.id_tree, key),
+            }
+        }
+        let mut looked = None;
+        loop {
+            let staged = match self.inserted > 0 {
+                true => self.stage.staged(self.id_tree, key),
+                false => None,
+            };
+            let entry = match staged {
+                Some(entry) => entry.map(Bytes::copy_from_slice),
+                None => self.store.newest(self.id_tree, key)?,
+            };
+            let Some(entry) = entry else {
+                return Ok(Ok(None));
+            };
+            let record_key = record_of(&entry)?;
+            // On its way in: not there yet.
+            if looked.as_ref() == Some(&record_key) {
+                return Ok(Ok(None));
+            }
+            match self.lock(&record_key)? {
+                Err(Busy) => return Ok(Err(Busy)),
+                // A number is one document's for ever, and a document's `_id` stays.
+                Ok(Some(doc)) => {
+                    if let Some(number) = number_of(&record_key) {
+                        hints.note(self.id_tree, key, number);
+                    }
+                    return Ok(Ok(Some((record_key, doc))));
+                }
+                // Deleted before it was locked: there may be another by now.
+                Ok(None) => looked = Some(record_key),
+            }
+        }
+    }
+}
+
+/// The record that an entry of `_id_` leads to.
+///
+/// # Errors
+/// 301 DataCorruptionDetected.
+pub(crate) fn record_of(entry: &Bytes) -> Result<Bytes> {
+    let range = keys::get_varint(entry).map(|(len, at)| at..at + len);
+    match range.filter(|r| r.end <= entry.len()) {
+        Some(range) => Ok(entry.slice(range)),
+        None => Err(Error::new(
+            Code::DataCorruptionDetected,
+            format!("data corruption detected: an entry of _id_ is malformed: {entry:02x?}"),
+        )),
+    }
+}
