@@ -7,9 +7,12 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 /// What FORMAT holds: the version of the directory's layout.
-const FORMAT: &str = "muniment data directory, format 2\n";
-/// What it held before there was one log.
-const FORMAT_1: &str = "muniment data directory, format 1\n";
+const FORMAT: &str = "muniment data directory, format 3\n";
+/// What it held before: 1 before there was one log, 2 while documents lay in the order of `_id`.
+const EARLIER: [(&str, u32); 2] = [
+    ("muniment data directory, format 1\n", 1),
+    ("muniment data directory, format 2\n", 2),
+];
 
 /// Held while the store is open; the kernel releases it when the process dies.
 pub(crate) struct DirLock {
@@ -69,12 +72,13 @@ impl DirLock {
 
 fn check_format(dir: &Path) -> Result<()> {
     let path = dir.join("FORMAT");
+    let earlier = |text: &str| EARLIER.iter().find(|(t, _)| *t == text).map(|(_, n)| *n);
     match std::fs::read_to_string(&path) {
         Ok(text) if text == FORMAT => Ok(()),
-        Ok(text) if text == FORMAT_1 => Err(Error::new(
+        Ok(text) if let Some(n) = earlier(&text) => Err(Error::new(
             Code::MustUpgrade,
             format!(
-                "the data directory {} was written by an earlier version of muniment (format 1), \
+                "the data directory {} was written by an earlier version of muniment (format {n}), \
                  which this version cannot read. To carry the data over, start the earlier \
                  version on it, run mongodump, start this version on an empty directory, and run \
                  mongorestore",

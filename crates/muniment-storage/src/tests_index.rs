@@ -725,23 +725,25 @@ fn a_refused_document_holds_nothing() {
 /// A directory of the version before says how its data can be carried over.
 #[test]
 fn a_directory_of_the_version_before_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::write(
-        dir.path().join("FORMAT"),
-        "muniment data directory, format 1\n",
-    )
-    .unwrap();
-    let options = crate::tests::options(dir.path());
-    let e = Store::open(options.clone()).map(drop).unwrap_err();
-    assert_eq!(e.code(), Code::MustUpgrade);
-    for word in ["mongodump", "mongorestore", "format 1"] {
-        assert!(e.message().contains(word), "{e}");
+    for format in ["format 1", "format 2"] {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(
+            dir.path().join("FORMAT"),
+            format!("muniment data directory, {format}\n"),
+        )
+        .unwrap();
+        let options = crate::tests::options(dir.path());
+        let e = Store::open(options.clone()).map(drop).unwrap_err();
+        assert_eq!(e.code(), Code::MustUpgrade);
+        for word in ["mongodump", "mongorestore", format] {
+            assert!(e.message().contains(word), "{e}");
+        }
+        let memory = StoreOptions {
+            engine: EngineKind::Memory,
+            ..options
+        };
+        assert!(Store::open(memory).is_err());
     }
-    let memory = StoreOptions {
-        engine: EngineKind::Memory,
-        ..options
-    };
-    assert!(Store::open(memory).is_err());
 }
 
 /// The engine in memory is a store like any other, until it is closed.

@@ -13,7 +13,7 @@ use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, Valu
 use std::path::Path;
 
 /// The version of an entry's form.
-pub(crate) const LAYOUT_VERSION: i32 = 2;
+pub(crate) const LAYOUT_VERSION: i32 = 3;
 
 /// Most indexes a collection may have, `_id_` with them: MongoDB's limit.
 pub const MAX_INDEXES: usize = 64;

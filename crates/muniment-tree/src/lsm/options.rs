@@ -64,6 +64,21 @@ impl LsmOptions {
         self.table_bytes << level.saturating_sub(2).min(3)
     }
 
+    /// Bytes from which a table of a level is worth a file of its own: a smaller one is merged with
+    /// its neighbours when there is an occasion, and not moved from the flush that wrote it.
+    pub(crate) fn worth(&self, level: usize) -> u64 {
+        self.target(level) / 8
+    }
+
+    /// Bytes from which a table ends with its tree. In a flush few suffice: of a tree that grows at
+    /// its end a table of its own can be moved as it is, but not one that reaches into the next.
+    pub(crate) fn parts(&self, level: usize) -> u64 {
+        match level {
+            0 => self.target(level) / 64,
+            _ => self.worth(level),
+        }
+    }
+
     /// Bytes that a level may have before its tables move on.
     pub(crate) fn capacity(&self, level: usize) -> u64 {
         let first = (4 * self.memtable_bytes).max(4 * self.table_bytes);

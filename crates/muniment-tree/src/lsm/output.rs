@@ -20,6 +20,7 @@ const OVERLAP: u64 = 8;
 pub(crate) struct Output<'a> {
     shared: &'a Shared,
     target: u64,
+    parts: u64,
     /// The level beneath, and how far it was passed.
     beneath: Run,
     passed: usize,
@@ -47,6 +48,7 @@ impl<'a> Output<'a> {
         Output {
             shared,
             target: shared.options.target(level),
+            parts: shared.options.parts(level),
             beneath,
             passed: 0,
             overlap: 0,
@@ -107,7 +109,7 @@ impl<'a> Output<'a> {
         }
         size >= self.target
             || self.ends.last().is_some_and(|end| &end[..] < key)
-            || size >= self.target / 4 && tree_of(writer.last_key()) != tree_of(key)
+            || size >= self.parts && tree_of(writer.last_key()) != tree_of(key)
             || self.overlap > OVERLAP * self.target
     }
 

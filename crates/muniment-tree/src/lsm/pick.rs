@@ -219,7 +219,7 @@ impl Picker<'_> {
                 continue;
             }
             if let ([table], []) = (&tables[..], beneath)
-                && table.len() >= self.options.target(1) / 4
+                && table.len() >= self.options.worth(1)
             {
                 moves.push((*table).clone());
             }
@@ -281,7 +281,7 @@ impl Picker<'_> {
         // Small neighbours are merged with it, so that many small flushes do not leave many small
         // tables.
         let small = |i: usize| {
-            table(i).is_some_and(|t| t.len() < self.options.target(output) / 4 && self.is_free(t))
+            table(i).is_some_and(|t| t.len() < self.options.worth(output) && self.is_free(t))
         };
         for s in &mut spans {
             let range = base.overlapping(&s.first, &s.last);

@@ -397,3 +397,52 @@ fn loading_and_dropping_leaves_little() {
     assert!(most > 2 * stays, "{most} {stays}");
     world.verify(world.now);
 }
+
+/// What is written in ascending order, by the numbers of records as by ObjectIds, is written to
+/// tables once and moved from then on; a small tree beside a large one, which is merged now and
+/// then, does not take it along.
+#[test]
+fn ascending_keys_are_written_once() {
+    let disk = muniment_io::SimDisk::new();
+    let options = super::super::LsmOptions {
+        memtable_bytes: 2600 << 10,
+        table_bytes: 1 << 20,
+        block_bytes: 8 << 10,
+        sync_bytes: 1 << 20,
+        ratio: 10,
+        ..super::world::small(&disk)
+    };
+    let trees = super::super::LsmTrees::open(options).unwrap();
+    let mut random = super::world::Random(1);
+    let (mut n, mut now) = (0_u64, Timestamp(1));
+    let sizes = trees.sizes();
+    assert_eq!((sizes.flushed, sizes.compacted), (0, 0));
+    for _ in 0..400 {
+        now = now.next(0);
+        let mut batch = Vec::new();
+        for _ in 0..500 {
+            n += 1;
+            // A field of hexadecimal digits, half of which compress away.
+            let hash = format!(
+                "{:016x}{:016x}",
+                random.below(1 << 31),
+                random.below(1 << 31)
+            );
+            let number = n.to_be_bytes();
+            batch.push(put(
+                10,
+                number,
+                format!("{{_id: {n:024}, rand_hash: {hash}}}"),
+            ));
+            batch.push(put(11, format!("{n:024}"), number));
+        }
+        trees.apply(batch, now);
+        trees.views().advance(now);
+        if trees.sizes().memory >= 2600 << 10 {
+            trees.seal(now).unwrap();
+            while trees.work().unwrap() {}
+        }
+    }
+    let sizes = trees.sizes();
+    assert!(sizes.compacted * 2 < sizes.flushed, "{sizes:?}");
+}
