@@ -76,9 +76,8 @@ fn a_copy_made_file_by_file_under_the_lock_is_right() {
                     many.run(|w| w.insert(&d)).unwrap();
                     // Every other one goes again.
                     if n % 2 == 1 {
-                        let key = c.record_key_of_id(Value::Int64(id - 3));
-                        many.run(|w| match w.lock(&key)? {
-                            Ok(Some(old)) => w.delete(&key, &old),
+                        many.run(|w| match w.lock_by_id(Value::Int64(id - 3))? {
+                            Ok(Some((key, old))) => w.delete(&key, &old),
                             Ok(None) => panic!("{id} is not there"),
                             Err(busy) => Ok(Err(busy)),
                         })
@@ -120,8 +119,8 @@ fn a_copy_made_file_by_file_under_the_lock_is_right() {
             for (t, last) in before.iter().enumerate() {
                 // One more may have been committed when the lock was taken, and not noted.
                 for n in 0..=*last {
-                    let key = c.record_key_of_id(Value::Int64(n * 3 + t as i64));
-                    let there = view.get(&c, &key).unwrap().is_some();
+                    let id = Value::Int64(n * 3 + t as i64);
+                    let there = view.find_by_id(&c, id).unwrap().is_some();
                     let known = n < *last || n % 2 == 1;
                     assert!(!known || there == (n % 2 == 1), "{n} of {t}, last {last}");
                     rows += u64::from(there);
@@ -201,8 +200,8 @@ fn what_a_small_document_keeps_alive_counts() {
             w.commit().unwrap();
             let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
             for i in (0..400).filter(|i| *i != 7) {
-                let key = c.record_key_of_id(Value::Int64(round * 1000 + i));
-                let old = w.lock(&key).unwrap().unwrap().unwrap();
+                let id = Value::Int64(round * 1000 + i);
+                let (key, old) = w.lock_by_id(id).unwrap().unwrap().unwrap();
                 w.delete(&key, &old).unwrap().unwrap();
             }
             w.commit().unwrap();
@@ -242,8 +241,8 @@ fn a_way_over_deleted_documents_ends_with_its_operation() {
     let held = store.snapshot();
     let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
     for i in 0..20_000 {
-        let key = c.record_key_of_id(Value::Int32(i));
-        let old = w.lock(&key).unwrap().unwrap().unwrap();
+        let found = w.lock_by_id(Value::Int32(i)).unwrap().unwrap();
+        let (key, old) = found.unwrap();
         w.delete(&key, &old).unwrap().unwrap();
     }
     w.commit().unwrap();
