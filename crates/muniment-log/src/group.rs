@@ -14,6 +14,7 @@ use crate::segment::{io_error, path};
 use muniment_io::Timestamp;
 use muniment_value::{Error, Result};
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -200,7 +201,9 @@ impl Shared {
     fn lead<'a>(&'a self, state: MutexGuard<'a, State>, served: usize) -> MutexGuard<'a, State> {
         drop(state);
         let start = Instant::now();
-        let result = self.sync_files();
+        // A leader that unwinds must not leave the others asleep.
+        let result = catch_unwind(AssertUnwindSafe(|| self.sync_files()))
+            .unwrap_or_else(|_| Err(Error::internal("log: a sync panicked")));
         let took = start.elapsed();
         let group = &self.group;
         group.syncs.fetch_add(1, Relaxed);

@@ -476,6 +476,8 @@ impl Shared {
             .fold(0, |crc, part| crc32c::crc32c_append(crc, part));
         let need = span(len);
         let kind = if (FIRST + need + MARK) as u64 > self.segment_bytes {
+            // It fills its segment, so the next record needs another: beside this one's writing.
+            self.want_spare();
             let number = self.next_number.fetch_add(1, SeqCst);
             let source = Source::Payload(payload, len);
             Form::Segment(Some(prepare(&*self.disk, &self.dir, number, source)?))

@@ -11,6 +11,7 @@ use muniment_tree::{Hold, TreeId};
 use muniment_value::{Code, Error, Result};
 use parking_lot::{ArcMutexGuard, RawMutex};
 use std::collections::HashSet;
+use std::sync::atomic::Ordering::SeqCst;
 
 /// How often writes are locked, and the lock itself.
 #[derive(Default)]
@@ -60,6 +61,7 @@ impl Store {
             });
         }
         lock.depth += 1;
+        inner.fsync_depth.store(lock.depth, SeqCst);
         Ok(lock.depth)
     }
 
@@ -76,6 +78,7 @@ impl Store {
             ));
         }
         lock.depth -= 1;
+        self.inner.fsync_depth.store(lock.depth, SeqCst);
         if lock.depth == 0 {
             lock.held = None;
         }
@@ -84,7 +87,8 @@ impl Store {
 
     /// How deep writes are locked: 0 when they are not.
     pub fn write_lock_depth(&self) -> u32 {
-        self.inner.fsync_lock.lock().depth
+        // Not the lock's own: who is about to lock may hold it for long.
+        self.inner.fsync_depth.load(SeqCst)
     }
 
     /// Approximate bytes that a collection's documents take on disk.

@@ -103,8 +103,12 @@ fn rate(p: &Sizes) -> u64 {
     }
 }
 
+/// A commit that frees space and is no longer does not wait for memory.
+const FREES: usize = 64 << 10;
+
 impl Inner {
-    /// May a commit of `bytes` go to the log? What only frees space is not refused for want of it. Waits when flushes or compactions are behind.
+    /// May a commit of `bytes` go to the log? What only frees space is not refused for want of
+    /// it, and does not wait for memory. Others wait when flushes or compactions are behind.
     ///
     /// # Errors
     /// 14031 OutOfDiskSpace; 91 when the store is closed; what `interrupt` says.
@@ -113,7 +117,10 @@ impl Inner {
         if self.trees.is_durable() && !frees {
             self.space.admit(bytes as u64)?;
         }
-        self.wait_for_memory(interrupt)?;
+        // What frees space may be the thread's that seals, for which all others wait; it is small.
+        if !frees || bytes > FREES {
+            self.wait_for_memory(interrupt)?;
+        }
         let a = &self.admission;
         // An empty commit costs, too: its record has a head.
         let bytes = bytes as u64 + 128;
@@ -146,7 +153,8 @@ impl Inner {
         }
         loop {
             let sizes = self.trees.sizes();
-            let memory = sizes.memory.max(self.buffers.live());
+            let (_, kept) = self.buffers.live(self.trees.persisted());
+            let memory = sizes.memory.max(kept);
             if memory < self.budget.memtable * MOST_MEMTABLES {
                 return Ok(());
             }
@@ -159,17 +167,19 @@ impl Inner {
         }
     }
 
-    /// Bytes of the active memtable. What commits keep alive counts if it is more, but for what
-    /// waits to be flushed: for each sealed memtable as much as made it one.
+    /// Bytes of the active memtable. What its commits keep alive counts if it is more.
     pub fn active_bytes(&self, sizes: &Sizes) -> u64 {
-        let sealed = self.budget.memtable * sizes.sealed_count as u64;
-        let kept = self.buffers.live().saturating_sub(sealed);
+        let (kept, _) = self.buffers.live(self.trees.persisted());
         sizes.memory.saturating_sub(sizes.sealed).max(kept)
     }
 
     /// Bytes a second that may be committed; 0 is no limit. A memtable that has grown far beyond
     /// its size waits to be sealed: that is pressure, too.
     fn rate(&self) -> u64 {
+        if !self.trees.is_durable() {
+            // There is no flush that could be behind.
+            return 0;
+        }
         let mut sizes = self.trees.sizes();
         let active = self.active_bytes(&sizes);
         sizes.sealed_count += (active / self.budget.memtable.max(1)) as usize;

@@ -84,6 +84,7 @@ impl Inner {
         let _alone = self.gate.own(interrupt)?;
         let cut = self.newest_timestamp();
         self.save_derived(cut);
+        self.buffers.seal(cut);
         self.trees.seal(cut)
     }
 

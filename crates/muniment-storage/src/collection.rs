@@ -276,6 +276,12 @@ impl Collection {
         }
     }
 
+    /// True for an index whose entries are made from a document's keys where it is written; the
+    /// entry of `_id_` is made where the `_id` is claimed.
+    pub(crate) fn has_entries(&self, index: &Index) -> bool {
+        self.maintains(index) && Some(index.id) != self.id_tree
+    }
+
     /// True for an index that has entries of its own.
     pub(crate) fn maintains(&self, index: &Index) -> bool {
         !index.is_id() || !self.is_keyed_by_id()

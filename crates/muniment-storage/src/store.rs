@@ -163,6 +163,8 @@ pub(crate) struct Inner {
     /// Shared by every commit; seals and fsyncLock have it alone.
     pub gate: Gate,
     pub fsync_lock: Mutex<crate::admin::FsyncLock>,
+    /// How deep it is locked.
+    pub fsync_depth: AtomicU32,
     /// Held by who trims the log or opens it anew, and by fsyncLock.
     pub still: Arc<Mutex<()>>,
     /// What commits keep alive in memory.
@@ -359,7 +361,9 @@ impl Store {
         StoreStats {
             cache_used: sizes.cache_used,
             cache_capacity: sizes.cache_capacity,
-            memtable_bytes: sizes.memory.max(inner.buffers.live()),
+            memtable_bytes: sizes
+                .memory
+                .max(inner.buffers.live(inner.trees.persisted()).1),
             disk_bytes: sizes.disk + file_bytes,
             failures: inner.trees.faults().failures,
             delayed_micros: inner.admission.delayed_micros(),
@@ -457,6 +461,7 @@ impl Inner {
             hints: Arc::default(),
             gate: Gate::default(),
             fsync_lock: Mutex::default(),
+            fsync_depth: AtomicU32::new(0),
             still: Arc::default(),
             buffers: Buffers::new(!trees.is_durable()),
             owners: AtomicU64::new(1),

@@ -376,7 +376,7 @@ fn golden_catalog_entry() {
     let stored = entry.to_doc();
     assert_eq!(
         stored.as_doc().to_json(muniment_value::JsonMode::Relaxed),
-        r#"{"v":2,"ns":"db.c","uuid":{"$binary":{"base64":"BwcHBwcHBwcHBwcHBwcHBw==","subType":"04"}},"options":{"capped":true,"size":1000},"cappedSize":1000,"indexes":[{"id":3,"state":"building","spec":{"v":2,"key":{"a.b":-1},"name":"n","unique":true,"sparse":true}}]}"#
+        r#"{"v":3,"ns":"db.c","uuid":{"$binary":{"base64":"BwcHBwcHBwcHBwcHBwcHBw==","subType":"04"}},"options":{"capped":true,"size":1000},"cappedSize":1000,"indexes":[{"id":3,"state":"building","spec":{"v":2,"key":{"a.b":-1},"name":"n","unique":true,"sparse":true}}]}"#
     );
     let read = crate::catalog::Entry::from_doc(stored.as_doc(), Path::new("x")).unwrap();
     assert_eq!(read, entry);

@@ -356,8 +356,11 @@ impl IxScan {
         let Some((key, record_key)) = &self.last else {
             return false;
         };
-        let order =
-            (row.key.as_ref(), row.record_key.as_ref()).cmp(&(key.as_ref(), record_key.as_ref()));
+        // Of a unique index there is one entry with a key, whosever it is by now.
+        let order = match self.index.unique() {
+            true => row.key.cmp(key),
+            false => (&row.key, &row.record_key).cmp(&(key, record_key)),
+        };
         if self.access.backward {
             order != std::cmp::Ordering::Less
         } else {

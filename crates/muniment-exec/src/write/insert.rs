@@ -1,7 +1,7 @@
 //! Inserts.
 
 use super::bulk::{BulkOutcome, WriteError};
-use super::slices::{Slices, Tally};
+use super::slices::{SLICE_BYTES, Slices, Tally};
 use crate::database::Database;
 use crate::operation::OpContext;
 use crate::timeseries::TimeSeries;
@@ -96,8 +96,10 @@ impl Database {
         slices.change(|_| Ok(Ok(Inserted::default())))?;
         let mut go_on = true;
         let mut since_check = 0;
+        let mut first = true;
         let mut failed = None;
-        for (index, doc) in docs.by_ref() {
+        while let Some((index, doc)) = docs.next() {
+            let left = docs.size_hint().0;
             let result = prepare(doc, !options.bypass_empty_ts_replacement).and_then(|d| {
                 if let Some(s) = &series {
                     s.check_measurement(Doc::new(&d))?;
@@ -107,7 +109,14 @@ impl Database {
                 }
                 since_check += d.len() + 128;
                 let one = || Inserted::one(index);
-                slices.change(|unit| Ok(unit.insert(&d)?.map(|()| one())))
+                slices.change(|unit| {
+                    // Once: where others are met each unit may hold one document.
+                    if std::mem::take(&mut first) {
+                        let most = SLICE_BYTES / (d.len() + 16);
+                        unit.expect(left.min(most) + 1, d.len());
+                    }
+                    Ok(unit.insert(&d)?.map(|()| one()))
+                })
             });
             if let Err(error) = result {
                 if slices.has_failed() || is_the_operations(&error) {

@@ -13,7 +13,7 @@ use muniment_value::{Result, Value};
 use std::sync::Arc;
 
 /// A slice is committed when it holds this many bytes.
-const SLICE_BYTES: usize = 2 << 20;
+pub(super) const SLICE_BYTES: usize = 2 << 20;
 
 /// What a caller counts of its changes.
 pub(crate) trait Tally: Default {

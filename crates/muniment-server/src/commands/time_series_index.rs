@@ -24,6 +24,16 @@ pub(super) fn check(options: Doc<'_>, spec: &IndexSpec) -> Result<()> {
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
     let key = spec.key.as_doc();
+    // `_id`s of measurements need not be unique, which the index of that pattern is.
+    if key.count() == 1
+        && key
+            .first()
+            .is_some_and(|e| e.name() == "_id" && e.value().is_number())
+    {
+        return Err(invalid(
+            "An index on _id alone is not supported on time-series collections",
+        ));
+    }
     for e in key {
         if is_wildcard(e.name()) {
             return Err(Error::location(
@@ -112,6 +122,7 @@ mod tests {
             (r#""key": {"v": "hashed"}"#, Some(67)),
             (r#""key": {"v": "2d"}"#, Some(67)),
             (r#""key": {"$**": 1}"#, Some(7_246_201)),
+            (r#""key": {"_id": 1}"#, Some(72)),
             (r#""key": {"t": 1}, "expireAfterSeconds": 5"#, Some(72)),
             (
                 r#""key": {"t": 1}, "expireAfterSeconds": 5, "partialFilterExpression": {"v": 1}"#,

@@ -168,6 +168,29 @@ impl Inner {
         Ok(CommitId(index))
     }
 
+    /// Waits until everything that is in the log by now is visible. Whoever puts it there waits for
+    /// nobody any more, so latches may be held here.
+    ///
+    /// # Errors
+    /// What `interrupt` says.
+    pub fn wait_visible(&self, interrupt: &dyn Interrupt) -> Result<()> {
+        let newest = self.newest_timestamp();
+        let views = self.trees.views();
+        let mut looks = 0_u32;
+        while views.visible() < newest {
+            looks += 1;
+            if looks < 64 {
+                std::hint::spin_loop();
+                continue;
+            }
+            std::thread::sleep(std::time::Duration::from_micros(50));
+            if looks.is_multiple_of(64) {
+                interrupt.check()?;
+            }
+        }
+        Ok(())
+    }
+
     /// What a client is told of a record that could not be appended.
     fn refused(&self, e: Error) -> Error {
         match e.code() {

@@ -77,6 +77,11 @@ impl Encoder {
         self.buf.is_empty()
     }
 
+    /// Makes room for so many more bytes.
+    pub fn reserve(&mut self, bytes: usize) {
+        self.buf.reserve(bytes);
+    }
+
     /// Bytes so far.
     pub fn len(&self) -> usize {
         self.buf.len()

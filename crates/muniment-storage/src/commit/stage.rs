@@ -6,8 +6,10 @@
 
 use super::ops::Encoder;
 use bytes::Bytes;
+use muniment_io::Timestamp;
 use muniment_tree::{Batch, Op as TreeOp, TreeId};
-use std::collections::HashMap;
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,34 +24,62 @@ const SMALL: usize = 4096;
 
 /// The buffers of commits that anything refers to still: a small document that stays keeps alive
 /// all that was committed with it, which a memtable that counts documents does not see.
+///
+/// They are counted by the memtable that they went into. Once that is in tables, whatever keeps a
+/// buffer is a reader, whom no flush and no waiting writer can make let go.
 pub(crate) struct Buffers {
-    live: Arc<AtomicU64>,
+    generations: Mutex<Generations>,
     /// Nothing ever makes them go (there are no flushes): what may stay is copied out of them.
     copies: bool,
+}
+
+#[derive(Default)]
+struct Generations {
+    active: Arc<AtomicU64>,
+    /// Those of sealed memtables, with their cuts, ascending.
+    sealed: VecDeque<(Timestamp, Arc<AtomicU64>)>,
 }
 
 impl Buffers {
     /// None yet.
     pub fn new(copies: bool) -> Buffers {
         Buffers {
-            live: Arc::default(),
+            generations: Mutex::default(),
             copies,
         }
     }
 
-    /// Bytes of all that are alive.
-    pub fn live(&self) -> u64 {
-        self.live.load(Relaxed)
+    /// The memtable was sealed at `cut`. Nobody commits meanwhile.
+    pub fn seal(&self, cut: Timestamp) {
+        let mut all = self.generations.lock();
+        let sealed = std::mem::take(&mut all.active);
+        all.sealed.push_back((cut, sealed));
     }
 
-    fn count(&self, bytes: Vec<u8>) -> Bytes {
+    /// Bytes that the active memtable keeps alive, and those that it and the sealed ones do which
+    /// are not in tables: these are, up to `persisted`.
+    pub fn live(&self, persisted: Timestamp) -> (u64, u64) {
+        let mut all = self.generations.lock();
+        while all.sealed.front().is_some_and(|(cut, _)| *cut <= persisted) {
+            all.sealed.pop_front();
+        }
+        let active = all.active.load(Relaxed);
+        let sealed: u64 = all.sealed.iter().map(|(_, n)| n.load(Relaxed)).sum();
+        (active, active + sealed)
+    }
+
+    fn count(&self, mut bytes: Vec<u8>, live: &Arc<AtomicU64>) -> Bytes {
         if bytes.is_empty() {
             return Bytes::new();
         }
-        self.live.fetch_add(bytes.capacity() as u64, Relaxed);
+        if bytes.capacity() > 2 * bytes.len() + 1024 {
+            // It was made for more than came.
+            bytes.shrink_to_fit();
+        }
+        live.fetch_add(bytes.capacity() as u64, Relaxed);
         Bytes::from_owner(Counted {
             bytes,
-            live: self.live.clone(),
+            live: live.clone(),
         })
     }
 }
@@ -142,6 +172,13 @@ impl Stage {
             docs: 0,
             bytes: 0,
         }
+    }
+
+    /// Makes room for so many more puts, bytes of the record and bytes in the arena.
+    pub fn reserve(&mut self, puts: usize, logged: usize, kept: usize) {
+        self.puts.reserve(puts);
+        self.log.reserve(logged);
+        self.arena.reserve(kept);
     }
 
     /// For what a record that is in the log already comes to.
@@ -303,8 +340,9 @@ impl Stage {
     }
 
     fn split(self, buffers: &Buffers) -> (Bytes, Batch) {
-        let payload = buffers.count(self.log.into_payload());
-        let arena = buffers.count(self.arena);
+        let live = buffers.generations.lock().active.clone();
+        let payload = buffers.count(self.log.into_payload(), &live);
+        let arena = buffers.count(self.arena, &live);
         let copies = buffers.copies && payload.len() + arena.len() > SMALL;
         let owned = self.owned;
         let part = |from: &Bytes, start: u32, end: u32| {
@@ -364,12 +402,16 @@ mod tests {
         let buffers = Buffers::new(false);
         let (payload, batch) = s.finish(0, &buffers);
         drop(payload);
-        assert!(buffers.live() > 0);
+        let (none, some) = (Timestamp::ZERO, Timestamp(5));
+        assert!(buffers.live(none).0 > 0);
         assert_eq!(batch.len(), 200);
         let gone: Vec<_> = batch.iter().filter(|o| o.value.is_none()).collect();
         assert_eq!(gone.len(), 1);
         assert!(!gone[0].fresh && gone[0].key == [7][..]);
+        // Of what is in tables readers alone are left, for whom nobody waits.
+        buffers.seal(some);
+        assert!(buffers.live(none).0 == 0 && buffers.live(none).1 > 0);
+        assert_eq!(buffers.live(some), (0, 0));
         drop(batch);
-        assert_eq!(buffers.live(), 0);
     }
 }

@@ -59,7 +59,8 @@ impl WriteUnit<'_> {
             match self.store.latches.try_lock(hash, self.owner) {
                 Tried::Taken => self.held.push(hash),
                 Tried::Mine => {}
-                Tried::Busy => continue,
+                // Its order is the collection's: what comes behind it waits, too.
+                Tried::Busy => return Ok(()),
             }
             if let Some(newest) = self.newest(&record_key)? {
                 // Something is staged already, so it is one unit with what failed to be latched.

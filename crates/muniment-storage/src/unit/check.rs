@@ -54,7 +54,8 @@ impl WriteUnit<'_> {
                 && touched.is_some_and(|t| !index.reads(t))
         };
         // `_id_` is seen to where an `_id` is claimed: see `ids`.
-        let concerned = |index: &Index| !index.is_id() && !skipped(index);
+        let collection = self.collection.clone();
+        let concerned = |index: &Index| collection.has_entries(index) && !skipped(index);
         if new_sets.len() < indexes.len() {
             new_sets.resize_with(indexes.len(), KeySet::default);
         }

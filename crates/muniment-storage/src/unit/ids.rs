@@ -25,8 +25,7 @@ use muniment_value::{Code, Doc, Error, Result, Value};
 enum Claim {
     /// It is above every one there ever was.
     Fresh,
-    /// Its latch is held, or nobody else can know it; `staged`: this unit may have staged
-    /// something for it.
+    /// Its latch is held; `staged`: this unit may have staged something for it.
     Latched { staged: bool },
 }
 
@@ -148,16 +147,25 @@ impl WriteUnit<'_> {
 
     /// Claims an `_id` for an insert, and takes a number for its record.
     fn claim(&mut self, key: &[u8]) -> Staged<Claim> {
-        {
+        let mut greatest = None;
+        let unknown = self.collection.append.lock().max.is_none();
+        if unknown {
+            // Without the lock, which a seal takes while nobody commits: this may take a while.
+            let max = self.store.greatest_key(self.id_tree)?;
+            // What is stored as the last number says the same, unless it was damaged.
+            let number = match self.collection.is_numbered() {
+                true => number_of(&self.store.greatest_key(self.collection.id)?),
+                false => None,
+            };
+            greatest = Some((max, number.unwrap_or(0)));
+        }
+        let mine = {
             let mut append = self.collection.append.lock();
-            if append.max.is_none() {
-                append.max = Some(self.store.greatest_key(self.id_tree)?);
-                if self.collection.is_numbered() {
-                    // What is stored as the last number says the same, unless it was damaged.
-                    let greatest = self.store.greatest_key(self.collection.id)?;
-                    let greatest = number_of(&greatest).unwrap_or(0);
-                    append.last = append.last.max(greatest);
-                }
+            if append.max.is_none()
+                && let Some((max, number)) = greatest
+            {
+                append.max = Some(max);
+                append.last = append.last.max(number);
             }
             self.number = append.number();
             if append.max.as_deref().is_some_and(|max| key > max) {
@@ -165,12 +173,10 @@ impl WriteUnit<'_> {
                 self.appending = true;
                 return Ok(Ok(Claim::Fresh));
             }
-            if self.appending && append.mine(key, self.owner) {
-                drop(append);
-                // No latch, but nobody else may touch it before the run ends.
-                return Ok(Ok(Claim::Latched { staged: true }));
-            }
-        }
+            // It lies in the run, which does not say that it was appended: a run is an interval
+            // that has widened, perhaps over what others have in theirs or have latched.
+            self.appending && append.mine(key, self.owner)
+        };
         let hash = match self.collection.is_numbered() {
             true => latch::unique_hash(self.id_tree, key),
             false => latch::record_hash(self.id_tree, key),
@@ -183,13 +189,13 @@ impl WriteUnit<'_> {
         if in_flight {
             // Whoever appends holds nothing that we could hold: but it may wait to be visible
             // behind us only after its commit, so waiting with a latch of ours alone is safe.
-            if self.held.len() > 1 || !self.stage.is_empty() {
+            if self.held.len() > 1 || !self.stage.is_empty() || self.appending {
                 return Ok(Err(Busy));
             }
             self.wait_for_appends(key)?;
         }
         // A deletion latches the record alone.
-        let staged = tried == Tried::Mine || self.deleted > 0;
+        let staged = mine || tried == Tried::Mine || self.deleted > 0;
         Ok(Ok(Claim::Latched { staged }))
     }
 
@@ -240,6 +246,7 @@ impl WriteUnit<'_> {
             }
         }
         let mut looked = None;
+        let mut waited = false;
         loop {
             let staged = match self.inserted > 0 {
                 true => self.stage.staged(self.id_tree, key),
@@ -253,9 +260,16 @@ impl WriteUnit<'_> {
                 return Ok(Ok(None));
             };
             let record_key = record_of(&entry)?;
-            // On its way in: not there yet.
             if looked.as_ref() == Some(&record_key) {
-                return Ok(Ok(None));
+                if waited {
+                    return Ok(Ok(None));
+                }
+                // On its way in: a commit is being applied, which must be there as a whole before
+                // anybody is told what it did.
+                self.store.wait_visible(self.interrupt)?;
+                waited = true;
+                looked = None;
+                continue;
             }
             match self.lock(&record_key)? {
                 Err(Busy) => return Ok(Err(Busy)),

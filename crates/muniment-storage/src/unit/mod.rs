@@ -150,7 +150,7 @@ impl<'s> WriteUnit<'s> {
         WriteUnit {
             store,
             interrupt,
-            indexed: indexes.iter().any(|i| !i.is_id()),
+            indexed: indexes.iter().any(|i| collection.has_entries(i)),
             id_tree: collection.id_tree.unwrap_or(collection.id),
             indexes,
             collection: collection.clone(),
@@ -357,7 +357,7 @@ impl<'s> WriteUnit<'s> {
                 return Ok(Err(Busy));
             }
             for index in indexes.iter() {
-                if !index.is_id() {
+                if self.collection.has_entries(index) {
                     index.key_set(Doc::new(old), &mut old_set)?;
                     let (store, stage) = (self.store, &mut self.stage);
                     difference(store, stage, index, &old_set, &nothing, record_key, false)?;
@@ -384,6 +384,17 @@ impl<'s> WriteUnit<'s> {
         self.stage.is_empty()
     }
 
+    /// Makes room for so many inserts of documents of `bytes` each, about, so that nothing has to
+    /// grow meanwhile.
+    pub fn expect(&mut self, docs: usize, bytes: usize) {
+        let numbered = usize::from(self.collection.is_numbered());
+        self.stage.reserve(
+            docs * (1 + numbered),
+            docs * (bytes + 16),
+            docs * numbered * 24,
+        );
+    }
+
     /// Bytes staged: callers commit before this grows past a few MiB.
     pub fn staged_bytes(&self) -> usize {
         self.stage.len()
@@ -400,6 +411,9 @@ impl<'s> WriteUnit<'s> {
         }
         let stage = std::mem::replace(&mut self.stage, Stage::new());
         if stage.is_empty() {
+            // What it saw, and what is answered by it, may be of a commit that is only applied:
+            // whoever reads next must find the same.
+            self.store.wait_visible(self.interrupt)?;
             return Ok(None);
         }
         for (index, arrays) in self.widened.drain(..) {

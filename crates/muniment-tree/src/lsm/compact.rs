@@ -11,7 +11,7 @@ use super::still::Pulse;
 use super::table::Table;
 use crate::TreeId;
 use muniment_value::{Code, Error, Result};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -76,12 +76,16 @@ impl Shared {
             room: free,
             now: self.now(),
             busy: Cell::new(false),
+            roomless: RefCell::default(),
         };
-        let Some(job) = pick(&picker) else {
-            return Ok(match picker.busy.get() {
-                true => Taken::Busy,
-                false => Taken::Nothing,
-            });
+        let job = match pick(&picker) {
+            Some(job) => job,
+            // Told, and put off, only when there is nothing else to be done.
+            None => match picker.roomless.take() {
+                Some(job) => job,
+                None if picker.busy.get() => return Ok(Taken::Busy),
+                None => return Ok(Taken::Nothing),
+            },
         };
         let mut others = claims.iter().filter(|c| c.output == job.output);
         if others.any(|c| c.spans.iter().any(|a| job.spans.iter().any(|b| meet(a, b)))) {

@@ -15,6 +15,8 @@ use std::time::Duration;
 /// Pauses after a failure.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// How often who waits for another flush looks whether it was interrupted.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The pause after this one.
 fn longer(pause: Duration) -> Duration {
@@ -64,7 +66,13 @@ impl Shared {
             return Ok(());
         };
         // Another flush may be at it: it holds the lock.
-        let _flush = self.flush.lock();
+        let _flush = loop {
+            if let Some(flush) = self.flush.try_lock_for(LOOK) {
+                break flush;
+            }
+            self.unless_closed()?;
+            interrupt()?;
+        };
         loop {
             let working = self
                 .still

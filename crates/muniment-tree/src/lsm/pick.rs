@@ -15,7 +15,7 @@ use crate::TreeId;
 use crate::views::Needed;
 use muniment_io::Timestamp;
 use muniment_value::Code;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -97,6 +97,8 @@ pub(crate) struct Picker<'a> {
     pub(crate) now: i64,
     /// Something was not picked since another job is at it.
     pub(crate) busy: Cell<bool>,
+    /// A job that was not picked since there is no room for it.
+    pub(crate) roomless: RefCell<Option<Job>>,
 }
 
 /// True if a table has something of these trees.
@@ -136,7 +138,7 @@ impl Picker<'_> {
             return Some(job);
         }
         if self.levels.fresh.len() >= self.options.fresh_runs
-            && let Some(job) = self.fresh(|_| true)
+            && let Some(job) = self.fresh(|_| true).filter(|job| self.fits(job))
         {
             return Some(job);
         }
@@ -153,6 +155,20 @@ impl Picker<'_> {
             self.busy.set(true);
         }
         busy || table.suspect.load(SeqCst) || self.put_off.contains(&table.id())
+    }
+
+    /// True if there is room for what a job writes. One for which there is none is not picked, so
+    /// that it does not keep smaller ones waiting, which may make room.
+    fn fits(&self, job: &Job) -> bool {
+        let fits = job.writes() <= self.room;
+        if !fits {
+            self.roomless.replace(Some(Job {
+                inputs: job.inputs.clone(),
+                spans: job.spans.clone(),
+                ..*job
+            }));
+        }
+        fits
     }
 
     /// How many dead versions are worth a job.
@@ -233,11 +249,17 @@ impl Picker<'_> {
         parts.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
         let mut bytes = 0;
         let mut chosen: Vec<Span> = Vec::new();
+        let largest = parts.first().map(|part| part.2.clone());
         for part in parts {
-            if chosen.is_empty() || bytes + part.1 <= JOB.min(self.room) {
+            let first = chosen.is_empty() && part.1 <= self.room;
+            if first || bytes + part.1 <= JOB.min(self.room) {
                 bytes += part.1;
                 chosen.push(part.2);
             }
+        }
+        if chosen.is_empty() {
+            // There is no room for any of them: the caller is told so.
+            chosen.extend(largest);
         }
         let chosen = join(chosen);
         let inputs = self.levels.fresh.iter().map(|run| {
@@ -345,7 +367,9 @@ impl Picker<'_> {
             let mut best: Option<(f64, &Arc<Table>)> = None;
             for t in run.0.iter().filter(|t| !self.is_taken(t)) {
                 let beneath = next.within(t.first(), t.last());
-                if beneath.is_empty() && excess > 0 {
+                // A small one is written anew with its small neighbours, or there would be ever
+                // more files where data only grow at their end.
+                if beneath.is_empty() && excess > 0 && t.len() >= self.options.worth(level + 1) {
                     excess = excess.saturating_sub(t.len());
                     moves.push(t.clone());
                 }
@@ -353,6 +377,9 @@ impl Picker<'_> {
                     continue;
                 }
                 let bytes: u64 = beneath.iter().map(|t| t.len()).sum();
+                if best.is_some() && bytes + t.len() > self.room {
+                    continue;
+                }
                 let price = bytes as f64 / t.len().max(1) as f64;
                 if best.is_none_or(|(p, _)| price < p) {
                     best = Some((price, t));
@@ -362,6 +389,7 @@ impl Picker<'_> {
                 return Some(self.moving(moves, level + 1));
             }
             self.build(vec![vec![best?.1.clone()]], level + 1)
+                .filter(|job| self.fits(job))
         })
     }
 
@@ -455,6 +483,7 @@ impl Picker<'_> {
                 } else {
                     None
                 };
+                let job = job.filter(|job| self.fits(job));
                 if job.is_some() {
                     return job;
                 }
@@ -476,7 +505,7 @@ impl Picker<'_> {
         let first = self.levels.level(1)?;
         let merged = |table: &Arc<Table>| {
             let id = table.id();
-            self.fresh(|t| t.id() == id)
+            self.fresh(|t| t.id() == id).filter(|job| self.fits(job))
         };
         let fresh = || self.levels.fresh.iter().flat_map(|run| run.0.iter());
         for table in fresh().filter(|t| !self.is_taken(t)) {

@@ -223,16 +223,19 @@ impl Leaf {
     pub(super) fn find(&self, key: &[u8]) -> Result<usize, usize> {
         let n = self.len();
         let head = head(key, self.skip);
+        // Ascending keys, as those of records and most `_id`s are: behind the last.
+        if let Some(last) = n.checked_sub(1)
+            && (head > self.heads[last]
+                || head == self.heads[last] && key > &self.entry(last).key[..])
+        {
+            return Err(n);
+        }
         // All of them, without a branch: faster than a binary search that waits for each line of
         // the cache in turn.
         let below = self.heads.iter().filter(|h| **h < head).count().min(n);
         let heads = &self.heads[below..n];
         if heads.first() != Some(&head) {
             return Err(below);
-        }
-        // Ascending keys: behind the last.
-        if heads.last() == Some(&head) && key > &self.entry(n - 1).key[..] {
-            return Err(n);
         }
         let same = heads.partition_point(|h| *h == head);
         let found = self.order[below..below + same]

@@ -446,3 +446,36 @@ fn ascending_keys_are_written_once() {
     let sizes = trees.sizes();
     assert!(sizes.compacted * 2 < sizes.flushed, "{sizes:?}");
 }
+
+/// Where data only grow at their end nothing ever overlaps, and files stay few all the same.
+#[test]
+fn what_only_grows_has_few_files() {
+    let mut world = World::new();
+    let noise = |n: u32| {
+        let mut random = super::world::Random(u64::from(n));
+        (0..40)
+            .map(|_| random.below(256) as u8)
+            .collect::<Vec<u8>>()
+    };
+    let mut n = 0_u32;
+    for _ in 0..300 {
+        let batch = (0..20).map(|_| {
+            n += 1;
+            put(1, n.to_be_bytes(), noise(n))
+        });
+        world.commit(batch.collect());
+        world.trees.seal(world.now).unwrap();
+        while world.trees.work().unwrap() {}
+    }
+    let sizes = world.trees.sizes();
+    let files = world.disk.paths().len() as u64;
+    // The tables of a level are an eighth of its target at least, but for the last ones.
+    let target = 4 << 10;
+    assert!(
+        files <= sizes.disk / (target / 8) + 40,
+        "{files} files, {sizes:?}"
+    );
+    assert!(files * 10 < 300 * 9, "{files} files of 300 flushes");
+    assert!(sizes.compacted < 8 * sizes.flushed, "{sizes:?}");
+    world.verify(world.now);
+}
