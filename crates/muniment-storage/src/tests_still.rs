@@ -257,3 +257,29 @@ fn a_way_over_deleted_documents_ends_with_its_operation() {
     assert!(cursor.next().unwrap().is_none());
     drop(held);
 }
+
+/// Test suites make and drop collections by the thousand: nothing of them stays.
+#[test]
+fn dropped_collections_are_soon_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut most = 0;
+    for i in 0..6000 {
+        let name = format!("db.c{i}");
+        let c = create(&store, &name);
+        if i % 100 == 0 {
+            let d = bytes(doc! { "_id": i });
+            let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
+            w.insert(&d).unwrap().unwrap();
+            w.commit().unwrap();
+        }
+        store.drop_collection(&name, &NeverInterrupted).unwrap();
+        most = most.max(store.inner.dropped.lock().len());
+    }
+    let end = Instant::now() + Duration::from_secs(60);
+    while store.inner.dropped.lock().len() > 2 * 1000 + 100 {
+        assert!(Instant::now() < end, "{}", store.inner.dropped.lock().len());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(most < 12_000, "{most}");
+}
