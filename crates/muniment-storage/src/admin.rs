@@ -91,6 +91,20 @@ impl Store {
         self.inner.fsync_depth.load(SeqCst)
     }
 
+    /// Bytes that a collection and its indexes take in files of the trees: what is in memory and in
+    /// the log alone is not in it.
+    pub fn file_bytes(&self, collection: &Collection) -> u64 {
+        let indexes = collection.indexes();
+        let ids = indexes
+            .iter()
+            .map(|i| i.id)
+            .filter(|id| *id != collection.id);
+        let trees = [collection.id].into_iter().chain(ids);
+        trees
+            .map(|id| self.inner.trees.tree_bytes(TreeId(id)))
+            .sum()
+    }
+
     /// Approximate bytes that a collection's documents take on disk.
     pub fn storage_bytes(&self, collection: &Collection) -> u64 {
         match self.inner.trees.tree_bytes(TreeId(collection.id)) {

@@ -594,3 +594,22 @@ fn an_index_on_the_ids_of_a_series_is_maintained() {
     }
     assert_eq!(n, 5);
 }
+
+/// Where the `_id` is the record's key it may have 8 MB, as in MongoDB; elsewhere what a document
+/// may have.
+#[test]
+fn ids_of_clustered_collections_have_a_longest() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let index = doc! { "clusteredIndex": doc! { "key": doc! { "_id": 1 }, "unique": true } };
+    let options = CollectionOptions {
+        document: index,
+        ..CollectionOptions::default()
+    };
+    let c = create(&store, options);
+    let long = |n: usize| doc! { "_id": "x".repeat(n) };
+    insert(&store, &c, long((8 << 20) - 2)).unwrap();
+    let e = insert(&store, &c, long((8 << 20) - 1)).unwrap_err();
+    assert_eq!(e.code(), Code(5_894_900));
+    assert_eq!(c.count(), 1);
+}

@@ -35,11 +35,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             format!("collection {ns} does not exist"),
         ));
     };
-    let size = || {
-        let indexes = collection.indexes();
-        let of_indexes = indexes.iter().map(|i| engine.store.index_bytes(&collection, i));
-        engine.store.storage_bytes(&collection) + of_indexes.sum::<u64>()
-    };
+    let size = || engine.store.file_bytes(&collection);
     let before = size();
     let (name, freed) = if cx.args.bool("dryRun", false) {
         // What is above the documents' own size may be dead.

@@ -43,7 +43,10 @@ impl WriteUnit<'_> {
         self.collection
             .collation()
             .encode_with_bits(id, false, &mut key, &mut self.bits);
-        let result = self.insert_at(&key, doc, id);
+        let result = match self.collection.is_numbered() {
+            true => self.insert_at(&key, doc, id),
+            false => check_size(id, &key).and_then(|()| self.insert_at(&key, doc, id)),
+        };
         self.key = key;
         result
     }
@@ -285,6 +288,29 @@ impl WriteUnit<'_> {
             }
         }
     }
+}
+
+/// The longest record key of a collection that is clustered by `_id`, as MongoDB has it.
+const LONGEST_CLUSTERED: usize = 8 << 20;
+
+/// 5894900 for an `_id` that is too long to be a record's key. Texts and binary data count with
+/// what MongoDB's encoding adds to them, others as they are encoded here.
+fn check_size(id: Value<'_>, key: &[u8]) -> Result<()> {
+    let len = match id {
+        Value::String(s) => s.len() + 2,
+        Value::Binary { bytes, .. } => bytes.len() + 7,
+        _ => key.len(),
+    };
+    if len <= LONGEST_CLUSTERED {
+        return Ok(());
+    }
+    Err(Error::location(
+        5_894_900,
+        format!(
+            "the _id is too long for a clustered collection: {len} bytes encoded, at most \
+             {LONGEST_CLUSTERED} are possible"
+        ),
+    ))
 }
 
 /// The record that an entry of `_id_` leads to.
