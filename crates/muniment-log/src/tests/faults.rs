@@ -291,7 +291,9 @@ fn a_large_record_is_prepared_beside_others() {
     let p = payload(2, 100_000);
     drop(log.prepare(&[&p]).unwrap());
     log.trim(Timestamp::ZERO).unwrap();
-    assert_eq!(segments(&disk).len(), 1);
+    // The one that is written to, and one that was made ahead beside the large one.
+    log.settle().unwrap();
+    assert!(segments(&disk).len() <= 2, "{:?}", segments(&disk));
     let big = payload(4, 100_000);
     let ready = log.prepare(&[&big]).unwrap();
     // Others pass it.
