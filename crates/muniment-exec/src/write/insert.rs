@@ -113,7 +113,7 @@ impl Database {
                     // Once: where others are met each unit may hold one document.
                     if std::mem::take(&mut first) {
                         let most = SLICE_BYTES / (d.len() + 16);
-                        unit.expect(left.min(most) + 1, d.len());
+                        unit.reserve(left.min(most) + 1, d.len());
                     }
                     Ok(unit.insert(&d)?.map(|()| one()))
                 })

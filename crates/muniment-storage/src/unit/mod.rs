@@ -386,7 +386,7 @@ impl<'s> WriteUnit<'s> {
 
     /// Makes room for so many inserts of documents of `bytes` each, about, so that nothing has to
     /// grow meanwhile.
-    pub fn expect(&mut self, docs: usize, bytes: usize) {
+    pub fn reserve(&mut self, docs: usize, bytes: usize) {
         let numbered = usize::from(self.collection.is_numbered());
         self.stage.reserve(
             docs * (1 + numbered),
