@@ -52,6 +52,10 @@ struct State {
     /// How many the last sync served.
     last_group: usize,
     last_sync: Duration,
+    /// When it ended.
+    ended: Option<Instant>,
+    /// How long it took, the last times that all came whom a leader waited for.
+    return_time: Duration,
     failed: Option<Error>,
 }
 
@@ -158,14 +162,22 @@ impl Shared {
         // for the few that are there already would only take time from the others.
         state.expected = state.waiting.len() + state.last_group.saturating_sub(1);
         let deadline = Instant::now() + MAX_GATHER;
-        let quiet = (state.last_sync / 2).clamp(QUIET, MAX_GATHER);
+        // Where the cores are busy, others run in between for a good part of the whole time.
+        let quiet = (state.last_sync / 2).max(state.return_time / 4);
+        let quiet = quiet.clamp(QUIET, MAX_GATHER);
+        let mut all = true;
         while state.waiting.len() < state.expected {
             let before = state.waiting.len();
             let until = (Instant::now() + quiet).min(deadline);
             let late = self.group.gather.wait_until(&mut state, until).timed_out();
             if late && (state.waiting.len() == before || Instant::now() >= deadline) {
+                all = false;
                 break;
             }
+        }
+        if let Some(ended) = state.ended.filter(|_| all && state.expected > 0) {
+            let took = ended.elapsed().min(MAX_GATHER);
+            state.return_time = (state.return_time * 3 + took) / 4;
         }
         let served = state.waiting.len() + 1;
         drop(self.lead(state, served));
@@ -218,6 +230,7 @@ impl Shared {
                     state.last_group = served;
                 }
                 state.last_sync = took;
+                state.ended = Some(Instant::now());
             }
             // After a failed fsync the kernel may have dropped the dirty pages: what was written
             // before is of unknown durability for good, until the log is opened anew.

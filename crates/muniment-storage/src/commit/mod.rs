@@ -21,13 +21,16 @@ use muniment_io::Timestamp;
 use muniment_query::Interrupt;
 use muniment_tree::Views;
 use muniment_value::{Code, Error, Result};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use stage::Stage;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
 /// The longest record: the largest message with room for what is stored beside its documents.
 const LONGEST: usize = 256 << 20;
+
+/// How often who waits for another commit looks before it sleeps.
+const SPINS: usize = 64;
 
 /// The order of commits.
 pub(crate) struct Door {
@@ -51,6 +54,18 @@ impl Door {
             waiting: AtomicUsize::new(0),
             bytes: AtomicU64::new(0),
         }
+    }
+
+    /// Waits for its turn. Whoever is inside writes a record, which takes a microsecond or two: less
+    /// than giving up the core and getting it back.
+    fn enter(&self) -> MutexGuard<'_, Timestamp> {
+        for _ in 0..SPINS {
+            if let Some(guard) = self.serial.try_lock() {
+                return guard;
+            }
+            std::hint::spin_loop();
+        }
+        self.serial.lock()
     }
 
     /// Bytes of payload appended since the start.
@@ -86,7 +101,7 @@ impl Door {
         }
         // Somebody before us is still applying: for microseconds, unless it was preempted.
         drop(flying);
-        for _ in 0..64 {
+        for _ in 0..SPINS {
             if views.visible() >= at {
                 return;
             }
@@ -149,7 +164,7 @@ impl Inner {
         // All that needs no timestamp, before it is our turn.
         let ready = log.prepare(&[&payload]).map_err(|e| self.refused(e))?;
         let (index, at) = {
-            let mut last = door.serial.lock();
+            let mut last = door.enter();
             let at = last.next(now);
             let index = log
                 .append_ready(0, at, ready)
