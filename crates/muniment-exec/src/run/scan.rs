@@ -128,6 +128,7 @@ impl CollScan {
     pub(super) fn save(&mut self) {
         if self.cursor.take().is_some() {
             self.stats.saves += 1;
+            self.last = self.last.as_ref().map(own);
         }
     }
 
@@ -145,6 +146,12 @@ impl CollScan {
         }
         d
     }
+}
+
+/// A key by itself: what it is a part of (a block, a commit of megabytes) need not stay for as long
+/// as a cursor idles.
+fn own(key: &Bytes) -> Bytes {
+    Bytes::copy_from_slice(key)
 }
 
 fn direction_name(backward: bool) -> &'static str {
@@ -524,6 +531,12 @@ impl IxScan {
     pub(super) fn save(&mut self) {
         if self.cursor.take().is_some() {
             self.stats.saves += 1;
+            let own = |place: &Option<(Bytes, Bytes)>| {
+                let (key, record_key) = place.as_ref()?;
+                Some((own(key), own(record_key)))
+            };
+            self.last = own(&self.last);
+            self.mark.1 = own(&self.mark.1);
         }
     }
 
