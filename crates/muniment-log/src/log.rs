@@ -24,7 +24,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// The smallest segments, in bytes.
 const LEAST: u64 = 4096;
-/// The first segment of a new log, in bytes.
+/// The first segment of a new log, in bytes. Those behind it are each twice as large, up to the
+/// size that was asked for: making one costs as much as writing it full, so that a small log must
+/// not wait for large segments.
 const FIRST_BYTES: u64 = 1 << 20;
 
 /// How a log is opened.
@@ -516,7 +518,8 @@ impl Shared {
                 return Ok(position.index);
             }
         };
-        if tail.bad || (tail.offset + need + MARK) as u64 > tail.segment.size {
+        // While the segments grow the next one may be too small as well.
+        while tail.bad || (tail.offset + need + MARK) as u64 > tail.segment.size {
             self.roll(&mut tail)?;
         }
         let position = tail.last.next(term, at);
@@ -531,7 +534,9 @@ impl Shared {
             return Err(io_error(&path, "write", e));
         }
         self.appended(&mut tail, position, need);
-        if !tail.asked && tail.offset as u64 > tail.segment.size / 2 {
+        // While they grow it is filled soon.
+        let grows = tail.segment.size < self.segment_bytes;
+        if !tail.asked && (grows || tail.offset as u64 > tail.segment.size / 2) {
             tail.asked = true;
             self.want_spare();
         }
@@ -549,6 +554,13 @@ impl Shared {
         tail.last = position;
         tail.offset += span;
         tail.marked = false;
+    }
+
+    /// Bytes of the segment that follows the newest one.
+    pub fn next_bytes(&self) -> u64 {
+        let newest = self.order.lock().back().map_or(0, |s| s.size);
+        let least = FIRST_BYTES.min(self.segment_bytes);
+        (newest * 2).clamp(least, self.segment_bytes)
     }
 
     /// Goes on in a new segment.

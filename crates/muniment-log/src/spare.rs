@@ -54,13 +54,13 @@ impl Shared {
         }
     }
 
-    /// A new segment's file of the ordinary size, from a free one if there is one.
+    /// The next segment's file, from a free one if there is one.
     pub fn prepare_segment(&self) -> Result<Prepared> {
         let number = self.next_number.fetch_add(1, SeqCst);
         let free = self.free.lock().pop();
         let source = match &free {
             Some(name) => Source::Free(name, self.segment_bytes),
-            None => Source::New(self.segment_bytes),
+            None => Source::New(self.next_bytes()),
         };
         prepare(&*self.disk, &self.dir, number, source)
     }

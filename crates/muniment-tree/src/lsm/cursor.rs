@@ -198,7 +198,7 @@ impl LsmCursor {
         if self.skipped >= self.look && gathered.is_ok() {
             gathered = self.find_gap();
         }
-        self.batch = (self.batch * 4).min(LARGEST);
+        self.batch = (self.batch * 2).min(LARGEST);
         gathered
     }
 }
@@ -564,11 +564,14 @@ impl FromMemory {
     fn fill(&mut self, of: &Sorted, state: &State, after: Option<&[u8]>) {
         self.rows.clear();
         self.place = 0;
+        // One more than a batch takes, from the first one on: the next page, which is larger, is
+        // read when the first of its rows is wanted, and maybe never.
+        let limit = self.limit + usize::from(after.is_none());
         self.more = state.memtable(self.number).is_some_and(|mem| {
             let (range, rows) = (&of.range, &mut self.rows);
-            mem.read(of.tree, range, after, of.at, of.dir, self.limit, rows)
+            mem.read(of.tree, range, after, of.at, of.dir, limit, rows)
         });
-        self.limit = (self.limit * 4).min(LARGEST);
+        self.limit = (self.limit * 2).min(LARGEST);
     }
 
     fn step(&mut self, of: &Sorted, state: &State) {

@@ -8,6 +8,7 @@ use super::node::{common, head as head8};
 use crate::views::Needed;
 use bytes::Bytes;
 use muniment_io::Timestamp;
+use std::cmp::Ordering;
 use std::mem::size_of;
 
 /// Keys in a full leaf: one bit each in `dirty`.
@@ -219,6 +220,16 @@ impl Leaf {
         &self.slots[usize::from(self.order[place])]
     }
 
+    /// An entry's key against another one with the same head. Keys that end within their heads, as
+    /// those of records do, need not be fetched from memory: the shorter one is the lower one.
+    fn compare(&self, entry: &Entry, key: &[u8]) -> Ordering {
+        let whole = self.skip + size_of::<u32>();
+        match entry.key.len().max(key.len()) <= whole {
+            true => entry.key.len().cmp(&key.len()),
+            false => entry.key[..].cmp(key),
+        }
+    }
+
     /// Where `key` is (`Ok`), or belongs (`Err`).
     pub(super) fn find(&self, key: &[u8]) -> Result<usize, usize> {
         let n = self.len();
@@ -226,7 +237,7 @@ impl Leaf {
         // Ascending keys, as those of records and most `_id`s are: behind the last.
         if let Some(last) = n.checked_sub(1)
             && (head > self.heads[last]
-                || head == self.heads[last] && key > &self.entry(last).key[..])
+                || head == self.heads[last] && self.compare(self.entry(last), key).is_lt())
         {
             return Err(n);
         }
@@ -239,7 +250,7 @@ impl Leaf {
         }
         let same = heads.partition_point(|h| *h == head);
         let found = self.order[below..below + same]
-            .binary_search_by(|slot| self.slots[usize::from(*slot)].key[..].cmp(key));
+            .binary_search_by(|slot| self.compare(&self.slots[usize::from(*slot)], key));
         match found {
             Ok(i) => Ok(below + i),
             Err(i) => Err(below + i),

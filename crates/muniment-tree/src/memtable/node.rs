@@ -90,7 +90,13 @@ impl<T> Node<T> {
         }
         let same = heads[below..].partition_point(|h| *h == head);
         let same = &self.separators[1 + below..1 + below + same];
-        below + same.partition_point(|s| &s[..] <= key)
+        let whole = self.prefix.len() + size_of::<u64>();
+        // Where both end within their heads the shorter one is the lower one.
+        below
+            + same.partition_point(|s| match s.len().max(key.len()) <= whole {
+                true => s.len() <= key.len(),
+                false => &s[..] <= key,
+            })
     }
 
     /// Puts an item behind the one at `at - 1`; never before the first.
