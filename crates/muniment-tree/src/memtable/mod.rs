@@ -305,7 +305,6 @@ impl MemTable {
         };
         let end = out.len() + limit.max(1);
         let mut more = false;
-        let mut page = Page::default();
         tree.walk(from, Direction::Forward, |entry| {
             let version = |at: Timestamp, value: &Option<Bytes>| Version {
                 key: entry.key.clone(),
