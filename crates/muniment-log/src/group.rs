@@ -52,8 +52,6 @@ struct State {
     /// How many the last sync served.
     last_group: usize,
     last_sync: Duration,
-    /// When it ended.
-    ended: Option<Instant>,
     /// How long it took, the last times that all came whom a leader waited for.
     return_time: Duration,
     failed: Option<Error>,
@@ -161,7 +159,9 @@ impl Shared {
         // ran. As long as some of them come the cores are busy with what is to be synced: a sync
         // for the few that are there already would only take time from the others.
         state.expected = state.waiting.len() + state.last_group.saturating_sub(1);
-        let deadline = Instant::now() + MAX_GATHER;
+        let began = Instant::now();
+        let deadline = began + MAX_GATHER;
+        let waits = state.waiting.len() < state.expected;
         // Where the cores are busy, others run in between for a good part of the whole time.
         let quiet = (state.last_sync / 2).max(state.return_time / 4);
         let quiet = quiet.clamp(QUIET, MAX_GATHER);
@@ -175,9 +175,8 @@ impl Shared {
                 break;
             }
         }
-        if let Some(ended) = state.ended.filter(|_| all && state.expected > 0) {
-            let took = ended.elapsed().min(MAX_GATHER);
-            state.return_time = (state.return_time * 3 + took) / 4;
+        if waits && all {
+            state.return_time = (state.return_time * 3 + began.elapsed()) / 4;
         }
         let served = state.waiting.len() + 1;
         drop(self.lead(state, served));
@@ -230,7 +229,6 @@ impl Shared {
                     state.last_group = served;
                 }
                 state.last_sync = took;
-                state.ended = Some(Instant::now());
             }
             // After a failed fsync the kernel may have dropped the dirty pages: what was written
             // before is of unknown durability for good, until the log is opened anew.

@@ -24,10 +24,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// The smallest segments, in bytes.
 const LEAST: u64 = 4096;
-/// The first segment of a new log, in bytes. Those behind it are each twice as large, up to the
-/// size that was asked for: making one costs as much as writing it full, so that a small log must
-/// not wait for large segments.
-const FIRST_BYTES: u64 = 1 << 20;
+/// The first segment of a log, in bytes.
+const FIRST_BYTES: u64 = if cfg!(test) { LEAST } else { 1 << 20 };
+/// How many times as large as the last one the next segment is, up to the size that was asked for:
+/// making one costs as much as writing it full, so that a small log must not wait for large ones.
+const GROWTH: u64 = 4;
 
 /// How a log is opened.
 #[derive(Clone)]
@@ -98,6 +99,8 @@ pub(crate) struct Shared {
     pub free: Mutex<Vec<String>>,
     trim: Mutex<Trim>,
     pub next_number: AtomicU64,
+    /// Bytes of the last segment that was made for records of any size.
+    made: AtomicU64,
 }
 
 /// A segment and its open file.
@@ -350,11 +353,15 @@ fn assemble(options: &LogOptions, found: Recovered) -> Result<Shared> {
         sync_dir()?;
     }
     free.extend(found.free);
-    let mut names = Vec::new();
+    let goes_on = !found.chain.is_empty() && found.go_on.is_some();
+    free.sort_by_key(|(_, len)| (*len != options.segment_bytes, std::cmp::Reverse(*len)));
+    let mut files = Vec::new();
     for (number, len) in free {
         let at = path(dir, number, "free");
-        if len == options.segment_bytes && names.len() < KEEP {
-            names.push(format!("{number:08}.free"));
+        // Where a segment is needed at once one of another size will do: the disk may be full.
+        let fit = len == options.segment_bytes || !goes_on && files.is_empty();
+        if fit && len >= LEAST && files.len() < KEEP {
+            files.push((format!("{number:08}.free"), len));
         } else {
             disk.remove(&at).map_err(|e| io_error(&at, "remove", e))?;
         }
@@ -371,12 +378,12 @@ fn assemble(options: &LogOptions, found: Recovered) -> Result<Shared> {
             (segment.clone(), file, offset)
         }
         _ => {
-            let name = names.pop();
-            let source = match &name {
-                Some(name) => Source::Free(name, options.segment_bytes),
-                // A new log begins small, so that an empty directory is there at once.
-                None if chain.is_empty() => Source::New(options.segment_bytes.min(FIRST_BYTES)),
-                None => Source::New(options.segment_bytes),
+            // The first one may be of another size.
+            let file = (!files.is_empty()).then(|| files.remove(0));
+            let source = match &file {
+                Some((name, len)) => Source::Free(name, *len),
+                // It begins small, so that it is there at once.
+                None => Source::New(options.segment_bytes.min(FIRST_BYTES)),
             };
             let made = prepare(&**disk, dir, number, source)?;
             number += 1;
@@ -400,6 +407,7 @@ fn assemble(options: &LogOptions, found: Recovered) -> Result<Shared> {
         }
     };
     let last = found.last;
+    let made = segment.size.min(options.segment_bytes);
     let shared = Shared {
         dir: dir.clone(),
         disk: disk.clone(),
@@ -424,9 +432,10 @@ fn assemble(options: &LogOptions, found: Recovered) -> Result<Shared> {
         spare: Mutex::default(),
         spare_changed: Condvar::new(),
         mark_wanted: AtomicBool::new(false),
-        free: Mutex::new(names),
+        free: Mutex::new(files.into_iter().map(|(name, _)| name).collect()),
         trim: Mutex::default(),
         next_number: AtomicU64::new(number),
+        made: AtomicU64::new(made),
     };
     // Only now is everything that counts durable.
     for number in &found.lost {
@@ -442,6 +451,17 @@ fn assemble(options: &LogOptions, found: Recovered) -> Result<Shared> {
 }
 
 impl Shared {
+    /// Bytes of the next segment.
+    pub fn next_bytes(&self) -> u64 {
+        let made = self.made.load(SeqCst);
+        (made * GROWTH).min(self.segment_bytes)
+    }
+
+    /// A segment of so many bytes was made.
+    pub fn note_made(&self, bytes: u64) {
+        self.made.fetch_max(bytes, SeqCst);
+    }
+
     /// The error after which nothing may be appended.
     fn usable(&self) -> Result<()> {
         match self.failed.load(SeqCst) {
@@ -477,7 +497,8 @@ impl Shared {
             .iter()
             .fold(0, |crc, part| crc32c::crc32c_append(crc, part));
         let need = span(len);
-        let kind = if (FIRST + need + MARK) as u64 > self.segment_bytes {
+        // A record by itself fits whatever segment is next: they never become smaller.
+        let kind = if (FIRST + need + MARK) as u64 > self.made.load(SeqCst) {
             // It fills its segment, so the next record needs another: beside this one's writing.
             self.want_spare();
             let number = self.next_number.fetch_add(1, SeqCst);
@@ -518,8 +539,7 @@ impl Shared {
                 return Ok(position.index);
             }
         };
-        // While the segments grow the next one may be too small as well.
-        while tail.bad || (tail.offset + need + MARK) as u64 > tail.segment.size {
+        if tail.bad || (tail.offset + need + MARK) as u64 > tail.segment.size {
             self.roll(&mut tail)?;
         }
         let position = tail.last.next(term, at);
@@ -554,13 +574,6 @@ impl Shared {
         tail.last = position;
         tail.offset += span;
         tail.marked = false;
-    }
-
-    /// Bytes of the segment that follows the newest one.
-    pub fn next_bytes(&self) -> u64 {
-        let newest = self.order.lock().back().map_or(0, |s| s.size);
-        let least = FIRST_BYTES.min(self.segment_bytes);
-        (newest * 2).clamp(least, self.segment_bytes)
     }
 
     /// Goes on in a new segment.

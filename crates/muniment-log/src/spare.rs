@@ -58,11 +58,13 @@ impl Shared {
     pub fn prepare_segment(&self) -> Result<Prepared> {
         let number = self.next_number.fetch_add(1, SeqCst);
         let free = self.free.lock().pop();
-        let source = match &free {
-            Some(name) => Source::Free(name, self.segment_bytes),
-            None => Source::New(self.next_bytes()),
+        let (source, bytes) = match &free {
+            Some(name) => (Source::Free(name, self.segment_bytes), self.segment_bytes),
+            None => (Source::New(self.next_bytes()), self.next_bytes()),
         };
-        prepare(&*self.disk, &self.dir, number, source)
+        let made = prepare(&*self.disk, &self.dir, number, source)?;
+        self.note_made(bytes);
+        Ok(made)
     }
 
     /// The thread.

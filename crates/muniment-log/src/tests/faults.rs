@@ -334,3 +334,88 @@ fn a_settled_log_stands_still() {
         log.settle().unwrap();
     }
 }
+
+fn growing(disk: &SimDisk) -> LogOptions {
+    LogOptions {
+        segment_bytes: 256 << 10,
+        ..options(disk)
+    }
+}
+
+/// Bytes of the segments, as they were made.
+fn sizes(disk: &SimDisk) -> Vec<usize> {
+    let size = |p: &std::path::PathBuf| disk.bytes(p).map_or(0, |b| b.len());
+    segments(disk).iter().map(size).collect()
+}
+
+#[test]
+fn the_segments_of_a_young_log_grow() {
+    let disk = SimDisk::new();
+    let (log, _) = open_from(growing(&disk), Timestamp::ZERO).unwrap();
+    assert_eq!(sizes(&disk), [4096]);
+    for _ in 0..2000 {
+        append(&log, 200).unwrap();
+    }
+    let made = sizes(&disk);
+    assert!(made.starts_with(&[4096, 16384, 65536, 262_144]), "{made:?}");
+    drop(log);
+    let (log, seen) = open_from(growing(&disk), Timestamp::ZERO).unwrap();
+    assert_eq!(seen.len(), 2000);
+    // What grows once does not begin anew.
+    for _ in 0..4000 {
+        append(&log, 200).unwrap();
+    }
+    log.settle().unwrap();
+    assert!(sizes(&disk)[4..].iter().all(|size| *size == 262_144));
+}
+
+/// Records that the next segments are too small for, in a log of which all that is durable is in
+/// the trees: a cut before the sync may take any of them, and nothing is missing then.
+#[test]
+fn large_records_in_a_young_log_and_a_power_cut() {
+    for seed in 0..60 {
+        let disk = SimDisk::new();
+        let (log, _) = open_from(growing(&disk), Timestamp::ZERO).unwrap();
+        append(&log, 100).unwrap();
+        log.sync().unwrap();
+        for len in [100_000, 10_000, 100, 60_000, 200_000, 100] {
+            append(&log, len).unwrap();
+        }
+        log.abandon();
+        for from in [0, 1] {
+            let cut = disk.power_cut(seed);
+            let (log, seen) = open_from(growing(&cut), ts(from)).unwrap();
+            check(&seen, from + 1);
+            append(&log, 100_000).unwrap();
+            log.sync().unwrap();
+            let n = log.last().0;
+            drop(log);
+            let (_, seen) = open_from(growing(&cut), ts(from)).unwrap();
+            assert_eq!(seen.len() as u64, n - from);
+        }
+    }
+}
+
+/// Where a record is torn a new segment is needed. On a full disk that is the one made ahead.
+#[test]
+fn a_young_log_with_a_torn_tail_opens_on_a_full_disk() {
+    for seed in 0..60 {
+        let disk = SimDisk::new();
+        let (log, _) = open_from(growing(&disk), Timestamp::ZERO).unwrap();
+        append(&log, 100).unwrap();
+        log.settle().unwrap();
+        append(&log, 2000).unwrap();
+        log.abandon();
+        let cut = disk.power_cut(seed);
+        let used: usize = cut
+            .paths()
+            .iter()
+            .filter_map(|p| cut.bytes(p))
+            .map(|b| b.len())
+            .sum();
+        cut.set_capacity(used as u64);
+        let (_, seen) = open_from(growing(&cut), Timestamp::ZERO).unwrap();
+        assert!(!seen.is_empty());
+        check(&seen, 1);
+    }
+}
