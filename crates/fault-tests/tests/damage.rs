@@ -61,6 +61,10 @@ fn journal_end(dir: &Path) -> (PathBuf, u64) {
         let is_journal = is_segment(&f);
         let bytes = is_journal.then(|| std::fs::read(&f).unwrap())?;
         let last = bytes.iter().rposition(|b| *b != 0)?;
+        // One that was made ahead has a header and nothing else.
+        if last < 512 {
+            return None;
+        }
         let changed = f.metadata().unwrap().modified().unwrap();
         Some((changed, f, last as u64))
     });

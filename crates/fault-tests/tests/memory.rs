@@ -76,6 +76,8 @@ fn a_long_aggregation_under_full_writes_takes_little_memory() {
     let before = peak(&server, time.min(Duration::from_secs(10)));
     let with = std::thread::scope(|scope| {
         let mut other = server.connect();
+        // It answers when it is killed, after a minute in the long run.
+        other.set_timeout(None).unwrap();
         scope.spawn(move || {
             let cmd = r#"{"aggregate": "c", "cursor": {}, "comment": "long", "pipeline": [
                 {"$set": {"m": {"$range": [0, 100000]}}}, {"$unwind": "$m"}, {"$match": {"m": -1}}]}"#;
