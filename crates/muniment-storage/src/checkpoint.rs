@@ -24,8 +24,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 /// The log may grow to so many times the memtable's size before a cut lets it be trimmed: small
-/// changes of large documents fill the log slower than memory, hot keys faster.
-const LOG_TO_MEMTABLE: u64 = 4;
+/// changes of large documents fill the log slower than memory, hot keys faster. A start has to
+/// apply all of it again, which takes a few microseconds for each small write.
+const LOG_TO_MEMTABLE: u64 = 2;
 /// At least so much of it.
 const LOG_LEAST: u64 = 64 << 20;
 
@@ -122,6 +123,9 @@ impl Inner {
 
     /// Seals when memory or the log has grown enough, trims and reclaims.
     pub fn checkpoint_loop(&self) {
+        // A log that took long to apply is not to be applied again by the next start: who is killed
+        // again and again would take longer each time.
+        let mut applied = self.log().is_ok_and(|log| log.bytes() > LOG_LEAST);
         while !self.pause(Duration::from_millis(100)) {
             // While it is locked, or about to be, the files are to stand still.
             let locking = self.fsync_lock.try_lock();
@@ -131,7 +135,8 @@ impl Inner {
             // What fails is tried again: it shows in the trees' health and in refused writes. The log
             // is trimmed first, so that its size tells of what is needed.
             let _ = self.reclaim();
-            if self.memory_is_full() || self.drops_wait() {
+            let due = self.memory_is_full() || self.drops_wait();
+            if due || std::mem::take(&mut applied) {
                 let _ = self.seal(&UntilClosed(self));
             }
             self.remove_failed_builds();
