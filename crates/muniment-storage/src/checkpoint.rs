@@ -30,6 +30,9 @@ const LOG_TO_MEMTABLE: u64 = 2;
 /// At least so much of it.
 const LOG_LEAST: u64 = 64 << 20;
 
+/// Bytes in memory after a start that are worth a cut.
+const APPLIED: u64 = 4 << 20;
+
 /// So many dropped trees are forgotten by a cut of their own.
 const MANY_DROPS: usize = 1000;
 
@@ -123,9 +126,7 @@ impl Inner {
 
     /// Seals when memory or the log has grown enough, trims and reclaims.
     pub fn checkpoint_loop(&self) {
-        // A log that took long to apply is not to be applied again by the next start: who is killed
-        // again and again would take longer each time.
-        let mut applied = self.log().is_ok_and(|log| log.bytes() > LOG_LEAST);
+        let mut first = true;
         while !self.pause(Duration::from_millis(100)) {
             // While it is locked, or about to be, the files are to stand still.
             let locking = self.fsync_lock.try_lock();
@@ -135,8 +136,13 @@ impl Inner {
             // What fails is tried again: it shows in the trees' health and in refused writes. The log
             // is trimmed first, so that its size tells of what is needed.
             let _ = self.reclaim();
-            let due = self.memory_is_full() || self.drops_wait();
-            if due || std::mem::take(&mut applied) {
+            // What a start had to apply is not to be applied again by the next one: who is killed
+            // again and again would take longer each time. Writes with many index entries take
+            // long though their log is short.
+            let applied = std::mem::take(&mut first)
+                && self.active_bytes(&self.trees.sizes()) > APPLIED
+                && self.trees.is_durable();
+            if applied || self.memory_is_full() || self.drops_wait() {
                 let _ = self.seal(&UntilClosed(self));
             }
             self.remove_failed_builds();
