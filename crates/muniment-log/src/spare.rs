@@ -58,9 +58,14 @@ impl Shared {
     pub fn prepare_segment(&self) -> Result<Prepared> {
         let number = self.next_number.fetch_add(1, SeqCst);
         let free = self.free.lock().pop();
-        let (source, bytes) = match &free {
-            Some(name) => (Source::Free(name, self.segment_bytes), self.segment_bytes),
-            None => (Source::New(self.next_bytes()), self.next_bytes()),
+        // Only files of the full size are kept free.
+        let bytes = match free {
+            Some(_) => self.segment_bytes,
+            None => self.next_bytes(),
+        };
+        let source = match &free {
+            Some(name) => Source::Free(name, bytes),
+            None => Source::New(bytes),
         };
         let made = prepare(&*self.disk, &self.dir, number, source)?;
         self.note_made(bytes);

@@ -58,7 +58,7 @@ fn as_the_log_says(store: &Store) {
 }
 
 /// A copy of the directory as it is: what a crash leaves.
-fn crash(store: &Store, from: &Path) -> tempfile::TempDir {
+pub(crate) fn crash(store: &Store, from: &Path) -> tempfile::TempDir {
     fn copy(from: &Path, to: &Path) {
         std::fs::create_dir_all(to).unwrap();
         for e in std::fs::read_dir(from).unwrap() {

@@ -4,6 +4,7 @@
 
 use crate::tests::{Many, bytes, open};
 use crate::tests_index::valid;
+use crate::tests_natural::crash;
 use crate::*;
 use muniment_query::{Interrupt, NeverInterrupted, running};
 use muniment_value::{Code, Error, Value, doc};
@@ -173,6 +174,34 @@ fn what_is_loaded_and_dropped_gives_its_space_back() {
         );
         std::thread::sleep(Duration::from_millis(50));
     }
+    valid(&store, &c);
+}
+
+/// Who is killed soon after each start is not to apply more of the log each time.
+#[test]
+fn what_a_start_had_to_apply_is_soon_on_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = create(&store, "db.c");
+    for i in 0..90i64 {
+        let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
+        let d = doc! { "_id": i, "t": noise(64 << 10, i as u64) };
+        w.insert(&bytes(d)).unwrap().unwrap();
+        w.commit().unwrap();
+    }
+    let copy = crash(&store, dir.path());
+    let store = open(copy.path());
+    let cut = || store.inner.trees.persisted();
+    let (begun, first) = (Instant::now(), store.inner.newest_timestamp());
+    while cut() < first {
+        let waited = begun.elapsed();
+        assert!(waited < Duration::from_secs(20), "{:?} {first:?}", cut());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let again = crash(&store, copy.path());
+    let store = open(again.path());
+    let c = store.collection("db.c").unwrap();
+    assert_eq!(c.count(), 90);
     valid(&store, &c);
 }
 

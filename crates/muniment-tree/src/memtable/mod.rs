@@ -65,43 +65,6 @@ pub(crate) struct MemTable {
     floor: AtomicU64,
 }
 
-/// Keys and values up to so many bytes together are copied when they are read.
-const COPIED: usize = 128;
-
-/// The small ones of what is read at once, as index entries are. Each lies in the buffer of its own
-/// commit, whose counter is somewhere else in memory again: one copy of all costs less than to
-/// fetch and change so many counters, twice, and keeps no commit alive.
-#[derive(Default)]
-struct Page {
-    bytes: Vec<u8>,
-    /// Place in the output; where the key ends, and the value.
-    ends: Vec<(usize, usize, usize)>,
-}
-
-impl Page {
-    fn push(&mut self, key: &Bytes, value: &Option<Bytes>, out: &mut Vec<(Bytes, Option<Bytes>)>) {
-        let small = value.as_ref().filter(|v| key.len() + v.len() <= COPIED);
-        let Some(value) = small else {
-            return out.push((key.clone(), value.clone()));
-        };
-        self.bytes.extend_from_slice(key);
-        let middle = self.bytes.len();
-        self.bytes.extend_from_slice(value);
-        self.ends.push((out.len(), middle, self.bytes.len()));
-        out.push((Bytes::new(), None));
-    }
-
-    /// Fills in what was copied.
-    fn finish(self, out: &mut [(Bytes, Option<Bytes>)]) {
-        let page = Bytes::from(self.bytes);
-        let mut start = 0;
-        for (at, middle, end) in self.ends {
-            out[at] = (page.slice(start..middle), Some(page.slice(middle..end)));
-            start = end;
-        }
-    }
-}
-
 /// A leaf with something to give up.
 struct Dirty {
     tree: Arc<Tree>,
@@ -260,7 +223,6 @@ impl MemTable {
         };
         let end = out.len() + limit.max(1);
         let mut more = false;
-        let mut page = Page::default();
         tree.walk(from, dir, |entry| {
             let inside = match dir {
                 Direction::Forward => range.high.as_ref().is_none_or(|high| entry.key < *high),
@@ -270,12 +232,11 @@ impl MemTable {
                 return false;
             }
             if let Some(value) = entry.get(at) {
-                page.push(&entry.key, value, out);
+                out.push((entry.key.clone(), value.clone()));
                 more = out.len() >= end;
             }
             !more
         });
-        page.finish(out);
         more
     }
 
