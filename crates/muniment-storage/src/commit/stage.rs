@@ -202,6 +202,16 @@ impl Stage {
             && self.docs <= 0
     }
 
+    /// How many keys are put or deleted.
+    pub fn puts(&self) -> usize {
+        self.puts.len()
+    }
+
+    /// True if anything of it is in the catalog.
+    pub fn changes_catalog(&self) -> bool {
+        self.puts.iter().any(|p| p.tree == crate::keys::META)
+    }
+
     /// Bytes of the record and of the entries so far.
     pub fn len(&self) -> usize {
         self.log.len() + self.arena.len() + self.owned_bytes
