@@ -102,6 +102,9 @@ pub fn pymongo_legacy() -> Result<Outcome, String> {
 
 /// mlaunch runs a directory's `mongod`: a link to the binary.
 pub fn mlaunch() -> Result<Outcome, String> {
+    if !persistent() {
+        return Ok(Outcome::Skipped("it restarts what it filled".into()));
+    }
     if !ensure("python3", "python3") {
         return missing("python3");
     }

@@ -14,10 +14,11 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask <task>
 
-  test [--only STEP]... [--skip STEP]... [--long] [--list]
+  test [--only STEP]... [--skip STEP]... [--long] [--engine NAME] [--list]
         Runs everything: tidy checks, unit tests, goldens, fault tests and the suites of the
         real clients, installing what those need below the target directory.
         --long adds the long fault and fuzz-corpus runs (sets MUNIMENT_LONG=1).
+        --engine memory runs all that needs no disk on that storage engine.
   conformance --suite PATH [--filter FOLDER]... [--update] [--causes] [--bin PATH]
               [--workers N] [--depth N]
         Runs the public suite documentdb/functional-tests (a checkout outside the repository)

@@ -4,6 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+/// The variable that names the storage engine of the tests' servers: see `cargo xtask test
+/// --engine`. The test support of the crates reads it too.
+pub const ENGINE: &str = "MUNIMENT_TEST_ENGINE";
+
 /// How long a server may take to listen.
 const START: Duration = Duration::from_secs(20);
 
@@ -110,6 +114,7 @@ fn spawn(binary: &Path, dir: &Path, port: u16) -> Result<Child, String> {
         .open(dir.join("log"))
         .map_err(|e| e.to_string())?;
     let errors = log.try_clone().map_err(|e| e.to_string())?;
+    let engine = std::env::var_os(ENGINE).map(|name| ["--storageEngine".into(), name]);
     Command::new(binary)
         .args(["serve", "--nounixsocket", "--setParameter"])
         .args(["enableTestCommands=1", "--port"])
@@ -118,6 +123,7 @@ fn spawn(binary: &Path, dir: &Path, port: u16) -> Result<Child, String> {
         .arg(dir.join("db"))
         .arg("--portFile")
         .arg(&port_file)
+        .args(engine.into_iter().flatten())
         .stdin(Stdio::null())
         .stdout(log)
         .stderr(errors)

@@ -76,6 +76,15 @@ impl ServerOptions {
         self
     }
 
+    /// The storage engine that all tests are asked to run on (`MUNIMENT_TEST_ENGINE`), as
+    /// arguments, where the test itself chooses none.
+    fn engine(&self) -> Vec<String> {
+        let name = std::env::var("MUNIMENT_TEST_ENGINE").ok();
+        let chosen = self.args.iter().any(|a| a == "--storageEngine");
+        let name = name.filter(|_| !chosen);
+        name.map_or_else(Vec::new, |name| vec!["--storageEngine".into(), name])
+    }
+
     /// The disk is full after so many written bytes; see [`Server::set_budget`].
     #[must_use]
     pub fn budget(mut self, bytes: u64) -> ServerOptions {
@@ -173,6 +182,7 @@ impl Server {
             .arg(&port_file)
             .arg("--dbpath")
             .arg(self.dir())
+            .args(self.options.engine())
             .args(&self.options.args)
             .current_dir(self.home.path())
             .stdin(Stdio::null())
