@@ -3,7 +3,7 @@
 
 use crate::run::{check, command, have, output, root, server_binary, target_dir};
 use crate::server::Server;
-use crate::test::{Outcome, missing};
+use crate::test::{Outcome, missing, persistent};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -6,6 +6,7 @@
 //! | `muniment bench …` | the lab |
 //! | `mongod …` | a server, with MongoDB's flags |
 
+mod allocator;
 mod config;
 mod daemon;
 mod docs;
@@ -29,18 +30,7 @@ Muniment: a MongoDB-compatible document database with its own benchmark lab.
   mongod …                      called by this name: a server with MongoDB's flags
 ";
 
-/// Few heaps for many threads: what one connection frees another one uses.
-fn limit_heaps() {
-    let cores = std::thread::available_parallelism().map_or(2, usize::from);
-    #[cfg(target_env = "gnu")]
-    // SAFETY: called before any other thread starts.
-    unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, (cores * 2).clamp(4, 64) as libc::c_int);
-    }
-}
-
 fn main() -> ExitCode {
-    limit_heaps();
     let mut args = std::env::args_os();
     let program = args.next().unwrap_or_default();
     let rest: Vec<OsString> = args.collect();
