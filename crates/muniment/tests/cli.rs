@@ -193,6 +193,9 @@ fn slow_operations_are_logged_and_get_log_has_them() {
 
 #[test]
 fn the_default_concern_outlives_the_server() {
+    if !testkit::persistent() {
+        return;
+    }
     let mut s = Server::start(ServerOptions::new());
     let get = |s: &Server| {
         let mut c = s.connect();

@@ -13,3 +13,9 @@ mod server;
 pub use damage::{files_below, flip_bit, truncate_file};
 pub use power::{layer, materialise, probe};
 pub use server::{Server, ServerOptions};
+
+/// True if the servers keep what they store: not where all tests are asked to run on the memory
+/// engine (`MUNIMENT_TEST_ENGINE`).
+pub fn persistent() -> bool {
+    server::engine().is_none_or(|name| name != "memory")
+}

@@ -76,15 +76,6 @@ impl ServerOptions {
         self
     }
 
-    /// The storage engine that all tests are asked to run on (`MUNIMENT_TEST_ENGINE`), as
-    /// arguments, where the test itself chooses none.
-    fn engine(&self) -> Vec<String> {
-        let name = std::env::var("MUNIMENT_TEST_ENGINE").ok();
-        let chosen = self.args.iter().any(|a| a == "--storageEngine");
-        let name = name.filter(|_| !chosen);
-        name.map_or_else(Vec::new, |name| vec!["--storageEngine".into(), name])
-    }
-
     /// The disk is full after so many written bytes; see [`Server::set_budget`].
     #[must_use]
     pub fn budget(mut self, bytes: u64) -> ServerOptions {
@@ -101,6 +92,11 @@ pub struct Server {
     cuts: u32,
     child: Option<Child>,
     port: u16,
+}
+
+/// The storage engine that all tests run on which choose none themselves, if one is asked for.
+pub(crate) fn engine() -> Option<String> {
+    std::env::var("MUNIMENT_TEST_ENGINE").ok()
 }
 
 /// The binary under test: `MUNIMENT_BIN`, or this build's.
@@ -176,13 +172,15 @@ impl Server {
             .append(true)
             .open(self.log_path())
             .unwrap();
+        let chosen = self.options.args.iter().any(|a| a == "--storageEngine");
+        let engine = engine().filter(|_| !chosen);
         let mut command = Command::new(binary());
         command
             .args(["serve", "--port", "0", "--portFile"])
             .arg(&port_file)
             .arg("--dbpath")
             .arg(self.dir())
-            .args(self.options.engine())
+            .args(engine.iter().flat_map(|name| ["--storageEngine", name]))
             .args(&self.options.args)
             .current_dir(self.home.path())
             .stdin(Stdio::null())
