@@ -32,6 +32,9 @@ const LOG_LEAST: u64 = 64 << 20;
 
 /// Bytes in memory after a start that are worth a cut.
 const APPLIED: u64 = 4 << 20;
+/// Bytes of the log after a start that are: what it changed again and again takes long to apply and
+/// little memory.
+const APPLIED_LOG: u64 = 32 << 20;
 
 /// So many dropped trees are forgotten by a cut of their own.
 const MANY_DROPS: usize = 1000;
@@ -139,15 +142,21 @@ impl Inner {
             // What a start had to apply is not to be applied again by the next one: who is killed
             // again and again would take longer each time. Writes with many index entries take
             // long though their log is short.
-            let applied = std::mem::take(&mut first)
-                && self.active_bytes(&self.trees.sizes()) > APPLIED
-                && self.trees.is_durable();
+            let applied = std::mem::take(&mut first) && self.much_was_applied();
             if applied || self.memory_is_full() || self.drops_wait() {
                 let _ = self.seal(&UntilClosed(self));
             }
             self.remove_failed_builds();
             self.drop_discarded();
         }
+    }
+
+    /// At a start: whether what it had to apply is worth a cut.
+    fn much_was_applied(&self) -> bool {
+        let active = self.active_bytes(&self.trees.sizes());
+        let log = || self.log().map_or(0, |log| log.bytes());
+        let much = active > APPLIED || (active > 0 && log() > APPLIED_LOG);
+        much && self.trees.is_durable()
     }
 
     fn memory_is_full(&self) -> bool {

@@ -11,7 +11,8 @@ static ALLOCATOR: Jemalloc = Jemalloc;
 
 /// A heap for each core. A thread's cache is small, because a server has a thread for each
 /// connection and most of them are idle: with jemalloc's own sizes it takes 70 KB. Pages that are
-/// free go back to the system after a second.
+/// free go back to the system a second later, while there is work; the server's housekeeping sees to
+/// it when there is none.
 #[allow(non_upper_case_globals)]
 // SAFETY: the name is the one that jemalloc as it is built here looks for, and nobody else's.
 #[unsafe(export_name = "_rjem_malloc_conf")]

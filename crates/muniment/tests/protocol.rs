@@ -640,6 +640,37 @@ fn a_thousand_idle_connections_are_cheap_and_disturb_nobody() {
 }
 
 #[test]
+fn what_a_large_command_took_is_given_back_when_nobody_works() {
+    let s = Server::start(ServerOptions::new().arg("--quiet"));
+    let mut c = s.connect();
+    c.command("admin", &doc! { "ping": 1 }).unwrap();
+    let before = s.rss_bytes();
+    let large = doc! {
+        "aggregate": 1,
+        "pipeline": array![
+            doc! { "$documents": array![doc! {}] },
+            doc! { "$project": doc! {
+                "n": doc! { "$size": doc! { "$map": doc! {
+                    "input": doc! { "$range": array![0, 600_000] },
+                    "in": doc! { "$concat": array!["x".repeat(150), doc! { "$toString": "$$this" }] },
+                } } },
+            } },
+        ],
+        "cursor": doc! {},
+    };
+    c.command("t", &large).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let now = s.rss_bytes().saturating_sub(before);
+        if now < 20 << 20 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{now} bytes more than before");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
 fn slow_and_half_open_clients_disturb_nobody() {
     let s = server();
     // Headers without bodies, one byte at a time, and silence.
