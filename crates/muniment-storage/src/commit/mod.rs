@@ -25,10 +25,11 @@ use muniment_io::Timestamp;
 use muniment_query::Interrupt;
 use muniment_tree::Views;
 use muniment_value::{Code, Error, Result};
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use stage::Stage;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{MutexGuard, PoisonError};
 
 /// The longest record: the largest message with room for what is stored beside its documents.
 const LONGEST: usize = 256 << 20;
@@ -41,8 +42,10 @@ const SPINS: usize = 64;
 
 /// The order of commits.
 pub(crate) struct Door {
-    /// The newest timestamp given out; held while a record is appended.
-    serial: Mutex<Timestamp>,
+    /// The newest timestamp given out; held while a record is appended. The standard library's,
+    /// because who waits for it looks a few times and then sleeps: parking_lot's gives up the core
+    /// seven times first, and each time all other threads get their turn.
+    serial: std::sync::Mutex<Timestamp>,
     /// Commits that are appended and not yet visible, in order; true: applied.
     flying: Mutex<VecDeque<(Timestamp, bool)>>,
     landed: Condvar,
@@ -55,7 +58,7 @@ impl Door {
     /// A door behind `last`.
     pub fn new(last: Timestamp) -> Door {
         Door {
-            serial: Mutex::new(last),
+            serial: std::sync::Mutex::new(last),
             flying: Mutex::default(),
             landed: Condvar::new(),
             waiting: AtomicUsize::new(0),
@@ -64,15 +67,16 @@ impl Door {
     }
 
     /// Waits for its turn. Whoever is inside writes a record and a few keys, which takes a few
-    /// microseconds: less than giving up the core and getting it back.
+    /// microseconds: less than giving up the core and getting it back. Whoever panicked inside has
+    /// left a timestamp that was given out, or the one before.
     fn enter(&self) -> MutexGuard<'_, Timestamp> {
         for _ in 0..SPINS {
-            if let Some(guard) = self.serial.try_lock() {
+            if let Ok(guard) = self.serial.try_lock() {
                 return guard;
             }
             std::hint::spin_loop();
         }
-        self.serial.lock()
+        self.serial.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Bytes of payload appended since the start.
@@ -82,7 +86,7 @@ impl Door {
 
     /// The newest timestamp, when a record was applied that did not come through the door.
     pub fn set_last(&self, at: Timestamp) {
-        *self.serial.lock() = at;
+        *self.enter() = at;
     }
 
     /// `at` is applied: moves the visible timestamp on as far as it goes, and returns when it has
@@ -235,7 +239,7 @@ impl Inner {
 
     /// The newest timestamp given out.
     pub fn newest_timestamp(&self) -> Timestamp {
-        *self.door.serial.lock()
+        *self.door.enter()
     }
 }
 
