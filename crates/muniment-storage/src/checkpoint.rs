@@ -129,7 +129,8 @@ impl Inner {
 
     /// Seals when memory or the log has grown enough, trims and reclaims.
     pub fn checkpoint_loop(&self) {
-        let mut first = true;
+        // Before anything is written that nobody had to apply.
+        let mut applied = self.much_was_applied();
         while !self.pause(Duration::from_millis(100)) {
             // While it is locked, or about to be, the files are to stand still.
             let locking = self.fsync_lock.try_lock();
@@ -142,8 +143,7 @@ impl Inner {
             // What a start had to apply is not to be applied again by the next one: who is killed
             // again and again would take longer each time. Writes with many index entries take
             // long though their log is short.
-            let applied = std::mem::take(&mut first) && self.much_was_applied();
-            if applied || self.memory_is_full() || self.drops_wait() {
+            if std::mem::take(&mut applied) || self.memory_is_full() || self.drops_wait() {
                 let _ = self.seal(&UntilClosed(self));
             }
             self.remove_failed_builds();
