@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering::Relaxed;
 const ROWS_AT_ONCE: usize = 128;
 
 /// How often an upsert that lost a race against another insert is tried again.
-const UPSERT_ATTEMPTS: usize = 5;
+const UPSERT_ATTEMPTS: usize = 10;
 
 /// What is done to a matching document.
 #[derive(Clone, Copy)]
@@ -275,27 +275,13 @@ impl Database {
                     if (e.code() == Code::DuplicateKey || e.code() == Code::NamespaceNotFound)
                         && attempt < UPSERT_ATTEMPTS =>
                 {
-                    // Someone else inserted it: it may match now. If not, the error stands.
-                    if e.code() == Code::DuplicateKey
-                        && !self.anything_matches(op, &collection, write)?
-                    {
-                        return Err(e);
-                    }
+                    // Someone else inserted it: it may match now, or be deleted again already.
+                    op.check()?;
                     attempt += 1;
                 }
                 Err(e) => return Err(e),
             }
         }
-    }
-
-    fn anything_matches(
-        &self,
-        op: &Arc<OpContext>,
-        collection: &Arc<Collection>,
-        write: &Write<'_>,
-    ) -> Result<bool> {
-        let mut exec = self.plan_write(op, collection, write, false)?.exec;
-        Ok(exec.next_row(op)?.is_some())
     }
 
     fn upsert(
