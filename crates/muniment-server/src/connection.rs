@@ -190,6 +190,7 @@ pub fn serve(server: &Arc<ServerState>, shared: Arc<ConnShared>) {
                     if received.bytes.get() == 0 {
                         received.forget();
                     }
+                    crate::heap::flush_thread();
                     crate::stack::release_unused();
                     let _ = c.shared.stream.set_read_timeout(None);
                 }

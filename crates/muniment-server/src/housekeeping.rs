@@ -1,5 +1,6 @@
 //! The one background thread of the server: TTL passes, cursor and session timeouts.
 
+use crate::heap;
 use crate::log::Severity;
 use crate::state::ServerState;
 use muniment_exec::OpContext;
@@ -18,7 +19,7 @@ pub fn run(server: &Arc<ServerState>) {
         guarded(server, "CursorMonitor", || server.engine.cursors.tick());
         let now = server.metrics.totals().requests;
         if now == requests && now != trimmed {
-            give_memory_back();
+            heap::purge();
             trimmed = now;
         }
         requests = now;
@@ -35,26 +36,6 @@ pub fn run(server: &Arc<ServerState>) {
             }
             last_sessions = Instant::now();
         }
-    }
-}
-
-/// Gives memory that is free inside the allocators back to the system: jemalloc, and glibc for what
-/// is written in C. They do so by themselves only while somebody allocates. It holds their locks,
-/// so it is for a server that has nothing to do.
-fn give_memory_back() {
-    let nothing = std::ptr::null_mut();
-    // SAFETY: the calls touch free memory only; the first neither takes nor gives a value.
-    unsafe {
-        // 4096 stands for all arenas (jemalloc's MALLCTL_ARENAS_ALL).
-        tikv_jemalloc_sys::mallctl(
-            c"arena.4096.purge".as_ptr(),
-            nothing,
-            std::ptr::null_mut(),
-            nothing,
-            0,
-        );
-        #[cfg(target_env = "gnu")]
-        libc::malloc_trim(0);
     }
 }
 

@@ -19,6 +19,7 @@ mod failpoint;
 mod figures;
 mod generic;
 mod guard;
+mod heap;
 mod housekeeping;
 mod listener;
 pub mod log;

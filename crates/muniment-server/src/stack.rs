@@ -1,4 +1,4 @@
-//! Giving a waiting thread's memory back.
+//! Giving a waiting thread's stack back.
 //!
 //! A command may have touched much of its thread's stack; the pages stay resident while the
 //! connection idles. What lies below the stack pointer is dead, so it can go: the next command
@@ -7,10 +7,8 @@
 /// Kept below the stack pointer: the red zone and the frames of the calls to the system.
 const KEEP: usize = 4 * 1024;
 
-/// Gives back what lies well below the stack pointer of the calling thread, and what the allocator
-/// keeps for it alone.
+/// Gives back what lies well below the stack pointer of the calling thread.
 pub fn release_unused() {
-    flush_cache();
     let Some(low) = lowest_address() else { return };
     // SAFETY: a plain question.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
@@ -31,22 +29,6 @@ pub fn release_unused() {
             std::ptr::without_provenance_mut(start),
             end - start,
             libc::MADV_DONTNEED,
-        );
-    }
-}
-
-/// Empties the thread's cache of the allocator. A program with another allocator than jemalloc has
-/// an empty one.
-fn flush_cache() {
-    let nothing = std::ptr::null_mut();
-    // SAFETY: it neither takes nor gives a value.
-    unsafe {
-        tikv_jemalloc_sys::mallctl(
-            c"thread.tcache.flush".as_ptr(),
-            nothing,
-            std::ptr::null_mut(),
-            nothing,
-            0,
         );
     }
 }

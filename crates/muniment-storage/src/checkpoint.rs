@@ -127,10 +127,9 @@ impl Inner {
         self.trees.apply(batch, cut);
     }
 
-    /// Seals when memory or the log has grown enough, trims and reclaims.
-    pub fn checkpoint_loop(&self) {
-        // Before anything is written that nobody had to apply.
-        let mut applied = self.much_was_applied();
+    /// Seals when memory or the log has grown enough, trims and reclaims. `applied`: what the start
+    /// had to apply is worth a cut.
+    pub fn checkpoint_loop(&self, mut applied: bool) {
         while !self.pause(Duration::from_millis(100)) {
             // While it is locked, or about to be, the files are to stand still.
             let locking = self.fsync_lock.try_lock();
@@ -152,7 +151,7 @@ impl Inner {
     }
 
     /// At a start: whether what it had to apply is worth a cut.
-    fn much_was_applied(&self) -> bool {
+    pub fn much_was_applied(&self) -> bool {
         let active = self.active_bytes(&self.trees.sizes());
         let log = || self.log().map_or(0, |log| log.bytes());
         let much = active > APPLIED || (active > 0 && log() > APPLIED_LOG);

@@ -233,14 +233,19 @@ impl Store {
     }
 
     fn start_threads(&self) -> Result<()> {
-        type Job = (&'static str, fn(&Inner));
+        type Job = (&'static str, Box<dyn FnOnce(&Inner) + Send>);
+        // Asked before anything is written that nobody had to apply.
+        let applied = self.inner.much_was_applied();
         let mut jobs: Vec<Job> = vec![
-            ("muniment-sync", Inner::sync_loop),
-            ("muniment-seal", Inner::checkpoint_loop),
+            ("muniment-sync", Box::new(Inner::sync_loop)),
+            (
+                "muniment-seal",
+                Box::new(move |inner| inner.checkpoint_loop(applied)),
+            ),
         ];
         let unfinished = |c: &Arc<Collection>| c.all_indexes().iter().any(|i| !i.is_ready());
         if self.inner.catalog.read().all().any(unfinished) {
-            jobs.push(("muniment-index", Inner::resume_builds));
+            jobs.push(("muniment-index", Box::new(Inner::resume_builds)));
         }
         let mut threads = self.threads.lock();
         for (name, job) in jobs {

@@ -428,6 +428,29 @@ fn upserts_and_find_and_modify() {
     assert_eq!((second.matched, second.upserted.is_some()), (1, false));
 }
 
+/// A duplicate that the filter does not find stays one however often the upsert is tried again.
+#[test]
+fn an_upsert_that_cannot_be_is_refused_at_once() {
+    let b = Bench::new();
+    numbers(&b, 100);
+    b.index(r#"{"key": {"b": 1}, "name": "b_1", "unique": true}"#)
+        .unwrap();
+    let (q, u) = (j(r#"{"x": 1}"#), j(r#"{"$set": {"b": 7}}"#));
+    let statement = UpdateStatement {
+        upsert: true,
+        ..UpdateStatement::new(q.as_doc(), Value::Document(u.as_doc()))
+    };
+    let op = OpContext::internal("update");
+    let error = b.engine.update(&op, NS, &statement).unwrap_err();
+    assert_eq!(error.code(), Code::DuplicateKey);
+    let read = op
+        .counters
+        .docs_examined
+        .load(std::sync::atomic::Ordering::Relaxed);
+    // Once to change it, once to see that no rival has come.
+    assert_eq!(read, 200);
+}
+
 #[test]
 fn hints_and_bounds_by_hand() {
     let b = Bench::new();

@@ -275,13 +275,28 @@ impl Database {
                     if (e.code() == Code::DuplicateKey || e.code() == Code::NamespaceNotFound)
                         && attempt < UPSERT_ATTEMPTS =>
                 {
-                    // Someone else inserted it: it may match now, or be deleted again already.
+                    if e.code() == Code::DuplicateKey
+                        && !rival_matches(&e, write)?
+                        && !self.anything_matches(op, &collection, write)?
+                    {
+                        return Err(e);
+                    }
                     op.check()?;
                     attempt += 1;
                 }
                 Err(e) => return Err(e),
             }
         }
+    }
+
+    fn anything_matches(
+        &self,
+        op: &Arc<OpContext>,
+        collection: &Arc<Collection>,
+        write: &Write<'_>,
+    ) -> Result<bool> {
+        let mut exec = self.plan_write(op, collection, write, false)?.exec;
+        Ok(exec.next_row(op)?.is_some())
     }
 
     fn upsert(
@@ -527,6 +542,15 @@ pub(super) fn change(
     }
     done.old = Some(old);
     Ok(Ok(done))
+}
+
+/// True if the filter finds the document that a duplicate key error names: it came after the filter
+/// had looked, and may be deleted again already.
+fn rival_matches(duplicate: &Error, write: &Write<'_>) -> Result<bool> {
+    match duplicate.extra().as_doc().get_doc("keyValue") {
+        Some(key) => Ok(matches(&write.filter, key.as_bytes(), false)?.is_some()),
+        None => Ok(false),
+    }
 }
 
 /// The rules for the name of a collection that a write creates.
