@@ -52,7 +52,7 @@ pub struct AggregateRequest<'a> {
 /// A pipeline taken apart: what the planner does, and the rest.
 pub(crate) struct Split {
     /// All leading `$match`es as one filter.
-    pub filter: Arc<Filter>,
+    pub filter: Filter,
     /// The leading `$sort` with its source.
     pub sort: Option<(SortSpec, DocBuf)>,
     /// Skipped documents.
@@ -105,7 +105,7 @@ impl Split {
         let counts = p.count_only();
         Split {
             metadata: p.metadata(),
-            filter: Arc::new(filter),
+            filter,
             sort,
             skip,
             limit,

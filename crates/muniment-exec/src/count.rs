@@ -58,7 +58,7 @@ impl Database {
         let ctx = self
             .query_context(op, request.let_, self.count_collation(request)?)?
             .with_clocks(Clocks::None);
-        let filter = Arc::new(Filter::parse_query(request.filter, &ctx)?);
+        let filter = Filter::parse_query(request.filter, &ctx)?;
         let Some(collection) = self.store.collection(request.namespace) else {
             return match self.resolve_view(request.namespace)? {
                 Some(view) => self.count_view(op, &view, request),
@@ -78,7 +78,7 @@ impl Database {
         op: &Arc<OpContext>,
         collection: &Arc<Collection>,
         request: &CountRequest<'_>,
-        filter: &Arc<Filter>,
+        filter: &Filter,
     ) -> Result<u64> {
         if matches!(filter.root(), Node::True) && request.hint.is_none() {
             return Ok(window(collection.count(), request));
@@ -100,7 +100,7 @@ impl Database {
         op: &Arc<OpContext>,
         collection: &Arc<Collection>,
         request: &CountRequest<'_>,
-        filter: &Arc<Filter>,
+        filter: &Filter,
         explain: bool,
     ) -> Result<Choice> {
         let filter = &bind_text(collection, filter)?;

@@ -121,7 +121,7 @@ impl Database {
     }
 
     /// A recipe for the rows of a filter: no sort, no projection, no limit.
-    pub(crate) fn recipe(&self, collection: &Arc<Collection>, filter: &Arc<Filter>) -> Recipe {
+    pub(crate) fn recipe(&self, collection: &Arc<Collection>, filter: &Filter) -> Recipe {
         Recipe {
             store: self.store.clone(),
             collection: collection.clone(),
@@ -167,8 +167,7 @@ impl Database {
         let_: Doc<'_>,
         collation: Collation,
     ) -> Result<QueryContext> {
-        let mut ctx = QueryContext::new().with_collation(collation);
-        ctx.now_ms = op.now_ms();
+        let mut ctx = QueryContext::at(op.now_ms()).with_collation(collation);
         if !let_.is_empty() {
             bind_variables(let_, &mut ctx)?;
         }

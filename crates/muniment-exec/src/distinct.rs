@@ -48,7 +48,7 @@ impl Database {
         let ctx = self
             .query_context(op, request.let_, self.distinct_collation(request)?)?
             .with_clocks(Clocks::None);
-        let filter = Arc::new(Filter::parse_query(request.filter, &ctx)?);
+        let filter = Filter::parse_query(request.filter, &ctx)?;
         let Some(collection) = self.store.collection(request.namespace) else {
             return match self.resolve_view(request.namespace)? {
                 Some(view) => self.distinct_view(op, &view, request),
@@ -88,7 +88,7 @@ impl Database {
         op: &Arc<OpContext>,
         collection: &Arc<Collection>,
         request: &DistinctRequest<'_>,
-        filter: &Arc<Filter>,
+        filter: &Filter,
         explain: bool,
     ) -> Result<Choice> {
         let needs: Arc<[String]> = Arc::new([request.key.to_string()]);

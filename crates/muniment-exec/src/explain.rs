@@ -176,7 +176,7 @@ impl Database {
     }
 
     /// The filter with a `$text` in the terms of the collection's index.
-    fn bound(&self, namespace: &str, filter: Arc<Filter>) -> Result<Arc<Filter>> {
+    fn bound(&self, namespace: &str, filter: Filter) -> Result<Filter> {
         match self.store.collection(namespace) {
             Some(c) => bind_text(&c, &filter),
             None => refuse_text(namespace, &filter).map(|()| filter),
@@ -197,7 +197,7 @@ impl Database {
         d: &mut DocBuf,
     ) -> Result<()> {
         let ctx = self.query_context(op, r.let_, self.count_collation(r)?)?;
-        let filter = self.bound(r.namespace, Arc::new(Filter::parse_query(r.filter, &ctx)?))?;
+        let filter = self.bound(r.namespace, Filter::parse_query(r.filter, &ctx)?)?;
         let mut planned = Planned {
             namespace: r.namespace,
             parsed_query: filter.to_doc(),
@@ -243,7 +243,7 @@ impl Database {
         d: &mut DocBuf,
     ) -> Result<()> {
         let ctx = self.query_context(op, r.let_, self.distinct_collation(r)?)?;
-        let filter = self.bound(r.namespace, Arc::new(Filter::parse_query(r.filter, &ctx)?))?;
+        let filter = self.bound(r.namespace, Filter::parse_query(r.filter, &ctx)?)?;
         let mut planned = Planned {
             namespace: r.namespace,
             parsed_query: filter.to_doc(),

@@ -132,7 +132,7 @@ impl FindRequest<'_> {
 
 /// A find with everything parsed: what runs and what explain looks at.
 pub(crate) struct Parsed {
-    pub filter: Arc<Filter>,
+    pub filter: Filter,
     pub sort: Option<(SortSpec, DocBuf)>,
     pub natural: Option<bool>,
     pub projection: Option<Projection>,
@@ -173,7 +173,7 @@ impl Parsed {
             Some(Projection::parse(projection, Some(&filter), ctx)?)
         };
         Ok(Parsed {
-            filter: Arc::new(filter),
+            filter,
             sort,
             natural,
             projection,

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use muniment_query::Interrupt;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc};
 use parking_lot::Mutex;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -50,7 +51,7 @@ pub struct OpStart {
     pub lsid: Option<DocBuf>,
     /// True when the client's connection is gone. Asked at most every 10 ms, and only by
     /// operations that run longer than that.
-    pub disconnected: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+    pub disconnected: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
 }
 
 /// One running operation. Stages ask it through [`Interrupt`].
@@ -80,7 +81,7 @@ impl OpContext {
         OpContext {
             id,
             started,
-            now_ms: muniment_query::QueryContext::new().now_ms,
+            now_ms: muniment_query::context::now_ms(),
             deadline: AtomicU64::new(start.max_time.map_or(u64::MAX, |t| t.as_micros() as u64)),
             start,
             killed: AtomicI32::new(0),
@@ -313,8 +314,17 @@ impl Interrupt for OpContext {
 
 const SHARDS: usize = 16;
 
+/// A thread takes so many numbers at once: the counter is everybody's, and so is each shard, but a
+/// block's numbers are all in one.
+const BLOCK: u32 = 64;
+
+/// The number of the next registry.
+static REGISTRIES: AtomicU32 = AtomicU32::new(1);
+
 /// All running operations.
 pub struct Operations {
+    /// Which of the process's registries it is, from 1.
+    number: u32,
     next: AtomicU32,
     shards: [Mutex<HashMap<u32, Arc<OpContext>>>; SHARDS],
 }
@@ -342,19 +352,31 @@ impl Operations {
     /// An empty registry.
     pub fn new() -> Operations {
         Operations {
-            next: AtomicU32::new(1),
+            number: REGISTRIES.fetch_add(1, Relaxed),
+            next: AtomicU32::new(BLOCK),
             shards: Default::default(),
         }
     }
 
     fn shard(&self, id: u32) -> &Mutex<HashMap<u32, Arc<OpContext>>> {
-        &self.shards[id as usize % SHARDS]
+        &self.shards[(id / BLOCK) as usize % SHARDS]
+    }
+
+    /// The next number of the calling thread's block.
+    fn next_id(&self) -> u32 {
+        thread_local!(static NEXT: Cell<(u32, u32)> = const { Cell::new((0, 0)) });
+        let (registry, mut next) = NEXT.get();
+        if registry != self.number || next.is_multiple_of(BLOCK) {
+            next = self.next.fetch_add(BLOCK, Relaxed);
+        }
+        NEXT.set((self.number, next.wrapping_add(1)));
+        next
     }
 
     /// Registers an operation.
     pub fn begin(&self, start: OpStart) -> OpGuard<'_> {
         // opid is an int32 that clients give back to killOp: keep it positive.
-        let id = (self.next.fetch_add(1, Relaxed) & 0x7FFF_FFFF).max(1);
+        let id = (self.next_id() & 0x7FFF_FFFF).max(1);
         let op = Arc::new(OpContext::new(id, start));
         self.shard(id).lock().insert(id, op.clone());
         OpGuard { registry: self, op }
@@ -456,7 +478,7 @@ mod tests {
     fn a_client_that_went_away_is_noticed() {
         let ops = Operations::new();
         let op = ops.begin(OpStart {
-            disconnected: Some(Box::new(|| true)),
+            disconnected: Some(Arc::new(|| true)),
             ..OpStart::default()
         });
         assert!(op.check().is_ok(), "not asked before 10 ms");

@@ -51,12 +51,21 @@ pub enum Clocks {
 /// MongoDB's limit on sub-pipelines in sub-pipelines.
 const MAX_SUB_PIPELINES: usize = 20;
 
+/// Milliseconds since 1970.
+pub fn now_ms() -> i64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |d| d.as_millis() as i64)
+}
+
 impl QueryContext {
     /// A context with the clock's time and no variables.
     pub fn new() -> QueryContext {
-        let now_ms = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |d| d.as_millis() as i64);
+        QueryContext::at(now_ms())
+    }
+
+    /// A context of a command that began at a time, in milliseconds since 1970; without variables.
+    pub fn at(now_ms: i64) -> QueryContext {
         QueryContext {
             now_ms,
             variables: DocBuf::new(),

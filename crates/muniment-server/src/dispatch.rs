@@ -14,12 +14,11 @@ use crate::log::Severity;
 use crate::metrics::{Counter, LatencyKind, OpKind, TopEntry};
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
-use crate::state::{ConnShared, ServerState};
+use crate::state::{ConnShared, DisconnectProbe, ServerState};
 use muniment_exec::{OpContext, OpStart, TicketPool};
 use muniment_query::Interrupt;
 use muniment_value::{Code, Doc, Error, Result, Value, ValueBuf, doc};
 use muniment_wire::DocWriter;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -327,27 +326,11 @@ fn ticket_pool<'s>(
     }
 }
 
-/// How a running operation finds out that its client has gone. Commands that never run long are
-/// spared the allocation.
-fn disconnect_probe(
-    conn: &ConnShared,
-    spec: &CommandSpec,
-) -> Option<Box<dyn Fn() -> bool + Send + Sync>> {
+/// How a running operation finds out that its client has gone. Commands that never run long need
+/// not know.
+fn disconnect_probe(conn: &ConnShared, spec: &CommandSpec) -> Option<DisconnectProbe> {
     let long = matches!(spec.kind, Kind::Read | Kind::Write | Kind::Ddl);
-    if !long {
-        return None;
-    }
-    let stream = Arc::clone(&conn.stream);
-    Some(Box::new(move || {
-        let mut p = libc::pollfd {
-            fd: stream.as_raw_fd(),
-            events: libc::POLLRDHUP,
-            revents: 0,
-        };
-        // SAFETY: one pollfd on the stack, no wait.
-        let n = unsafe { libc::poll(&mut p, 1, 0) };
-        n > 0 && p.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
-    }))
+    long.then(|| Arc::clone(&conn.is_gone))
 }
 
 fn remember_command(conn: &ConnShared, body: Doc<'_>) {

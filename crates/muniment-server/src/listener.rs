@@ -6,7 +6,7 @@
 use crate::connection::{self, STACK};
 use crate::log::Severity;
 use crate::options::ServerOptions;
-use crate::state::{ClientInfo, ConnShared, ServerState};
+use crate::state::{ClientInfo, ConnShared, ServerState, disconnect_probe};
 use muniment_value::{Code, Error, Result, doc};
 use muniment_wire::Stream;
 use parking_lot::Mutex;
@@ -261,10 +261,12 @@ fn admit(server: &Arc<ServerState>, stream: Stream, turning_away: &Arc<AtomicU64
         return;
     }
     let id = server.created_connections.fetch_add(1, Ordering::Relaxed) + 1;
+    let stream = Arc::new(stream);
     let shared = Arc::new(ConnShared {
         id,
         peer: stream.peer().into(),
-        stream: Arc::new(stream),
+        is_gone: disconnect_probe(&stream),
+        stream,
         since: Instant::now(),
         client: Mutex::new(ClientInfo::default()),
         command: Mutex::new(Vec::new()),

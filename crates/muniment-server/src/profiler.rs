@@ -15,7 +15,6 @@ use muniment_query::filter::Filter;
 use muniment_storage::CollectionOptions;
 use muniment_value::{DocBuf, Result, Value, doc};
 use std::hash::{BuildHasher, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Size of `system.profile`, as MongoDB makes it.
@@ -31,7 +30,7 @@ pub struct Profile {
     /// 0 off, 1 slow operations, 2 all.
     pub level: i32,
     /// What is logged, and recorded at level 1, instead of what is slow.
-    pub filter: Option<Arc<Filter>>,
+    pub filter: Option<Filter>,
 }
 
 /// What `profile` set for a database.

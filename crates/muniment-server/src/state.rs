@@ -14,6 +14,7 @@ use muniment_value::{Code, DocBuf};
 use muniment_wire::Stream;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -26,6 +27,8 @@ pub struct ConnShared {
     pub peer: Arc<str>,
     /// The socket.
     pub stream: Arc<Stream>,
+    /// Whether the client has gone.
+    pub is_gone: DisconnectProbe,
     /// When it was opened.
     pub since: Instant,
     /// What the client said about itself.
@@ -36,6 +39,24 @@ pub struct ConnShared {
     pub busy: AtomicBool,
     /// What connectionStatus calls the connection, made when it is first asked for.
     pub uuid: OnceLock<[u8; 16]>,
+}
+
+/// Whether a connection's client has gone.
+pub type DisconnectProbe = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// The probe of a socket.
+pub fn disconnect_probe(stream: &Arc<Stream>) -> DisconnectProbe {
+    let stream = Arc::clone(stream);
+    Arc::new(move || {
+        let mut p = libc::pollfd {
+            fd: stream.as_raw_fd(),
+            events: libc::POLLRDHUP,
+            revents: 0,
+        };
+        // SAFETY: one pollfd on the stack, no wait.
+        let n = unsafe { libc::poll(&mut p, 1, 0) };
+        n > 0 && p.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
+    })
 }
 
 /// `hello.client`.

@@ -8,9 +8,16 @@ use muniment_io::Timestamp;
 use muniment_query::Interrupt;
 use muniment_value::{Collation, Doc, Value};
 use parking_lot::{Condvar, Mutex, RwLock};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
+
+// Room for the key of one `_id`, which is compared and forgotten.
+thread_local!(static ID_KEY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) });
+
+/// Bytes of it that a thread keeps.
+const LONGEST_KEPT: usize = 256;
 
 /// One collection. Handles are shared; a dropped collection's handle stays valid for reading the
 /// snapshots that were open, and refuses writes.
@@ -362,7 +369,16 @@ impl Collection {
     /// True if this is the document whose `_id` has this key.
     pub(crate) fn has_id_key(&self, doc: &[u8], key: &[u8]) -> bool {
         let id = Doc::new(doc).get("_id");
-        id.is_some_and(|id| self.id_key(id) == key)
+        id.is_some_and(|id| {
+            let mut own = ID_KEY.take();
+            own.clear();
+            self.collation.encode(id, false, &mut own);
+            let same = own == key;
+            if own.capacity() <= LONGEST_KEPT {
+                ID_KEY.set(own);
+            }
+            same
+        })
     }
 
     /// True if a document is found by its `_id`: everywhere but in time series.

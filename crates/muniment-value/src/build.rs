@@ -127,6 +127,9 @@ impl DocBuf {
 
     /// Appends copies of all elements of `other`.
     pub fn append_all(&mut self, other: Doc<'_>) -> &mut DocBuf {
+        if other.is_empty() {
+            return self;
+        }
         self.reopen();
         let b = other.as_bytes();
         self.0

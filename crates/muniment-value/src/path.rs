@@ -5,6 +5,7 @@ use crate::{Doc, Type, Value};
 /// A dotted path, split once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Path {
+    /// Empty where there is one part: that is the text.
     text: String,
     parts: Vec<String>,
 }
@@ -12,15 +13,25 @@ pub struct Path {
 impl Path {
     /// Splits `text` at its dots.
     pub fn new(text: &str) -> Path {
-        Path {
-            text: text.to_string(),
-            parts: text.split('.').map(str::to_string).collect(),
+        // Most paths are one name.
+        match text.contains('.') {
+            false => Path {
+                text: String::new(),
+                parts: vec![text.to_string()],
+            },
+            true => Path {
+                text: text.to_string(),
+                parts: text.split('.').map(str::to_string).collect(),
+            },
         }
     }
 
     /// The path as it was written.
     pub fn as_str(&self) -> &str {
-        &self.text
+        match self.parts.as_slice() {
+            [name] => name,
+            _ => &self.text,
+        }
     }
 
     /// Its parts.

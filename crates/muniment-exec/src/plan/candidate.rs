@@ -81,7 +81,7 @@ pub struct Branch {
     /// Its scan: an index, or an OR of its own.
     pub access: Access,
     /// What must be matched after it.
-    pub filter: Option<Arc<Filter>>,
+    pub filter: Option<Filter>,
 }
 
 /// One input of a SORT_MERGE.
@@ -90,7 +90,7 @@ pub struct MergeInput {
     /// Its scan.
     pub access: Arc<IndexAccess>,
     /// What must be matched after it.
-    pub filter: Option<Arc<Filter>>,
+    pub filter: Option<Filter>,
     /// How many fields of the index stand before the sort's; each has one value.
     pub leading: usize,
     /// True when no other input has one of its keys: a document comes twice through arrays only.
@@ -165,7 +165,7 @@ pub struct Candidate {
     /// How documents are found.
     pub access: Access,
     /// What must be matched on the document.
-    pub filter: Option<Arc<Filter>>,
+    pub filter: Option<Filter>,
     /// True when the sort must be done.
     pub needs_sort: bool,
     /// Set when index keys hold all that is needed: how documents are made of them.
@@ -210,7 +210,7 @@ pub fn natural(doc: Doc<'_>) -> Option<bool> {
 fn collscan(query: &Query<'_>, backward: bool) -> Candidate {
     let filter = match query.filter.root() {
         Node::True => None,
-        _ => Some(Arc::new(query.filter.clone())),
+        _ => Some(query.filter.clone()),
     };
     Candidate {
         access: Access::CollScan { backward },

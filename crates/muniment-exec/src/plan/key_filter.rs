@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub fn residual(
     leaves: &Leaves<'_>,
     bound: &BoundIndex,
-) -> (Option<Arc<KeyFilter>>, Option<Arc<Filter>>) {
+) -> (Option<Arc<KeyFilter>>, Option<Filter>) {
     let (mut on_key, mut on_doc) = (Vec::new(), Vec::new());
     for node in bound
         .residual
@@ -47,7 +47,7 @@ pub fn residual(
             filter,
         })
     });
-    (key_filter, conjunction(on_doc, leaves).map(Arc::new))
+    (key_filter, conjunction(on_doc, leaves))
 }
 
 /// A filter of nodes that must all hold; `None` for none.

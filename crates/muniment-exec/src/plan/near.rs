@@ -26,7 +26,7 @@ pub struct NearAccess {
     /// What is tested on the keys.
     pub key_filter: Option<Arc<KeyFilter>>,
     /// What must be matched on the document.
-    pub filter: Option<Arc<Filter>>,
+    pub filter: Option<Filter>,
 }
 
 impl NearAccess {

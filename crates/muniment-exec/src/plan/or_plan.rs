@@ -85,7 +85,7 @@ struct Outer<'f> {
     /// What every branch must satisfy too.
     each: Vec<&'f Node>,
     /// What is asked of the branches' documents instead.
-    filter: Option<Arc<Filter>>,
+    filter: Option<Filter>,
 }
 
 impl<'f> Outer<'f> {
@@ -100,7 +100,7 @@ impl<'f> Outer<'f> {
             };
         }
         Outer {
-            filter: conjunction(beside.into_iter().cloned().collect(), leaves).map(Arc::new),
+            filter: conjunction(beside.into_iter().cloned().collect(), leaves),
             each: Vec::new(),
         }
     }
@@ -163,7 +163,7 @@ impl Plan {
         self.rank = self.rank.saturating_add(bound.rank());
     }
 
-    fn candidate(self, access: Access, filter: Option<Arc<Filter>>, needs_sort: bool) -> Candidate {
+    fn candidate(self, access: Access, filter: Option<Filter>, needs_sort: bool) -> Candidate {
         Candidate {
             access,
             filter,

@@ -23,7 +23,7 @@ pub struct TextAccess {
     /// What is searched for.
     pub search: Arc<TextSearch>,
     /// What else must be matched on the document.
-    pub filter: Option<Arc<Filter>>,
+    pub filter: Option<Filter>,
 }
 
 impl TextAccess {
@@ -42,7 +42,7 @@ impl TextAccess {
 ///
 /// # Errors
 /// 27 IndexNotFound without such an index.
-pub fn bind_text(collection: &Collection, filter: &Arc<Filter>) -> Result<Arc<Filter>> {
+pub fn bind_text(collection: &Collection, filter: &Filter) -> Result<Filter> {
     if !filter.has_text() {
         return Ok(filter.clone());
     }
@@ -51,7 +51,7 @@ pub fn bind_text(collection: &Collection, filter: &Arc<Filter>) -> Result<Arc<Fi
         .iter()
         .find_map(|i| Some(i.kind()?.text()?.spec().clone()))
         .ok_or_else(|| Error::new(Code::IndexNotFound, "text index required for $text query"))?;
-    Ok(Arc::new(filter.bind_text(&spec)))
+    Ok(filter.bind_text(&spec))
 }
 
 /// Refuses a filter with a `$text` where there is no collection.
@@ -157,7 +157,7 @@ pub fn text_access(
             info: info.clone(),
             before,
             search: search.clone(),
-            filter: filter.map(Arc::new),
+            filter,
         })
     })
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Reads the documents of index keys and matches what the index left open.
 pub struct Fetch {
     pub(super) input: Stage,
-    filter: Option<Arc<Filter>>,
+    filter: Option<Filter>,
     want_info: bool,
     examined: u64,
     pub(super) stats: Stats,
@@ -21,7 +21,7 @@ pub struct Fetch {
 
 impl Fetch {
     /// A fetch above `input`.
-    pub fn new(input: Stage, filter: Option<Arc<Filter>>, want_info: bool) -> Fetch {
+    pub fn new(input: Stage, filter: Option<Filter>, want_info: bool) -> Fetch {
         Fetch {
             input,
             filter,
@@ -68,7 +68,7 @@ impl Fetch {
             // What the scan gives are the documents.
             let mut stats = scan.stats;
             stats.advanced = self.stats.advanced;
-            return scan.explain_clustered(exec, self.filter.as_deref(), &stats);
+            return scan.explain_clustered(exec, self.filter.as_ref(), &stats);
         }
         let mut d = doc! { "stage": "FETCH" };
         if let Some(f) = &self.filter {

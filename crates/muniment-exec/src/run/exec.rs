@@ -63,7 +63,7 @@ pub struct Recipe {
     /// The collection.
     pub collection: Arc<Collection>,
     /// The whole filter.
-    pub filter: Arc<Filter>,
+    pub filter: Filter,
     /// The sort with its source.
     pub sort: Option<(SortSpec, DocBuf)>,
     /// Documents to skip.
@@ -106,7 +106,7 @@ pub struct Exec {
     /// How many of them are of an earlier snapshot.
     stale: usize,
     /// The whole filter.
-    filter: Arc<Filter>,
+    filter: Filter,
     eof: bool,
     flushed: (u64, u64),
     candidate: Candidate,
@@ -504,13 +504,13 @@ impl Exec {
 }
 
 /// An index scan, with the documents where something is left to be matched on them.
-fn scan(recipe: &Recipe, access: &Arc<IndexAccess>, filter: Option<&Arc<Filter>>) -> Stage {
+fn scan(recipe: &Recipe, access: &Arc<IndexAccess>, filter: Option<&Filter>) -> Stage {
     let limits = Some(recipe.sort_limits.clone());
     let scan = IxScan::new(access.clone(), limits);
     filtered(Stage::IxScan(Box::new(scan)), filter)
 }
 
-fn filtered(stage: Stage, filter: Option<&Arc<Filter>>) -> Stage {
+fn filtered(stage: Stage, filter: Option<&Filter>) -> Stage {
     match filter {
         Some(f) => Stage::Fetch(Box::new(Fetch::new(stage, Some(f.clone()), false))),
         None => stage,

@@ -24,7 +24,7 @@ pub fn matches(filter: &Filter, doc: &[u8], want_info: bool) -> Result<Option<Ma
 
 /// All documents in record order.
 pub struct CollScan {
-    filter: Option<Arc<Filter>>,
+    filter: Option<Filter>,
     backward: bool,
     want_info: bool,
     tailable: bool,
@@ -39,7 +39,7 @@ pub struct CollScan {
 impl CollScan {
     /// A scan.
     pub fn new(
-        filter: Option<Arc<Filter>>,
+        filter: Option<Filter>,
         backward: bool,
         want_info: bool,
         tailable: bool,

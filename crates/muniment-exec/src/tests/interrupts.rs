@@ -137,7 +137,7 @@ fn every_stage_stops_when_its_operation_must() {
         // The client is gone.
         let gone_at = Instant::now() + limit;
         let op = b.engine.operations.begin(OpStart {
-            disconnected: Some(Box::new(move || Instant::now() >= gone_at)),
+            disconnected: Some(Arc::new(move || Instant::now() >= gone_at)),
             ..OpStart::default()
         });
         let e = run(&b, &op, &stages).expect_err(name);

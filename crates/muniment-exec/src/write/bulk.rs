@@ -6,7 +6,7 @@ use crate::database::Database;
 use crate::operation::OpContext;
 use muniment_query::{Interrupt, MatchInfo};
 use muniment_storage::{Collection, CommitId};
-use muniment_value::{Code, DocBuf, Error, Result, ValueBuf, doc};
+use muniment_value::{Code, Collation, DocBuf, Error, Result, ValueBuf, doc};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -112,9 +112,32 @@ pub(crate) trait Statement {
         &self,
         engine: &Database,
         op: &OpContext,
-        namespace: &str,
+        on: &Target<'_>,
         run: impl FnOnce(&Write<'_>) -> Result<R>,
     ) -> Result<R>;
+}
+
+/// What a command's statements write to, as it was when the command began.
+pub(crate) struct Target<'t> {
+    pub namespace: &'t str,
+    pub collection: Option<Arc<Collection>>,
+}
+
+impl<'t> Target<'t> {
+    pub(super) fn new(engine: &Database, namespace: &'t str) -> Target<'t> {
+        Target {
+            namespace,
+            collection: engine.store.collection(namespace),
+        }
+    }
+
+    /// As [`Database::collation_for`].
+    pub fn collation(&self, engine: &Database, given: Option<&Collation>) -> Result<Collation> {
+        match &self.collection {
+            Some(c) => Ok(given.unwrap_or(c.collation()).clone()),
+            None => engine.collation_for(self.namespace, given),
+        }
+    }
 }
 
 impl Database {
@@ -128,7 +151,8 @@ impl Database {
         namespace: &str,
         statement: &impl Statement,
     ) -> Result<StatementOutcome> {
-        statement.with_write(self, op, namespace, |w| {
+        let on = Target::new(self, namespace);
+        statement.with_write(self, op, &on, |w| {
             let mut done = Done::default();
             self.write(op, namespace, w, &mut done)?;
             Ok(done.into())
@@ -143,10 +167,11 @@ impl Database {
         statements: &mut dyn Iterator<Item = Result<S>>,
         ordered: bool,
     ) -> BulkOutcome {
-        let mut batch = Batch::new(self, op, namespace, ordered);
+        let on = Target::new(self, namespace);
+        let mut batch = Batch::new(self, op, &on, ordered);
         let mut statements = statements.enumerate();
         for (i, s) in statements.by_ref() {
-            let run = |s: S| s.with_write(self, op, namespace, |w| Ok(batch.run(i, w, ordered)));
+            let run = |s: S| s.with_write(self, op, &on, |w| Ok(batch.run(i, w, ordered)));
             let go_on = match s.and_then(run) {
                 Ok(go_on) => go_on,
                 // It could not even be parsed.
@@ -179,7 +204,7 @@ impl Database {
 struct Batch<'e> {
     engine: &'e Database,
     op: &'e Arc<OpContext>,
-    namespace: &'e str,
+    on: &'e Target<'e>,
     set: Option<Shared<'e>>,
     staged: usize,
     out: BulkOutcome,
@@ -213,13 +238,13 @@ impl<'e> Batch<'e> {
     fn new(
         engine: &'e Database,
         op: &'e Arc<OpContext>,
-        namespace: &'e str,
+        on: &'e Target<'e>,
         ordered: bool,
     ) -> Batch<'e> {
         Batch {
             engine,
             op,
-            namespace,
+            on,
             set: None,
             staged: 0,
             out: BulkOutcome::default(),
@@ -268,7 +293,7 @@ impl<'e> Batch<'e> {
         }
         let mut done = Done::default();
         let (engine, op) = (self.engine, self.op);
-        let result = engine.write(op, self.namespace, write, &mut done);
+        let result = engine.write(op, self.on.namespace, write, &mut done);
         self.out.note_partial(index, done.into(), result, ordered)
     }
 
@@ -278,7 +303,8 @@ impl<'e> Batch<'e> {
             return Ok(false);
         }
         if self.set.is_none() {
-            let Some(collection) = self.engine.store.collection(self.namespace) else {
+            // Dropped meanwhile, it says so when it is written to.
+            let Some(collection) = self.on.collection.clone() else {
                 return Ok(false);
             };
             if !collection.finds_by_id() {

@@ -47,7 +47,7 @@ pub(crate) enum Change<'u> {
 /// One write statement, parsed.
 #[derive(Clone)]
 pub(crate) struct Write<'w> {
-    pub filter: Arc<Filter>,
+    pub filter: Filter,
     pub sort: Option<(SortSpec, DocBuf)>,
     pub natural: Option<bool>,
     pub hint: Option<Hint<'w>>,
@@ -126,7 +126,7 @@ impl<'w> Write<'w> {
             Some((SortSpec::parse(sort, ctx)?, sort.to_buf()))
         };
         Ok(Write {
-            filter: Arc::new(filter),
+            filter,
             sort,
             natural,
             hint,

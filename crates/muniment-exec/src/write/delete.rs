@@ -1,6 +1,6 @@
 //! Deletes.
 
-use super::bulk::{BulkOutcome, Statement, StatementOutcome};
+use super::bulk::{BulkOutcome, Statement, StatementOutcome, Target};
 use super::core::{Change, Write};
 use crate::database::Database;
 use crate::find::Hint;
@@ -28,10 +28,10 @@ impl Statement for DeleteStatement<'_> {
         &self,
         engine: &Database,
         op: &OpContext,
-        namespace: &str,
+        on: &Target<'_>,
         run: impl FnOnce(&Write<'_>) -> Result<R>,
     ) -> Result<R> {
-        let collation = engine.collation_for(namespace, self.collation.as_ref())?;
+        let collation = on.collation(engine, self.collation.as_ref())?;
         let ctx = engine.query_context(op, self.let_, collation)?;
         run(&Write::new(
             &ctx,

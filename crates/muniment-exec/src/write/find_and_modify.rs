@@ -135,7 +135,7 @@ impl Database {
             None
         } else {
             let ctx = ctx.clone().with_metadata(write.filter.metadata());
-            let filter = Some(&*write.filter);
+            let filter = Some(&write.filter);
             let projection = Projection::parse(request.fields, filter, &ctx)?;
             write.metadata = ctx.metadata.asked();
             Some(projection)

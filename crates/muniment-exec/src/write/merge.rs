@@ -3,7 +3,7 @@
 //! Documents are taken in batches; each is written by itself, and the first error is raised when
 //! its batch is done, as MongoDB's unordered writes do.
 
-use super::bulk::Statement;
+use super::bulk::{Statement, Target};
 use super::core::{Change, Done, Write};
 use super::insert::InsertOptions;
 use crate::database::Database;
@@ -234,7 +234,7 @@ impl MergeWriter {
 
     fn statement<'w>(&self, filter: Filter, update: &'w Update, upsert: bool) -> Write<'w> {
         Write {
-            filter: Arc::new(filter),
+            filter,
             sort: None,
             natural: None,
             hint: None,
@@ -340,7 +340,7 @@ impl Statement for Merging<'_> {
         &self,
         _: &Database,
         _: &OpContext,
-        _: &str,
+        _: &Target<'_>,
         run: impl FnOnce(&Write<'_>) -> Result<R>,
     ) -> Result<R> {
         let doc = self.doc;

@@ -1,10 +1,11 @@
 //! Updates.
 
-use super::bulk::{BulkOutcome, Statement, StatementOutcome};
+use super::bulk::{BulkOutcome, Statement, StatementOutcome, Target};
 use super::core::{Change, Write, with_constants};
 use crate::database::Database;
 use crate::find::Hint;
 use crate::operation::OpContext;
+use crate::timeseries::TimeSeries;
 use muniment_query::{Clocks, QueryContext, Update};
 use muniment_value::{Collation, Doc, Error, Result, Value};
 use std::sync::Arc;
@@ -103,11 +104,14 @@ impl Statement for UpdateStatement<'_> {
         &self,
         engine: &Database,
         op: &OpContext,
-        namespace: &str,
+        on: &Target<'_>,
         run: impl FnOnce(&Write<'_>) -> Result<R>,
     ) -> Result<R> {
+        if let Some(series) = on.collection.as_ref().and_then(|c| TimeSeries::of(c)) {
+            series.check_update(self.update, self.multi, self.upsert)?;
+        }
         let variables = with_constants(self.let_, self.constants);
-        let collation = engine.collation_for(namespace, self.collation.as_ref())?;
+        let collation = on.collation(engine, self.collation.as_ref())?;
         let ctx = engine
             .query_context(op, variables.as_doc(), collation)?
             .with_clocks(Clocks::NowAndCluster);
@@ -127,8 +131,6 @@ impl Database {
         namespace: &str,
         statement: &UpdateStatement<'_>,
     ) -> Result<StatementOutcome> {
-        let s = statement;
-        self.check_series_update(namespace, s.update, s.multi, s.upsert)?;
         self.run_statement(op, namespace, statement)
     }
 

@@ -33,13 +33,17 @@ use crate::text::{TextSearch, TextSpec};
 use muniment_value::collation::has_text;
 use muniment_value::path::Path;
 use muniment_value::{Collation, Doc, DocBuf, Result, Type, Value, ValueBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-/// A parsed and compiled filter. Cloning is cheap.
+/// A parsed filter. Cloning is cheap.
 #[derive(Clone, Debug)]
-pub struct Filter {
-    root: Arc<Node>,
-    program: Arc<compile::Prog>,
+pub struct Filter(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    root: Node,
+    /// Compiled when the first document is matched: what finds a document by `_id` matches none.
+    program: OnceLock<compile::Prog>,
     collation: Collation,
 }
 
@@ -220,19 +224,19 @@ impl Filter {
 
     /// True if there is a `$text` in it.
     pub fn has_text(&self) -> bool {
-        text::is_in(&self.root)
+        text::is_in(&self.0.root)
     }
 
     /// The filter with its `$text` in the terms of an index: it can be planned then, and matched
     /// by itself.
     #[must_use]
     pub fn bind_text(&self, spec: &Arc<TextSpec>) -> Filter {
-        Filter::from_root(text::bind(&self.root, spec), &self.collation)
+        Filter::from_root(text::bind(&self.0.root, spec), &self.0.collation)
     }
 
     /// The `$near` of the filter with its path.
     pub fn near(&self) -> Option<(&Path, &Arc<NearQuery>)> {
-        near::find(&self.root)
+        near::find(&self.0.root)
     }
 
     /// The metadata that documents have because they match.
@@ -254,15 +258,15 @@ impl Filter {
             pred: ops::near_pred(near),
         };
         Filter::from_root(
-            parse::and(vec![(*self.root).clone(), near]),
-            &self.collation,
+            parse::and(vec![self.0.root.clone(), near]),
+            &self.0.collation,
         )
     }
 
     /// The filter without its `$near`.
     #[must_use]
     pub fn without_near(&self) -> Filter {
-        Filter::from_root(near::without(&self.root), &self.collation)
+        Filter::from_root(near::without(&self.0.root), &self.0.collation)
     }
 
     /// The bound `$text` of a tree, when it is a condition of the whole.
@@ -282,17 +286,25 @@ impl Filter {
 
     /// A filter of a tree that parsing made: the planner's residual filters.
     pub fn from_root(root: Node, collation: &Collation) -> Filter {
-        let program = Arc::new(compile::compile(&root, collation));
-        Filter {
-            root: Arc::new(root),
-            program,
+        Filter(Arc::new(Inner {
+            root,
+            program: OnceLock::new(),
             collation: collation.clone(),
-        }
+        }))
+    }
+
+    fn program(&self) -> &compile::Prog {
+        let Inner {
+            root, collation, ..
+        } = &*self.0;
+        self.0
+            .program
+            .get_or_init(|| compile::compile(root, collation))
     }
 
     /// How the filter compares texts.
     pub fn collation(&self) -> &Collation {
-        &self.collation
+        &self.0.collation
     }
 
     /// Whether `doc` matches.
@@ -300,7 +312,7 @@ impl Filter {
     /// # Errors
     /// What `$expr` raises; 51156 for a regular expression that exceeds its limits.
     pub fn matches(&self, doc: Doc<'_>) -> Result<bool> {
-        let matches = matcher::matches(&self.program, doc)?;
+        let matches = matcher::matches(self.program(), doc)?;
         running::give_up()?;
         Ok(matches)
     }
@@ -310,20 +322,20 @@ impl Filter {
     /// # Errors
     /// What [`Filter::matches`] raises.
     pub fn matches_info(&self, doc: Doc<'_>) -> Result<Option<MatchInfo>> {
-        let info = matcher::matches_info(&self.program, doc)?;
+        let info = matcher::matches_info(self.program(), doc)?;
         running::give_up()?;
         Ok(info)
     }
 
     /// The tree.
     pub fn root(&self) -> &Node {
-        &self.root
+        &self.0.root
     }
 
     /// The operand when the filter is exactly `{_id: <value>}` by equality with a value that is
     /// no array, regex, undefined or null: the planner's short cut.
     pub fn id_equality(&self) -> Option<&ValueBuf> {
-        match &*self.root {
+        match &self.0.root {
             Node::Field {
                 path,
                 pred: Pred::Eq(v),
@@ -339,11 +351,11 @@ impl Filter {
     /// more than once, or under another key.
     pub fn id_equality_by(&self, of: &Collation) -> Option<&ValueBuf> {
         self.id_equality()
-            .filter(|id| self.collation == *of || !has_text(id.as_value()))
+            .filter(|id| self.0.collation == *of || !has_text(id.as_value()))
     }
 
     /// The filter as `explain`'s parsedQuery shows it.
     pub fn to_doc(&self) -> DocBuf {
-        explain::to_doc(&self.root)
+        explain::to_doc(&self.0.root)
     }
 }

@@ -62,8 +62,16 @@ impl<'c> Parser<'c> {
     /// 2 BadValue and others with MongoDB's messages.
     pub fn filter(&mut self, doc: Doc<'_>) -> Result<Node> {
         self.deeper(doc, |p| {
-            let mut nodes = Vec::new();
-            for e in doc {
+            let mut elements = doc.iter();
+            let Some(first) = elements.next() else {
+                return Ok(Node::True);
+            };
+            let first = p.element(first.name(), first.value())?;
+            let Some(second) = elements.next() else {
+                return Ok(first);
+            };
+            let mut nodes = vec![first, p.element(second.name(), second.value())?];
+            for e in elements {
                 nodes.push(p.element(e.name(), e.value())?);
             }
             Ok(and(nodes))

@@ -28,7 +28,7 @@ pub(crate) struct Tree {
 #[derive(Clone, Debug)]
 pub(crate) struct Named {
     /// The name.
-    pub name: Box<str>,
+    pub name: Arc<str>,
     /// The array index that the name can stand for.
     pub index: Option<usize>,
     /// What is below.
@@ -63,10 +63,10 @@ pub(crate) struct Leaf {
 }
 
 impl Named {
-    fn new(name: &str, node: Node) -> Named {
+    fn new(name: Arc<str>, node: Node) -> Named {
         Named {
-            name: name.into(),
-            index: array_index(name),
+            index: array_index(&name),
+            name,
             node,
         }
     }
@@ -189,11 +189,17 @@ impl Tree {
         op: Arc<dyn LeafOp>,
         filter_index: &mut dyn FnMut(&str, &str) -> Result<usize>,
     ) -> Result<()> {
-        let parts = split(path, filter_index)?;
         let leaf = Node::Leaf(Leaf {
             op,
             path: Arc::clone(path),
         });
+        // The first of an update, if it is one name: most updates have no other.
+        let is_name = !path.is_empty() && !path.starts_with('$') && !path.contains('.');
+        if is_name && self.named.is_empty() && self.each.is_empty() {
+            self.named = vec![Named::new(Arc::clone(path), leaf)];
+            return Ok(());
+        }
+        let parts = split(path, filter_index)?;
         let mut at = self;
         let last = parts.len().saturating_sub(1);
         let mut leaf = Some(leaf);
@@ -263,7 +269,7 @@ impl Tree {
         match self.named.binary_search_by(|c| order(c, name, index)) {
             Ok(at) => (at, false),
             Err(at) => {
-                self.named.insert(at, Named::new(name, make()));
+                self.named.insert(at, Named::new(name.into(), make()));
                 (at, true)
             }
         }

@@ -7,7 +7,6 @@ use crate::registry::{CommandSpec, Kind};
 use muniment_query::QueryContext;
 use muniment_query::filter::Filter;
 use muniment_value::{Error, Result, Value, number};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 const FIELDS: &[Field] = &[
@@ -44,7 +43,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         None => {}
         Some(Value::String("unset")) => new.filter = None,
         Some(Value::Document(d)) => {
-            new.filter = Some(Arc::new(Filter::parse(d, &QueryContext::new())?));
+            new.filter = Some(Filter::parse(d, &QueryContext::new())?);
         }
         Some(_) => {
             return Err(Error::bad_value(

@@ -112,23 +112,15 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         }
     }
     let rest = updates.iter().skip(first.len());
-    let statements = first
+    let mut statements = first
         .into_iter()
         .map(Ok)
         .chain(rest.map(|d| statement(d, let_, bypass)));
     cx.op_count = Some(updates.len() as u64);
     let ordered = cx.args.bool("ordered", true);
-    let outcome = cx.engine().update_many(
-        cx.op,
-        cx.ns(),
-        &mut statements.map(|s| {
-            let s = s?;
-            cx.engine()
-                .check_series_update(cx.ns(), s.update, s.multi, s.upsert)?;
-            Ok(s)
-        }),
-        ordered,
-    );
+    let outcome = cx
+        .engine()
+        .update_many(cx.op, cx.ns(), &mut statements, ordered);
     report(cx, &outcome, true);
     Ok(())
 }

@@ -35,10 +35,24 @@ use muniment_tree::{Cursor, TreeId};
 use muniment_value::keyenc::TypeBits;
 use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, Value, doc};
 use parking_lot::{ArcMutexGuard, RawMutex};
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// A difference is logged instead of the document if it is at most so many tenths of it.
 const PATCH_TENTHS: usize = 8;
+
+/// What a unit leaves to the next one of its thread: nothing but room, and not more than [`KEPT`].
+#[derive(Default)]
+struct Scratch {
+    held: Vec<u64>,
+    key: Vec<u8>,
+    patch: Vec<u8>,
+}
+
+/// Bytes that a thread keeps from one unit to the next.
+const KEPT: usize = 1024;
+
+thread_local!(static SCRATCH: Cell<Scratch> = Cell::default());
 
 /// Staged changes of one collection.
 pub struct WriteUnit<'s> {
@@ -147,6 +161,7 @@ impl<'s> WriteUnit<'s> {
         ddl: Shared,
     ) -> WriteUnit<'s> {
         let indexes = collection.all_indexes();
+        let scratch = SCRATCH.take();
         WriteUnit {
             store,
             interrupt,
@@ -162,13 +177,13 @@ impl<'s> WriteUnit<'s> {
             appending: false,
             number: 0,
             first: u64::MAX,
-            held: Vec::new(),
+            held: scratch.held,
             widened: Vec::new(),
             eviction: None,
             capped_order: None,
-            key: Vec::new(),
+            key: scratch.key,
             bits: TypeBits::new(),
-            patch: Vec::new(),
+            patch: scratch.patch,
             sets: Vec::new(),
             old_set: KeySet::default(),
             _ddl: ddl,
@@ -437,6 +452,14 @@ impl<'s> WriteUnit<'s> {
 impl Drop for WriteUnit<'_> {
     fn drop(&mut self) {
         self.release();
+        let scratch = Scratch {
+            held: std::mem::take(&mut self.held),
+            key: std::mem::take(&mut self.key),
+            patch: std::mem::take(&mut self.patch),
+        };
+        if scratch.held.capacity() * 8 + scratch.key.capacity() + scratch.patch.capacity() < KEPT {
+            SCRATCH.set(scratch);
+        }
     }
 }
 
