@@ -8,6 +8,7 @@ use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -375,11 +376,16 @@ impl Operations {
 
     /// Registers an operation.
     pub fn begin(&self, start: OpStart) -> OpGuard<'_> {
-        // opid is an int32 that clients give back to killOp: keep it positive.
-        let id = (self.next_id() & 0x7FFF_FFFF).max(1);
-        let op = Arc::new(OpContext::new(id, start));
-        self.shard(id).lock().insert(id, op.clone());
-        OpGuard { registry: self, op }
+        loop {
+            // opid is an int32 that clients give back to killOp: keep it positive.
+            let id = (self.next_id() & 0x7FFF_FFFF).max(1);
+            // Numbers come round again, and one that has run since may have this one still.
+            if let Entry::Vacant(place) = self.shard(id).lock().entry(id) {
+                let op = Arc::new(OpContext::new(id, start));
+                place.insert(op.clone());
+                return OpGuard { registry: self, op };
+            }
+        }
     }
 
     /// All running operations, oldest first.
@@ -460,6 +466,23 @@ mod tests {
         drop(other);
         drop(op);
         assert!(ops.is_empty());
+    }
+
+    #[test]
+    fn a_number_that_is_taken_is_not_given_again() {
+        let ops = Operations::new();
+        let op = ops.begin(OpStart::default());
+        // The numbers have come round, and another thread gets the same block.
+        ops.next.store(op.id(), Relaxed);
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                let other = ops.begin(OpStart::default());
+                assert_ne!(other.id(), op.id());
+                assert_eq!(ops.len(), 2);
+            });
+        });
+        assert!(ops.kill(op.id()));
+        assert_eq!(ops.len(), 1);
     }
 
     #[test]

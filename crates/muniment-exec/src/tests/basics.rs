@@ -449,6 +449,19 @@ fn an_upsert_that_cannot_be_is_refused_at_once() {
         .load(std::sync::atomic::Ordering::Relaxed);
     // Once to change it, once to see that no rival has come.
     assert_eq!(read, 200);
+    // What the filter computes with is not in the key that the error names.
+    let (q, u) = (
+        j(r#"{"_id": 3, "$expr": {"$lt": [{"$size": "$t"}, 2]}}"#),
+        j(r#"{"$push": {"t": 9}}"#),
+    );
+    let full = UpdateStatement {
+        upsert: true,
+        ..UpdateStatement::new(q.as_doc(), Value::Document(u.as_doc()))
+    };
+    b.update(r#"{"_id": 3}"#, r#"{"$set": {"t": [1, 2]}}"#, false)
+        .unwrap();
+    let error = b.engine.update(&b.op, NS, &full).unwrap_err();
+    assert_eq!(error.code(), Code::DuplicateKey);
 }
 
 #[test]

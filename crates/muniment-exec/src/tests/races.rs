@@ -409,6 +409,51 @@ fn a_cursor_over_a_dropped_index_gives_all_rows_or_175() {
     assert!(rounds.into_inner() > 1);
 }
 
+/// The statements of one command go by the name: what is renamed between two of them is not theirs
+/// any more, also if they could have been committed together.
+#[test]
+fn a_command_does_not_follow_a_renamed_collection() {
+    const AWAY: &str = "test.away";
+    let b = Bench::new();
+    b.insert(&[doc! { "_id": 1 }, doc! { "_id": 2 }]);
+    // Committed by itself, because of its size.
+    let large = doc! { "$set": doc! { "pad": "x".repeat(3 << 20) } };
+    let small = doc! { "$set": doc! { "seen": true } };
+    let (one, two) = (doc! { "_id": 1 }, doc! { "_id": 2 });
+    let mut n = 0;
+    let mut statements = std::iter::from_fn(|| {
+        n += 1;
+        let (q, u) = match n {
+            1 => (&one, &large),
+            2 => {
+                let never = NeverInterrupted;
+                b.engine
+                    .store
+                    .rename_collection(NS, AWAY, false, &never)
+                    .unwrap();
+                (&two, &small)
+            }
+            _ => return None,
+        };
+        Some(Ok(UpdateStatement::new(
+            q.as_doc(),
+            Value::Document(u.as_doc()),
+        )))
+    });
+    let out = b.engine.update_many(&b.op, NS, &mut statements, true);
+    assert_eq!((out.n, out.modified, out.errors.len()), (1, 1, 0));
+    let renamed = b.engine.store.collection(AWAY).unwrap();
+    let found = b
+        .engine
+        .store
+        .snapshot()
+        .find_by_id(&renamed, Value::Int32(2));
+    assert_eq!(
+        Doc::new(&found.unwrap().unwrap().1).get("seen").map(|_| ()),
+        None
+    );
+}
+
 /// As above, for a collection that a rename with dropTarget replaces: a read sees one generation.
 #[test]
 fn a_cursor_over_a_replaced_collection_gives_one_generation_or_175() {

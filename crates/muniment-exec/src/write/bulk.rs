@@ -117,7 +117,7 @@ pub(crate) trait Statement {
     ) -> Result<R>;
 }
 
-/// What a command's statements write to, as it was when the command began.
+/// What a statement writes to, as it was when the statement began.
 pub(crate) struct Target<'t> {
     pub namespace: &'t str,
     pub collection: Option<Arc<Collection>>,
@@ -129,6 +129,11 @@ impl<'t> Target<'t> {
             namespace,
             collection: engine.store.collection(namespace),
         }
+    }
+
+    fn is(&self, collection: &Arc<Collection>) -> bool {
+        let same = |c: &Arc<Collection>| Arc::ptr_eq(c, collection);
+        self.collection.as_ref().is_some_and(same)
     }
 
     /// As [`Database::collation_for`].
@@ -167,11 +172,11 @@ impl Database {
         statements: &mut dyn Iterator<Item = Result<S>>,
         ordered: bool,
     ) -> BulkOutcome {
-        let on = Target::new(self, namespace);
-        let mut batch = Batch::new(self, op, &on, ordered);
+        let mut batch = Batch::new(self, op, namespace, ordered);
         let mut statements = statements.enumerate();
         for (i, s) in statements.by_ref() {
-            let run = |s: S| s.with_write(self, op, &on, |w| Ok(batch.run(i, w, ordered)));
+            let on = Target::new(self, namespace);
+            let run = |s: S| s.with_write(self, op, &on, |w| Ok(batch.run(i, w, &on)));
             let go_on = match s.and_then(run) {
                 Ok(go_on) => go_on,
                 // It could not even be parsed.
@@ -204,7 +209,7 @@ impl Database {
 struct Batch<'e> {
     engine: &'e Database,
     op: &'e Arc<OpContext>,
-    on: &'e Target<'e>,
+    namespace: &'e str,
     set: Option<Shared<'e>>,
     staged: usize,
     out: BulkOutcome,
@@ -238,13 +243,13 @@ impl<'e> Batch<'e> {
     fn new(
         engine: &'e Database,
         op: &'e Arc<OpContext>,
-        on: &'e Target<'e>,
+        namespace: &'e str,
         ordered: bool,
     ) -> Batch<'e> {
         Batch {
             engine,
             op,
-            on,
+            namespace,
             set: None,
             staged: 0,
             out: BulkOutcome::default(),
@@ -255,8 +260,16 @@ impl<'e> Batch<'e> {
     }
 
     /// Runs one statement, or stages it to be booked with its commit; true when the loop goes on.
-    fn run(&mut self, index: usize, write: &Write<'_>, ordered: bool) -> bool {
-        match self.stage(index, write) {
+    fn run(&mut self, index: usize, write: &Write<'_>, on: &Target<'_>) -> bool {
+        let ordered = self.ordered;
+        // Renamed or replaced since: what is staged goes to the old one, and this not.
+        if self.set.as_ref().is_some_and(|s| !on.is(&s.collection)) {
+            self.flush();
+            if self.failed {
+                return self.not_tried(index);
+            }
+        }
+        match self.stage(index, write, on) {
             Ok(true) => {
                 self.staged += 1;
                 if self.staged >= STATEMENTS_AT_ONCE {
@@ -285,26 +298,30 @@ impl<'e> Batch<'e> {
         }
         self.flush();
         if self.failed {
-            // It was not tried.
-            if let Some(error) = self.failure.clone().filter(|_| !self.ordered) {
-                self.out.errors.push(WriteError { index, error });
-            }
-            return false;
+            return self.not_tried(index);
         }
         let mut done = Done::default();
         let (engine, op) = (self.engine, self.op);
-        let result = engine.write(op, self.on.namespace, write, &mut done);
+        let result = engine.write(op, self.namespace, write, &mut done);
         self.out.note_partial(index, done.into(), result, ordered)
     }
 
+    /// Books a statement behind a commit that failed: the loop ends.
+    fn not_tried(&mut self, index: usize) -> bool {
+        if let Some(error) = self.failure.clone().filter(|_| !self.ordered) {
+            self.out.errors.push(WriteError { index, error });
+        }
+        false
+    }
+
     /// Stages a statement on one `_id`; false when it is none or has to insert.
-    fn stage(&mut self, index: usize, write: &Write<'_>) -> Result<bool> {
+    fn stage(&mut self, index: usize, write: &Write<'_>, on: &Target<'_>) -> Result<bool> {
         if write.hint.is_some() || write.filter.id_equality().is_none() {
             return Ok(false);
         }
         if self.set.is_none() {
             // Dropped meanwhile, it says so when it is written to.
-            let Some(collection) = self.on.collection.clone() else {
+            let Some(collection) = on.collection.clone() else {
                 return Ok(false);
             };
             if !collection.finds_by_id() {

@@ -15,10 +15,10 @@ use crate::run::Row;
 use crate::run::exec::Recipe;
 use crate::run::scan::matches;
 use bytes::Bytes;
-use muniment_query::filter::Node;
+use muniment_query::filter::{Node, Pred};
 use muniment_query::{Filter, Interrupt, MatchInfo, MetaSet, QueryContext, SortSpec, Update};
 use muniment_storage::{Collection, CollectionOptions, CommitId, Staged, WriteUnit};
-use muniment_value::{Code, Doc, DocBuf, Error, Result, ValueBuf};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, ValueBuf, cmp_values};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -276,8 +276,8 @@ impl Database {
                         && attempt < UPSERT_ATTEMPTS =>
                 {
                     if e.code() == Code::DuplicateKey
-                        && !rival_matches(&e, write)?
-                        && !self.anything_matches(op, &collection, write)?
+                        && !asks_for_rival(write.filter.root(), &e)
+                        && !self.anything_matches(op, &collection, write)
                     {
                         return Err(e);
                     }
@@ -289,14 +289,19 @@ impl Database {
         }
     }
 
+    /// Whether an upsert that met a duplicate finds something now; true as well if the collection or
+    /// the plan's index has gone meanwhile, which the next attempt will see.
     fn anything_matches(
         &self,
         op: &Arc<OpContext>,
         collection: &Arc<Collection>,
         write: &Write<'_>,
-    ) -> Result<bool> {
-        let mut exec = self.plan_write(op, collection, write, false)?.exec;
-        Ok(exec.next_row(op)?.is_some())
+    ) -> bool {
+        let plan = self.plan_write(op, collection, write, false);
+        match plan.and_then(|mut choice| choice.exec.next_row(op)) {
+            Ok(row) => row.is_some(),
+            Err(e) => matches!(e.code(), Code::QueryPlanKilled | Code::NamespaceNotFound),
+        }
     }
 
     fn upsert(
@@ -544,13 +549,27 @@ pub(super) fn change(
     Ok(Ok(done))
 }
 
-/// True if the filter finds the document that a duplicate key error names: it came after the filter
-/// had looked, and may be deleted again already.
-fn rival_matches(duplicate: &Error, write: &Write<'_>) -> Result<bool> {
-    match duplicate.extra().as_doc().get_doc("keyValue") {
-        Some(key) => Ok(matches(&write.filter, key.as_bytes(), false)?.is_some()),
-        None => Ok(false),
-    }
+/// True if a filter asks by equality for exactly what a duplicate key error names: the document came
+/// when the filter had looked, and it may be deleted again already. MongoDB tries an upsert again in
+/// this case alone.
+fn asks_for_rival(filter: &Node, duplicate: &Error) -> bool {
+    let Some(key) = duplicate.extra().as_doc().get_doc("keyValue") else {
+        return false;
+    };
+    let conditions = match filter {
+        Node::And(conditions) => conditions.as_slice(),
+        one => std::slice::from_ref(one),
+    };
+    let named = |condition: &Node| match condition {
+        Node::Field {
+            path,
+            pred: Pred::Eq(wanted),
+        } => key
+            .iter()
+            .any(|e| e.name() == path.as_str() && cmp_values(e.value(), wanted.as_value()).is_eq()),
+        _ => false,
+    };
+    conditions.len() == key.iter().count() && conditions.iter().all(named)
 }
 
 /// The rules for the name of a collection that a write creates.
