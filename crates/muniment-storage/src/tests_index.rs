@@ -500,6 +500,36 @@ fn a_build_can_be_interrupted() {
     valid(&store, &c);
 }
 
+/// Also what a scan needs not: the filters, which are for those who look for one key.
+#[test]
+fn validate_reads_the_files_through() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = create(&store, "db.c");
+    for i in 0..500 {
+        insert(&store, &c, doc! { "_id": i, "text": "x".repeat(100) }).unwrap();
+    }
+    store.flush().unwrap();
+    valid(&store, &c);
+    let files = std::fs::read_dir(dir.path().join("trees")).unwrap();
+    let tables: Vec<_> = files
+        .map(|f| f.unwrap().path())
+        .filter(|p| p.extension().is_some_and(|e| e == "table"))
+        .collect();
+    let [table] = &tables[..] else {
+        panic!("{tables:?}");
+    };
+    let written = std::fs::read(table).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(table).unwrap();
+    for at in (0..written.len()).step_by(written.len() / 50) {
+        std::os::unix::fs::FileExt::write_at(&file, &[!written[at]], at as u64).unwrap();
+        let report = store.validate(&c, true, &NeverInterrupted).unwrap();
+        assert!(!report.as_doc().get("valid").unwrap().truthy(), "{at}");
+        std::os::unix::fs::FileExt::write_at(&file, &written[at..=at], at as u64).unwrap();
+    }
+    valid(&store, &c);
+}
+
 #[test]
 fn validate_finds_what_is_wrong() {
     let dir = tempfile::tempdir().unwrap();

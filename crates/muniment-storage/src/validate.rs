@@ -7,6 +7,7 @@ use crate::keys;
 use crate::store::Store;
 use crate::view::{Direction, KeyRange, Snapshot, split_entry};
 use muniment_query::Interrupt;
+use muniment_tree::TreeId;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Result, doc, number};
 use std::sync::Arc;
 
@@ -49,7 +50,8 @@ impl Store {
     /// Full check of a collection: every document parses, every index entry points to a document
     /// that has that key, every key of every document is in the index, counts agree. Returns
     /// what `validate` replies: `{nrecords, nIndexes, keysPerIndex, valid, errors, warnings,
-    /// indexDetails, …}`. Without `full` the documents' BSON is not checked byte by byte.
+    /// indexDetails, …}`. With `full` the documents' BSON is checked byte by byte, and the files are
+    /// read through: what a scan does not need (filters) may be damaged too.
     ///
     /// # Errors
     /// Only what keeps the check from running.
@@ -93,6 +95,15 @@ impl Store {
             interrupt,
         )?;
         check_totals(totals, (docs, bytes), &mut report);
+        if full {
+            let ids = indexes.iter().map(|i| i.id).chain([collection.id]);
+            let trees: Vec<TreeId> = ids.map(TreeId).collect();
+            let interrupt = || interrupt.check();
+            for damage in self.inner.trees.check(Some(&trees), &interrupt)? {
+                report.corrupt = true;
+                report.error(damage);
+            }
+        }
 
         let mut keys_per_index = DocBuf::new();
         let mut details = DocBuf::new();

@@ -186,11 +186,16 @@ pub trait Trees: Send + Sync {
     /// As [`Trees::flush`]; whatever `interrupt` says.
     fn compact(&self, trees: Option<&[TreeId]>, interrupt: &dyn Fn() -> Result<()>) -> Result<()>;
 
-    /// Reads every file through and tells every damaged place (file, offset, what is wrong).
+    /// Reads what these trees (`None`: all) have in files, and what leads there, and tells every
+    /// damaged place: file, offset, what is wrong.
     ///
     /// # Errors
-    /// What keeps the check from running.
-    fn check(&self) -> Result<Vec<String>>;
+    /// What keeps the check from running; what `interrupt` says.
+    fn check(
+        &self,
+        trees: Option<&[TreeId]>,
+        interrupt: &dyn Fn() -> Result<()>,
+    ) -> Result<Vec<String>>;
 
     /// Returns when no file of the engine is being made, changed or removed; none is while the
     /// guard lives. Works that run are ended or given up. What is committed meanwhile stays in

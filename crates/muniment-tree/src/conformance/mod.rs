@@ -174,7 +174,10 @@ impl World {
         if self.reopen() {
             check(self, "reopened");
         }
-        assert_eq!(self.trees.check().expect("check"), Vec::<String>::new());
+        assert_eq!(
+            self.trees.check(None, &|| Ok(())).expect("check"),
+            Vec::<String>::new()
+        );
         self.trees.health().expect("health");
     }
 

@@ -113,7 +113,7 @@ fn model(make: Make<'_>, seed: u64, steps: usize) {
     model.everything();
     model.crash();
     model.everything();
-    let damage = model.world.trees.check().expect("check");
+    let damage = model.world.trees.check(None, &|| Ok(())).expect("check");
     assert!(damage.is_empty(), "{damage:?}");
 }
 

@@ -221,11 +221,15 @@ impl Trees for LsmTrees {
         self.shared.compact_all(trees, interrupt)
     }
 
-    fn check(&self) -> Result<Vec<String>> {
+    fn check(
+        &self,
+        trees: Option<&[TreeId]>,
+        interrupt: &dyn Fn() -> Result<()>,
+    ) -> Result<Vec<String>> {
         let state = self.shared.state();
         let mut found = Vec::new();
         for table in state.levels.tables() {
-            table.check(&mut found);
+            table.check(trees, interrupt, &mut found)?;
         }
         Ok(found)
     }

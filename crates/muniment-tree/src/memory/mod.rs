@@ -91,7 +91,11 @@ impl Trees for MemoryTrees {
         Ok(())
     }
 
-    fn check(&self) -> Result<Vec<String>> {
+    fn check(
+        &self,
+        _trees: Option<&[TreeId]>,
+        _interrupt: &dyn Fn() -> Result<()>,
+    ) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
 

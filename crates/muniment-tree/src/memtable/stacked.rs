@@ -219,7 +219,11 @@ impl Trees for Stacked {
         Ok(())
     }
 
-    fn check(&self) -> Result<Vec<String>> {
+    fn check(
+        &self,
+        _trees: Option<&[TreeId]>,
+        _interrupt: &dyn Fn() -> Result<()>,
+    ) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
 

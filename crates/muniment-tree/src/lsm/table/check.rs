@@ -6,13 +6,18 @@ use super::footer::{Counts, LEN};
 use super::frame::{Handle, Kind};
 use super::reader::{Partition, Table, index_entry};
 use super::tree_of;
+use crate::trees::TreeId;
 use bytes::Bytes;
 use muniment_io::Timestamp;
+use muniment_value::Result;
 use std::fmt::Display;
 
 /// What was met so far.
 struct Walk<'a> {
     table: &'a Table,
+    /// What is looked at; `None`: all.
+    trees: Option<&'a [TreeId]>,
+    interrupt: &'a dyn Fn() -> Result<()>,
     found: &'a mut Vec<String>,
     /// Where the next block must begin.
     expected: u64,
@@ -23,16 +28,29 @@ struct Walk<'a> {
     total: Counts,
     oldest: u64,
     newest: u64,
-    /// Something could not be read, so the sums say nothing.
+    /// Something could not be read, or was passed over, so the sums say nothing.
     holes: bool,
 }
 
 impl Table {
-    /// Appends every damaged place: file, offset, what is wrong.
-    pub(crate) fn check(&self, found: &mut Vec<String>) {
-        let before = found.len();
+    /// Appends every damaged place of these trees (`None`: of all): file, offset, what is wrong.
+    ///
+    /// # Errors
+    /// What `interrupt` says.
+    pub(crate) fn check(
+        &self,
+        trees: Option<&[TreeId]>,
+        interrupt: &dyn Fn() -> Result<()>,
+        found: &mut Vec<String>,
+    ) -> Result<()> {
+        let is_here = |t: &TreeId| self.properties().tree(*t).is_some();
+        if trees.is_some_and(|trees| !trees.iter().any(is_here)) {
+            return Ok(());
+        }
         let mut walk = Walk {
             table: self,
+            trees,
+            interrupt,
             found,
             expected: 0,
             key: Vec::new(),
@@ -46,7 +64,10 @@ impl Table {
         let mut part = 0;
         loop {
             match self.partition(part) {
-                Ok(Some(partition)) => walk.partition(partition),
+                Ok(Some(partition)) => match self.last_of(part) {
+                    Some(last) if !walk.concerns(last) => walk.pass_over(partition, last),
+                    _ => walk.partition(partition)?,
+                },
                 Ok(None) => break,
                 Err(e) => {
                     walk.fail(e);
@@ -57,7 +78,7 @@ impl Table {
         }
         walk.end();
         self.check_tail(found);
-        debug_assert!(found.len() >= before);
+        Ok(())
     }
 
     /// The blocks behind the partitions were read when the table was opened, but may be bad now.
@@ -93,7 +114,22 @@ impl Walk<'_> {
         self.expected = handle.offset.saturating_add(handle.size.into());
     }
 
-    fn partition(&mut self, partition: Partition) {
+    /// Whether anything of the trees may lie between the last separator and this one.
+    fn concerns(&self, separator: &[u8]) -> bool {
+        let from = tree_of(&self.separator);
+        let to = tree_of(separator);
+        let between = |t: &TreeId| (from..=to).contains(t);
+        self.trees.is_none_or(|trees| trees.iter().any(between))
+    }
+
+    /// Nothing in it is of the trees.
+    fn pass_over(&mut self, partition: Partition, last: &[u8]) {
+        self.holes = true;
+        self.expected = partition.index.offset + u64::from(partition.index.size);
+        self.separator = last.to_vec();
+    }
+
+    fn partition(&mut self, partition: Partition) -> Result<()> {
         let index = self.table.read(partition.index, Kind::Index);
         let filter = self.table.read(partition.filter, Kind::Filter);
         let filter: Bytes = filter.unwrap_or_else(|e| {
@@ -106,17 +142,25 @@ impl Walk<'_> {
                 self.fail(e);
                 // Where its data blocks end is not known.
                 self.expected = partition.index.offset + u64::from(partition.index.size);
-                return;
+                return Ok(());
             }
         };
         let Some(index) = index else {
-            return self.bad(partition.index.offset, "the index is malformed");
+            self.bad(partition.index.offset, "the index is malformed");
+            return Ok(());
         };
         for slot in 0..index.restarts() {
             match index_entry(&index, slot) {
                 Some((separator, handle)) => {
+                    (self.interrupt)()?;
                     let separator = separator.to_vec();
-                    self.block(handle, &separator, &filter);
+                    match self.concerns(&separator) {
+                        true => self.block(handle, &separator, &filter),
+                        false => {
+                            self.holes = true;
+                            self.at(handle);
+                        }
+                    }
                     self.separator = separator;
                 }
                 None => self.bad(partition.index.offset, "the index is malformed"),
@@ -124,6 +168,7 @@ impl Walk<'_> {
         }
         self.at(partition.filter);
         self.at(partition.index);
+        Ok(())
     }
 
     fn block(&mut self, handle: Handle, separator: &[u8], filter: &[u8]) {

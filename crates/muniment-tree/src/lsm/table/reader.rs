@@ -214,6 +214,11 @@ impl Table {
         read().map(Some).ok_or_else(|| self.malformed(self.end))
     }
 
+    /// The key at or below which all keys of partition `i` are; `None` behind the last.
+    pub(crate) fn last_of(&self, i: usize) -> Option<&[u8]> {
+        self.top.whole(i).map(|(separator, _)| separator)
+    }
+
     /// The first partition that may have a key for which `before` is not true.
     pub(crate) fn find_partition(&self, before: impl Fn(&[u8]) -> bool) -> Result<usize> {
         self.top

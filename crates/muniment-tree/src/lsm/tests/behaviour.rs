@@ -56,7 +56,10 @@ fn values_and_keys_of_any_size() {
     world.trees.flush().unwrap();
     world.trees.compact(None, &|| Ok(())).unwrap();
     world.verify(world.now);
-    assert_eq!(world.trees.check().unwrap(), Vec::<String>::new());
+    assert_eq!(
+        world.trees.check(None, &|| Ok(())).unwrap(),
+        Vec::<String>::new()
+    );
     world.power_cut(1);
     world.verify(world.now);
 }

@@ -129,7 +129,10 @@ fn everything_at_once() {
             while !stop.load(SeqCst) {
                 std::thread::sleep(Duration::from_millis(300));
                 door.trees.compact(Some(&[TreeId(1)]), &|| Ok(())).unwrap();
-                assert_eq!(door.trees.check().unwrap(), Vec::<String>::new());
+                assert_eq!(
+                    door.trees.check(None, &|| Ok(())).unwrap(),
+                    Vec::<String>::new()
+                );
                 door.trees.health().unwrap();
             }
         });

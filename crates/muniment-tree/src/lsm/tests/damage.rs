@@ -91,7 +91,7 @@ fn every_byte_may_be_wrong() {
                 caught += 1;
             }
             // No byte is without meaning: a check finds every one.
-            let found = trees.check().unwrap();
+            let found = trees.check(None, &|| Ok(())).unwrap();
             assert!(!found.is_empty(), "{what} is not found");
             assert!(
                 found.iter().all(|f| f.contains(path.to_str().unwrap())),
@@ -108,6 +108,68 @@ fn every_byte_may_be_wrong() {
         }
     }
     assert!(refused > 300 && caught > 1000, "{refused} {caught}");
+}
+
+/// A check of one tree tells of what this tree needs, and of nothing that only its neighbours do.
+#[test]
+fn a_check_of_one_tree_leaves_the_others_alone() {
+    let mut world = World::new();
+    for tree in 1..=3 {
+        for i in 0..60u32 {
+            world.commit(vec![put(tree, format!("key{i:03}"), [i as u8; 24])]);
+        }
+    }
+    world.trees.seal(world.now).unwrap();
+    world.trees.flush().unwrap();
+    let check = |trees: &LsmTrees, tree| {
+        let found = trees.check(Some(&[TreeId(tree)]), &|| Ok(())).unwrap();
+        !found.is_empty()
+    };
+    assert!((1..=4).all(|tree| !check(&world.trees, tree)));
+    let is_table = |p: &PathBuf| p.extension().is_some_and(|e| e == "table");
+    let mut one = [0; 4];
+    let bytes = world
+        .disk
+        .paths()
+        .into_iter()
+        .filter(is_table)
+        .flat_map(|path| {
+            let len = world.disk.bytes(&path).unwrap().len() as u64;
+            (0..len).step_by(3).map(move |byte| (path.clone(), byte))
+        });
+    for (path, byte) in bytes {
+        let disk = world.disk.fork();
+        assert!(disk.flip_bit(&path, byte, (byte % 8) as u8));
+        let Ok(trees) = LsmTrees::open(small(&disk)) else {
+            continue;
+        };
+        let told: Vec<u32> = (1..=4).filter(|tree| check(&trees, *tree)).collect();
+        assert!(
+            !told.is_empty() && !told.contains(&4),
+            "{path:?} {byte}: {told:?}"
+        );
+        if let [tree] = told[..] {
+            one[tree as usize] += 1;
+        }
+        // Whoever is not told of it has lost nothing.
+        for tree in (1..=3).filter(|tree| !told.contains(tree)) {
+            let mut cursor = trees.cursor(
+                TreeId(tree),
+                Range::default(),
+                world.now,
+                Direction::Forward,
+            );
+            for _ in 0..60 {
+                assert!(cursor.next().unwrap().is_some());
+            }
+            for i in 0..60 {
+                let key = format!("key{i:03}");
+                let found = trees.get(TreeId(tree), key.as_bytes(), world.now);
+                assert!(found.unwrap().is_some());
+            }
+        }
+    }
+    assert!(one.iter().skip(1).all(|n| *n > 60), "{one:?}");
 }
 
 #[test]
@@ -225,7 +287,7 @@ fn a_damaged_table_does_not_stop_the_others() {
         "{:?}",
         world.trees.sizes()
     );
-    assert_eq!(world.trees.check().unwrap().len(), 1);
+    assert_eq!(world.trees.check(None, &|| Ok(())).unwrap().len(), 1);
 }
 
 fn files_of(world: &World) -> Vec<PathBuf> {

@@ -56,7 +56,7 @@ fn power_may_fail_at_every_operation() {
         let trees = LsmTrees::open(small(&disk)).unwrap_or_else(|e| panic!("cut {n}: {e}"));
         let persisted = trees.persisted();
         assert!(persisted.0 >= least, "cut {n}");
-        assert_eq!(trees.check().unwrap(), Vec::<String>::new());
+        assert_eq!(trees.check(None, &|| Ok(())).unwrap(), Vec::<String>::new());
         let mut after = World {
             trees,
             disk,
@@ -114,7 +114,10 @@ fn every_operation_may_fail_once_or_for_long() {
             world.trees.health().unwrap();
             assert_eq!(world.trees.persisted(), world.now);
             world.verify(Timestamp::MAX);
-            assert_eq!(world.trees.check().unwrap(), Vec::<String>::new());
+            assert_eq!(
+                world.trees.check(None, &|| Ok(())).unwrap(),
+                Vec::<String>::new()
+            );
             world.power_cut(n + 1);
             world.verify(world.now);
             // Nothing is left behind.

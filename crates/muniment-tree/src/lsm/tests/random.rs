@@ -121,7 +121,10 @@ fn run(seed: u64, steps: usize) {
             for view in &world.views {
                 world.verify(view.timestamp());
             }
-            assert_eq!(world.trees.check().unwrap(), Vec::<String>::new());
+            assert_eq!(
+                world.trees.check(None, &|| Ok(())).unwrap(),
+                Vec::<String>::new()
+            );
         }
     }
     cursors.clear();

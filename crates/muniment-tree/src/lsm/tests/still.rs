@@ -105,7 +105,7 @@ fn files_stand_still_while_they_are_held() {
                 std::fs::write(to.path().join(name), content).unwrap();
             }
             let copy = LsmTrees::open(options(to.path())).unwrap();
-            assert_eq!(copy.check().unwrap(), Vec::<String>::new());
+            assert_eq!(copy.check(None, &|| Ok(())).unwrap(), Vec::<String>::new());
             let (at, all) = (copy.persisted(), Range::default());
             let found = rows(copy.cursor(TreeId(1), all.clone(), at, Direction::Forward));
             assert!(
