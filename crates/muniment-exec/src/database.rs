@@ -147,7 +147,21 @@ impl Database {
     /// # Errors
     /// 167 OptionNotSupportedOnView for another collation than a view's.
     pub fn collation_for(&self, namespace: &str, given: Option<&Collation>) -> Result<Collation> {
-        if let Some(c) = self.store.collection(namespace) {
+        let collection = self.store.collection(namespace);
+        self.collation_on(namespace, collection.as_deref(), given)
+    }
+
+    /// The same, for who has looked the collection up.
+    ///
+    /// # Errors
+    /// As [`Database::collation_for`].
+    pub(crate) fn collation_on(
+        &self,
+        namespace: &str,
+        collection: Option<&Collection>,
+        given: Option<&Collation>,
+    ) -> Result<Collation> {
+        if let Some(c) = collection {
             return Ok(given.unwrap_or(c.collation()).clone());
         }
         match (self.view(namespace)?, given) {

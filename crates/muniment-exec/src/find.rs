@@ -211,11 +211,8 @@ impl Database {
     /// capped.
     pub fn find(&self, op: &Arc<OpContext>, request: &FindRequest<'_>) -> Result<Cursor> {
         let there = self.store.collection(request.namespace);
-        let collation = match (&there, &request.collation) {
-            (Some(_), Some(given)) => given.clone(),
-            (Some(c), None) => c.collation().clone(),
-            (None, given) => self.collation_for(request.namespace, given.as_ref())?,
-        };
+        let given = request.collation.as_ref();
+        let collation = self.collation_on(request.namespace, there.as_deref(), given)?;
         let ctx = self.query_context(op, request.let_, collation)?;
         let parsed = Parsed::new(&ctx, request.filter, request.sort, request.projection)?;
         let flags = CursorFlags {

@@ -39,7 +39,7 @@ pub use database::{Database, Figures};
 pub use distinct::DistinctRequest;
 pub use explain::{Explainable, Verbosity};
 pub use find::{FindRequest, Hint};
-pub use operation::{Counters, OpContext, OpGuard, OpStart, Operations};
+pub use operation::{Counters, DisconnectProbe, OpContext, OpGuard, OpStart, Operations};
 pub use plan::filters::{ShapeSpec, shape_without_query};
 pub use tickets::{TICKETS, TicketFigures, TicketPool, Tickets};
 pub use timeseries::{BUCKETS, TimeSeries, buckets_options, granularity_span, series_options};

@@ -29,6 +29,9 @@ pub struct Counters {
     pub written: AtomicU64,
 }
 
+/// Whether a connection's client has gone.
+pub type DisconnectProbe = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// How an operation begins.
 #[derive(Default)]
 pub struct OpStart {
@@ -52,7 +55,7 @@ pub struct OpStart {
     pub lsid: Option<DocBuf>,
     /// True when the client's connection is gone. Asked at most every 10 ms, and only by
     /// operations that run longer than that.
-    pub disconnected: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
+    pub disconnected: Option<DisconnectProbe>,
 }
 
 /// One running operation. Stages ask it through [`Interrupt`].

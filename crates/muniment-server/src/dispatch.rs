@@ -14,7 +14,7 @@ use crate::log::Severity;
 use crate::metrics::{Counter, LatencyKind, OpKind, TopEntry};
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
-use crate::state::{ConnShared, DisconnectProbe, ServerState};
+use crate::state::{ConnShared, ServerState};
 use muniment_exec::{OpContext, OpStart, TicketPool};
 use muniment_query::Interrupt;
 use muniment_value::{Code, Doc, Error, Result, Value, ValueBuf, doc};
@@ -116,7 +116,9 @@ fn try_execute(
         client: Some(Arc::clone(&conn.peer)),
         comment: generic.comment.map(ValueBuf::new),
         lsid: generic.lsid.map(|d| d.to_buf()),
-        disconnected: disconnect_probe(conn, spec),
+        // Commands that never run long need not know that their client has gone.
+        disconnected: matches!(spec.kind, Kind::Read | Kind::Write | Kind::Ddl)
+            .then(|| Arc::clone(&conn.is_gone)),
         ..OpStart::default()
     });
     if server.is_stopping() && spec.name != "hello" && spec.name != "isMaster" {
@@ -324,13 +326,6 @@ fn ticket_pool<'s>(
         Kind::Write => Some(&server.engine.tickets.writes),
         Kind::Ddl | Kind::Admin | Kind::Diagnostic => None,
     }
-}
-
-/// How a running operation finds out that its client has gone. Commands that never run long need
-/// not know.
-fn disconnect_probe(conn: &ConnShared, spec: &CommandSpec) -> Option<DisconnectProbe> {
-    let long = matches!(spec.kind, Kind::Read | Kind::Write | Kind::Ddl);
-    long.then(|| Arc::clone(&conn.is_gone))
 }
 
 fn remember_command(conn: &ConnShared, body: Doc<'_>) {

@@ -8,7 +8,7 @@ use crate::options::ServerOptions;
 use crate::parameters::Parameters;
 use crate::profiler::Profile;
 use crate::sessions::Sessions;
-use muniment_exec::Database;
+use muniment_exec::{Database, DisconnectProbe};
 use muniment_query::MemoryBudget;
 use muniment_value::{Code, DocBuf};
 use muniment_wire::Stream;
@@ -40,9 +40,6 @@ pub struct ConnShared {
     /// What connectionStatus calls the connection, made when it is first asked for.
     pub uuid: OnceLock<[u8; 16]>,
 }
-
-/// Whether a connection's client has gone.
-pub type DisconnectProbe = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The probe of a socket.
 pub fn disconnect_probe(stream: &Arc<Stream>) -> DisconnectProbe {

@@ -138,10 +138,7 @@ impl<'t> Target<'t> {
 
     /// As [`Database::collation_for`].
     pub fn collation(&self, engine: &Database, given: Option<&Collation>) -> Result<Collation> {
-        match &self.collection {
-            Some(c) => Ok(given.unwrap_or(c.collation()).clone()),
-            None => engine.collation_for(self.namespace, given),
-        }
+        engine.collation_on(self.namespace, self.collection.as_deref(), given)
     }
 }
 

@@ -65,7 +65,10 @@ impl Table {
         loop {
             match self.partition(part) {
                 Ok(Some(partition)) => match self.last_of(part) {
-                    Some(last) if !walk.concerns(last) => walk.pass_over(partition, last),
+                    Some(last) if !walk.concerns(last) => {
+                        walk.go_behind(partition);
+                        walk.separator = last.to_vec();
+                    }
                     _ => walk.partition(partition)?,
                 },
                 Ok(None) => break,
@@ -111,7 +114,7 @@ impl Walk<'_> {
         if handle.offset != self.expected {
             self.bad(handle.offset, "blocks do not follow each other");
         }
-        self.expected = handle.offset.saturating_add(handle.size.into());
+        self.expected = handle.end();
     }
 
     /// Whether anything of the trees may lie between the last separator and this one.
@@ -122,11 +125,10 @@ impl Walk<'_> {
         self.trees.is_none_or(|trees| trees.iter().any(between))
     }
 
-    /// Nothing in it is of the trees.
-    fn pass_over(&mut self, partition: Partition, last: &[u8]) {
+    /// The next block must begin behind this partition, whatever is in it.
+    fn go_behind(&mut self, partition: Partition) {
         self.holes = true;
-        self.expected = partition.index.offset + u64::from(partition.index.size);
-        self.separator = last.to_vec();
+        self.expected = partition.index.end();
     }
 
     fn partition(&mut self, partition: Partition) -> Result<()> {
@@ -141,7 +143,7 @@ impl Walk<'_> {
             Err(e) => {
                 self.fail(e);
                 // Where its data blocks end is not known.
-                self.expected = partition.index.offset + u64::from(partition.index.size);
+                self.go_behind(partition);
                 return Ok(());
             }
         };

@@ -55,6 +55,13 @@ pub(crate) struct Handle {
     pub(crate) size: u32,
 }
 
+impl Handle {
+    /// The offset behind it; what a damaged handle says does not overflow.
+    pub(crate) fn end(self) -> u64 {
+        self.offset.saturating_add(self.size.into())
+    }
+}
+
 /// A header that was read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
