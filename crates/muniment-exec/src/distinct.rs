@@ -185,7 +185,7 @@ impl DistinctScan {
         let index = &self.access.bound.info.index;
         let compiled = self.access.ranges();
         let snapshot = engine.store.snapshot();
-        still_there(&snapshot, collection, [index])?;
+        still_there(snapshot.timestamp(), collection, [index])?;
         let mut steps = 0_u32;
         for range in (0..compiled.len()).filter_map(|n| compiled.get(n)) {
             let mut cursor = snapshot.entries(collection, index, &range, Direction::Forward);

@@ -258,9 +258,9 @@ impl Database {
     ) -> Result<Option<Bytes>> {
         op.check()?;
         op.counters.keys_examined.fetch_add(1, Relaxed);
-        let snapshot = self.store.snapshot();
-        still_there(&snapshot, collection, [])?;
-        let Some((_, doc)) = snapshot.find_by_id(collection, id.as_value())? else {
+        let view = self.store.glance()?;
+        still_there(view.timestamp(), collection, [])?;
+        let Some((_, doc)) = view.find_by_id(collection, id.as_value())? else {
             return Ok(None);
         };
         op.counters.docs_examined.fetch_add(1, Relaxed);

@@ -151,11 +151,8 @@ impl Join for Lookups {
         if self.calls.is_multiple_of(CHECK_EVERY) {
             op.check()?;
         }
-        still_there(
-            &self.link.op.view(&self.link.engine.store),
-            &self.collection,
-            [],
-        )?;
+        let view = self.link.op.view(&self.link.engine.store);
+        still_there(view.timestamp(), &self.collection, [])?;
         if values.is_empty() {
             return Ok(());
         }
@@ -243,7 +240,7 @@ impl Lookups {
         found: &mut dyn FnMut(Bytes) -> Result<()>,
     ) -> Result<()> {
         let snapshot = self.link.op.view(&self.link.engine.store);
-        still_there(&snapshot, &self.collection, [])?;
+        still_there(snapshot.timestamp(), &self.collection, [])?;
         for key in self.keys(values, false) {
             op.counters.keys_examined.fetch_add(1, Relaxed);
             if let Some((_, doc)) = snapshot.find_by_id_key(&self.collection, &key)? {
@@ -265,7 +262,7 @@ impl Lookups {
         };
         let (index, descending) = (index.clone(), *descending);
         let snapshot = self.link.op.view(&self.link.engine.store);
-        still_there(&snapshot, &self.collection, [&index])?;
+        still_there(snapshot.timestamp(), &self.collection, [&index])?;
         // An array in another field makes several keys of one document.
         let several = index.fields().len() > 1 && index.is_multikey();
         let mut seen = (values.len() > 1 || several).then(HashSet::new);
@@ -352,7 +349,7 @@ impl Lookups {
         let mut keys = IndexKeys::new();
         keys.collate(&self.collation);
         let snapshot = self.link.op.view(&self.link.engine.store);
-        still_there(&snapshot, &self.collection, [])?;
+        still_there(snapshot.timestamp(), &self.collection, [])?;
         let mut docs = snapshot.docs(&self.collection, &KeyRange::all(), Direction::Forward);
         let mut bytes = 0_usize;
         while let Some((_, doc)) = docs.next()? {

@@ -3,11 +3,11 @@
 use crate::plan::candidate::{Access, Candidate};
 use crate::tickets::{Ticket, TicketPool};
 use bytes::Bytes;
+use foldhash::HashMap;
 use muniment_query::Interrupt;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc};
 use parking_lot::Mutex;
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -35,6 +35,8 @@ pub type DisconnectProbe = Arc<dyn Fn() -> bool + Send + Sync>;
 /// How an operation begins.
 #[derive(Default)]
 pub struct OpStart {
+    /// When; `None`: now.
+    pub began: Option<Instant>,
     /// The command's name.
     pub command: &'static str,
     /// `db.collection`, or `db.$cmd` for commands on a database.
@@ -81,7 +83,7 @@ pub struct OpContext {
 
 impl OpContext {
     fn new(id: u32, start: OpStart) -> OpContext {
-        let started = Instant::now();
+        let started = start.began.unwrap_or_else(Instant::now);
         OpContext {
             id,
             started,

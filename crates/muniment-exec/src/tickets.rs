@@ -6,6 +6,7 @@
 //! before anything else, so that nobody who holds a latch waits for one; one that waits for data or
 //! for the journal gives its ticket back meanwhile. Diagnostics and DDL need none.
 
+use muniment_io::Spread;
 use muniment_query::Interrupt;
 use muniment_value::Result;
 use parking_lot::{Condvar, Mutex};
@@ -15,6 +16,9 @@ use std::time::{Duration, Instant};
 
 /// Tickets of either kind, as MongoDB's.
 pub const TICKETS: i64 = 128;
+
+/// Among how many places they are spread.
+const PLACES: usize = 16;
 
 /// How often who waits looks whether it must stop.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -39,8 +43,11 @@ pub struct TicketFigures {
 /// The tickets of one kind.
 #[derive(Debug)]
 pub struct TicketPool {
-    out: AtomicI64,
+    /// Those that are free, by places: a thread takes from its own first.
+    free: Spread<AtomicI64, PLACES>,
     total: AtomicI64,
+    /// How many are to be kept when they are given back, since there are too many.
+    excess: AtomicI64,
     queued: AtomicI64,
     waited: AtomicU64,
     waited_micros: AtomicU64,
@@ -52,8 +59,9 @@ pub struct TicketPool {
 impl Default for TicketPool {
     fn default() -> TicketPool {
         TicketPool {
-            out: AtomicI64::new(0),
+            free: Spread::of(|_| AtomicI64::new(TICKETS / PLACES as i64)),
             total: AtomicI64::new(TICKETS),
+            excess: AtomicI64::new(0),
             queued: AtomicI64::new(0),
             waited: AtomicU64::new(0),
             waited_micros: AtomicU64::new(0),
@@ -71,7 +79,7 @@ pub struct Ticket<'p>(&'p TicketPool);
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        self.0.out.fetch_sub(1, SeqCst);
+        self.0.give();
         if self.0.queued.load(SeqCst) > 0 {
             let _guard = self.0.lock.lock();
             self.0.freed.notify_one();
@@ -79,14 +87,22 @@ impl Drop for Ticket<'_> {
     }
 }
 
+/// Takes one of so many; false if there is none.
+fn one_less(n: &AtomicI64) -> bool {
+    let less = |n: i64| (n > 0).then(|| n - 1);
+    n.load(SeqCst) > 0 && n.fetch_update(SeqCst, SeqCst, less).is_ok()
+}
+
 impl TicketPool {
     fn take(&self) -> Option<Ticket<'_>> {
-        let before = self.out.fetch_add(1, SeqCst);
-        if before < self.total.load(SeqCst) {
-            return Some(Ticket(self));
+        let mut places = std::iter::once(self.free.own()).chain(self.free.iter());
+        places.any(one_less).then(|| Ticket(self))
+    }
+
+    fn give(&self) {
+        if self.excess.load(SeqCst) == 0 || !one_less(&self.excess) {
+            self.free.own().fetch_add(1, SeqCst);
         }
-        self.out.fetch_sub(1, SeqCst);
-        None
     }
 
     /// A ticket; waits for one behind those who wait already.
@@ -141,7 +157,8 @@ impl TicketPool {
         match self.acquire(op) {
             Ok(ticket) => std::mem::forget(ticket),
             Err(e) => {
-                self.out.fetch_add(1, SeqCst);
+                // What it gives back is none.
+                self.excess.fetch_add(1, SeqCst);
                 return Err(e);
             }
         }
@@ -150,16 +167,27 @@ impl TicketPool {
 
     /// Sets how many there are; at least one.
     pub fn set_total(&self, total: i64) {
-        self.total.store(total.max(1), SeqCst);
         let _guard = self.lock.lock();
+        let total = total.max(1);
+        let before = self.total.swap(total, SeqCst);
+        for _ in before..total {
+            self.give();
+        }
+        for _ in total..before {
+            if !self.free.iter().any(one_less) {
+                self.excess.fetch_add(1, SeqCst);
+            }
+        }
         self.freed.notify_all();
     }
 
     /// Figures for serverStatus.
     pub fn figures(&self) -> TicketFigures {
+        let free: i64 = self.free.iter().map(|n| n.load(SeqCst)).sum();
+        let total = self.total.load(SeqCst);
         TicketFigures {
-            out: self.out.load(SeqCst).max(0),
-            total: self.total.load(SeqCst),
+            out: (total + self.excess.load(SeqCst) - free).max(0),
+            total,
             queued: self.queued.load(SeqCst),
             waited: self.waited.load(SeqCst),
             waited_micros: self.waited_micros.load(SeqCst),
@@ -208,6 +236,34 @@ mod tests {
         assert_eq!(done.into_inner(), 24 * 50);
         let f = pool.figures();
         assert_eq!((f.out, f.queued, f.given_up), (0, 0, 0));
+    }
+
+    struct Over;
+    impl Interrupt for Over {
+        fn check(&self) -> Result<()> {
+            Err(muniment_value::Error::new(Code::Interrupted, "over"))
+        }
+    }
+
+    #[test]
+    fn their_number_changes_while_they_are_out() {
+        let pool = TicketPool::default();
+        let take = |n: usize| -> Vec<_> { (0..n).map_while(|_| pool.take()).collect() };
+        let out = take(1000);
+        assert_eq!(out.len() as i64, TICKETS);
+        pool.set_total(3);
+        pool.set_total(5);
+        let f = pool.figures();
+        assert_eq!((f.out, f.total), (TICKETS, 5));
+        drop(out);
+        assert_eq!(pool.figures().out, 0);
+        assert_eq!(take(1000).len(), 5);
+        // A loan that was not paid back is none, and nobody has a ticket too many.
+        let held = take(5);
+        assert!(pool.lend(&Over, || pool.set_total(2)).is_err());
+        assert_eq!(pool.figures().out, 5);
+        drop(held);
+        assert_eq!((pool.figures().out, take(1000).len()), (0, 2));
     }
 
     #[test]

@@ -11,10 +11,12 @@ mod clock;
 mod disk;
 mod os;
 pub mod sim;
+pub mod spread;
 mod timestamp;
 
 pub use clock::{Clock, SystemClock};
 pub use disk::{Disk, File, Open};
 pub use os::{OsDisk, space};
 pub use sim::SimDisk;
+pub use spread::{Spread, SpreadLock};
 pub use timestamp::Timestamp;

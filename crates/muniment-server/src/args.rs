@@ -146,14 +146,16 @@ pub const fn refused(name: &'static str, types: Types) -> Field {
 }
 
 /// Most fields a table may have.
-pub const MAX_FIELDS: usize = 24;
+pub const MAX_FIELDS: usize = 32;
 
-/// The fields of one document, by their place in its table.
+/// The fields of one document that are in its table and were given.
 #[derive(Clone)]
 pub struct Args<'a> {
     path: &'static str,
     fields: &'static [Field],
-    found: [Option<Elem<'a>>; MAX_FIELDS],
+    /// Few are given, of the many there are.
+    few: [Option<Elem<'a>>; 6],
+    more: Vec<Elem<'a>>,
 }
 
 impl<'a> Args<'a> {
@@ -171,21 +173,22 @@ impl<'a> Args<'a> {
         let mut args = Args {
             path,
             fields,
-            found: [None; MAX_FIELDS],
+            few: [None; 6],
+            more: Vec::new(),
         };
+        // A bit for each place of the table.
+        let mut found = 0u32;
         for e in elems {
             let name = e.name_bytes();
-            let at = fields.iter().position(|f| f.name.as_bytes() == name);
-            let Some((at, field)) = at.and_then(|i| fields.get(i).map(|f| (i, f))) else {
+            let is_it = |f: &Field| same_name(f.name, name);
+            let at = fields.iter().position(is_it);
+            let Some((bit, field)) = at.and_then(|i| Some((1 << i, fields.get(i)?))) else {
                 if !other(e)? {
                     return Err(unknown_field(path, e.name()));
                 }
                 continue;
             };
-            let Some(slot) = args.found.get_mut(at) else {
-                continue;
-            };
-            if slot.is_some() {
+            if found & bit != 0 {
                 return Err(Error::location(
                     40413,
                     format!("BSON field '{path}.{}' is a duplicate field", field.name),
@@ -203,14 +206,22 @@ impl<'a> Args<'a> {
                     format!("BSON field '{path}.{}' is not supported", field.name),
                 ));
             }
-            *slot = Some(e);
+            found |= bit;
+            args.push(e);
         }
-        for (f, found) in fields.iter().zip(&args.found) {
-            if f.required && found.is_none() {
+        for (i, f) in fields.iter().enumerate() {
+            if f.required && found & (1 << i) == 0 {
                 return Err(missing_field(path, f.name));
             }
         }
         Ok(args)
+    }
+
+    fn push(&mut self, e: Elem<'a>) {
+        match self.few.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(e),
+            None => self.more.push(e),
+        }
     }
 
     /// Checks a sub-document, all of whose fields are in the table.
@@ -222,10 +233,15 @@ impl<'a> Args<'a> {
     }
 
     /// The element of a field, if it was given.
+    #[inline(never)]
     pub fn elem(&self, name: &str) -> Option<Elem<'a>> {
-        let at = self.fields.iter().position(|f| f.name == name);
-        debug_assert!(at.is_some(), "{name} is not in the table of {}", self.path);
-        self.found.get(at?).copied().flatten()
+        debug_assert!(
+            self.fields.iter().any(|f| f.name == name),
+            "{name} is not in the table of {}",
+            self.path
+        );
+        let given = self.few.iter().map_while(Option::as_ref).chain(&self.more);
+        given.copied().find(|e| same_name(name, e.name_bytes()))
     }
 
     /// The value of a field, if it was given.
@@ -292,6 +308,12 @@ impl Args<'_> {
             .map(Collation::parse)
             .transpose()
     }
+}
+
+/// Names of one length mostly differ in their first byte: cheaper than a call of memcmp.
+fn same_name(a: &str, b: &[u8]) -> bool {
+    let a = a.as_bytes();
+    a.len() == b.len() && a.first() == b.first() && a == b
 }
 
 /// True for a value that asks for nothing: false, null, zero, an empty string, document or array.

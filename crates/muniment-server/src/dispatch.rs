@@ -106,6 +106,7 @@ fn try_execute(
     let at = out.len();
     let never = server.failpoints.fires("maxTimeNeverTimeOut");
     let op = server.engine.operations.begin(OpStart {
+        began: Some(began),
         command: spec.name,
         namespace: ns,
         // getMore's own maxTimeMS is how long to wait for data.
@@ -231,7 +232,10 @@ fn finish_reply(mut cx: CommandContext<'_>, failure: Option<&Failure>) {
 
 fn parse<'a>(spec: &'static CommandSpec, request: &Request<'a>) -> Result<(Args<'a>, Generic<'a>)> {
     let mut generic = Generic::default();
-    let args = Args::parse_with(spec.name, spec.fields, request.body.iter().skip(1), |e| {
+    let mut fields = request.body.iter();
+    // The command's name.
+    fields.next();
+    let args = Args::parse_with(spec.name, spec.fields, fields, |e| {
         Ok(generic.take(spec.name, e)? || spec.open_fields)
     })?;
     if generic.db.is_none() && !request.legacy {
@@ -429,12 +433,12 @@ pub struct Finished<'f> {
 }
 
 /// The line of `top` for commands on collections; the connection keeps the one it used last.
-fn top_line(
+fn top_line<'l>(
     server: &ServerState,
-    local: &mut ConnLocal,
+    local: &'l mut ConnLocal,
     spec: &CommandSpec,
     op: &OpContext,
-) -> Option<Arc<TopEntry>> {
+) -> Option<&'l TopEntry> {
     let counted = match spec.kind {
         Kind::Read | Kind::Write => true,
         // What drops or renames a collection forgets its line.
@@ -445,19 +449,17 @@ fn top_line(
         return None;
     }
     let ns = op.namespace();
-    if let Some((kept, entry)) = &local.top
-        && kept == ns
-        && !entry.forgotten.load(Ordering::Relaxed)
-    {
-        return Some(Arc::clone(entry));
+    let is_it = |(kept, entry): &(String, Arc<TopEntry>)| {
+        kept == ns && !entry.forgotten.load(Ordering::Relaxed)
+    };
+    if !local.top.as_ref().is_some_and(is_it) {
+        local.top = Some((ns.to_string(), server.metrics.top_entry(ns)));
     }
-    let entry = server.metrics.top_entry(ns);
-    local.top = Some((ns.to_string(), Arc::clone(&entry)));
-    Some(entry)
+    local.top.as_ref().map(|(_, entry)| &**entry)
 }
 
 /// Counts a finished operation and logs it if it was slow.
-fn account(f: &Finished<'_>, top: Option<Arc<TopEntry>>) {
+fn account(f: &Finished<'_>, top: Option<&TopEntry>) {
     let micros = f.took.as_micros() as u64;
     f.counter.op(f.spec.op, f.op_count.unwrap_or(1));
     let kind = match f.spec.kind {

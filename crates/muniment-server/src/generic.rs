@@ -28,6 +28,8 @@ pub struct Generic<'a> {
     pub api_version: bool,
     /// `apiStrict`.
     pub api_strict: bool,
+    /// `apiDeprecationErrors` was given.
+    pub api_deprecation_errors: bool,
 }
 
 const LSID: &[Field] = &[opt("id", Types::BINARY), opt("uid", Types::BINARY)];
@@ -48,45 +50,45 @@ impl<'a> Generic<'a> {
             check_type(command, e.name(), types, e.ty())?;
             Ok(true)
         };
-        match e.name() {
-            "$db" => {
+        match e.name_bytes() {
+            b"$db" => {
                 if typed(Types::STRING)? {
                     self.db = e.value().as_str();
                 }
             }
-            "lsid" => {
+            b"lsid" => {
                 if typed(Types::OBJECT)? {
                     self.lsid = e.value().as_doc();
                     self.session = self.lsid.map(session_id).transpose()?;
                 }
             }
             // A standalone has no cluster time to compare it with.
-            "$clusterTime" => {
+            b"$clusterTime" => {
                 typed(Types::OBJECT)?;
             }
-            "$readPreference" => {
+            b"$readPreference" => {
                 if typed(Types::OBJECT)? {
                     check_read_preference(e.value().as_doc().unwrap_or(Doc::EMPTY))?;
                 }
             }
-            "readConcern" => {
+            b"readConcern" => {
                 if typed(Types::OBJECT)? {
                     self.read_concern = e.value().as_doc();
                 }
             }
-            "writeConcern" => {
+            b"writeConcern" => {
                 if typed(Types::OBJECT)? {
                     self.write_concern = e.value().as_doc();
                 }
             }
-            "maxTimeMS" => {
+            b"maxTimeMS" => {
                 if typed(Types::NUMBER)? {
                     self.max_time = max_time(e.value())?;
                     self.max_time_given = true;
                 }
             }
-            "comment" => self.comment = Some(e.value()),
-            "apiVersion" => {
+            b"comment" => self.comment = Some(e.value()),
+            b"apiVersion" => {
                 if typed(Types::STRING)? {
                     match e.value().as_str() {
                         Some("1") => self.api_version = true,
@@ -102,15 +104,16 @@ impl<'a> Generic<'a> {
                     }
                 }
             }
-            "apiStrict" => {
+            b"apiStrict" => {
                 if typed(Types::BOOL)? {
                     self.api_strict = e.value().truthy();
                 }
             }
-            "apiDeprecationErrors" => {
+            b"apiDeprecationErrors" => {
                 typed(Types::BOOL)?;
+                self.api_deprecation_errors = true;
             }
-            "txnNumber" => {
+            b"txnNumber" => {
                 if typed(Types::LONG)? {
                     return Err(Error::new(
                         Code::IllegalOperation,
@@ -118,7 +121,7 @@ impl<'a> Generic<'a> {
                     ));
                 }
             }
-            "autocommit" | "startTransaction" => {
+            b"autocommit" | b"startTransaction" => {
                 if typed(Types::BOOL)? {
                     return Err(Error::new(
                         Code::InvalidOptions,
@@ -150,8 +153,7 @@ impl<'a> Generic<'a> {
         if let Some(rc) = self.read_concern {
             crate::concern::check_read_concern(rc, spec.read_concern, spec.name)?;
         }
-        if !self.api_version && (self.api_strict || body.get_elem("apiDeprecationErrors").is_some())
-        {
+        if !self.api_version && (self.api_strict || self.api_deprecation_errors) {
             return Err(Error::location(
                 4_886_600,
                 "Provided apiStrict and/or apiDeprecationErrors without passing apiVersion",

@@ -3,6 +3,7 @@
 //! Invariants: counting on the hot path is a few relaxed adds on a cache line that few threads
 //! share, and takes no lock. Every figure is a measurement.
 
+use muniment_storage::Spread;
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -84,7 +85,7 @@ pub struct Metrics {
 #[derive(Default)]
 pub struct TopEntry {
     /// (time, count) in the order of [`TOP_NAMES`].
-    pub figures: [(AtomicU64, AtomicU64); 9],
+    figures: Spread<[(AtomicU64, AtomicU64); 9], 4>,
     /// The namespace was dropped: who keeps this looks it up anew.
     pub forgotten: AtomicBool,
 }
@@ -300,6 +301,18 @@ impl Counter {
 }
 
 impl TopEntry {
+    /// (time, count) in the order of [`TOP_NAMES`].
+    pub fn figures(&self) -> [(u64, u64); 9] {
+        let mut sums = [(0, 0); 9];
+        for place in self.figures.iter() {
+            for (sum, (time, count)) in sums.iter_mut().zip(place) {
+                sum.0 += time.load(Relaxed);
+                sum.1 += count.load(Relaxed);
+            }
+        }
+        sums
+    }
+
     /// Adds one operation of `kind`.
     pub fn add(&self, kind: OpKind, write: bool, micros: u64) {
         let column = match kind {
@@ -311,7 +324,7 @@ impl TopEntry {
             OpKind::Command => 8,
         };
         for i in [0, if write { 2 } else { 1 }, column] {
-            if let Some((time, count)) = self.figures.get(i) {
+            if let Some((time, count)) = self.figures.own().get(i) {
                 time.fetch_add(micros, Relaxed);
                 count.fetch_add(1, Relaxed);
             }
@@ -347,7 +360,7 @@ mod tests {
         m.top_entry("d.c").add(OpKind::Insert, true, 7);
         let all = m.top_all();
         assert_eq!(all.len(), 1);
-        let f = |i: usize| all[0].1.figures[i].0.load(Relaxed);
+        let f = |i: usize| all[0].1.figures()[i].0;
         assert_eq!((f(0), f(1), f(2), f(3), f(5)), (12, 5, 7, 5, 7));
     }
 }

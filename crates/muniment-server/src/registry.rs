@@ -3,8 +3,8 @@
 use crate::args::Field;
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
+use foldhash::HashMap;
 use muniment_value::{Doc, Result};
-use std::collections::HashMap;
 use std::sync::OnceLock;
 
 /// What a command does to data.

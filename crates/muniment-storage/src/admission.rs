@@ -9,7 +9,7 @@
 //! a probe can be written; until then reads are served and writes are refused.
 
 use crate::store::Inner;
-use muniment_io::Timestamp;
+use muniment_io::{Spread, Timestamp};
 use muniment_log::Log;
 use muniment_query::Interrupt;
 use muniment_tree::Sizes;
@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 const LOOK_EVERY: u64 = 128 << 10;
 /// The log is synced early after so many bytes, so that no sync has much to do.
 const SYNC_EVERY: u64 = 4 << 20;
+/// Small commits are told to the counters after so many bytes.
+const TELL: u64 = 8 << 10;
 /// The longest time one commit is held back.
 const MAX_DELAY: Duration = Duration::from_millis(120);
 
@@ -31,6 +33,8 @@ const MOST_MEMTABLES: u64 = 6;
 
 /// The state of admission.
 pub(crate) struct Admission {
+    /// Bytes that the counters do not know yet.
+    untold: Spread<AtomicU64>,
     since_look: AtomicU64,
     since_sync: AtomicU64,
     /// Bytes a second that may be committed; 0: as many as come.
@@ -46,6 +50,7 @@ impl Admission {
     /// Nothing is held back.
     pub fn new() -> Admission {
         Admission {
+            untold: Spread::default(),
             since_look: AtomicU64::new(0),
             since_sync: AtomicU64::new(0),
             rate: AtomicU64::new(0),
@@ -114,21 +119,29 @@ impl Inner {
     /// 14031 OutOfDiskSpace; 91 when the store is closed; what `interrupt` says.
     pub fn admit(&self, bytes: usize, frees: bool, interrupt: &dyn Interrupt) -> Result<()> {
         self.check_open()?;
+        let a = &self.admission;
+        // An empty commit costs, too: its record has a head.
+        let cost = bytes as u64 + 128;
+        // The counters are everybody's: as long as there is plenty of everything, many small commits
+        // are told as one.
+        let untold = a.untold.own();
+        let all = untold.fetch_add(cost, Relaxed) + cost;
+        if all < TELL && a.rate.load(Relaxed) == 0 && self.space.is_ample() {
+            return Ok(());
+        }
+        let all = untold.swap(0, Relaxed).max(cost);
         if self.trees.is_durable() && !frees {
-            self.space.admit(bytes as u64)?;
+            self.space.admit(all)?;
         }
         // What frees space may be the thread's that seals, for which all others wait; it is small.
         if !frees || bytes > FREES {
             self.wait_for_memory(interrupt)?;
         }
-        let a = &self.admission;
-        // An empty commit costs, too: its record has a head.
-        let bytes = bytes as u64 + 128;
-        if a.since_sync.fetch_add(bytes, Relaxed) + bytes > SYNC_EVERY {
+        if a.since_sync.fetch_add(all, Relaxed) + all > SYNC_EVERY {
             a.since_sync.store(0, Relaxed);
             self.wake.notify_all();
         }
-        if a.since_look.fetch_add(bytes, Relaxed) + bytes > LOOK_EVERY {
+        if a.since_look.fetch_add(all, Relaxed) + all > LOOK_EVERY {
             a.since_look.store(0, Relaxed);
             self.seal_if_full();
             a.rate.store(self.rate(), Relaxed);
@@ -136,7 +149,7 @@ impl Inner {
         match a.rate.load(Relaxed) {
             0 => {}
             rate => {
-                a.delay(bytes, rate, interrupt)?;
+                a.delay(cost, rate, interrupt)?;
                 // Ended sooner than the next look would see.
                 a.rate.store(self.rate(), Relaxed);
             }

@@ -131,6 +131,7 @@ impl Inner {
     /// had to apply is worth a cut.
     pub fn checkpoint_loop(&self, mut applied: bool) {
         while !self.pause(Duration::from_millis(100)) {
+            self.space.refresh();
             // While it is locked, or about to be, the files are to stand still.
             let locking = self.fsync_lock.try_lock();
             if locking.is_none_or(|lock| lock.depth() > 0) {

@@ -5,6 +5,7 @@ use crate::gate::Gate;
 use crate::hints::Hints;
 use crate::index::Index;
 use muniment_io::Timestamp;
+use muniment_io::spread::{Alone, Spread, SpreadLock};
 use muniment_query::Interrupt;
 use muniment_value::{Collation, Doc, Value};
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -15,6 +16,9 @@ use std::time::{Duration, Instant};
 
 // Room for the key of one `_id`, which is compared and forgotten.
 thread_local!(static ID_KEY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) });
+
+/// Among how many places what every write unit uses is spread.
+const PLACES: usize = 4;
 
 /// Bytes of it that a thread keeps.
 const LONGEST_KEPT: usize = 256;
@@ -35,7 +39,7 @@ pub struct Collection {
     collation: Collation,
     namespace: RwLock<String>,
     options: RwLock<Arc<CollectionOptions>>,
-    indexes: RwLock<Indexes>,
+    indexes: SpreadLock<Indexes, PLACES>,
     docs: AtomicU64,
     bytes: AtomicU64,
     dropped: AtomicBool,
@@ -44,7 +48,7 @@ pub struct Collection {
     /// Totals that the trees do not hold yet.
     dirty: AtomicBool,
     /// Write units share it, DDL has it alone.
-    pub(crate) ddl: Gate,
+    pub(crate) ddl: Gate<PLACES>,
     /// Inserts beyond the greatest `_id`, and the numbers of records.
     pub(crate) append: Mutex<Append>,
     pub(crate) append_done: Condvar,
@@ -127,10 +131,13 @@ impl Run {
     }
 }
 
+/// The indexes of a collection at one time.
+pub type IndexList = Arc<Alone<Vec<Arc<Index>>>>;
+
 #[derive(Default)]
 struct Indexes {
     /// Those being built too: writers maintain them.
-    all: Arc<Vec<Arc<Index>>>,
+    all: Spread<IndexList, PLACES>,
     ready: Arc<Vec<Arc<Index>>>,
 }
 
@@ -162,7 +169,7 @@ impl Collection {
             collation: options.collation().unwrap_or_default(),
             namespace: RwLock::new(namespace.to_string()),
             options: RwLock::new(Arc::new(options)),
-            indexes: RwLock::default(),
+            indexes: SpreadLock::default(),
             docs: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             dropped: AtomicBool::new(false),
@@ -214,14 +221,14 @@ impl Collection {
     }
 
     /// All indexes, those that are being built too.
-    pub fn all_indexes(&self) -> Arc<Vec<Arc<Index>>> {
-        self.indexes.read().all.clone()
+    pub fn all_indexes(&self) -> IndexList {
+        self.indexes.read().all.own().clone()
     }
 
     pub(crate) fn set_indexes(&self, all: Vec<Arc<Index>>) {
         let ready = all.iter().filter(|i| i.is_ready()).cloned().collect();
         *self.indexes.write() = Indexes {
-            all: Arc::new(all),
+            all: Spread::of(|_| Arc::new(Alone(all.clone()))),
             ready: Arc::new(ready),
         };
         self.bump();

@@ -4,6 +4,7 @@
 //! that, a stream of short holders that overlap would keep him out for ever, because a wait that
 //! ends every few milliseconds to look at its operation gives up its place in the lock's queue.
 
+use muniment_io::{Spread, spread};
 use muniment_query::Interrupt;
 use muniment_value::Result;
 use parking_lot::{ArcRwLockReadGuard, ArcRwLockWriteGuard, RawRwLock, RwLock};
@@ -18,26 +19,29 @@ pub(crate) const LOOK: Duration = Duration::from_millis(10);
 const STEP_BACK: Duration = Duration::from_micros(200);
 
 /// Held together with others.
-pub(crate) type Shared = ArcRwLockReadGuard<RawRwLock, ()>;
+pub(crate) type Shared = ArcRwLockReadGuard<RawRwLock, spread::Alone<()>>;
 /// Held alone.
-pub(crate) type Alone = ArcRwLockWriteGuard<RawRwLock, ()>;
+pub(crate) struct Alone {
+    _all: Vec<ArcRwLockWriteGuard<RawRwLock, spread::Alone<()>>>,
+}
 
-/// The lock.
+/// The lock: who shares it takes the one of his thread's place, who wants it alone all of them.
 #[derive(Default)]
-pub(crate) struct Gate {
-    lock: Arc<RwLock<()>>,
+pub(crate) struct Gate<const PLACES: usize = 16> {
+    places: Spread<Arc<RwLock<spread::Alone<()>>>, PLACES>,
     /// How many want it alone.
     wanted: AtomicUsize,
 }
 
-impl Gate {
+impl<const PLACES: usize> Gate<PLACES> {
     /// Takes it together with others. A thread that has it must not take it again.
     ///
     /// # Errors
     /// What `interrupt` says while it waits.
     pub fn share(&self, interrupt: &dyn Interrupt) -> Result<Shared> {
+        let lock = self.places.own();
         if self.wanted.load(SeqCst) == 0
-            && let Some(guard) = self.lock.try_read_arc()
+            && let Some(guard) = lock.try_read_arc()
         {
             return Ok(guard);
         }
@@ -45,7 +49,7 @@ impl Gate {
         loop {
             if self.wanted.load(SeqCst) > 0 {
                 std::thread::sleep(STEP_BACK);
-            } else if let Some(guard) = self.lock.try_read_arc_for(LOOK) {
+            } else if let Some(guard) = lock.try_read_arc_for(LOOK) {
                 return Ok(guard);
             }
             if looked.elapsed() >= LOOK {
@@ -61,18 +65,30 @@ impl Gate {
     /// What `interrupt` says while it waits.
     pub fn own(&self, interrupt: &dyn Interrupt) -> Result<Alone> {
         let _wanted = Wanted::new(&self.wanted);
-        loop {
-            if let Some(guard) = self.lock.try_write_arc_for(LOOK) {
-                return Ok(guard);
+        let mut all = Vec::with_capacity(PLACES);
+        // All in the same order, so that two who want it do not wait for each other.
+        for lock in self.places.iter() {
+            loop {
+                if let Some(guard) = lock.try_write_arc_for(LOOK) {
+                    all.push(guard);
+                    break;
+                }
+                interrupt.check()?;
             }
-            interrupt.check()?;
         }
+        Ok(Alone { _all: all })
     }
 
     /// As [`Gate::own`], for so long.
     pub fn own_for(&self, patience: Duration) -> Option<Alone> {
         let _wanted = Wanted::new(&self.wanted);
-        self.lock.try_write_arc_for(patience)
+        let until = Instant::now() + patience;
+        let all = self
+            .places
+            .iter()
+            .map(|lock| lock.try_write_arc_until(until));
+        let all: Option<Vec<_>> = all.collect();
+        Some(Alone { _all: all? })
     }
 }
 
@@ -101,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_stream_of_holders_lets_one_have_it_alone() {
-        let (gate, stop) = (Gate::default(), AtomicBool::new(false));
+        let (gate, stop) = (Gate::<16>::default(), AtomicBool::new(false));
         std::thread::scope(|s| {
             for _ in 0..4 {
                 s.spawn(|| {
@@ -131,7 +147,7 @@ mod tests {
                 Err(Error::new(Code::Interrupted, "killed"))
             }
         }
-        let gate = Gate::default();
+        let gate = Gate::<4>::default();
         let alone = gate.own(&NeverInterrupted).unwrap();
         assert!(gate.share(&Killed).is_err() && gate.own(&Killed).is_err());
         assert!(gate.own_for(LOOK).is_none());

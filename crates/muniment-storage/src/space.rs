@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Space that is kept for flushes and compactions, in bytes; on a small disk a twentieth of it.
 const RESERVE: u64 = 256 << 20;
+/// Free space above the reserve that is plenty, in bytes.
+const AMPLE: u64 = 256 << 20;
 /// How long a look at the disk is good for.
 const LOOK: Duration = Duration::from_millis(10);
 /// And for how many bytes of writes.
@@ -44,15 +46,31 @@ impl SpaceGuard {
         guard
     }
 
+    /// Looks at the disk if nobody did lately: for who calls it every now and then.
+    pub fn refresh(&self) {
+        if self.age() > LOOK {
+            self.look();
+        }
+    }
+
+    fn age(&self) -> Duration {
+        let looked = Duration::from_micros(self.looked.load(Relaxed));
+        self.start.elapsed().saturating_sub(looked)
+    }
+
+    /// True if there was so much space at the last look that small writes need not ask.
+    pub fn is_ample(&self) -> bool {
+        let (free, reserve) = (self.free.load(Relaxed), self.reserve.load(Relaxed));
+        free >= reserve.saturating_add(AMPLE)
+    }
+
     /// May `bytes` be written?
     ///
     /// # Errors
     /// 14031 OutOfDiskSpace with the free space.
     pub fn admit(&self, bytes: u64) -> Result<()> {
-        let now = self.start.elapsed().as_micros() as u64;
-        let age = now.saturating_sub(self.looked.load(Relaxed));
         let since = self.since.fetch_add(bytes, Relaxed) + bytes;
-        if age > LOOK.as_micros() as u64 || since > LOOK_BYTES {
+        if self.age() > LOOK || since > LOOK_BYTES {
             self.look();
         }
         let (free, reserve) = (self.free.load(Relaxed), self.reserve.load(Relaxed));

@@ -11,15 +11,16 @@ use crate::index::Index;
 use crate::latch::Latches;
 use crate::lockfile::DirLock;
 use crate::unit::WriteUnit;
-use crate::view::Snapshot;
-use muniment_io::{Clock, Disk, OsDisk, SimDisk, SystemClock, Timestamp};
+use crate::view::{Glance, Snapshot};
+use muniment_io::{Clock, Disk, OsDisk, SimDisk, SpreadLock, SystemClock, Timestamp};
 use muniment_log::{Log, LogOptions};
 use muniment_query::{Interrupt, running};
 use muniment_tree::lsm::{LsmOptions, LsmTrees};
 use muniment_tree::memory::MemoryTrees;
 use muniment_tree::{Direction, Range, TreeId, Trees};
 use muniment_value::{Code, Error, Result};
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, Weak};
@@ -153,7 +154,7 @@ pub(crate) struct Inner {
     pub clock: Arc<dyn Clock>,
     pub trees: Arc<dyn Trees>,
     /// Replaced when it is opened anew after a fault.
-    pub log: RwLock<Option<Arc<Log>>>,
+    pub log: SpreadLock<Option<Arc<Log>>>,
     pub log_options: LogOptions,
     pub budget: Budget,
     pub door: Door,
@@ -169,10 +170,9 @@ pub(crate) struct Inner {
     pub still: Arc<Mutex<()>>,
     /// What commits keep alive in memory.
     pub buffers: Buffers,
-    owners: AtomicU64,
     /// Held while names of collections change.
     pub naming: Mutex<()>,
-    pub catalog: RwLock<Catalog>,
+    pub catalog: SpreadLock<Catalog>,
     pub next_id: AtomicU32,
     pub interval_ms: AtomicU64,
     pub closed: AtomicBool,
@@ -272,6 +272,18 @@ impl Store {
     /// A view of now.
     pub fn snapshot(&self) -> Snapshot {
         self.inner.snapshot()
+    }
+
+    /// A snapshot for a moment.
+    ///
+    /// # Errors
+    /// 91 ShutdownInProgress when the store is closed.
+    pub fn glance(&self) -> Result<Glance<'_>> {
+        self.inner.check_open()?;
+        Ok(Glance {
+            view: self.inner.trees.views().glance(),
+            trees: &*self.inner.trees,
+        })
     }
 
     /// The collection `db.name`, if it exists.
@@ -449,7 +461,7 @@ impl Inner {
         };
         let cut = trees.persisted();
         let mut inner = Inner {
-            log: RwLock::default(),
+            log: SpreadLock::default(),
             log_options: log_options.clone(),
             clock: Arc::new(SystemClock),
             space: crate::space::SpaceGuard::new(&options.path),
@@ -469,9 +481,8 @@ impl Inner {
             fsync_depth: AtomicU32::new(0),
             still: Arc::default(),
             buffers: Buffers::new(!trees.is_durable()),
-            owners: AtomicU64::new(1),
             naming: Mutex::new(()),
-            catalog: RwLock::default(),
+            catalog: SpreadLock::default(),
             next_id: AtomicU32::new(1),
             interval_ms: AtomicU64::new(100),
             closed: AtomicBool::new(false),
@@ -508,16 +519,19 @@ impl Inner {
     /// # Errors
     /// 14031 OutOfDiskSpace while it cannot be opened anew after a failure.
     pub fn log(&self) -> Result<Arc<Log>> {
-        self.log.read().clone().ok_or_else(|| {
-            Error::new(
-                Code::OutOfDiskSpace,
-                format!(
-                    "writes in {} are refused: the log could not be opened anew since a write to \
-                     the disk failed",
-                    self.path.display()
-                ),
-            )
-        })
+        self.log.read().clone().ok_or_else(|| self.no_log())
+    }
+
+    /// The error while there is no log.
+    pub fn no_log(&self) -> Error {
+        Error::new(
+            Code::OutOfDiskSpace,
+            format!(
+                "writes in {} are refused: the log could not be opened anew since a write to the \
+                 disk failed",
+                self.path.display()
+            ),
+        )
     }
 
     pub fn snapshot(&self) -> Snapshot {
@@ -536,7 +550,16 @@ impl Inner {
 
     /// A number that no other write unit has.
     pub fn next_owner(&self) -> u64 {
-        self.owners.fetch_add(1, Relaxed)
+        // A thread takes many at once: the counter is everybody's.
+        const BLOCK: u64 = 1024;
+        static OWNERS: AtomicU64 = AtomicU64::new(BLOCK);
+        thread_local!(static NEXT: Cell<u64> = const { Cell::new(0) });
+        let mut next = NEXT.get();
+        if next.is_multiple_of(BLOCK) {
+            next = OWNERS.fetch_add(BLOCK, Relaxed);
+        }
+        NEXT.set(next + 1);
+        next
     }
 
     /// The greatest key of a tree; empty if there is none.

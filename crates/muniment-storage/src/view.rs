@@ -59,6 +59,18 @@ pub struct Snapshot {
     inner: Option<Arc<(View, Arc<dyn Trees>)>>,
 }
 
+/// A snapshot for a moment: for who looks for one document and is done. It costs less.
+pub struct Glance<'s> {
+    pub(crate) view: muniment_tree::Glance<'s>,
+    pub(crate) trees: &'s dyn Trees,
+}
+
+/// What is read at one timestamp, while somebody holds a view of it.
+struct Seen<'s> {
+    trees: &'s dyn Trees,
+    at: Timestamp,
+}
+
 /// One entry of an index.
 #[derive(Clone, Debug)]
 pub struct IndexEntry {
@@ -93,6 +105,68 @@ pub(crate) fn closed() -> Error {
     )
 }
 
+impl Glance<'_> {
+    /// What it sees: everything up to here.
+    pub fn timestamp(&self) -> Timestamp {
+        self.view.timestamp()
+    }
+
+    /// As [`Snapshot::find_by_id`].
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn find_by_id(
+        &self,
+        collection: &Collection,
+        id: Value<'_>,
+    ) -> Result<Option<(Bytes, Bytes)>> {
+        let seen = Seen {
+            trees: self.trees,
+            at: self.timestamp(),
+        };
+        seen.find_by_id_key(collection, &collection.id_key(id))
+    }
+}
+
+impl Seen<'_> {
+    fn get(&self, tree: u32, key: &[u8]) -> Result<Option<Bytes>> {
+        self.trees.get(TreeId(tree), key, self.at)
+    }
+
+    fn find_by_id_key(
+        &self,
+        collection: &Collection,
+        key: &[u8],
+    ) -> Result<Option<(Bytes, Bytes)>> {
+        let Some(tree) = collection.id_tree else {
+            return Ok(None);
+        };
+        if tree == collection.id {
+            let doc = self.get(collection.id, key)?;
+            return Ok(doc.map(|doc| (Bytes::copy_from_slice(key), doc)));
+        }
+        let hints = &collection.hints;
+        if let Some(number) = hints.get(tree, key) {
+            let record_key = number.to_be_bytes();
+            match self.get(collection.id, &record_key)? {
+                Some(doc) if collection.has_id_key(&doc, key) => {
+                    return Ok(Some((Bytes::copy_from_slice(&record_key), doc)));
+                }
+                _ => hints.forget(tree, key),
+            }
+        }
+        let Some(entry) = self.get(tree, key)? else {
+            return Ok(None);
+        };
+        let record_key = record_of(&entry)?;
+        let doc = self.get(collection.id, &record_key)?;
+        if let (Some(_), Some(number)) = (&doc, number_of(&record_key)) {
+            hints.note(tree, key, number);
+        }
+        Ok(doc.map(|doc| (record_key, doc)))
+    }
+}
+
 impl Snapshot {
     pub(crate) fn new(inner: Option<(View, Arc<dyn Trees>)>) -> Snapshot {
         Snapshot {
@@ -105,6 +179,14 @@ impl Snapshot {
         self.inner
             .as_ref()
             .map_or(Timestamp::ZERO, |inner| inner.0.timestamp())
+    }
+
+    fn seen(&self) -> Result<Seen<'_>> {
+        let (view, trees) = self.inner.as_deref().ok_or_else(closed)?;
+        Ok(Seen {
+            trees: &**trees,
+            at: view.timestamp(),
+        })
     }
 
     /// The document with this record key. The bytes are a slice of the block, not a copy.
@@ -136,32 +218,7 @@ impl Snapshot {
         collection: &Collection,
         key: &[u8],
     ) -> Result<Option<(Bytes, Bytes)>> {
-        let Some(tree) = collection.id_tree else {
-            return Ok(None);
-        };
-        if tree == collection.id {
-            let doc = self.get(collection, key)?;
-            return Ok(doc.map(|doc| (Bytes::copy_from_slice(key), doc)));
-        }
-        let hints = &collection.hints;
-        if let Some(number) = hints.get(tree, key) {
-            let record_key = number.to_be_bytes();
-            match self.get(collection, &record_key)? {
-                Some(doc) if collection.has_id_key(&doc, key) => {
-                    return Ok(Some((Bytes::copy_from_slice(&record_key), doc)));
-                }
-                _ => hints.forget(tree, key),
-            }
-        }
-        let Some(entry) = self.raw_get(tree, key)? else {
-            return Ok(None);
-        };
-        let record_key = record_of(&entry)?;
-        let doc = self.get(collection, &record_key)?;
-        if let (Some(_), Some(number)) = (&doc, number_of(&record_key)) {
-            hints.note(tree, key, number);
-        }
-        Ok(doc.map(|doc| (record_key, doc)))
+        self.seen()?.find_by_id_key(collection, key)
     }
 
     /// The entry of a unique index that has this key.
@@ -181,8 +238,7 @@ impl Snapshot {
 
     /// One raw key of a tree.
     pub(crate) fn raw_get(&self, tree: u32, key: &[u8]) -> Result<Option<Bytes>> {
-        let (view, trees) = self.inner.as_deref().ok_or_else(closed)?;
-        trees.get(TreeId(tree), key, view.timestamp())
+        self.seen()?.get(tree, key)
     }
 
     /// The raw keys of a tree.

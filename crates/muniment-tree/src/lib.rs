@@ -21,4 +21,4 @@ mod trees;
 mod views;
 
 pub use trees::{Batch, Check, Cursor, Direction, Faults, Hold, Op, Range, Sizes, TreeId, Trees};
-pub use views::{Needed, View, Views};
+pub use views::{Glance, Needed, View, Views};

@@ -3,27 +3,59 @@
 //! A view is opened at the visible timestamp: everything up to it is applied, nothing behind it
 //! is seen. Writers and compactions ask which versions somebody may still read.
 //!
-//! Invariant: a view is in the list before its timestamp is used, and its timestamp is read while
-//! the list is locked. So whoever reads the visible timestamp *first* and then the list knows of
-//! every view below it, and views opened later are at or above it.
+//! Views are in lists by the thread that opened them, so that threads on different cores do not
+//! wait for each other to open one.
+//!
+//! Invariant: whoever reads the visible timestamp *first* and then a list knows of every view of it
+//! below that timestamp, and views opened later are at or above it. For a view reads its timestamp
+//! while its list is locked, and when the list's bound, which is read without the lock, is at or
+//! below the visible timestamp already.
 
-use muniment_io::Timestamp;
+use muniment_io::{Spread, Timestamp, spread};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// All views that are alive, and the visible timestamp.
 #[derive(Default)]
 pub struct Views {
-    visible: AtomicU64,
-    live: Mutex<BTreeMap<Timestamp, usize>>,
+    visible: spread::Alone<AtomicU64>,
+    live: Spread<List>,
+}
+
+/// Views of one place.
+struct List {
+    /// None of them is below; [`NOBODY`] if there is none.
+    bound: AtomicU64,
+    /// Each with how many there are of it, ascending.
+    all: Mutex<Vec<(Timestamp, usize)>>,
+}
+
+/// Behind every timestamp.
+const NOBODY: u64 = u64::MAX;
+
+impl Default for List {
+    fn default() -> List {
+        List {
+            bound: AtomicU64::new(NOBODY),
+            all: Mutex::default(),
+        }
+    }
 }
 
 /// One view: reads at [`View::timestamp`] find what was there, until it is dropped.
 pub struct View {
     views: Arc<Views>,
     at: Timestamp,
+    /// Whose list it is in.
+    place: usize,
+}
+
+/// A view for a moment, which costs less.
+pub struct Glance<'v> {
+    views: &'v Views,
+    at: Timestamp,
+    place: usize,
 }
 
 /// Which versions are still needed, as of one moment: see [`Views::needed`].
@@ -35,58 +67,135 @@ pub struct Needed {
     visible: Timestamp,
 }
 
+impl List {
+    /// A view of now; when.
+    fn enter(&self, visible: &AtomicU64) -> Timestamp {
+        let mut all = self.all.lock();
+        if all.is_empty() {
+            self.bound.store(visible.load(SeqCst), SeqCst);
+            if cfg!(test) {
+                // Others are to come between.
+                std::thread::yield_now();
+            }
+        }
+        let at = Timestamp(visible.load(SeqCst));
+        add(&mut all, at);
+        at
+    }
+
+    /// One more of a view that is there.
+    fn again(&self, at: Timestamp) {
+        add(&mut self.all.lock(), at);
+    }
+
+    fn leave(&self, at: Timestamp) {
+        let mut all = self.all.lock();
+        if let Ok(i) = all.binary_search_by_key(&at, |(at, _)| *at) {
+            all[i].1 -= 1;
+            if all[i].1 == 0 {
+                all.remove(i);
+                let first = all.first().map_or(NOBODY, |(at, _)| at.0);
+                self.bound.store(first, SeqCst);
+            }
+        }
+    }
+}
+
+fn add(all: &mut Vec<(Timestamp, usize)>, at: Timestamp) {
+    match all.binary_search_by_key(&at, |(at, _)| *at) {
+        Ok(i) => all[i].1 += 1,
+        Err(i) => all.insert(i, (at, 1)),
+    }
+}
+
 impl Views {
     /// Nobody reads; `visible` is where the next view opens.
     pub fn new(visible: Timestamp) -> Arc<Views> {
         Arc::new(Views {
-            visible: AtomicU64::new(visible.0),
-            live: Mutex::default(),
+            visible: spread::Alone(AtomicU64::new(visible.0)),
+            live: Spread::default(),
         })
     }
 
     /// Where a view would open now.
     pub fn visible(&self) -> Timestamp {
-        Timestamp(self.visible.load(SeqCst))
+        Timestamp(self.visible.0.load(SeqCst))
     }
 
     /// Everything up to `at` is applied: new views see it. Never goes back.
     pub fn advance(&self, at: Timestamp) {
-        self.visible.fetch_max(at.0, SeqCst);
+        self.visible.0.fetch_max(at.0, SeqCst);
+    }
+
+    /// Puts a view of now into the calling thread's list: what it sees, and whose list that is.
+    fn enter(&self) -> (Timestamp, usize) {
+        let place = spread::place(usize::MAX);
+        (self.live.at(place).enter(&self.visible.0), place)
+    }
+
+    fn leave(&self, at: Timestamp, place: usize) {
+        self.live.at(place).leave(at);
     }
 
     /// A view of now.
     pub fn open(self: &Arc<Self>) -> View {
-        let mut live = self.live.lock();
-        let at = self.visible();
-        *live.entry(at).or_default() += 1;
+        let (at, place) = self.enter();
         View {
             views: self.clone(),
             at,
+            place,
         }
     }
 
-    /// The oldest view that is alive; the visible timestamp if there is none.
+    /// A view of now, for a moment.
+    pub fn glance(&self) -> Glance<'_> {
+        let (at, place) = self.enter();
+        Glance {
+            views: self,
+            at,
+            place,
+        }
+    }
+
+    /// Nobody reads below it: the oldest view that is alive, or about that; the visible timestamp if
+    /// there is none.
     pub fn oldest(&self) -> Timestamp {
         let visible = self.visible();
-        match self.live.lock().first_key_value() {
-            Some((at, _)) => visible.min(*at),
-            None => visible,
-        }
+        let bounds = self.live.iter().map(|list| list.bound.load(SeqCst));
+        bounds.map(Timestamp).fold(visible, Timestamp::min)
     }
 
     /// How many are open.
     pub fn count(&self) -> usize {
-        self.live.lock().values().sum()
+        let count = |list: &List| list.all.lock().iter().map(|(_, n)| n).sum::<usize>();
+        self.live.iter().map(count).sum()
     }
 
     /// Which versions are needed now. What is not needed now never will be.
     pub fn needed(&self) -> Needed {
         let visible = self.visible();
-        let live = self.live.lock();
-        Needed {
-            live: live.keys().copied().collect(),
-            visible,
+        let mut live = Vec::new();
+        for list in self.live.iter() {
+            if list.bound.load(SeqCst) != NOBODY {
+                live.extend(list.all.lock().iter().map(|(at, _)| *at));
+            }
         }
+        live.sort_unstable();
+        live.dedup();
+        Needed { live, visible }
+    }
+}
+
+impl Glance<'_> {
+    /// What it sees: everything up to here.
+    pub fn timestamp(&self) -> Timestamp {
+        self.at
+    }
+}
+
+impl Drop for Glance<'_> {
+    fn drop(&mut self) {
+        self.views.leave(self.at, self.place);
     }
 }
 
@@ -99,23 +208,17 @@ impl View {
 
 impl Clone for View {
     fn clone(&self) -> View {
-        *self.views.live.lock().entry(self.at).or_default() += 1;
+        self.views.live.at(self.place).again(self.at);
         View {
             views: self.views.clone(),
-            at: self.at,
+            ..*self
         }
     }
 }
 
 impl Drop for View {
     fn drop(&mut self) {
-        let mut live = self.views.live.lock();
-        if let Some(n) = live.get_mut(&self.at) {
-            *n -= 1;
-            if *n == 0 {
-                live.remove(&self.at);
-            }
-        }
+        self.views.leave(self.at, self.place);
     }
 }
 
@@ -168,5 +271,64 @@ mod tests {
         assert!(!views.needed().version(Timestamp(10), Some(Timestamp(15))));
         views.advance(Timestamp(15));
         assert_eq!(views.visible(), Timestamp(20));
+    }
+
+    /// Whoever gives up what nobody reads below the oldest view must never have overlooked one.
+    #[test]
+    fn no_view_is_overlooked_while_it_opens() {
+        use std::sync::atomic::AtomicBool;
+        let views = Views::new(Timestamp(1));
+        let (given_up, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                let began = std::time::Instant::now();
+                for at in 2.. {
+                    views.advance(Timestamp(at));
+                    if at % 64 == 0 && began.elapsed().as_millis() > 300 {
+                        break;
+                    }
+                }
+                stop.store(true, SeqCst);
+            });
+            for by_list in [true, false] {
+                let (views, given_up, stop) = (&views, &given_up, &stop);
+                s.spawn(move || {
+                    while !stop.load(SeqCst) {
+                        let oldest = match by_list {
+                            true => {
+                                let needed = views.needed();
+                                let first = needed.live.first().copied();
+                                first.unwrap_or(needed.visible).min(needed.visible)
+                            }
+                            false => views.oldest(),
+                        };
+                        given_up.fetch_max(oldest.0, SeqCst);
+                    }
+                });
+            }
+            for glances in [true, false, true] {
+                let (views, given_up, stop) = (&views, &given_up, &stop);
+                s.spawn(move || {
+                    let mut held = Vec::new();
+                    while !stop.load(SeqCst) {
+                        if glances {
+                            let view = views.glance();
+                            assert!(given_up.load(SeqCst) <= view.timestamp().0);
+                            continue;
+                        }
+                        held.push(views.open());
+                        held.push(held[held.len() / 2].clone());
+                        for view in &held {
+                            assert!(given_up.load(SeqCst) <= view.timestamp().0);
+                        }
+                        if held.len() > 8 {
+                            held.drain(..5);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(views.count(), 0);
+        assert_eq!(views.oldest(), views.visible());
     }
 }

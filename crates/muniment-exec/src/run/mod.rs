@@ -20,7 +20,7 @@ use crate::cursor::CurrentOp;
 use crate::operation::OpContext;
 use bytes::Bytes;
 use muniment_query::{Interrupt, MatchInfo, NeverInterrupted};
-use muniment_storage::{Collection, Index, Snapshot, Store};
+use muniment_storage::{Collection, Index, Snapshot, Store, Timestamp};
 use muniment_value::{Code, DocBuf, Error, Result, doc};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -164,7 +164,7 @@ pub(crate) fn still_as_planned(
     collection: &Collection,
     indexes: &[(Arc<Index>, u64)],
 ) -> Result<()> {
-    still_there(view, collection, indexes.iter().map(|(i, _)| i))?;
+    still_there(view.timestamp(), collection, indexes.iter().map(|(i, _)| i))?;
     match indexes.iter().find(|(i, v)| i.multikey_version() != *v) {
         None => Ok(()),
         Some((index, _)) => Err(Error::new(
@@ -183,7 +183,7 @@ pub(crate) fn still_as_planned(
 /// # Errors
 /// 175 QueryPlanKilled.
 pub(crate) fn still_there<'i>(
-    view: &Snapshot,
+    view: Timestamp,
     collection: &Collection,
     indexes: impl IntoIterator<Item = &'i Arc<Index>>,
 ) -> Result<()> {
@@ -192,7 +192,7 @@ pub(crate) fn still_there<'i>(
         let name = collection.namespace();
         return killed(format!("collection dropped: {name}"));
     }
-    if collection.named_since() > view.timestamp() {
+    if collection.named_since() > view {
         let name = collection.namespace();
         return killed(format!("collection renamed or created: {name}"));
     }
@@ -201,7 +201,7 @@ pub(crate) fn still_there<'i>(
         if index.is_dropped() {
             return killed(format!("query plan killed :: index '{}' dropped", name()));
         }
-        if index.complete_since().is_none_or(|t| t > view.timestamp()) {
+        if index.complete_since().is_none_or(|t| t > view) {
             return killed(format!("query plan killed :: index '{}' is new", name()));
         }
     }

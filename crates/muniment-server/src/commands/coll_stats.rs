@@ -6,7 +6,6 @@ use crate::registry::{CommandSpec, Target};
 use muniment_storage::Store;
 use crate::state::ServerState;
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc, number};
-use std::sync::atomic::Ordering::Relaxed;
 
 const FIELDS: &[Field] = &[opt("scale", Types::NUMBER)];
 
@@ -121,12 +120,10 @@ pub(crate) fn stage(server: &ServerState, ns: &str, operand: Doc<'_>) -> Result<
         "localTime": Value::DateTime(crate::log::now_ms()),
     };
     if operand.get("latencyStats").is_some() {
-        let entry = server.metrics.top_entry(ns);
+        let figures = server.metrics.top_entry(ns).figures();
         let figure = |i: usize| {
-            let (time, count) = entry.figures.get(i).map_or((0, 0), |(t, n)| {
-                (t.load(Relaxed) as i64, n.load(Relaxed) as i64)
-            });
-            doc! { "latency": time, "ops": count }
+            let (time, count) = figures.get(i).copied().unwrap_or_default();
+            doc! { "latency": time as i64, "ops": count as i64 }
         };
         d.append(
             "latencyStats",

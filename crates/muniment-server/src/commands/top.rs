@@ -3,7 +3,6 @@
 use crate::metrics::TOP_NAMES;
 use crate::registry::CommandSpec;
 use muniment_value::{DocBuf, doc};
-use std::sync::atomic::Ordering::Relaxed;
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -18,11 +17,8 @@ pub const COMMAND: CommandSpec = CommandSpec {
                 continue;
             }
             let mut d = DocBuf::new();
-            for (name, (time, count)) in TOP_NAMES.iter().zip(&entry.figures) {
-                d.append(
-                    name,
-                    doc! { "time": time.load(Relaxed) as i64, "count": count.load(Relaxed) as i64 },
-                );
+            for (name, (time, count)) in TOP_NAMES.iter().zip(entry.figures()) {
+                d.append(name, doc! { "time": time as i64, "count": count as i64 });
             }
             totals.append(&ns, d);
         }

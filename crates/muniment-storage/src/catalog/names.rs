@@ -8,11 +8,11 @@ use crate::keys;
 use crate::multikey::Arrays;
 use crate::store::{Inner, damaged};
 use bytes::Bytes;
+use foldhash::HashMap;
 use muniment_io::Timestamp;
 use muniment_query::Interrupt;
 use muniment_tree::{Direction, Range, TreeId};
 use muniment_value::{Code, Error, Result};
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 

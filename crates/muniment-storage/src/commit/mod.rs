@@ -40,7 +40,8 @@ const FEW: usize = 4;
 /// How often who waits for another commit looks before it sleeps.
 const SPINS: usize = 64;
 
-/// The order of commits.
+/// The order of commits. What is used together lies together, and apart from what others read.
+#[repr(align(64))]
 pub(crate) struct Door {
     /// The newest timestamp given out; held while a record is appended. The standard library's,
     /// because who waits for it looks a few times and then sleeps: parking_lot's gives up the core
@@ -169,7 +170,9 @@ impl Inner {
                 stage.len()
             )));
         }
-        let log = self.log()?;
+        // Not replaced meanwhile: that is done by who has the gate alone.
+        let log = self.log.read();
+        let log = log.as_ref().ok_or_else(|| self.no_log())?;
         let now = self.clock.now_ms();
         let few = stage.puts() <= FEW && !stage.changes_catalog();
         let (payload, batch) = stage.finish(now, &self.buffers);

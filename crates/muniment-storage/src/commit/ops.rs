@@ -5,12 +5,15 @@
 //! bytes, a document carries its own length. Whatever is random or local was decided by who made
 //! the record and stands in it, so applying one is a function of the state and the record.
 
+use super::stage::TOGETHER;
 use crate::keys::{get_varint, put_varint};
 use std::ops::Range;
 
 /// The version of this format.
 const VERSION: u8 = 1;
 const HEAD: usize = 1 + 8;
+/// Most bytes of an operation beside its byte strings: tag, id, two lengths.
+const FRAME: usize = 1 + 5 + 2 * 5;
 
 const INSERT: u8 = 1;
 const REPLACE: u8 = 2;
@@ -77,9 +80,10 @@ impl Encoder {
         self.buf.is_empty()
     }
 
-    /// Makes room for so many more bytes.
-    pub fn reserve(&mut self, bytes: usize) {
-        self.buf.reserve(bytes);
+    /// Makes room for so many more operations with so many bytes of keys and documents.
+    pub fn reserve(&mut self, ops: usize, bytes: usize) {
+        self.buf
+            .reserve_exact(HEAD + ops * FRAME + bytes + TOGETHER);
     }
 
     /// Bytes so far.
@@ -92,8 +96,11 @@ impl Encoder {
         self.buf.get(range).unwrap_or_default()
     }
 
-    fn begin(&mut self, tag: u8, id: u32) {
+    /// Begins an operation with so many bytes of keys and documents.
+    fn begin(&mut self, tag: u8, id: u32, bytes: usize) {
         if self.buf.is_empty() {
+            // Most records have no other.
+            self.reserve(1, bytes);
             self.buf.push(VERSION);
             self.buf.extend_from_slice(&[0; 8]);
         }
@@ -110,19 +117,19 @@ impl Encoder {
 
     /// Returns where key and document stand.
     pub fn insert(&mut self, tree: u32, key: &[u8], doc: &[u8]) -> (Range<usize>, Range<usize>) {
-        self.begin(INSERT, tree);
+        self.begin(INSERT, tree, key.len() + doc.len());
         (self.bytes(key), self.bytes(doc))
     }
 
     /// Returns where key and document stand.
     pub fn replace(&mut self, tree: u32, key: &[u8], doc: &[u8]) -> (Range<usize>, Range<usize>) {
-        self.begin(REPLACE, tree);
+        self.begin(REPLACE, tree, key.len() + doc.len());
         (self.bytes(key), self.bytes(doc))
     }
 
     /// Returns where the key stands.
     pub fn patch(&mut self, tree: u32, key: &[u8], patch: &[u8]) -> Range<usize> {
-        self.begin(PATCH, tree);
+        self.begin(PATCH, tree, key.len() + patch.len());
         let key = self.bytes(key);
         self.bytes(patch);
         key
@@ -130,19 +137,19 @@ impl Encoder {
 
     /// Returns where the key stands.
     pub fn delete(&mut self, tree: u32, key: &[u8]) -> Range<usize> {
-        self.begin(DELETE, tree);
+        self.begin(DELETE, tree, key.len());
         self.bytes(key)
     }
 
     /// Returns where the entry stands.
     pub fn collection(&mut self, id: u32, next_id: u32, entry: &[u8]) -> Range<usize> {
-        self.begin(COLLECTION, id);
+        self.begin(COLLECTION, id, entry.len());
         put_varint(next_id as usize, &mut self.buf);
         self.bytes(entry)
     }
 
     pub fn drop(&mut self, id: u32) {
-        self.begin(DROP, id);
+        self.begin(DROP, id, 0);
     }
 
     /// Index entries: see [`Op::Entries`]. Returns where each key and value stands.
@@ -153,7 +160,7 @@ impl Encoder {
         entries: &[(Vec<u8>, Vec<u8>)],
         arrays: &[u8],
     ) -> Vec<(Range<usize>, Range<usize>)> {
-        self.begin(ENTRIES, collection);
+        self.begin(ENTRIES, collection, 0);
         put_varint(index as usize, &mut self.buf);
         let mut all = Vec::new();
         for (key, value) in entries {

@@ -7,6 +7,7 @@
 use super::ops::Encoder;
 use bytes::Bytes;
 use muniment_io::Timestamp;
+use muniment_io::spread::{Alone, Spread};
 use muniment_tree::{Batch, Op as TreeOp, TreeId};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -28,47 +29,56 @@ const SMALL: usize = 4096;
 /// They are counted by the memtable that they went into. Once that is in tables, whatever keeps a
 /// buffer is a reader, whom no flush and no waiting writer can make let go.
 pub(crate) struct Buffers {
-    generations: Mutex<Generations>,
+    /// A thread counts in that of its place.
+    generations: Spread<Mutex<Generations>>,
     /// Nothing ever makes them go (there are no flushes): what may stay is copied out of them.
     copies: bool,
 }
 
+/// Bytes that are alive.
+type Live = Arc<Alone<AtomicU64>>;
+
 #[derive(Default)]
 struct Generations {
-    active: Arc<AtomicU64>,
+    active: Live,
     /// Those of sealed memtables, with their cuts, ascending.
-    sealed: VecDeque<(Timestamp, Arc<AtomicU64>)>,
+    sealed: VecDeque<(Timestamp, Live)>,
 }
 
 impl Buffers {
     /// None yet.
     pub fn new(copies: bool) -> Buffers {
         Buffers {
-            generations: Mutex::default(),
+            generations: Spread::default(),
             copies,
         }
     }
 
     /// The memtable was sealed at `cut`. Nobody commits meanwhile.
     pub fn seal(&self, cut: Timestamp) {
-        let mut all = self.generations.lock();
-        let sealed = std::mem::take(&mut all.active);
-        all.sealed.push_back((cut, sealed));
+        for all in self.generations.iter() {
+            let mut all = all.lock();
+            let sealed = std::mem::take(&mut all.active);
+            all.sealed.push_back((cut, sealed));
+        }
     }
 
     /// Bytes that the active memtable keeps alive, and those that it and the sealed ones do which
     /// are not in tables: these are, up to `persisted`.
     pub fn live(&self, persisted: Timestamp) -> (u64, u64) {
-        let mut all = self.generations.lock();
-        while all.sealed.front().is_some_and(|(cut, _)| *cut <= persisted) {
-            all.sealed.pop_front();
+        let (mut active, mut sealed) = (0, 0);
+        for all in self.generations.iter() {
+            let mut all = all.lock();
+            while all.sealed.front().is_some_and(|(cut, _)| *cut <= persisted) {
+                all.sealed.pop_front();
+            }
+            active += all.active.load(Relaxed);
+            sealed += all.sealed.iter().map(|(_, n)| n.load(Relaxed)).sum::<u64>();
         }
-        let active = all.active.load(Relaxed);
-        let sealed: u64 = all.sealed.iter().map(|(_, n)| n.load(Relaxed)).sum();
         (active, active + sealed)
     }
 
-    fn count(&self, mut bytes: Vec<u8>, live: &Arc<AtomicU64>) -> Bytes {
+    fn count(&self, mut bytes: Vec<u8>, live: &Live) -> Bytes {
         if bytes.is_empty() {
             return Bytes::new();
         }
@@ -86,7 +96,7 @@ impl Buffers {
 
 struct Counted {
     bytes: Vec<u8>,
-    live: Arc<AtomicU64>,
+    live: Live,
 }
 
 impl AsRef<[u8]> for Counted {
@@ -100,6 +110,9 @@ impl Drop for Counted {
         self.live.fetch_sub(self.bytes.capacity() as u64, Relaxed);
     }
 }
+
+/// An arena that is not longer shares its buffer with the record.
+pub(super) const TOGETHER: usize = 64;
 
 /// Where a key or a value stands.
 #[derive(Clone, Copy, Debug)]
@@ -174,11 +187,12 @@ impl Stage {
         }
     }
 
-    /// Makes room for so many more puts, bytes of the record and bytes in the arena.
-    pub fn reserve(&mut self, puts: usize, logged: usize, kept: usize) {
-        self.puts.reserve(puts);
-        self.log.reserve(logged);
-        self.arena.reserve(kept);
+    /// Makes room for so many more operations with `logged` bytes of keys and documents, puts, and
+    /// bytes in the arena.
+    pub fn reserve(&mut self, ops: usize, logged: usize, puts: usize, kept: usize) {
+        self.log.reserve(ops, logged);
+        self.puts.reserve_exact(puts);
+        self.arena.reserve_exact(kept);
     }
 
     /// For what a record that is in the log already comes to.
@@ -350,9 +364,21 @@ impl Stage {
     }
 
     fn split(self, buffers: &Buffers) -> (Bytes, Batch) {
-        let live = buffers.generations.lock().active.clone();
-        let payload = buffers.count(self.log.into_payload(), &live);
-        let arena = buffers.count(self.arena, &live);
+        let live = buffers.generations.own().lock().active.clone();
+        let mut payload = self.log.into_payload();
+        let logged = payload.len();
+        // A small arena goes behind the record, into the same buffer, which stays as long as either
+        // does: where it is small, too, and nothing keeps it for ever.
+        let small = self.arena.len() <= TOGETHER && logged <= OWN;
+        let together = small && !buffers.copies;
+        if together {
+            payload.extend_from_slice(&self.arena);
+        }
+        let payload = buffers.count(payload, &live);
+        let (payload, arena) = match together {
+            true => (payload.slice(..logged), payload.slice(logged..)),
+            false => (payload, buffers.count(self.arena, &live)),
+        };
         let copies = buffers.copies && payload.len() + arena.len() > SMALL;
         let owned = self.owned;
         let part = |from: &Bytes, start: u32, end: u32| {

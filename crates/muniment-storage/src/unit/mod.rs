@@ -19,7 +19,7 @@ mod timed;
 pub(crate) use check::{duplicate, taken_by_other};
 pub(crate) use ids::record_of;
 
-use crate::collection::{Collection, number_of};
+use crate::collection::{Collection, IndexList, number_of};
 use crate::commit::patch;
 use crate::commit::stage::Stage;
 use crate::entries::difference;
@@ -59,7 +59,7 @@ pub struct WriteUnit<'s> {
     store: &'s Inner,
     interrupt: &'s dyn Interrupt,
     collection: Arc<Collection>,
-    indexes: Arc<Vec<Arc<Index>>>,
+    indexes: IndexList,
     /// There are index entries to maintain, beside those of `_id_`.
     indexed: bool,
     /// See `Collection::id_tree`.
@@ -402,12 +402,13 @@ impl<'s> WriteUnit<'s> {
     /// Makes room for so many inserts of documents of `bytes` each, about, so that nothing has to
     /// grow meanwhile.
     pub fn reserve(&mut self, docs: usize, bytes: usize) {
-        let numbered = usize::from(self.collection.is_numbered());
-        self.stage.reserve(
-            docs * (1 + numbered),
-            docs * (bytes + 16),
-            docs * numbered * 24,
-        );
+        // Bytes of a key, how many there are of a document, and what only the trees need.
+        let (key, puts, kept) = match self.collection.is_numbered() {
+            true => (8, 2, 24),
+            false => (24, 1, 0),
+        };
+        self.stage
+            .reserve(docs, docs * (key + bytes), docs * puts, docs * kept);
     }
 
     /// Bytes staged: callers commit before this grows past a few MiB.

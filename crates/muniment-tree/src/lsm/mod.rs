@@ -50,6 +50,7 @@ mod trash;
 
 pub use options::LsmOptions;
 
+use crate::memtable::FEW;
 use crate::trees::{Batch, Cursor, Direction, Faults, Hold, Range, Sizes, TreeId, Trees};
 use crate::views::Views;
 use bytes::Bytes;
@@ -150,12 +151,15 @@ impl Trees for LsmTrees {
     }
 
     fn get(&self, tree: TreeId, key: &[u8], at: Timestamp) -> Result<Option<Bytes>> {
-        let state = self.shared.state();
-        for mem in state.memtables() {
-            if let Some(value) = mem.get(tree, key, at) {
-                return Ok(value);
+        let state = {
+            let state = self.shared.glance();
+            for mem in state.memtables() {
+                if let Some(value) = mem.get(tree, key, at) {
+                    return Ok(value);
+                }
             }
-        }
+            state.clone()
+        };
         let mut sought = None;
         for run in state.levels.runs().filter(|run| !run.0.is_empty()) {
             let (key, hash) = sought.get_or_insert_with(|| {
@@ -185,7 +189,16 @@ impl Trees for LsmTrees {
         }
         let shared = &self.shared;
         let puts = shared.gaps.applying(&batch, at);
-        shared.state().active.apply(batch, at, &shared.views);
+        let mut due = None;
+        if batch.len() <= FEW {
+            due = shared.glance().active.apply_few(batch, at, &shared.views);
+        } else {
+            // Whoever wants to change the state must not wait for all of it.
+            shared.state().active.apply(batch, at, &shared.views);
+        }
+        if let Some(due) = due {
+            shared.state().active.sweep_due(&shared.views, due);
+        }
         shared.gaps.applied(puts);
     }
 

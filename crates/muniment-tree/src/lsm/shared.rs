@@ -16,10 +16,11 @@ use super::trash::Trash;
 use crate::memtable::MemTable;
 use crate::trees::Faults;
 use crate::views::Views;
-use muniment_io::{Open, Timestamp};
+use muniment_io::{Open, SpreadLock, Timestamp};
 use muniment_value::{Code, Error, Result};
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex};
 use std::collections::HashSet;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -30,8 +31,8 @@ pub(crate) struct Shared {
     pub(crate) views: Arc<Views>,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) trash: Arc<Trash>,
-    /// Locked only to copy or to swap what is in it.
-    state: RwLock<Arc<State>>,
+    /// Locked only to look into memtables, to copy or to swap what is in it.
+    state: SpreadLock<Arc<State>>,
     /// States that were replaced and that somebody may still hold. A memtable takes long to free,
     /// and the last to let go of it shall not be a reader or writer: see [`Shared::purge`].
     retired: Mutex<Vec<Arc<State>>>,
@@ -124,7 +125,7 @@ impl Shared {
             views: Views::new(manifest.cut),
             cache,
             trash,
-            state: RwLock::new(Arc::new(State {
+            state: SpreadLock::new(Arc::new(State {
                 number: 0,
                 active: Arc::new(MemTable::new()),
                 sealed: Vec::new(),
@@ -196,6 +197,13 @@ impl Shared {
     #[inline]
     pub(crate) fn state(&self) -> Arc<State> {
         self.state.read().clone()
+    }
+
+    /// What there is now, for a look into memory: nobody can change it meanwhile, so nothing that is
+    /// done with it may take long.
+    #[inline]
+    pub(crate) fn glance(&self) -> impl Deref<Target = Arc<State>> + '_ {
+        self.state.read()
     }
 
     /// The persisted cut.

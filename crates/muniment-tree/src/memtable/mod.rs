@@ -24,12 +24,15 @@ use crate::trees::{Batch, Direction, Range, TreeId};
 use crate::views::{Needed, Views};
 use bytes::Bytes;
 use leaf::Floor;
-use muniment_io::Timestamp;
-use parking_lot::{Mutex, RwLock};
+use muniment_io::{SpreadLock, Timestamp};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use tree::{From, LEVELS, Shared, Tree};
+use tree::{From, LEVELS, Shared, TREE_BYTES, Tree};
+
+/// Writes that are made while others cannot make trees.
+pub(crate) const FEW: usize = 64;
 
 /// Writes between two looks at what is to be swept.
 const LOOK: u64 = 32;
@@ -52,7 +55,7 @@ pub(crate) struct Version {
 /// All trees of one generation.
 pub(crate) struct MemTable {
     /// Ascending.
-    trees: RwLock<Vec<(TreeId, Arc<Tree>)>>,
+    trees: SpreadLock<Vec<(TreeId, Arc<Tree>)>>,
     /// Nothing lies beneath it: deletions need not be kept for what is there.
     bottom: bool,
     bytes: AtomicI64,
@@ -114,7 +117,7 @@ impl MemTable {
 
     fn with(bottom: bool) -> MemTable {
         MemTable {
-            trees: RwLock::default(),
+            trees: SpreadLock::default(),
             bottom,
             bytes: AtomicI64::new(0),
             writes: AtomicU64::new(0),
@@ -134,7 +137,16 @@ impl MemTable {
     /// Writes the changes of one commit. Several at once for different keys; for one key in
     /// rising order of timestamps (the same again is harmless).
     pub fn apply(&self, batch: Batch, at: Timestamp, views: &Views) {
-        let writes = batch.len() as u64;
+        if let Some(due) = self.apply_few(batch, at, views) {
+            self.sweep_due(views, due);
+        }
+    }
+
+    /// The same without giving anything up. `Some`: so many leaves' turn it is, which the caller
+    /// looks at when he has let go of what he holds.
+    #[must_use]
+    pub fn apply_few(&self, batch: Batch, at: Timestamp, views: &Views) -> Option<usize> {
+        let writes = batch.len();
         let mut known = Known {
             views,
             table: &self.floor,
@@ -152,11 +164,24 @@ impl MemTable {
                 self.create(id);
                 continue;
             };
-            // Not held while it writes: a long batch must not keep others from making trees.
-            let tree = trees[i].1.clone();
-            drop(trees);
-            tree.apply(&mut ops, at, &mut known, &mut bytes, &mut dirty);
-            if !dirty.is_empty() {
+            let mut apply = |tree: &Tree| {
+                tree.apply(&mut ops, at, &mut known, &mut bytes, &mut dirty);
+            };
+            let mut tree = None;
+            if writes <= FEW {
+                apply(&trees[i].1);
+                if !dirty.is_empty() {
+                    tree = Some(trees[i].1.clone());
+                }
+                drop(trees);
+            } else {
+                // A long batch must not keep others from making trees.
+                let kept = trees[i].1.clone();
+                drop(trees);
+                apply(&kept);
+                tree = Some(kept);
+            }
+            if let Some(tree) = tree {
                 self.wait(dirty.drain(..).map(|leaf| Dirty {
                     tree: tree.clone(),
                     leaf,
@@ -167,18 +192,25 @@ impl MemTable {
             }
         }
         self.account(bytes);
-        if self.waiting.load(Relaxed) > 0 {
-            let before = self.writes.fetch_add(writes, Relaxed);
-            if before / LOOK != (before + writes) / LOOK {
-                self.sweep_some(views, 2 * writes.max(LOOK) as usize, false);
-            }
+        if self.waiting.load(Relaxed) == 0 {
+            return None;
         }
+        let writes = writes as u64;
+        let before = self.writes.fetch_add(writes, Relaxed);
+        let is_due = before / LOOK != (before + writes) / LOOK;
+        is_due.then_some(2 * writes.max(LOOK) as usize)
+    }
+
+    /// What [`MemTable::apply_few`] asked for.
+    pub fn sweep_due(&self, views: &Views, due: usize) {
+        self.sweep_some(views, due, false);
     }
 
     fn create(&self, id: TreeId) {
         let mut trees = self.trees.write();
         if let Err(i) = trees.binary_search_by_key(&id, |(id, _)| *id) {
             trees.insert(i, (id, Arc::new(Tree::new(id, self.bottom))));
+            self.account(TREE_BYTES);
         }
     }
 
@@ -289,7 +321,7 @@ impl MemTable {
                 Err(_) => return,
             }
         };
-        self.account(-removed.clear());
+        self.account(-removed.clear() - TREE_BYTES);
         let mut queues = self.dirty.lock();
         for queue in queues.iter_mut() {
             queue.retain(|dirty| dirty.tree.id != tree);

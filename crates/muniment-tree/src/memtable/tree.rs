@@ -9,7 +9,7 @@ use super::node::{Node, separator};
 use crate::trees::{Batch, Direction, Op, TreeId};
 use crate::views::Needed;
 use bytes::Bytes;
-use muniment_io::Timestamp;
+use muniment_io::{SpreadLock, Timestamp};
 use parking_lot::RwLock;
 use std::iter::Peekable;
 use std::mem::size_of;
@@ -30,6 +30,9 @@ pub(super) const LEVELS: u8 = 4;
 /// A leaf with what the index keeps for it.
 const LEAF_BYTES: i64 = (size_of::<RwLock<Leaf>>() + 160) as i64;
 
+/// An empty tree.
+pub(super) const TREE_BYTES: i64 = size_of::<Tree>() as i64;
+
 /// A leaf with its lock.
 pub(super) type Shared = Arc<RwLock<Leaf>>;
 
@@ -45,7 +48,7 @@ pub(super) struct Tree {
     pub(super) id: TreeId,
     /// Nothing is beneath: this memory is all there is.
     bottom: bool,
-    index: RwLock<Index>,
+    index: SpreadLock<Index, 8>,
 }
 
 /// One side of what is still to be read: from here on in the direction of reading.
@@ -139,7 +142,7 @@ impl Tree {
         Tree {
             id,
             bottom,
-            index: RwLock::new(Index::new()),
+            index: SpreadLock::new(Index::new()),
         }
     }
 
@@ -364,7 +367,7 @@ impl Tree {
         let index = self.index.read();
         let leaves = index.root.items().iter().flat_map(|chunk| chunk.items());
         // The first leaf is not counted: every tree has it.
-        leaves.fold((-LEAF_BYTES, 0), |(bytes, entries), leaf| {
+        leaves.fold((TREE_BYTES - LEAF_BYTES, 0), |(bytes, entries), leaf| {
             let leaf = leaf.read();
             (
                 bytes + LEAF_BYTES + leaf.bytes(),
