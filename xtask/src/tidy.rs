@@ -35,6 +35,7 @@ pub fn run() -> Result<(), String> {
         }
     }
     one_commit_door(list.lines(), &mut wrong);
+    formatted(list.lines(), &mut wrong)?;
     if wrong.is_empty() {
         Ok(())
     } else {
@@ -43,6 +44,31 @@ pub fn run() -> Result<(), String> {
             wrong.len(),
             wrong.join("\n")
         ))
+    }
+}
+
+/// Modules that a macro declares (commands, one line each) are not seen by `cargo fmt`.
+fn formatted<'f>(
+    files: impl Iterator<Item = &'f str>,
+    wrong: &mut Vec<String>,
+) -> Result<(), String> {
+    let is_command = |f: &&str| f.starts_with("crates/muniment-server/src/commands/");
+    let files: Vec<_> = files.filter(is_command).collect();
+    let check = Command::new("rustfmt")
+        .current_dir(root())
+        .args(["--edition", "2024", "--check", "-l"])
+        .args(files)
+        .output()
+        .map_err(|e| format!("rustfmt: {e}"))?;
+    let named = String::from_utf8_lossy(&check.stdout);
+    wrong.extend(
+        named
+            .lines()
+            .map(|f| format!("{f}: not formatted: rustfmt --edition 2024")),
+    );
+    match check.status.success() || !named.is_empty() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&check.stderr).into_owned()),
     }
 }
 

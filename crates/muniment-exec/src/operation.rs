@@ -5,11 +5,10 @@ use crate::tickets::{Ticket, TicketPool};
 use bytes::Bytes;
 use foldhash::HashMap;
 use muniment_query::Interrupt;
+use muniment_storage::spread::{self, Spread};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc};
 use parking_lot::Mutex;
-use std::cell::Cell;
-use std::collections::hash_map::Entry;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -318,21 +317,21 @@ impl Interrupt for OpContext {
     }
 }
 
-const SHARDS: usize = 16;
+/// Threads' places: each numbers its operations by itself, so that the cores share nothing.
+const PLACES: u32 = 16;
 
-/// A thread takes so many numbers at once: the counter is everybody's, and so is each shard, but a
-/// block's numbers are all in one.
-const BLOCK: u32 = 64;
-
-/// The number of the next registry.
-static REGISTRIES: AtomicU32 = AtomicU32::new(1);
+/// The operations of one place's threads.
+#[derive(Default)]
+struct Running {
+    /// The last number, without the place.
+    last: u32,
+    all: HashMap<u32, Arc<OpContext>>,
+}
 
 /// All running operations.
+#[derive(Default)]
 pub struct Operations {
-    /// Which of the process's registries it is, from 1.
-    number: u32,
-    next: AtomicU32,
-    shards: [Mutex<HashMap<u32, Arc<OpContext>>>; SHARDS],
+    places: Spread<Mutex<Running>, { PLACES as usize }>,
 }
 
 /// A registered operation; dropping it takes it from the registry.
@@ -350,55 +349,51 @@ impl std::ops::Deref for OpGuard<'_> {
 
 impl Drop for OpGuard<'_> {
     fn drop(&mut self) {
-        self.registry.shard(self.op.id).lock().remove(&self.op.id);
+        let removed = self
+            .registry
+            .running(self.op.id)
+            .lock()
+            .all
+            .remove(&self.op.id);
+        // Freed without the lock.
+        drop(removed);
     }
 }
 
 impl Operations {
     /// An empty registry.
     pub fn new() -> Operations {
-        Operations {
-            number: REGISTRIES.fetch_add(1, Relaxed),
-            next: AtomicU32::new(BLOCK),
-            shards: Default::default(),
-        }
+        Operations::default()
     }
 
-    fn shard(&self, id: u32) -> &Mutex<HashMap<u32, Arc<OpContext>>> {
-        &self.shards[(id / BLOCK) as usize % SHARDS]
-    }
-
-    /// The next number of the calling thread's block.
-    fn next_id(&self) -> u32 {
-        thread_local!(static NEXT: Cell<(u32, u32)> = const { Cell::new((0, 0)) });
-        let (registry, mut next) = NEXT.get();
-        if registry != self.number || next.is_multiple_of(BLOCK) {
-            next = self.next.fetch_add(BLOCK, Relaxed);
-        }
-        NEXT.set((self.number, next.wrapping_add(1)));
-        next
+    fn running(&self, id: u32) -> &Mutex<Running> {
+        self.places.at((id % PLACES) as usize)
     }
 
     /// Registers an operation.
     pub fn begin(&self, start: OpStart) -> OpGuard<'_> {
-        loop {
-            // opid is an int32 that clients give back to killOp: keep it positive.
-            let id = (self.next_id() & 0x7FFF_FFFF).max(1);
+        let place = spread::place(PLACES as usize) as u32;
+        let mut running = self.running(place).lock();
+        let id = loop {
+            // opid is an int32 that clients give back to killOp: it is positive.
+            running.last = running.last % (i32::MAX as u32 / PLACES) + 1;
+            let id = running.last * PLACES + place;
             // Numbers come round again, and one that has run since may have this one still.
-            if let Entry::Vacant(place) = self.shard(id).lock().entry(id) {
-                let op = Arc::new(OpContext::new(id, start));
-                place.insert(op.clone());
-                return OpGuard { registry: self, op };
+            if !running.all.contains_key(&id) {
+                break id;
             }
-        }
+        };
+        let op = Arc::new(OpContext::new(id, start));
+        running.all.insert(id, op.clone());
+        OpGuard { registry: self, op }
     }
 
     /// All running operations, oldest first.
     pub fn list(&self) -> Vec<Arc<OpContext>> {
         let mut all: Vec<_> = self
-            .shards
+            .places
             .iter()
-            .flat_map(|s| s.lock().values().cloned().collect::<Vec<_>>())
+            .flat_map(|r| r.lock().all.values().cloned().collect::<Vec<_>>())
             .collect();
         all.sort_by_key(|o| o.started);
         all
@@ -406,7 +401,7 @@ impl Operations {
 
     /// Kills one; false if it is not there (killOp answers ok all the same).
     pub fn kill(&self, id: u32) -> bool {
-        match self.shard(id).lock().get(&id) {
+        match self.running(id).lock().all.get(&id) {
             Some(op) => {
                 op.kill(Code::Interrupted);
                 true
@@ -433,18 +428,12 @@ impl Operations {
 
     /// How many run.
     pub fn len(&self) -> usize {
-        self.shards.iter().map(|s| s.lock().len()).sum()
+        self.places.iter().map(|r| r.lock().all.len()).sum()
     }
 
     /// True if none runs.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-}
-
-impl Default for Operations {
-    fn default() -> Operations {
-        Operations::new()
     }
 }
 
@@ -477,15 +466,18 @@ mod tests {
     fn a_number_that_is_taken_is_not_given_again() {
         let ops = Operations::new();
         let op = ops.begin(OpStart::default());
-        // The numbers have come round, and another thread gets the same block.
-        ops.next.store(op.id(), Relaxed);
-        std::thread::scope(|s| {
-            s.spawn(|| {
-                let other = ops.begin(OpStart::default());
-                assert_ne!(other.id(), op.id());
-                assert_eq!(ops.len(), 2);
-            });
-        });
+        // The numbers have come round.
+        let again = |last: u32| {
+            ops.places.own().lock().last = last;
+            ops.begin(OpStart::default())
+        };
+        let other = again(op.id() / PLACES - 1);
+        assert_ne!(other.id(), op.id());
+        assert_eq!(ops.len(), 2);
+        let last = i32::MAX as u32 / PLACES;
+        let (before, behind) = (again(last - 2), again(last));
+        assert!(before.id() > behind.id() && i32::try_from(before.id()).is_ok());
+        drop((other, before, behind));
         assert!(ops.kill(op.id()));
         assert_eq!(ops.len(), 1);
     }

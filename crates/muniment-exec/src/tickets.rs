@@ -6,8 +6,8 @@
 //! before anything else, so that nobody who holds a latch waits for one; one that waits for data or
 //! for the journal gives its ticket back meanwhile. Diagnostics and DDL need none.
 
-use muniment_io::Spread;
 use muniment_query::Interrupt;
+use muniment_storage::spread::Spread;
 use muniment_value::Result;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;

@@ -10,12 +10,12 @@ use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// A cache line of its own.
+/// Has its cache lines to itself.
 #[derive(Default)]
 #[repr(align(64))]
-pub struct Alone<T>(pub T);
+pub struct CachePadded<T>(pub T);
 
-impl<T> Deref for Alone<T> {
+impl<T> Deref for CachePadded<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -36,8 +36,8 @@ pub fn place(places: usize) -> usize {
     own % places
 }
 
-/// One `T` for each of some places. (What is behind an `Arc` in it needs to be [`Alone`], too.)
-pub struct Spread<T, const PLACES: usize = 16>([Alone<T>; PLACES]);
+/// One `T` for each of some places. (What is behind an `Arc` in it needs to be [`CachePadded`], too.)
+pub struct Spread<T, const PLACES: usize = 16>([CachePadded<T>; PLACES]);
 
 impl<T: Default, const PLACES: usize> Default for Spread<T, PLACES> {
     fn default() -> Self {
@@ -54,7 +54,7 @@ impl<T: std::fmt::Debug, const PLACES: usize> std::fmt::Debug for Spread<T, PLAC
 impl<T, const PLACES: usize> Spread<T, PLACES> {
     /// What `make` makes for each place.
     pub fn of(make: impl FnMut(usize) -> T) -> Self {
-        Spread(std::array::from_fn(make).map(Alone))
+        Spread(std::array::from_fn(make).map(CachePadded))
     }
 
     /// The calling thread's.
@@ -71,7 +71,7 @@ impl<T, const PLACES: usize> Spread<T, PLACES> {
 
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.0.iter().map(|alone| &alone.0)
+        self.0.iter().map(|padded| &padded.0)
     }
 }
 
@@ -79,14 +79,14 @@ impl<T, const PLACES: usize> Spread<T, PLACES> {
 pub type SpreadLock<T, const PLACES: usize = 16> = lock_api::RwLock<SpreadRaw<PLACES>, T>;
 
 /// The lock below a [`SpreadLock`]: readers take that of their place, writers all.
-pub struct SpreadRaw<const PLACES: usize>([Alone<RawRwLock>; PLACES]);
+pub struct SpreadRaw<const PLACES: usize>([CachePadded<RawRwLock>; PLACES]);
 
 // SAFETY: whoever has it alone holds every place's lock for writing, so nobody holds any of them
 // for reading. A guard stays with its thread (`GuardNoSend`), whose place never changes, so that
 // what is unlocked is what was locked.
 unsafe impl<const PLACES: usize> lock_api::RawRwLock for SpreadRaw<PLACES> {
     #[allow(clippy::declare_interior_mutable_const)]
-    const INIT: Self = SpreadRaw([const { Alone(RawRwLock::INIT) }; PLACES]);
+    const INIT: Self = SpreadRaw([const { CachePadded(RawRwLock::INIT) }; PLACES]);
     type GuardMarker = GuardNoSend;
 
     #[inline]
@@ -107,14 +107,14 @@ unsafe impl<const PLACES: usize> lock_api::RawRwLock for SpreadRaw<PLACES> {
 
     fn lock_exclusive(&self) {
         // All in the same order, so that two writers do not wait for each other.
-        self.0.iter().for_each(|alone| alone.0.lock_exclusive());
+        self.0.iter().for_each(|padded| padded.0.lock_exclusive());
     }
 
     fn try_lock_exclusive(&self) -> bool {
-        for (n, alone) in self.0.iter().enumerate() {
-            if !alone.0.try_lock_exclusive() {
+        for (n, padded) in self.0.iter().enumerate() {
+            if !padded.0.try_lock_exclusive() {
                 // SAFETY: those before it were locked just now.
-                let undo = |alone: &Alone<RawRwLock>| unsafe { alone.0.unlock_exclusive() };
+                let undo = |padded: &CachePadded<RawRwLock>| unsafe { padded.0.unlock_exclusive() };
                 self.0.iter().take(n).for_each(undo);
                 return false;
             }
@@ -123,9 +123,9 @@ unsafe impl<const PLACES: usize> lock_api::RawRwLock for SpreadRaw<PLACES> {
     }
 
     unsafe fn unlock_exclusive(&self) {
-        for alone in &self.0 {
+        for padded in &self.0 {
             // SAFETY: the caller's: all of them are locked.
-            unsafe { alone.0.unlock_exclusive() }
+            unsafe { padded.0.unlock_exclusive() }
         }
     }
 }

@@ -179,9 +179,7 @@ impl<'a> Args<'a> {
         // A bit for each place of the table.
         let mut found = 0u32;
         for e in elems {
-            let name = e.name_bytes();
-            let is_it = |f: &Field| same_name(f.name, name);
-            let at = fields.iter().position(is_it);
+            let at = fields.iter().position(|f| e.is_named(f.name));
             let Some((bit, field)) = at.and_then(|i| Some((1 << i, fields.get(i)?))) else {
                 if !other(e)? {
                     return Err(unknown_field(path, e.name()));
@@ -241,7 +239,7 @@ impl<'a> Args<'a> {
             self.path
         );
         let given = self.few.iter().map_while(Option::as_ref).chain(&self.more);
-        given.copied().find(|e| same_name(name, e.name_bytes()))
+        given.copied().find(|e| e.is_named(name))
     }
 
     /// The value of a field, if it was given.
@@ -308,12 +306,6 @@ impl Args<'_> {
             .map(Collation::parse)
             .transpose()
     }
-}
-
-/// Names of one length mostly differ in their first byte: cheaper than a call of memcmp.
-fn same_name(a: &str, b: &[u8]) -> bool {
-    let a = a.as_bytes();
-    a.len() == b.len() && a.first() == b.first() && a == b
 }
 
 /// True for a value that asks for nothing: false, null, zero, an empty string, document or array.

@@ -3,7 +3,7 @@
 //! Invariants: counting on the hot path is a few relaxed adds on a cache line that few threads
 //! share, and takes no lock. Every figure is a measurement.
 
-use muniment_storage::Spread;
+use muniment_storage::spread::Spread;
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;

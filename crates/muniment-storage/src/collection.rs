@@ -5,7 +5,7 @@ use crate::gate::Gate;
 use crate::hints::Hints;
 use crate::index::Index;
 use muniment_io::Timestamp;
-use muniment_io::spread::{Alone, Spread, SpreadLock};
+use muniment_io::spread::{CachePadded, Spread, SpreadLock};
 use muniment_query::Interrupt;
 use muniment_value::{Collation, Doc, Value};
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 // Room for the key of one `_id`, which is compared and forgotten.
 thread_local!(static ID_KEY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) });
 
-/// Among how many places what every write unit uses is spread.
-const PLACES: usize = 4;
-
 /// Bytes of it that a thread keeps.
 const LONGEST_KEPT: usize = 256;
+
+/// Among how many places what every write unit uses is spread.
+const PLACES: usize = 4;
 
 /// One collection. Handles are shared; a dropped collection's handle stays valid for reading the
 /// snapshots that were open, and refuses writes.
@@ -132,7 +132,7 @@ impl Run {
 }
 
 /// The indexes of a collection at one time.
-pub type IndexList = Arc<Alone<Vec<Arc<Index>>>>;
+pub type IndexList = Arc<CachePadded<Vec<Arc<Index>>>>;
 
 #[derive(Default)]
 struct Indexes {
@@ -228,7 +228,7 @@ impl Collection {
     pub(crate) fn set_indexes(&self, all: Vec<Arc<Index>>) {
         let ready = all.iter().filter(|i| i.is_ready()).cloned().collect();
         *self.indexes.write() = Indexes {
-            all: Spread::of(|_| Arc::new(Alone(all.clone()))),
+            all: Spread::of(|_| Arc::new(CachePadded(all.clone()))),
             ready: Arc::new(ready),
         };
         self.bump();

@@ -4,7 +4,7 @@
 //! that, a stream of short holders that overlap would keep him out for ever, because a wait that
 //! ends every few milliseconds to look at its operation gives up its place in the lock's queue.
 
-use muniment_io::{Spread, spread};
+use muniment_io::spread::{CachePadded, Spread};
 use muniment_query::Interrupt;
 use muniment_value::Result;
 use parking_lot::{ArcRwLockReadGuard, ArcRwLockWriteGuard, RawRwLock, RwLock};
@@ -19,16 +19,16 @@ pub(crate) const LOOK: Duration = Duration::from_millis(10);
 const STEP_BACK: Duration = Duration::from_micros(200);
 
 /// Held together with others.
-pub(crate) type Shared = ArcRwLockReadGuard<RawRwLock, spread::Alone<()>>;
+pub(crate) type Shared = ArcRwLockReadGuard<RawRwLock, CachePadded<()>>;
 /// Held alone.
 pub(crate) struct Alone {
-    _all: Vec<ArcRwLockWriteGuard<RawRwLock, spread::Alone<()>>>,
+    _all: Vec<ArcRwLockWriteGuard<RawRwLock, CachePadded<()>>>,
 }
 
 /// The lock: who shares it takes the one of his thread's place, who wants it alone all of them.
 #[derive(Default)]
 pub(crate) struct Gate<const PLACES: usize = 16> {
-    places: Spread<Arc<RwLock<spread::Alone<()>>>, PLACES>,
+    places: Spread<Arc<RwLock<CachePadded<()>>>, PLACES>,
     /// How many want it alone.
     wanted: AtomicUsize,
 }

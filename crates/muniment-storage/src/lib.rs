@@ -43,12 +43,14 @@ mod tests_index;
 mod tests_natural;
 #[cfg(test)]
 mod tests_still;
+#[cfg(test)]
+mod tests_validate;
 
 pub use catalog::ddl::Exclusive;
 pub use catalog::{CollectionOptions, IndexSpec, MAX_INDEXES};
 pub use collection::Collection;
 pub use index::Index;
-pub use muniment_io::{Spread, Timestamp};
+pub use muniment_io::{Timestamp, spread};
 pub use store::{Budget, CommitId, EngineKind, JournalStats, Store, StoreOptions, StoreStats};
 pub use unit::{Busy, DuplicateKey, Staged, WriteUnit};
 pub use view::{Bound, Direction, DocCursor, Glance, IndexCursor, IndexEntry, KeyRange, Snapshot};

@@ -12,7 +12,8 @@ use crate::latch::Latches;
 use crate::lockfile::DirLock;
 use crate::unit::WriteUnit;
 use crate::view::{Glance, Snapshot};
-use muniment_io::{Clock, Disk, OsDisk, SimDisk, SpreadLock, SystemClock, Timestamp};
+use muniment_io::spread::{self, Spread, SpreadLock};
+use muniment_io::{Clock, Disk, OsDisk, SimDisk, SystemClock, Timestamp};
 use muniment_log::{Log, LogOptions};
 use muniment_query::{Interrupt, running};
 use muniment_tree::lsm::{LsmOptions, LsmTrees};
@@ -20,7 +21,6 @@ use muniment_tree::memory::MemoryTrees;
 use muniment_tree::{Direction, Range, TreeId, Trees};
 use muniment_value::{Code, Error, Result};
 use parking_lot::{Condvar, Mutex};
-use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, Weak};
@@ -149,6 +149,9 @@ pub struct Store {
 }
 
 /// What the background threads share with the store.
+/// Among how many places the numbers of write units are spread.
+const OWNERS: usize = 16;
+
 pub(crate) struct Inner {
     pub path: PathBuf,
     pub clock: Arc<dyn Clock>,
@@ -170,6 +173,8 @@ pub(crate) struct Inner {
     pub still: Arc<Mutex<()>>,
     /// What commits keep alive in memory.
     pub buffers: Buffers,
+    /// Write units so far, by places.
+    owners: Spread<AtomicU64, OWNERS>,
     /// Held while names of collections change.
     pub naming: Mutex<()>,
     pub catalog: SpreadLock<Catalog>,
@@ -481,6 +486,7 @@ impl Inner {
             fsync_depth: AtomicU32::new(0),
             still: Arc::default(),
             buffers: Buffers::new(!trees.is_durable()),
+            owners: Spread::default(),
             naming: Mutex::new(()),
             catalog: SpreadLock::default(),
             next_id: AtomicU32::new(1),
@@ -550,16 +556,9 @@ impl Inner {
 
     /// A number that no other write unit has.
     pub fn next_owner(&self) -> u64 {
-        // A thread takes many at once: the counter is everybody's.
-        const BLOCK: u64 = 1024;
-        static OWNERS: AtomicU64 = AtomicU64::new(BLOCK);
-        thread_local!(static NEXT: Cell<u64> = const { Cell::new(0) });
-        let mut next = NEXT.get();
-        if next.is_multiple_of(BLOCK) {
-            next = OWNERS.fetch_add(BLOCK, Relaxed);
-        }
-        NEXT.set(next + 1);
-        next
+        let place = spread::place(OWNERS);
+        let own = self.owners.at(place).fetch_add(1, Relaxed);
+        own * OWNERS as u64 + place as u64
     }
 
     /// The greatest key of a tree; empty if there is none.

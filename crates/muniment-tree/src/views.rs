@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 /// All views that are alive, and the visible timestamp.
 #[derive(Default)]
 pub struct Views {
-    visible: spread::Alone<AtomicU64>,
+    visible: spread::CachePadded<AtomicU64>,
     live: Spread<List>,
 }
 
@@ -112,7 +112,7 @@ impl Views {
     /// Nobody reads; `visible` is where the next view opens.
     pub fn new(visible: Timestamp) -> Arc<Views> {
         Arc::new(Views {
-            visible: spread::Alone(AtomicU64::new(visible.0)),
+            visible: spread::CachePadded(AtomicU64::new(visible.0)),
             live: Spread::default(),
         })
     }

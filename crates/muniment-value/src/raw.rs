@@ -226,12 +226,7 @@ impl<'a> Doc<'a> {
 
     /// The element with this name.
     pub fn get_elem(&self, name: &str) -> Option<Elem<'a>> {
-        let name = name.as_bytes();
-        // Names of one length mostly differ in their first byte: cheaper than a call of memcmp.
-        self.iter().find(|e| {
-            let own = e.name_bytes();
-            own.first() == name.first() && own == name
-        })
+        self.iter().find(|e| e.is_named(name))
     }
 
     /// The value with this name.
@@ -302,6 +297,14 @@ impl<'a> Elem<'a> {
     #[inline]
     pub fn name_bytes(&self) -> &'a [u8] {
         self.whole.get(1..self.value_at - 1).unwrap_or_default()
+    }
+
+    /// True if it has this name.
+    #[inline]
+    pub fn is_named(&self, name: &str) -> bool {
+        let (own, name) = (self.name_bytes(), name.as_bytes());
+        // Names of one length mostly differ in their first byte: cheaper than a call of memcmp.
+        own.len() == name.len() && own.first() == name.first() && own == name
     }
 
     /// The value's bytes, without type and name.

@@ -1,7 +1,7 @@
 //! `aggregate`.
 
 use super::cursor_reply::limits;
-use crate::args::{Args, Field, check_type, Types, opt, refused, req};
+use crate::args::{Args, Field, Types, check_type, opt, refused, req};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_exec::{AggregateRequest, BatchLimits, Explainable, Hint, Verbosity};

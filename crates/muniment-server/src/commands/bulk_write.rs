@@ -191,7 +191,8 @@ fn check_uuid(cx: &CommandContext<'_>, ns: &str, uuid: Option<Value<'_>>) -> Res
     let actual = store.collections(db).into_iter().find(|c| has(c));
     let actual = actual.map(|c| {
         let ns = c.namespace();
-        ns.split_once('.').map_or_else(String::new, |(_, c)| c.to_string())
+        ns.split_once('.')
+            .map_or_else(String::new, |(_, c)| c.to_string())
     });
     Err(Error::new(
         Code::CollectionUUIDMismatch,
@@ -213,9 +214,9 @@ fn run_one(
 ) -> Result<StatementOutcome> {
     match op {
         Op::Insert(d) => {
-            let mut out =
-                cx.engine()
-                    .insert_many(cx.op, ns, &mut std::iter::once(*d), options)?;
+            let mut out = cx
+                .engine()
+                .insert_many(cx.op, ns, &mut std::iter::once(*d), options)?;
             match out.errors.pop() {
                 Some(e) => Err(e.error),
                 None => Ok(StatementOutcome {

@@ -218,7 +218,9 @@ fn apply(
 ) -> Result<()> {
     let new = changed(options, changes);
     if new != *collection.options() {
-        cx.engine().store.modify_options(collection, new, &**cx.op)?;
+        cx.engine()
+            .store
+            .modify_options(collection, new, &**cx.op)?;
         cx.note_write();
     }
     Ok(())
@@ -245,7 +247,10 @@ fn change_view(cx: &mut CommandContext<'_>, old: &View) -> Result<()> {
     for f in FIELDS {
         let fits = matches!(f.name, "viewOn" | "pipeline" | "dryRun");
         if !fits && cx.args.get(f.name).is_some() {
-            return Err(invalid(format!("option not supported on a view: {}", f.name)));
+            return Err(invalid(format!(
+                "option not supported on a view: {}",
+                f.name
+            )));
         }
     }
     let on = cx.args.str("viewOn");
@@ -256,8 +261,7 @@ fn change_view(cx: &mut CommandContext<'_>, old: &View) -> Result<()> {
         Some(p) => Some(check_view_pipeline(cx.db(), p)?),
         None => None,
     };
-    let same_pipeline =
-        |p: &ArrayBuf| p.as_doc().as_bytes() == old.pipeline.as_doc().as_bytes();
+    let same_pipeline = |p: &ArrayBuf| p.as_doc().as_bytes() == old.pipeline.as_doc().as_bytes();
     let unchanged = on.is_none_or(|on| on == old.on) && pipeline.as_ref().is_none_or(same_pipeline);
     if !unchanged {
         cx.engine().modify_view(cx.op, cx.ns(), on, pipeline)?;
@@ -297,7 +301,14 @@ mod tests {
 
     #[test]
     fn names_below_a_view() {
-        for (name, code) in [("a.b", 0), (" ", 0), ("", 2), ("$x", 73), (".x", 73), ("a\0", 73)] {
+        for (name, code) in [
+            ("a.b", 0),
+            (" ", 0),
+            ("", 2),
+            ("$x", 73),
+            (".x", 73),
+            ("a\0", 73),
+        ] {
             let got = check_view_on("d", name).map_or_else(|e| e.code().0, |()| 0);
             assert_eq!(got, code, "{name:?}");
         }

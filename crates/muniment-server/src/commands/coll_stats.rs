@@ -3,8 +3,8 @@
 use crate::args::{Field, Types, opt};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Target};
-use muniment_storage::Store;
 use crate::state::ServerState;
+use muniment_storage::Store;
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc, number};
 
 const FIELDS: &[Field] = &[opt("scale", Types::NUMBER)];

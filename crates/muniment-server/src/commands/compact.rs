@@ -28,7 +28,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let ns = format!("{}.{name}", cx.db());
     cx.engine().refuse_view(&ns)?;
     let engine = cx.engine();
-    let found = engine.buckets_of(&ns).or_else(|| engine.store.collection(&ns));
+    let found = engine
+        .buckets_of(&ns)
+        .or_else(|| engine.store.collection(&ns));
     let Some(collection) = found else {
         return Err(Error::new(
             Code::NamespaceNotFound,
@@ -40,7 +42,13 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let (name, freed) = if cx.args.bool("dryRun", false) {
         // What is above the documents' own size may be dead.
         let least = collection.data_bytes();
-        ("estimatedBytesFreed", engine.store.storage_bytes(&collection).saturating_sub(least))
+        (
+            "estimatedBytesFreed",
+            engine
+                .store
+                .storage_bytes(&collection)
+                .saturating_sub(least),
+        )
     } else {
         engine.store.compact(Some(&collection), &**cx.op)?;
         ("bytesFreed", before.saturating_sub(size()))

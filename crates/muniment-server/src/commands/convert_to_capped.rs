@@ -71,10 +71,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         store.discard_collection(&temporary);
         return Err(e);
     }
-    cx.engine().cursors.invalidate(
-        &ns,
-        "collection dropped: it was converted to a capped one",
-    );
+    cx.engine()
+        .cursors
+        .invalidate(&ns, "collection dropped: it was converted to a capped one");
     cx.note_write();
     Ok(())
 }

@@ -12,7 +12,11 @@ pub(super) const FIELDS: &[Field] = &[
     opt("skip", Types::NUMBER),
     opt("hint", Types::ANY),
     opt("let", Types::OBJECT),
-    idle("fields", Types::ANY, "MongoDB takes it for old shells and ignores it"),
+    idle(
+        "fields",
+        Types::ANY,
+        "MongoDB takes it for old shells and ignores it",
+    ),
     opt("collation", Types::OBJECT),
     refused("collectionUUID", Types::BINARY),
 ];

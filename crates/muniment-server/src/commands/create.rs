@@ -168,7 +168,11 @@ fn clustering(cx: &CommandContext<'_>, o: &mut CollectionOptions) -> Result<()> 
     };
     for option in among {
         if a.get(option).is_some() {
-            let beside = if series.is_some() { "timeseries" } else { "clusteredIndex" };
+            let beside = if series.is_some() {
+                "timeseries"
+            } else {
+                "clusteredIndex"
+            };
             return Err(invalid(format!(
                 "'{option}' is not allowed with '{beside}'"
             )));
@@ -205,9 +209,7 @@ fn view(cx: &CommandContext<'_>, collation: Collation) -> Result<Option<View>> {
     }
     for option in ["timeseries", "idIndex", "expireAfterSeconds"] {
         if a.get(option).is_some() {
-            return Err(invalid(format!(
-                "'{option}' is not allowed with 'viewOn'"
-            )));
+            return Err(invalid(format!("'{option}' is not allowed with 'viewOn'")));
         }
     }
     if let Some(i) = a.doc("changeStreamPreAndPostImages")

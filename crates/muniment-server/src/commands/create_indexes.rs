@@ -5,7 +5,7 @@ use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_storage::{Collection, CollectionOptions, IndexSpec};
-use muniment_value::{Collation, Code, Doc, DocBuf, Error, Result};
+use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result};
 use std::sync::Arc;
 
 const FIELDS: &[Field] = &[
@@ -230,7 +230,11 @@ fn conflict(collection: &Arc<Collection>, new: &IndexSpec) -> Result<bool> {
     for old in indexes.iter() {
         second_text(&old.spec(), new)?;
     }
-    if let Some(old) = indexes.iter().map(|i| i.spec()).find(|s| s.name == new.name) {
+    if let Some(old) = indexes
+        .iter()
+        .map(|i| i.spec())
+        .find(|s| s.name == new.name)
+    {
         if !same_signature(&old, new) {
             return Err(Error::new(
                 Code::IndexKeySpecsConflict,

@@ -165,7 +165,8 @@ mod tests {
 
     #[test]
     fn long_commands_are_cut_off_and_keep_their_comment() {
-        let command = doc! { "find": "c", "filter": doc! { "a": "é".repeat(900) }, "comment": "me" };
+        let command =
+            doc! { "find": "c", "filter": doc! { "a": "é".repeat(900) }, "comment": "me" };
         let shown = |truncate| {
             let mut out = DocBuf::new();
             append_command(command.as_doc(), truncate, &mut out);

@@ -74,9 +74,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             match v {
                 Value::String(name) => wanted.push(name),
                 _ => {
-                    return Err(Error::bad_value(
-                        "collections entries have to be strings",
-                    ));
+                    return Err(Error::bad_value("collections entries have to be strings"));
                 }
             }
         }
@@ -95,7 +93,13 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             capped.push(shown.as_str());
         }
         let uuid = c.uuid();
-        uuids.append(&shown, Value::Binary { subtype: 4, bytes: &uuid });
+        uuids.append(
+            &shown,
+            Value::Binary {
+                subtype: 4,
+                bytes: &uuid,
+            },
+        );
         let hash = hash(cx, &snapshot, &c)?;
         all.update(hash.as_bytes());
         hashes.append(&shown, hash.as_str());

@@ -45,7 +45,11 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     w.field("objects", objects as i64);
     w.field(
         "avgObjSize",
-        if objects == 0 { 0.0 } else { data as f64 / objects as f64 },
+        if objects == 0 {
+            0.0
+        } else {
+            data as f64 / objects as f64
+        },
     );
     w.field("dataSize", by(data));
     w.field("storageSize", by(storage));

@@ -4,7 +4,7 @@ use crate::args::{Args, Field, Types, opt, refused, req};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_exec::{DistinctRequest, Hint};
-use muniment_value::{Error, Doc, Result};
+use muniment_value::{Doc, Error, Result};
 
 pub(super) const FIELDS: &[Field] = &[
     req("key", Types::STRING),

@@ -23,7 +23,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let indexes = store.collection(cx.ns()).map(|c| c.indexes().len());
     // A collection that does not exist is no error since MongoDB 7.0.
     if store.drop_collection(cx.ns(), &**cx.op)? {
-        cx.engine().cursors.invalidate(cx.ns(), "collection dropped");
+        cx.engine()
+            .cursors
+            .invalidate(cx.ns(), "collection dropped");
         cx.server.metrics.top_forget(cx.ns());
         cx.note_write();
         cx.reply.field("nIndexesWas", indexes.unwrap_or(1) as i32);

@@ -38,7 +38,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         store.drop_collection(&ns, &**cx.op)?;
         cx.server.metrics.top_forget(&ns);
     }
-    cx.engine().cursors.invalidate(&format!("{db}."), "database dropped");
+    cx.engine()
+        .cursors
+        .invalidate(&format!("{db}."), "database dropped");
     if !collections.is_empty() {
         cx.note_write();
     }

@@ -38,12 +38,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         check_type("dropIndexes", "index", INDEX, v.ty())?;
     }
     cx.engine().refuse_view(cx.ns())?;
-    let collection = store.collection(cx.ns()).ok_or_else(|| {
-        Error::new(
-            Code::NamespaceNotFound,
-            format!("ns not found {}", cx.ns()),
-        )
-    })?;
+    let collection = store
+        .collection(cx.ns())
+        .ok_or_else(|| Error::new(Code::NamespaceNotFound, format!("ns not found {}", cx.ns())))?;
     let before = counted(&collection);
     let by_id = match cx.args.get("index") {
         Some(Value::String(name)) => name == "_id_",
@@ -58,9 +55,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     }
     let index = cx.args.get("index");
     let all = match index {
-        Some(Value::Array(list)) if list.count() == 1 => {
-            list.values().next().is_some_and(|v| v.as_str() == Some("*"))
-        }
+        Some(Value::Array(list)) if list.count() == 1 => list
+            .values()
+            .next()
+            .is_some_and(|v| v.as_str() == Some("*")),
         v => v.is_some_and(|v| v.as_str() == Some("*")),
     };
     let names: Vec<String> = match index {
@@ -151,7 +149,7 @@ fn by_key(c: &Arc<Collection>, key: Doc<'_>) -> Result<String> {
 /// The same fields in the same order with equal values, whatever the numbers' types.
 pub(super) fn same_pattern(a: Doc<'_>, b: Doc<'_>) -> bool {
     a.count() == b.count()
-        && a.iter()
-            .zip(b.iter())
-            .all(|(x, y)| x.name() == y.name() && muniment_value::values_equal(x.value(), y.value()))
+        && a.iter().zip(b.iter()).all(|(x, y)| {
+            x.name() == y.name() && muniment_value::values_equal(x.value(), y.value())
+        })
 }

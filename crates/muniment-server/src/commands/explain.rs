@@ -48,7 +48,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     {
         return Err(Error::new(
             Code::InvalidNamespace,
-            format!("Mismatched $db in explain command. Expected {} but got {db}", cx.db()),
+            format!(
+                "Mismatched $db in explain command. Expected {} but got {db}",
+                cx.db()
+            ),
         ));
     }
     let mut generic = Generic::default();
@@ -67,13 +70,20 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         let sequence = cx.request.sequences.iter().find(|s| s.name == field);
         let mut all = match sequence {
             Some(s) => s.docs.map(Value::Document).collect::<Vec<_>>(),
-            None => args.array(field).into_iter().flat_map(|a| a.values()).collect(),
+            None => args
+                .array(field)
+                .into_iter()
+                .flat_map(|a| a.values())
+                .collect(),
         };
         match (all.pop(), all.is_empty()) {
             (Some(Value::Document(d)), true) => Ok(d),
             _ => Err(Error::new(
                 Code::InvalidLength,
-                format!("explained write batches must be of size 1: {}.{field}", spec.name),
+                format!(
+                    "explained write batches must be of size 1: {}.{field}",
+                    spec.name
+                ),
             )),
         }
     };
@@ -135,7 +145,10 @@ pub(super) fn answer(
     w.elements(explained.as_doc());
     let reads = matches!(
         what,
-        Explainable::Find(_) | Explainable::Aggregate(_) | Explainable::Distinct(_) | Explainable::Count(_)
+        Explainable::Find(_)
+            | Explainable::Aggregate(_)
+            | Explainable::Distinct(_)
+            | Explainable::Count(_)
     );
     if reads {
         w.field("queryShapeHash", query_shape::hash(command).as_str());

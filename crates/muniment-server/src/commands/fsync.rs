@@ -35,10 +35,8 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             "now locked against writes, use db.fsyncUnlock() to unlock",
         );
         cx.reply.field("lockCount", i64::from(depth));
-        cx.reply.field(
-            "seeAlso",
-            "http://dochub.mongodb.org/core/fsynccommand",
-        );
+        cx.reply
+            .field("seeAlso", "http://dochub.mongodb.org/core/fsynccommand");
         return Ok(());
     }
     store.sync()?;

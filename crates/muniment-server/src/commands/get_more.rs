@@ -41,9 +41,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         await_time: cx.generic.max_time,
         await_time_given: cx.generic.max_time_given,
     };
-    let next = cx
-        .engine()
-        .get_more(cx.op, &request, cx.reply.buffer())?;
+    let next = cx.engine().get_more(cx.op, &request, cx.reply.buffer())?;
     cx.exhaust = next != 0 && cx.request.exhaust_allowed;
     Ok(())
 }

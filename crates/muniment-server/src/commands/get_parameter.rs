@@ -64,10 +64,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         details,
     );
     if reply.as_doc().is_empty() {
-        return Err(Error::new(
-            Code::InvalidOptions,
-            "no option found to get",
-        ));
+        return Err(Error::new(Code::InvalidOptions, "no option found to get"));
     }
     cx.reply.elements(reply.as_doc());
     Ok(())

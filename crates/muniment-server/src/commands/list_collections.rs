@@ -4,7 +4,7 @@ use super::cursor_reply::{answer, filter};
 use crate::args::{Field, Types, idle, opt};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
-use muniment_exec::{BUCKETS, buckets_options, View};
+use muniment_exec::{BUCKETS, View, buckets_options};
 use muniment_storage::{Collection, IndexSpec};
 use muniment_value::{DocBuf, Result, Value, doc};
 
@@ -31,15 +31,15 @@ pub const COMMAND: CommandSpec = CommandSpec {
 };
 
 /// What the filter sees and what is shown: with `name_only` the names and kinds alone.
-pub(crate) fn entries(
-    c: &Collection,
-    name: &str,
-    name_only: bool,
-) -> Vec<DocBuf> {
+pub(crate) fn entries(c: &Collection, name: &str, name_only: bool) -> Vec<DocBuf> {
     let uuid = c.uuid();
     let info = doc! { "readOnly": false, "uuid": Value::Binary { subtype: 4, bytes: &uuid } };
     let options = c.options();
-    let kind = if c.is_time_series() { "timeseries" } else { "collection" };
+    let kind = if c.is_time_series() {
+        "timeseries"
+    } else {
+        "collection"
+    };
     let mut d = doc! { "name": name, "type": kind };
     if !name_only {
         d.append("options", &options.document);

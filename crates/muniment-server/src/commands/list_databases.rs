@@ -45,7 +45,11 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         let mut empty = true;
         for c in store.collections(&db) {
             size += store.storage_bytes(&c);
-            size += c.indexes().iter().map(|i| store.index_bytes(&c, i)).sum::<u64>();
+            size += c
+                .indexes()
+                .iter()
+                .map(|i| store.index_bytes(&c, i))
+                .sum::<u64>();
             empty &= c.count() == 0;
         }
         let mut d = doc! { "name": db.as_str() };
@@ -64,8 +68,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     cx.reply.field("databases", all);
     if !name_only {
         cx.reply.field("totalSize", total as i64);
-        cx.reply
-            .field("totalSizeMb", (total >> 20) as i64);
+        cx.reply.field("totalSizeMb", (total >> 20) as i64);
     }
     Ok(())
 }

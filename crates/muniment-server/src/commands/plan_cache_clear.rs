@@ -30,7 +30,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
 
 /// The value of a field of the command; null is no value.
 pub(super) fn field<'a>(cx: &CommandContext<'a>, name: &str) -> Option<Value<'a>> {
-    cx.request.body.get(name).filter(|v| !matches!(v, Value::Null))
+    cx.request
+        .body
+        .get(name)
+        .filter(|v| !matches!(v, Value::Null))
 }
 
 /// The shape that `query`, `sort`, `projection` and `collation` name; `None` for none.

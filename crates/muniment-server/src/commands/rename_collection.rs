@@ -42,7 +42,9 @@ fn check_system(ns: &str) -> Result<()> {
 /// What MongoDB refuses of a name with 20 and not with 73.
 fn check_name(ns: &str) -> Result<()> {
     if ns.len() > namespace::MAX_NAMESPACE
-        && ns.split_once('.').is_some_and(|(db, _)| db.len() < namespace::MAX_DB)
+        && ns
+            .split_once('.')
+            .is_some_and(|(db, _)| db.len() < namespace::MAX_DB)
     {
         return Err(illegal(format!(
             "Invalid namespace: longer than the limit of {} bytes: {ns}",
@@ -81,7 +83,10 @@ fn check_uuid(cx: &CommandContext<'_>, ns: &str, wanted: [u8; 16]) -> Result<()>
         .into_iter()
         .find(|c| c.uuid() == wanted)
         .map(|c| c.namespace());
-    let actual = actual.as_deref().and_then(|n| n.split_once('.')).map(|(_, n)| n);
+    let actual = actual
+        .as_deref()
+        .and_then(|n| n.split_once('.'))
+        .map(|(_, n)| n);
     let mut extra = doc! {
         "db": db,
         "collectionUUID": Value::Binary { subtype: 4, bytes: &wanted },

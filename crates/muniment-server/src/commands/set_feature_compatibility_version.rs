@@ -30,7 +30,11 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     };
     if version != "8.0" {
         return Err(Error::new(
-            if version == "7.0" { Code::CannotDowngrade } else { Code::BadValue },
+            if version == "7.0" {
+                Code::CannotDowngrade
+            } else {
+                Code::BadValue
+            },
             format!("Invalid feature compatibility version '{version}'; expected '8.0'"),
         ));
     }

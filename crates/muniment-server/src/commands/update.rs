@@ -32,7 +32,10 @@ const STATEMENT: &[Field] = &[
     opt("sort", Types::OBJECT),
     opt("collation", Types::OBJECT),
     refused("sampleId", Types::BINARY),
-    refused("allowShardKeyUpdatesWithoutFullShardKeyInQuery", Types::BOOL),
+    refused(
+        "allowShardKeyUpdatesWithoutFullShardKeyInQuery",
+        Types::BOOL,
+    ),
 ];
 
 /// Parsed statements of one command that are kept until they run.

@@ -62,7 +62,12 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let parameters = Args::parse("validateDBMetadata.apiParameters", PARAMETERS, parameters)?;
     for name in ["strict", "deprecationErrors"] {
         if let Some(v) = parameters.get(name) {
-            check_type("validateDBMetadata.apiParameters", name, Types::BOOL, v.ty())?;
+            check_type(
+                "validateDBMetadata.apiParameters",
+                name,
+                Types::BOOL,
+                v.ty(),
+            )?;
         }
     }
     let (db, collection) = (cx.args.str("db"), cx.args.str("collection"));

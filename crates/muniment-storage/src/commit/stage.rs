@@ -7,7 +7,7 @@
 use super::ops::Encoder;
 use bytes::Bytes;
 use muniment_io::Timestamp;
-use muniment_io::spread::{Alone, Spread};
+use muniment_io::spread::{CachePadded, Spread};
 use muniment_tree::{Batch, Op as TreeOp, TreeId};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -36,7 +36,7 @@ pub(crate) struct Buffers {
 }
 
 /// Bytes that are alive.
-type Live = Arc<Alone<AtomicU64>>;
+type Live = Arc<CachePadded<AtomicU64>>;
 
 #[derive(Default)]
 struct Generations {

@@ -189,15 +189,13 @@ impl Trees for LsmTrees {
         }
         let shared = &self.shared;
         let puts = shared.gaps.applying(&batch, at);
-        let mut due = None;
-        if batch.len() <= FEW {
-            due = shared.glance().active.apply_few(batch, at, &shared.views);
-        } else {
+        let due = match batch.len() <= FEW {
+            true => shared.glance().active.put_all(batch, at, &shared.views),
             // Whoever wants to change the state must not wait for all of it.
-            shared.state().active.apply(batch, at, &shared.views);
-        }
+            false => shared.state().active.put_all(batch, at, &shared.views),
+        };
         if let Some(due) = due {
-            shared.state().active.sweep_due(&shared.views, due);
+            shared.state().active.sweep_some(&shared.views, due, false);
         }
         shared.gaps.applied(puts);
     }

@@ -137,15 +137,15 @@ impl MemTable {
     /// Writes the changes of one commit. Several at once for different keys; for one key in
     /// rising order of timestamps (the same again is harmless).
     pub fn apply(&self, batch: Batch, at: Timestamp, views: &Views) {
-        if let Some(due) = self.apply_few(batch, at, views) {
-            self.sweep_due(views, due);
+        if let Some(due) = self.put_all(batch, at, views) {
+            self.sweep_some(views, due, false);
         }
     }
 
-    /// The same without giving anything up. `Some`: so many leaves' turn it is, which the caller
-    /// looks at when he has let go of what he holds.
+    /// The same without giving anything up. `Some`: so many leaves' turn it is, which the caller has
+    /// looked at ([`MemTable::sweep_some`]) when it has let go of its locks.
     #[must_use]
-    pub fn apply_few(&self, batch: Batch, at: Timestamp, views: &Views) -> Option<usize> {
+    pub fn put_all(&self, batch: Batch, at: Timestamp, views: &Views) -> Option<usize> {
         let writes = batch.len();
         let mut known = Known {
             views,
@@ -199,11 +199,6 @@ impl MemTable {
         let before = self.writes.fetch_add(writes, Relaxed);
         let is_due = before / LOOK != (before + writes) / LOOK;
         is_due.then_some(2 * writes.max(LOOK) as usize)
-    }
-
-    /// What [`MemTable::apply_few`] asked for.
-    pub fn sweep_due(&self, views: &Views, due: usize) {
-        self.sweep_some(views, due, false);
     }
 
     fn create(&self, id: TreeId) {
@@ -365,7 +360,7 @@ impl MemTable {
     }
 
     /// Looks at up to `budget` leaves whose turn it is; at all if `all`.
-    fn sweep_some(&self, views: &Views, budget: usize, all: bool) {
+    pub fn sweep_some(&self, views: &Views, budget: usize, all: bool) {
         let now = self.writes.load(Relaxed);
         let visible = views.visible();
         let mut work = Vec::new();
