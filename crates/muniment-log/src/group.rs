@@ -283,7 +283,7 @@ impl Shared {
 
     pub fn stats(&self) -> LogStats {
         LogStats {
-            commits: self.commits.load(Relaxed),
+            commits: self.appended.load(Relaxed) - self.found,
             syncs: self.group.syncs.load(Relaxed),
             sync_micros: self.group.sync_micros.load(Relaxed),
             waits: self.group.waits.load(Relaxed),

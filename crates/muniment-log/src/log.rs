@@ -6,6 +6,7 @@ use crate::recover::{Recovered, recover};
 use crate::segment::{Prepared, Segment, Source, io_error, path, prepare};
 use crate::spare::{KEEP, Spare};
 use crate::{Position, Reader, Record};
+use muniment_io::spread::CachePadded;
 use muniment_io::{Disk, File, Open, OsDisk, Timestamp};
 use muniment_value::{Code, Error, Result};
 use parking_lot::{Condvar, Mutex};
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release, SeqCst},
+    Ordering::{Acquire, Release, SeqCst},
 };
 use std::time::{Duration, Instant};
 
@@ -80,13 +81,14 @@ pub(crate) struct Shared {
     pub dir: PathBuf,
     pub disk: Arc<dyn Disk>,
     pub segment_bytes: u64,
-    pub tail: Mutex<Tail>,
+    pub tail: CachePadded<Mutex<Tail>>,
     /// The index of the last record, published after it was written.
-    pub appended: AtomicU64,
+    pub appended: CachePadded<AtomicU64>,
+    /// That when the log was opened.
+    pub found: u64,
     pub durable: AtomicU64,
     /// A sync failed.
     pub failed: AtomicBool,
-    pub commits: AtomicU64,
     pub group: Group,
     /// All segments, in order.
     pub order: Mutex<VecDeque<Arc<Segment>>>,
@@ -111,6 +113,8 @@ pub(crate) struct Tail {
     pub segment: Arc<Segment>,
     pub file: Arc<dyn File>,
     pub offset: usize,
+    /// Where the segment's sparse index gets its next point.
+    next_point: usize,
     pub last: Position,
     generation: u64,
     /// A write failed here: what is behind the tail is not known, and maybe a begin that says
@@ -133,20 +137,58 @@ struct Trim {
     discarded: Vec<(u64, u64)>,
 }
 
+/// A record up to so many bytes is put together first and written at once; of a longer one, copying it
+/// would cost more than writing its parts one by one.
+const AT_ONCE: usize = if cfg!(test) { 256 } else { 32 << 10 };
+
 /// A payload on its way into the log: see [`Log::prepare`].
 pub struct Ready<'a> {
     shared: &'a Shared,
     len: usize,
     crc: u32,
-    kind: Form,
+    kind: Form<'a>,
 }
 
 /// In what form it is.
-enum Form {
+enum Form<'a> {
     /// The record, with room for its header.
     Record(Vec<u8>),
+    /// Where it stands.
+    Parts(Vec<&'a [u8]>),
     /// In a segment of its own; taken when that becomes part of the log.
     Segment(Option<Prepared>),
+}
+
+impl Form<'_> {
+    /// Writes a record of `need` bytes. What a crash leaves of it does not have its checksum,
+    /// however many writes it takes.
+    fn write(
+        &mut self,
+        head: &[u8; HEAD],
+        need: usize,
+        file: &dyn File,
+        offset: u64,
+    ) -> std::io::Result<()> {
+        match self {
+            Form::Record(record) => {
+                if let Some(to) = record.get_mut(..HEAD) {
+                    to.copy_from_slice(head);
+                }
+                file.write_at(record, offset)
+            }
+            Form::Parts(parts) => {
+                let mut at = offset;
+                for part in [&head[..]].iter().chain(parts.iter()) {
+                    file.write_at(part, at)?;
+                    at += part.len() as u64;
+                }
+                let rest = [0; HEAD];
+                let rest = rest.get(..(offset + need as u64 - at) as usize);
+                file.write_at(rest.unwrap_or_default(), at)
+            }
+            Form::Segment(_) => Ok(()),
+        }
+    }
 }
 
 impl Drop for Ready<'_> {
@@ -412,20 +454,21 @@ fn assemble(options: &LogOptions, found: Recovered) -> Result<Shared> {
         dir: dir.clone(),
         disk: disk.clone(),
         segment_bytes: options.segment_bytes,
-        tail: Mutex::new(Tail {
+        tail: CachePadded(Mutex::new(Tail {
             segment: segment.clone(),
             file: file.clone(),
             offset,
+            next_point: 0,
             last,
             generation,
             bad: false,
             marked: false,
             asked: false,
-        }),
-        appended: AtomicU64::new(last.index),
+        })),
+        appended: CachePadded(AtomicU64::new(last.index)),
+        found: last.index,
         durable: AtomicU64::new(last.index),
         failed: AtomicBool::new(false),
-        commits: AtomicU64::new(0),
         group: Group::default(),
         order: Mutex::new(chain.into()),
         unsynced: Mutex::new(vec![(segment, file)]),
@@ -504,6 +547,8 @@ impl Shared {
             let number = self.next_number.fetch_add(1, SeqCst);
             let source = Source::Payload(payload, len);
             Form::Segment(Some(prepare(&*self.disk, &self.dir, number, source)?))
+        } else if need > AT_ONCE {
+            Form::Parts(payload.to_vec())
         } else {
             let mut record = Vec::with_capacity(need);
             record.resize(HEAD, 0);
@@ -525,30 +570,27 @@ impl Shared {
         let (len, crc, need) = (ready.len, ready.crc, span(ready.len));
         let mut tail = self.tail.lock();
         self.may_append(&tail, at)?;
-        let record = match &mut ready.kind {
-            Form::Record(record) => record,
-            Form::Segment(made) => {
-                let Some(made) = made.take() else {
-                    return Err(Error::internal("log: a payload cannot be appended twice"));
-                };
-                let position = tail.last.next(term, at);
-                let durable = self.durable.load(SeqCst);
-                let head = Head::new(Kind::Data, position, durable, len, crc);
-                self.begin(&mut tail, made, Some(head))?;
-                self.appended(&mut tail, position, need);
-                return Ok(position.index);
-            }
-        };
+        if let Form::Segment(made) = &mut ready.kind {
+            let Some(made) = made.take() else {
+                return Err(Error::internal("log: a payload cannot be appended twice"));
+            };
+            let position = tail.last.next(term, at);
+            let durable = self.durable.load(SeqCst);
+            let head = Head::new(Kind::Data, position, durable, len, crc);
+            self.begin(&mut tail, made, Some(head))?;
+            self.appended(&mut tail, position, need);
+            return Ok(position.index);
+        }
         if tail.bad || (tail.offset + need + MARK) as u64 > tail.segment.size {
             self.roll(&mut tail)?;
         }
         let position = tail.last.next(term, at);
         let durable = self.durable.load(SeqCst);
         let head = Head::new(Kind::Data, position, durable, len, crc).encode(tail.segment.seed);
-        if let Some(to) = record.get_mut(..HEAD) {
-            to.copy_from_slice(&head);
-        }
-        if let Err(e) = tail.file.write_at(record, tail.offset as u64) {
+        if let Err(e) = ready
+            .kind
+            .write(&head, need, &*tail.file, tail.offset as u64)
+        {
             tail.bad = true;
             let path = path(&self.dir, tail.segment.number, "log");
             return Err(io_error(&path, "write", e));
@@ -565,12 +607,11 @@ impl Shared {
 
     /// The record at the tail has been written.
     fn appended(&self, tail: &mut Tail, position: Position, span: usize) {
-        let segment = &tail.segment;
-        segment.point(tail.last, tail.offset);
+        let segment = &*tail.segment;
+        segment.point(tail.last, tail.offset, &mut tail.next_point);
         segment.last_at.store(position.at.0, Release);
         segment.last.store(position.index, Release);
         self.appended.store(position.index, Release);
-        self.commits.fetch_add(1, Relaxed);
         tail.last = position;
         tail.offset += span;
         tail.marked = false;
@@ -614,6 +655,7 @@ impl Shared {
         tail.segment = segment;
         tail.file = made.file;
         tail.offset = FIRST;
+        tail.next_point = 0;
         tail.bad = false;
         tail.marked = false;
         tail.asked = false;

@@ -222,6 +222,7 @@ pub(crate) fn recover(
         let limit = next.map_or(u64::MAX, |n| n.index);
         evidence.durable = evidence.durable.max(link.begin.durable);
         let mut before = last;
+        let mut next_point = 0;
         let at = walk(
             &buf,
             FIRST,
@@ -230,7 +231,7 @@ pub(crate) fn recover(
             &mut last,
             |at, head, payload| {
                 evidence.durable = evidence.durable.max(head.durable());
-                segment.point(before, at);
+                segment.point(before, at, &mut next_point);
                 before = head.position;
                 if head.position.at <= from {
                     return Ok(());

@@ -45,14 +45,8 @@ pub(crate) struct Segment {
     pub last: AtomicU64,
     /// That record's timestamp. Exact once the segment is no longer written to.
     pub last_at: AtomicU64,
-    points: Mutex<Points>,
-}
-
-/// The sparse index: before each point stands a record with that timestamp and index.
-#[derive(Default)]
-struct Points {
-    all: Vec<(Timestamp, u64, usize)>,
-    next: usize,
+    /// The sparse index: before each point stands a record with that timestamp and index.
+    points: Mutex<Vec<(Timestamp, u64, usize)>>,
 }
 
 impl Segment {
@@ -69,12 +63,12 @@ impl Segment {
         }
     }
 
-    /// Notes that the record behind `before` stands at `offset`.
-    pub fn point(&self, before: Position, offset: usize) {
-        let mut points = self.points.lock();
-        if offset >= points.next {
-            points.all.push((before.at, before.index, offset));
-            points.next = offset + POINT_STEP;
+    /// Notes that the record behind `before` stands at `offset`, if a point is due there: the next one
+    /// is at `next`.
+    pub fn point(&self, before: Position, offset: usize, next: &mut usize) {
+        if offset >= *next {
+            self.points.lock().push((before.at, before.index, offset));
+            *next = offset + POINT_STEP;
         }
     }
 
@@ -82,8 +76,8 @@ impl Segment {
     /// the record before.
     pub fn seek(&self, after: Timestamp) -> (usize, u64) {
         let points = self.points.lock();
-        let n = points.all.partition_point(|(at, ..)| *at <= after);
-        match n.checked_sub(1).and_then(|n| points.all.get(n)) {
+        let n = points.partition_point(|(at, ..)| *at <= after);
+        match n.checked_sub(1).and_then(|n| points.get(n)) {
             Some(&(_, index, offset)) => (offset, index),
             None => (FIRST, self.before.index),
         }

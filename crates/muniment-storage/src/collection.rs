@@ -40,8 +40,6 @@ pub struct Collection {
     namespace: RwLock<String>,
     options: RwLock<Arc<CollectionOptions>>,
     indexes: SpreadLock<Indexes, PLACES>,
-    docs: AtomicU64,
-    bytes: AtomicU64,
     dropped: AtomicBool,
     named: AtomicU64,
     generation: AtomicU64,
@@ -49,18 +47,27 @@ pub struct Collection {
     dirty: AtomicBool,
     /// Write units share it, DDL has it alone.
     pub(crate) ddl: Gate<PLACES>,
-    /// Inserts beyond the greatest `_id`, and the numbers of records.
-    pub(crate) append: Mutex<Append>,
-    pub(crate) append_done: Condvar,
+    /// Apart from all else, which is looked at far more often than it changes.
+    pub(crate) flow: CachePadded<Flow>,
     /// Capped: held from a write unit's first insert to its commit, so that insertion order is
     /// the order of visibility.
     pub(crate) capped_order: Arc<Mutex<()>>,
-    pub(crate) inserts: AtomicU64,
     /// Plans that read all of it, and those of them that wait at its end.
     scans: [AtomicU64; 2],
     waiters: AtomicUsize,
     wait_lock: Mutex<()>,
     inserted: Condvar,
+}
+
+/// What inserts change.
+#[derive(Default)]
+pub(crate) struct Flow {
+    docs: AtomicU64,
+    bytes: AtomicU64,
+    inserts: AtomicU64,
+    /// Inserts beyond the greatest `_id`, and the numbers of records.
+    pub append: Mutex<Append>,
+    pub append_done: Condvar,
 }
 
 /// The greatest `_id` ever inserted (encoded), and who has inserts beyond it under way.
@@ -170,18 +177,14 @@ impl Collection {
             namespace: RwLock::new(namespace.to_string()),
             options: RwLock::new(Arc::new(options)),
             indexes: SpreadLock::default(),
-            docs: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
             dropped: AtomicBool::new(false),
             named: AtomicU64::new(0),
             generation: AtomicU64::new(0),
             dirty: AtomicBool::new(false),
             ddl: Gate::default(),
-            append: Mutex::default(),
-            append_done: Condvar::new(),
+            flow: CachePadded::default(),
             capped_order: Arc::default(),
             scans: Default::default(),
-            inserts: AtomicU64::new(0),
             waiters: AtomicUsize::new(0),
             wait_lock: Mutex::new(()),
             inserted: Condvar::new(),
@@ -236,29 +239,29 @@ impl Collection {
 
     /// How many documents there are: exact, without a scan, also after a crash.
     pub fn count(&self) -> u64 {
-        self.docs.load(SeqCst)
+        self.flow.docs.load(SeqCst)
     }
 
     /// The documents' uncompressed size in bytes: exact, as [`Collection::count`].
     pub fn data_bytes(&self) -> u64 {
-        self.bytes.load(SeqCst)
+        self.flow.bytes.load(SeqCst)
     }
 
     /// Adds to the totals what a commit did: after it was applied and before it is visible.
     pub(crate) fn add_totals(&self, docs: i64, bytes: i64) {
         if docs != 0 {
-            self.docs.fetch_add(docs as u64, SeqCst);
+            self.flow.docs.fetch_add(docs as u64, SeqCst);
         }
         if bytes != 0 {
-            self.bytes.fetch_add(bytes as u64, SeqCst);
+            self.flow.bytes.fetch_add(bytes as u64, SeqCst);
         }
         self.touch();
     }
 
     /// The totals as they are stored, at open.
     pub(crate) fn set_totals(&self, docs: u64, bytes: u64) {
-        self.docs.store(docs, SeqCst);
-        self.bytes.store(bytes, SeqCst);
+        self.flow.docs.store(docs, SeqCst);
+        self.flow.bytes.store(bytes, SeqCst);
     }
 
     /// Totals or multikey paths have changed since the last cut.
@@ -275,7 +278,7 @@ impl Collection {
 
     /// Recovery has put this document under this record key.
     pub(crate) fn saw_insert(&self, record_key: &[u8], doc: Doc<'_>) {
-        let mut append = self.append.lock();
+        let mut append = self.flow.append.lock();
         if let Some(n) = number_of(record_key).filter(|_| self.is_numbered()) {
             append.last = append.last.max(n);
         }
@@ -340,7 +343,7 @@ impl Collection {
         // Announced before the number is read, so that no insert between the two is missed.
         self.waiters.fetch_add(1, SeqCst);
         let mut guard = self.wait_lock.lock();
-        while self.inserts.load(SeqCst) <= seen && !self.is_dropped() {
+        while self.flow.inserts.load(SeqCst) <= seen && !self.is_dropped() {
             let look = Instant::now() + crate::gate::LOOK;
             let late = self.inserted.wait_until(&mut guard, look.min(deadline));
             if late.timed_out() && (Instant::now() >= deadline || interrupt.check().is_err()) {
@@ -349,11 +352,11 @@ impl Collection {
         }
         drop(guard);
         self.waiters.fetch_sub(1, SeqCst);
-        self.inserts.load(SeqCst)
+        self.flow.inserts.load(SeqCst)
     }
 
     pub(crate) fn notify_inserts(&self, n: u64) {
-        self.inserts.fetch_add(n, SeqCst);
+        self.flow.inserts.fetch_add(n, SeqCst);
         if self.waiters.load(SeqCst) > 0 {
             let _guard = self.wait_lock.lock();
             self.inserted.notify_all();

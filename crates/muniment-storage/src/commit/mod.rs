@@ -40,8 +40,8 @@ const FEW: usize = 4;
 /// How often who waits for another commit looks before it sleeps.
 const SPINS: usize = 64;
 
-/// The order of commits. What is used together lies together, and apart from what others read.
-#[repr(align(64))]
+/// The order of commits. What every commit changes is one cache line, the first.
+#[repr(C, align(64))]
 pub(crate) struct Door {
     /// The newest timestamp given out; held while a record is appended. The standard library's,
     /// because who waits for it looks a few times and then sleeps: parking_lot's gives up the core
@@ -49,10 +49,10 @@ pub(crate) struct Door {
     serial: std::sync::Mutex<Timestamp>,
     /// Commits that are appended and not yet visible, in order; true: applied.
     flying: Mutex<VecDeque<(Timestamp, bool)>>,
-    landed: Condvar,
-    waiting: AtomicUsize,
     /// Bytes of payload appended.
     bytes: AtomicU64,
+    landed: Condvar,
+    waiting: AtomicUsize,
 }
 
 impl Door {

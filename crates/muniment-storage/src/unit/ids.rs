@@ -19,6 +19,7 @@ use crate::keys;
 use crate::latch::{self, Tried};
 use bytes::Bytes;
 use muniment_value::{Code, Doc, Error, Result, Value};
+use parking_lot::MutexGuard;
 
 /// How an `_id` was claimed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -150,25 +151,10 @@ impl WriteUnit<'_> {
 
     /// Claims an `_id` for an insert, and takes a number for its record.
     fn claim(&mut self, key: &[u8]) -> Staged<Claim> {
-        let mut greatest = None;
-        let unknown = self.collection.append.lock().max.is_none();
-        if unknown {
-            // Without the lock, which a seal takes while nobody commits: this may take a while.
-            let max = self.store.greatest_key(self.id_tree)?;
-            // What is stored as the last number says the same, unless it was damaged.
-            let number = match self.collection.is_numbered() {
-                true => number_of(&self.store.greatest_key(self.collection.id)?),
-                false => None,
-            };
-            greatest = Some((max, number.unwrap_or(0)));
-        }
         let mine = {
-            let mut append = self.collection.append.lock();
-            if append.max.is_none()
-                && let Some((max, number)) = greatest
-            {
-                append.max = Some(max);
-                append.last = append.last.max(number);
+            let mut append = self.collection.flow.append.lock();
+            if append.max.is_none() {
+                MutexGuard::unlocked(&mut append, || self.read_greatest())?;
             }
             self.number = append.number();
             if append.max.as_deref().is_some_and(|max| key > max) {
@@ -188,7 +174,12 @@ impl WriteUnit<'_> {
             Ok(tried) => tried,
             Err(Busy) => return Ok(Err(Busy)),
         };
-        let in_flight = self.collection.append.lock().in_flight(key, self.owner);
+        let in_flight = self
+            .collection
+            .flow
+            .append
+            .lock()
+            .in_flight(key, self.owner);
         if in_flight {
             // Whoever appends holds nothing that we could hold: but it may wait to be visible
             // behind us only after its commit, so waiting with a latch of ours alone is safe.
@@ -202,12 +193,31 @@ impl WriteUnit<'_> {
         Ok(Ok(Claim::Latched { staged }))
     }
 
+    /// Reads the greatest `_id` there ever was, and the last number, for the first insert. Without
+    /// the lock, which a seal takes while nobody commits: this may take a while.
+    #[cold]
+    fn read_greatest(&self) -> Result<()> {
+        let max = self.store.greatest_key(self.id_tree)?;
+        // What is stored as the last number says the same, unless it was damaged.
+        let number = match self.collection.is_numbered() {
+            true => number_of(&self.store.greatest_key(self.collection.id)?),
+            false => None,
+        };
+        let mut append = self.collection.flow.append.lock();
+        if append.max.is_none() {
+            append.max = Some(max);
+            append.last = append.last.max(number.unwrap_or(0));
+        }
+        Ok(())
+    }
+
     /// Waits until nobody else is about to commit this `_id` without a latch.
     fn wait_for_appends(&self, key: &[u8]) -> Result<()> {
-        let mut append = self.collection.append.lock();
+        let mut append = self.collection.flow.append.lock();
         while append.in_flight(key, self.owner) {
             let wait = self
                 .collection
+                .flow
                 .append_done
                 .wait_for(&mut append, crate::gate::LOOK);
             if wait.timed_out() {
