@@ -42,6 +42,9 @@ pub struct LogOptions {
     pub segment_bytes: u64,
     /// Cut the log where it is damaged, and put what is behind aside as `.lost` files.
     pub accept_data_loss: bool,
+    /// The index of the last record, where it is known: what stands behind it are appends that
+    /// failed.
+    pub until: Option<u64>,
 }
 
 impl LogOptions {
@@ -52,6 +55,7 @@ impl LogOptions {
             disk: Arc::new(OsDisk),
             segment_bytes: 16 << 20,
             accept_data_loss: false,
+            until: None,
         }
     }
 }
@@ -160,8 +164,8 @@ enum Form<'a> {
 }
 
 impl Form<'_> {
-    /// Writes a record of `need` bytes. What a crash leaves of it does not have its checksum,
-    /// however many writes it takes.
+    /// Writes a record of `need` bytes. The header goes last: what an error or a crash leaves in
+    /// between is no record.
     fn write(
         &mut self,
         head: &[u8; HEAD],
@@ -177,14 +181,16 @@ impl Form<'_> {
                 file.write_at(record, offset)
             }
             Form::Parts(parts) => {
-                let mut at = offset;
-                for part in [&head[..]].iter().chain(parts.iter()) {
+                let mut at = offset + HEAD as u64;
+                for part in parts {
                     file.write_at(part, at)?;
                     at += part.len() as u64;
                 }
-                let rest = [0; HEAD];
-                let rest = rest.get(..(offset + need as u64 - at) as usize);
-                file.write_at(rest.unwrap_or_default(), at)
+                let rest = (offset + need as u64 - at) as usize;
+                if let Some(rest @ [_, ..]) = [0; 8].get(..rest) {
+                    file.write_at(rest, at)?;
+                }
+                file.write_at(head, offset)
             }
             Form::Segment(_) => Ok(()),
         }

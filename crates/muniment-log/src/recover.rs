@@ -220,6 +220,7 @@ pub(crate) fn recover(
         files.read(&link.found, &mut buf)?;
         let next = chain.get(i + 1).map(|n| n.begin.before);
         let limit = next.map_or(u64::MAX, |n| n.index);
+        let limit = limit.min(options.until.unwrap_or(u64::MAX));
         evidence.durable = evidence.durable.max(link.begin.durable);
         let mut before = last;
         let mut next_point = 0;

@@ -10,7 +10,7 @@
 
 use crate::store::Inner;
 use muniment_io::{Spread, Timestamp};
-use muniment_log::Log;
+use muniment_log::{Log, LogOptions};
 use muniment_query::Interrupt;
 use muniment_tree::Sizes;
 use muniment_value::{Error, Result};
@@ -234,15 +234,17 @@ impl Inner {
             *self.admission.acknowledged.lock() = last;
         }
         let (index, newest) = *self.admission.acknowledged.lock();
-        let log = Log::open(self.log_options.clone(), newest, &mut |record| {
-            // A write that was refused when the disk failed in the middle of it turns out to be
-            // there, as it would after a restart.
-            self.apply(record.at, record.payload)?;
-            self.door.set_last(record.at);
-            self.trees.views().advance(record.at);
-            // Should the opening fail yet, this one is not applied again.
-            *self.admission.acknowledged.lock() = (record.index, record.at);
-            Ok(())
+        // Not what was refused when the disk failed in the middle of it, even if it turns out to be
+        // there: there are write units that have read what they change, without it.
+        let options = LogOptions {
+            until: Some(index),
+            ..self.log_options.clone()
+        };
+        let log = Log::open(options, newest, &mut |record| {
+            Err(Error::internal(format!(
+                "record {} of the log was never acknowledged",
+                record.index
+            )))
         })?;
         if log.last().0 < index {
             return Err(Error::internal(format!(
@@ -257,7 +259,71 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+    use crate::tests::{all, insert, open};
+    use crate::{CollectionOptions, WriteUnit};
+    use muniment_query::NeverInterrupted;
+    use muniment_value::{Value, doc};
+
+    /// A disk may have written what it said that it had not.
+    #[test]
+    fn what_was_refused_is_not_there_when_the_log_is_opened_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path());
+        let inner = &store.inner;
+        let options = CollectionOptions::default();
+        let c = store.create_collection("db.c", options, &NeverInterrupted);
+        let c = c.unwrap();
+        insert(&store, &c, doc! { "_id": 1 }).unwrap();
+        let log = inner.log().unwrap();
+        let payload = {
+            let mut reader = log.read(Timestamp::ZERO);
+            let mut last = Vec::new();
+            while let Some(record) = reader.next().unwrap() {
+                last = record.payload.to_vec();
+            }
+            last
+        };
+        drop(log);
+        let remove = |unit: &mut WriteUnit<'_>| {
+            let (key, old) = unit.lock_by_id(Value::Int32(1)).unwrap().unwrap().unwrap();
+            unit.delete(&key, &old).unwrap().unwrap();
+        };
+        let mut unit = store.write_unit(&c, &NeverInterrupted).unwrap();
+        remove(&mut unit);
+        unit.commit().unwrap();
+        // This one has seen that there is no document, and will be committed later.
+        let mut staged = store.write_unit(&c, &NeverInterrupted).unwrap();
+        let d = doc! { "_id": 1, "second": true }.into_bytes();
+        staged.insert(&d).unwrap().unwrap();
+        {
+            let mut slot = inner.log.write();
+            let mut old = slot.take().unwrap();
+            let (index, at) = old.last();
+            *inner.admission.acknowledged.lock() = (index, at);
+            old.append(0, Timestamp(at.0 + 1), &[&payload]).unwrap();
+            while let Err(held) = Arc::try_unwrap(old).map(Log::abandon) {
+                std::thread::sleep(Duration::from_millis(1));
+                old = held;
+            }
+        }
+        // The thread that syncs may do it first.
+        let opened = (0..500).any(|_| {
+            let _ = inner.reopen_log();
+            std::thread::sleep(Duration::from_millis(2));
+            inner.log().is_ok()
+        });
+        assert!(opened);
+        assert_eq!(c.count(), 0);
+        staged.commit().unwrap();
+        assert_eq!((all(&store, &c).len(), c.count()), (1, 1));
+        store.close().unwrap();
+        drop((c, store));
+        let store = open(dir.path());
+        let c = store.collection("db.c").unwrap();
+        assert_eq!((all(&store, &c).len(), c.count()), (1, 1));
+    }
 
     #[test]
     fn more_pressure_less_rate() {

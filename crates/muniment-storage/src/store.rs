@@ -148,10 +148,10 @@ pub struct Store {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What the background threads share with the store.
 /// Among how many places the numbers of write units are spread.
 const OWNERS: usize = 16;
 
+/// What the background threads share with the store.
 pub(crate) struct Inner {
     pub path: PathBuf,
     pub clock: Arc<dyn Clock>,

@@ -146,6 +146,7 @@ fn threads_on_the_machines_disk() {
         disk: Arc::new(OsDisk),
         segment_bytes: 64 << 10,
         accept_data_loss: false,
+        until: None,
     };
     everything(options, 8, 500, &mut |_| {
         std::thread::sleep(std::time::Duration::from_millis(1));

@@ -52,6 +52,62 @@ fn a_failed_sync_is_never_acknowledged_later() {
 }
 
 #[test]
+fn a_record_in_parts_whose_append_failed_is_not_there_after_a_crash() {
+    // Two parts, padding, header. Of the header every byte counts with this timestamp.
+    let late = Timestamp(u64::MAX - 1);
+    for refused in 0..4 {
+        let disk = SimDisk::new();
+        let (log, _) = open(&disk).unwrap();
+        append(&log, 100).unwrap();
+        append(&log, 100).unwrap();
+        disk.inject(
+            Fault::new(Op::Write, EIO)
+                .on(".log")
+                .after(refused)
+                .times(1),
+        );
+        let long = payload(3, 1001);
+        let (a, b) = long.split_at(400);
+        log.append(0, late, &[a, b]).unwrap_err();
+        log.abandon();
+        disk.heal();
+        let (log, seen) = open(&disk).unwrap();
+        assert_eq!(seen.len(), 2, "write {refused}");
+        append(&log, 1001).unwrap();
+        log.abandon();
+        check(&open(&disk).unwrap().1, 1);
+    }
+}
+
+#[test]
+fn what_is_known_to_have_failed_is_dropped_even_if_it_is_there() {
+    for (len, seed) in [(100, 0), (1001, 1), (100_000, 2)] {
+        let disk = SimDisk::new();
+        let (log, _) = open(&disk).unwrap();
+        append(&log, 100).unwrap();
+        append(&log, 100).unwrap();
+        // As if the disk had written it and said that it had not.
+        log.append(0, ts(3), &[&payload(99, len)]).unwrap();
+        log.abandon();
+        let until = |n| LogOptions {
+            until: Some(n),
+            ..options(&disk)
+        };
+        let (log, seen) = open_from(until(2), Timestamp::ZERO).unwrap();
+        assert_eq!((seen.len(), log.last().0, log.durable()), (2, 2, 2));
+        assert_eq!(append(&log, 200).unwrap(), 3);
+        log.sync().unwrap();
+        log.abandon();
+        let (log, seen) = open(&disk.power_cut(seed)).unwrap();
+        assert_eq!((seen.len(), log.last().0), (3, 3), "{len} bytes");
+        check(&seen, 1);
+        log.abandon();
+        // What is there is not cut.
+        assert_eq!(open_from(until(3), Timestamp::ZERO).unwrap().1.len(), 3);
+    }
+}
+
+#[test]
 fn a_write_that_fails_appends_nothing_and_the_log_goes_on() {
     for seed in 0..60 {
         let disk = SimDisk::new();

@@ -85,11 +85,6 @@ impl Door {
         self.bytes.load(Relaxed)
     }
 
-    /// The newest timestamp, when a record was applied that did not come through the door.
-    pub fn set_last(&self, at: Timestamp) {
-        *self.enter() = at;
-    }
-
     /// `at` is applied: moves the visible timestamp on as far as it goes, and returns when it has
     /// reached `at`.
     fn land(&self, at: Timestamp, views: &Views) {
