@@ -2,7 +2,9 @@
 //!
 //! Entries lie in slots in the order of their arrival; `order` sorts them. So an insert moves a
 //! few bytes and not entries. `heads` are four bytes of each key behind the prefix that every key
-//! between the leaf's two fences must have: a search seldom touches a key's own memory.
+//! between the leaf's two fences must have: a search seldom touches a key's own memory, which the
+//! core that put it has in its cache. (The last leaf has no second fence. There it is the prefix of
+//! the keys that are in it, which may become shorter.)
 
 use super::node::{common, head as head8};
 use crate::views::Needed;
@@ -152,7 +154,8 @@ pub(super) struct Leaf {
     pub(super) low: Bytes,
     /// The first key that may not; `None` in the last leaf.
     pub(super) high: Option<Bytes>,
-    /// What `low` and `high` have in common, and so every key between them.
+    /// So many bytes of `low` every key between `low` and `high` begins with; in the last leaf, every
+    /// key in it.
     skip: usize,
     /// `u32::MAX` behind the last.
     heads: [u32; LEAF],
@@ -233,6 +236,12 @@ impl Leaf {
     /// Where `key` is (`Ok`), or belongs (`Err`).
     pub(super) fn find(&self, key: &[u8]) -> Result<usize, usize> {
         let n = self.len();
+        if !self.shares(key) {
+            return Err(match *key < self.low[..] {
+                true => 0,
+                false => n,
+            });
+        }
         let head = head(key, self.skip);
         // Ascending keys, as those of records and most `_id`s are: behind the last.
         if let Some(last) = n.checked_sub(1)
@@ -288,6 +297,7 @@ impl Leaf {
             Err(_) if self.len() == LEAF => return Put::Full(key, value),
             Err(place) => place,
         };
+        self.widen(&key);
         let head = head(&key, self.skip);
         let entry = Entry {
             key,
@@ -410,6 +420,9 @@ impl Leaf {
 
     /// Sorted entries into the empty leaf.
     fn fill(&mut self, entries: Vec<(Entry, bool)>, bytes: &mut i64) {
+        if let Some((last, _)) = entries.last() {
+            self.widen(&last.key);
+        }
         self.slots.reserve_exact(entries.len());
         for (n, (entry, dirty)) in entries.into_iter().enumerate() {
             self.heads[n] = head(&entry.key, self.skip);
@@ -439,6 +452,7 @@ impl Leaf {
     pub(super) fn absorb(&mut self, right: &mut Leaf, bytes: &mut i64) {
         self.fence(right.high.clone());
         for (_, entry, dirty) in right.take(bytes) {
+            self.widen(&entry.key);
             let (place, head) = (self.len(), head(&entry.key, self.skip));
             self.dirty |= u64::from(dirty) << place;
             self.push(place, head, entry, bytes);
@@ -449,13 +463,36 @@ impl Leaf {
     fn fence(&mut self, high: Option<Bytes>) {
         self.high = high;
         self.skip = self.shared();
+        self.number();
+    }
+
+    /// The heads anew.
+    fn number(&mut self) {
         for place in 0..self.len() {
             self.heads[place] = head(&self.entry(place).key, self.skip);
         }
     }
 
     fn shared(&self) -> usize {
-        self.high.as_ref().map_or(0, |high| common(&self.low, high))
+        match (&self.high, self.len()) {
+            (Some(high), _) => common(&self.low, high),
+            (None, 0) => self.low.len(),
+            // All others lie between the two.
+            (None, n) => common(&self.low, &self.entry(n - 1).key),
+        }
+    }
+
+    /// False if `key` does not begin as all keys here do. Then it lies beside all of them.
+    fn shares(&self, key: &[u8]) -> bool {
+        self.high.is_some() || key.starts_with(&self.low[..self.skip])
+    }
+
+    /// A key comes in that may not begin as the others do.
+    fn widen(&mut self, key: &[u8]) {
+        if !self.shares(key) {
+            self.skip = common(&self.low, key);
+            self.number();
+        }
     }
 }
 

@@ -358,3 +358,42 @@ fn keys_that_differ_in_zeros_at_their_end_are_told_apart() {
         sorted.reverse();
     }
 }
+
+#[test]
+fn what_ascends_behind_the_last_key_may_begin_otherwise() {
+    // Ascending keys, so that the last leaf knows a prefix; then some that break it, at each length
+    // of it, and again some between and behind.
+    let mut key = *b"prefix-00000";
+    for broken in 0..key.len() {
+        let mut db = Db::new();
+        let mut want = std::collections::BTreeMap::new();
+        let mut write = |db: &mut Db, key: &[u8], value: Option<&[u8]>| {
+            db.write(op(key, value, false));
+            let value = value.map(Bytes::copy_from_slice);
+            want.insert(Bytes::copy_from_slice(key), value);
+        };
+        for n in 0..200_u32 {
+            key[7..].copy_from_slice(format!("{n:05}").as_bytes());
+            write(&mut db, &key, Some(&n.to_le_bytes()));
+        }
+        let last = key;
+        assert_eq!(db.mem.get(T, b"q", Timestamp(db.now)), None);
+        assert_eq!(db.mem.get(T, b"prefix-00", Timestamp(db.now)), None);
+        for by in [1, 2, 100] {
+            let mut other = last;
+            other[broken] = last[broken].wrapping_add(by);
+            for short in [broken + 1, other.len()] {
+                write(&mut db, &other[..short], Some(b"other"));
+                write(&mut db, &[&last[..], &[by][..]].concat(), Some(b"behind"));
+                write(&mut db, &last, (by != 2).then_some(&b"again"[..]));
+            }
+        }
+        let at = Timestamp(db.now);
+        for (key, value) in &want {
+            assert_eq!(db.mem.get(T, key, at), Some(value.clone()), "{broken}");
+        }
+        let rows = db.rows(db.now, Direction::Forward);
+        let want: Vec<_> = want.into_iter().collect();
+        assert_eq!(rows, want, "{broken}");
+    }
+}
