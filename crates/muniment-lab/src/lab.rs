@@ -132,7 +132,7 @@ pub struct Lab {
     pub data_parent: PathBuf,
     /// What is known about the environment so far.
     pub environment: Vec<(String, String)>,
-    /// The disk's own append + fdatasync, when it was measured where the server's files are.
+    /// The disk's own write + fdatasync, when it was measured where the server's files are.
     pub fdatasync: Option<Latency>,
     /// What is being measured, for [`Lab::memory`].
     pub doing: String,
@@ -327,11 +327,11 @@ impl Lab {
             return;
         }
         self.progress
-            .step("Measuring the disk's own append + fdatasync");
+            .step("Measuring the disk's own write + fdatasync");
         let own_disk = data.or_else(|| t.same_host.then(|| self.data_parent.clone()));
-        let probe = own_disk.map(|d| disk::append_and_sync(&d, 200, Duration::from_secs(3)));
+        let probe = own_disk.map(|d| disk::write_and_sync(&d, 200, Duration::from_secs(3)));
         e.push((
-            "4 KiB append + fdatasync".to_string(),
+            "4 KiB write + fdatasync".to_string(),
             match &probe {
                 Some(Ok(l)) => format!(
                     "p50 {:.3} ms, p99 {:.3} ms, {} times{}",

@@ -196,7 +196,7 @@ fn one(lab: &mut Lab, target: &Target, name: &str, concern: &DocBuf, limit: Limi
     load::run(name, vec![w], limit, target.pid, &mut lab.progress)
 }
 
-/// Medians in ms of a few journaled inserts and of a few appends with fdatasync on the same disk,
+/// Medians in ms of a few journaled inserts and of a few writes with fdatasync on the same disk,
 /// taken in turns, since a disk's own time changes from second to second. Empty when the target's
 /// disk is not known to be this host's.
 fn against_the_disk(
@@ -223,7 +223,7 @@ fn against_the_disk(
                     let load = one(lab, target, name, concern, Limit::operations(20, limit))?;
                     medians[0] = load.samples.latency.quantile_ms(0.5);
                 }
-                Side::B => medians[1] = disk::append_and_sync(&dir, 20, limit)?.quantile_ms(0.5),
+                Side::B => medians[1] = disk::write_and_sync(&dir, 20, limit)?.quantile_ms(0.5),
             }
         }
         pairs.push(medians);
@@ -246,7 +246,7 @@ fn durable(name: &str, pairs: &[[f64; 2]]) -> String {
         }
     };
     format!(
-        "{name}: p50 {} ms against {} ms for a 4 KiB append + fdatasync on the same disk, taken in turns; ratio {}: {verdict}.",
+        "{name}: p50 {} ms against {} ms for a 4 KiB write + fdatasync on the same disk, taken in turns; ratio {}: {verdict}.",
         ms(median(&inserts)),
         ms(median(&disk)),
         ratio.text()

@@ -191,7 +191,7 @@ fn write_down(lab: &Lab, loads: &[(&'static str, u64, Load)], out: &mut Outcome)
     }
     if let Some(d) = &lab.fdatasync {
         t.note(format!(
-            "The disk's own 4 KiB append + fdatasync: p50 {} ms, {}/s.",
+            "The disk's own 4 KiB write + fdatasync: p50 {} ms, {}/s.",
             ms(d.quantile_ms(0.5)),
             rate(1000.0 / d.quantile_ms(0.5))
         ));
