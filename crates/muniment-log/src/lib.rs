@@ -13,9 +13,10 @@
 //! - A damaged place is reported with file and offset (301), never guessed over. What a power cut
 //!   may do to writes that were not synced is not damage: it is cut off.
 //! - An append whose write failed was not appended: the next record takes its index, in a new
-//!   segment that says where the old one ends. Only if the process ends before anything else is
-//!   appended, and the disk wrote all of what it refused, is the failed record found to be there
-//!   after all. Who opens the log anew without having ended says what the last one was.
+//!   segment that says where the old one ends. Only if the disk wrote all of what it refused, and
+//!   the process ends before anything else is appended, or the machine before anything else was
+//!   made durable, is the failed record found to be there after all. Who opens the log anew without
+//!   having ended says what the last one was.
 //!
 //! Honest limits. A damaged record that was synced is told from a torn one by what later records
 //! say (see *Torn or damaged*). So damage that befalls the very last sync's records between a

@@ -397,10 +397,11 @@ fn assemble(options: &LogOptions, found: Recovered) -> Result<Shared> {
         rename(&path(dir, number, "log"), &path(dir, number, "free"))?;
         free.push((number, len));
     }
+    free.extend(found.free);
+    // Also where an earlier start renamed them, and ended before this.
     if !free.is_empty() {
         sync_dir()?;
     }
-    free.extend(found.free);
     let goes_on = !found.chain.is_empty() && found.go_on.is_some();
     free.sort_by_key(|(_, len)| (*len != options.segment_bytes, std::cmp::Reverse(*len)));
     let mut files = Vec::new();

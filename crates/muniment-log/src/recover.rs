@@ -3,7 +3,7 @@
 //! The crate's head has the rules. Nothing is changed before it is certain that the log is sound
 //! (or that loss is accepted), except that files being made are removed.
 
-use crate::format::{Begin, Evidence, FIRST, HEADER, HIGHEST, Header, MARK, scan, walk};
+use crate::format::{Begin, Evidence, FIRST, HEADER, HIGHEST, Head, Header, MARK, scan, walk};
 use crate::log::LogOptions;
 use crate::segment::{Segment, damage, io_error, path, rewrite};
 use crate::{Position, Record};
@@ -181,9 +181,7 @@ pub(crate) fn recover(
     let size = |f: &Found| (f.header.number, f.len);
     let mut dropped: Vec<_> = dropped.iter().map(size).collect();
     let mut lost = std::mem::take(&mut files.lost);
-    let behind = gaps(&files, &mut chain, from, &mut lost)?;
-
-    let mut behind = behind;
+    let mut behind = gaps(&files, &mut chain, from, &mut lost, &mut dropped)?;
     let mut fresh = Position::default();
     let starts = chain.iter().rposition(|l| l.begin.before.at <= from);
     if let (None, Some(first)) = (starts, chain.first()) {
@@ -341,31 +339,62 @@ fn link(mut used: Vec<Found>) -> (Vec<Link>, Vec<Found>) {
     (chain, dropped)
 }
 
-/// True if `b` is the segment behind `a`.
+/// True if `b` is the segment behind `a`, and not behind another that stood for `a`.
 fn joined(a: &Link, b: &Link) -> bool {
-    b.begin.ordinal == a.begin.ordinal + 1 && b.begin.before.index >= a.begin.before.index
+    b.begin.ordinal == a.begin.ordinal + 1
+        && b.begin.before.index >= a.begin.before.index
+        && b.begin.previous == a.found.header.number
 }
 
 /// Cuts the chain at the first gap and returns what is behind. A gap is legal if nothing behind it
-/// was durable. Where all before a gap was durable (`from` is) a segment is missing; if that is
-/// accepted, what is before the gap is put aside, since none of it is needed.
+/// was durable, or if no record stood in it: begins that no record followed may be lost. Where all
+/// before a gap was durable (`from` is) and a record is missing, a segment is; if that is accepted,
+/// what is before the gap is put aside. None of that is needed.
 fn gaps(
     files: &Files<'_>,
     chain: &mut Vec<Link>,
     from: Timestamp,
     lost: &mut Vec<u64>,
+    dropped: &mut Vec<(u64, u64)>,
 ) -> Result<Vec<Link>> {
     let gap = |pair: &[Link]| matches!(pair, [a, b] if !joined(a, b));
     let needless = |pair: &[Link]| gap(pair) && pair.iter().all(|l| l.begin.before.at <= from);
-    if let Some(i) = chain.windows(2).rposition(needless) {
-        if let (Some(b), false) = (chain.get(i + 1), files.options.accept_data_loss) {
-            return Err(missing(files, b));
+    if let Some(last) = chain.windows(2).rposition(needless) {
+        let mut complete = true;
+        for pair in chain.windows(2).take(last + 1).filter(|p| needless(p)) {
+            if let [a, b] = pair
+                && !reaches(files, a, b)?
+            {
+                complete = false;
+                if !files.options.accept_data_loss {
+                    return Err(missing(files, b));
+                }
+            }
         }
-        lost.extend(chain.drain(..=i).map(|l| l.found.header.number));
+        let before = chain
+            .drain(..=last)
+            .map(|l| (l.found.header.number, l.found.len));
+        match complete {
+            true => dropped.extend(before),
+            false => lost.extend(before.map(|(number, _)| number)),
+        }
     }
     let first = chain.windows(2).position(gap);
     let keep = first.map_or(chain.len(), |i| i + 1);
     Ok(chain.split_off(keep))
+}
+
+/// True if the records of `a` lead up to where `b` begins.
+fn reaches(files: &Files<'_>, a: &Link, b: &Link) -> Result<bool> {
+    let (mut last, end) = (a.begin.before, b.begin.before);
+    if last != end {
+        let mut buf = Vec::new();
+        files.read(&a.found, &mut buf)?;
+        let seed = a.found.header.seed();
+        let each = |_, _: &Head, _: &[u8]| Ok::<(), Error>(());
+        walk(&buf, FIRST, end.index, seed, &mut last, each)?;
+    }
+    Ok(last == end)
 }
 
 /// The error for a gap before `link`.

@@ -9,6 +9,7 @@ mod concurrent;
 mod damage;
 mod faults;
 mod model;
+mod refused;
 
 const DIR: &str = "/log";
 
