@@ -95,13 +95,15 @@ pub mod fuzzing;
 mod group;
 mod log;
 mod reader;
+mod ready;
 mod recover;
 mod segment;
 mod spare;
 
 pub use format::MAX_PAYLOAD;
-pub use log::{Log, LogOptions, LogStats, Ready};
+pub use log::{Log, LogOptions, LogStats};
 pub use reader::Reader;
+pub use ready::Ready;
 
 use muniment_io::Timestamp;
 

@@ -1,14 +1,15 @@
 //! The log: append, roll, trim; and putting it together when it is opened.
 
-use crate::format::{BEGIN, Begin, FIRST, HEAD, HEADER, Head, Kind, MARK, MAX_PAYLOAD, span};
+use crate::format::{BEGIN, Begin, FIRST, HEAD, HEADER, Head, Kind, MARK, span};
 use crate::group::Group;
+use crate::ready::{Form, Ready};
 use crate::recover::{Recovered, recover};
 use crate::segment::{Prepared, Segment, Source, io_error, path, prepare};
 use crate::spare::{KEEP, Spare};
 use crate::{Position, Reader, Record};
 use muniment_io::spread::CachePadded;
 use muniment_io::{Disk, File, Open, OsDisk, Timestamp};
-use muniment_value::{Code, Error, Result};
+use muniment_value::{Error, Result};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -106,7 +107,7 @@ pub(crate) struct Shared {
     trim: Mutex<Trim>,
     pub next_number: AtomicU64,
     /// Bytes of the last segment that was made for records of any size.
-    made: AtomicU64,
+    pub made: AtomicU64,
 }
 
 /// A segment and its open file.
@@ -139,72 +140,6 @@ struct Trim {
     failed: Option<(Error, Instant, Duration)>,
     /// Files whose begin could not be written: number, size.
     discarded: Vec<(u64, u64)>,
-}
-
-/// A record up to so many bytes is put together first and written at once; of a longer one, copying it
-/// would cost more than writing its parts one by one.
-const AT_ONCE: usize = if cfg!(test) { 256 } else { 32 << 10 };
-
-/// A payload on its way into the log: see [`Log::prepare`].
-pub struct Ready<'a> {
-    shared: &'a Shared,
-    len: usize,
-    crc: u32,
-    kind: Form<'a>,
-}
-
-/// In what form it is.
-enum Form<'a> {
-    /// The record, with room for its header.
-    Record(Vec<u8>),
-    /// Where it stands.
-    Parts(Vec<&'a [u8]>),
-    /// In a segment of its own; taken when that becomes part of the log.
-    Segment(Option<Prepared>),
-}
-
-impl Form<'_> {
-    /// Writes a record of `need` bytes. The header goes last: what an error or a crash leaves in
-    /// between is no record.
-    fn write(
-        &mut self,
-        head: &[u8; HEAD],
-        need: usize,
-        file: &dyn File,
-        offset: u64,
-    ) -> std::io::Result<()> {
-        match self {
-            Form::Record(record) => {
-                if let Some(to) = record.get_mut(..HEAD) {
-                    to.copy_from_slice(head);
-                }
-                file.write_at(record, offset)
-            }
-            Form::Parts(parts) => {
-                let mut at = offset + HEAD as u64;
-                for part in parts {
-                    file.write_at(part, at)?;
-                    at += part.len() as u64;
-                }
-                let rest = (offset + need as u64 - at) as usize;
-                if let Some(rest @ [_, ..]) = [0; 8].get(..rest) {
-                    file.write_at(rest, at)?;
-                }
-                file.write_at(head, offset)
-            }
-            Form::Segment(_) => Ok(()),
-        }
-    }
-}
-
-impl Drop for Ready<'_> {
-    fn drop(&mut self) {
-        if let Form::Segment(made) = &mut self.kind
-            && let Some(made) = made.take()
-        {
-            self.shared.discard(&made);
-        }
-    }
 }
 
 impl Log {
@@ -241,7 +176,7 @@ impl Log {
     /// readers at once, and durable after [`Log::wait_durable`].
     ///
     /// # Errors
-    /// `at` is not later than the last record's; the payload is longer than [`MAX_PAYLOAD`]; a
+    /// `at` is not later than the last record's; the payload is longer than [`MAX_PAYLOAD`](crate::MAX_PAYLOAD); a
     /// sync failed before; the disk's. Nothing was appended then.
     pub fn append(&self, term: u64, at: Timestamp, payload: &[&[u8]]) -> Result<u64> {
         self.append_ready(term, at, self.prepare(payload)?)
@@ -513,7 +448,7 @@ impl Shared {
     }
 
     /// The error after which nothing may be appended.
-    fn usable(&self) -> Result<()> {
+    pub fn usable(&self) -> Result<()> {
         match self.failed.load(SeqCst) {
             true => Err(self
                 .failure()
@@ -534,70 +469,31 @@ impl Shared {
         Ok(())
     }
 
-    fn prepare<'a>(&'a self, payload: &[&'a [u8]]) -> Result<Ready<'a>> {
-        let len = payload.iter().map(|p| p.len()).sum::<usize>();
-        if len > MAX_PAYLOAD {
-            return Err(Error::new(
-                Code::BSONObjectTooLarge,
-                format!("log: a record of {len} bytes; at most {MAX_PAYLOAD} are possible"),
-            ));
-        }
-        self.usable()?;
-        let crc = payload
-            .iter()
-            .fold(0, |crc, part| crc32c::crc32c_append(crc, part));
-        let need = span(len);
-        // A record by itself fits whatever segment is next: they never become smaller.
-        let kind = if (FIRST + need + MARK) as u64 > self.made.load(SeqCst) {
-            // It fills its segment, so the next record needs another: beside this one's writing.
-            self.want_spare();
-            let number = self.next_number.fetch_add(1, SeqCst);
-            let source = Source::Payload(payload, len);
-            Form::Segment(Some(prepare(&*self.disk, &self.dir, number, source)?))
-        } else if need > AT_ONCE {
-            Form::Parts(payload.to_vec())
-        } else {
-            let mut record = Vec::with_capacity(need);
-            record.resize(HEAD, 0);
-            for part in payload {
-                record.extend_from_slice(part);
-            }
-            record.resize(need, 0);
-            Form::Record(record)
-        };
-        Ok(Ready {
-            shared: self,
-            len,
-            crc,
-            kind,
-        })
-    }
-
     fn append(&self, term: u64, at: Timestamp, mut ready: Ready<'_>) -> Result<u64> {
         let (len, crc, need) = (ready.len, ready.crc, span(ready.len));
         let mut tail = self.tail.lock();
         self.may_append(&tail, at)?;
-        if let Form::Segment(made) = &mut ready.kind {
-            let Some(made) = made.take() else {
-                return Err(Error::internal("log: a payload cannot be appended twice"));
-            };
-            let position = tail.last.next(term, at);
-            let durable = self.durable.load(SeqCst);
-            let head = Head::new(Kind::Data, position, durable, len, crc);
-            self.begin(&mut tail, made, Some(head))?;
-            self.appended(&mut tail, position, need);
-            return Ok(position.index);
-        }
+        let record = match &mut ready.form {
+            Form::Record(record) => record,
+            Form::Segment(made) => {
+                let Some(made) = made.take() else {
+                    return Err(Error::internal("log: a payload cannot be appended twice"));
+                };
+                let position = tail.last.next(term, at);
+                let durable = self.durable.load(SeqCst);
+                let head = Head::new(Kind::Data, position, durable, len, crc);
+                self.begin(&mut tail, made, Some(head))?;
+                self.appended(&mut tail, position, need);
+                return Ok(position.index);
+            }
+        };
         if tail.bad || (tail.offset + need + MARK) as u64 > tail.segment.size {
             self.roll(&mut tail)?;
         }
         let position = tail.last.next(term, at);
         let durable = self.durable.load(SeqCst);
         let head = Head::new(Kind::Data, position, durable, len, crc).encode(tail.segment.seed);
-        if let Err(e) = ready
-            .kind
-            .write(&head, need, &*tail.file, tail.offset as u64)
-        {
+        if let Err(e) = record.write(&head, &*tail.file, tail.offset as u64) {
             tail.bad = true;
             let path = path(&self.dir, tail.segment.number, "log");
             return Err(io_error(&path, "write", e));
@@ -670,7 +566,7 @@ impl Shared {
     }
 
     /// A file that was made but is not part of the log.
-    fn discard(&self, made: &Prepared) {
+    pub fn discard(&self, made: &Prepared) {
         let header = &made.header;
         let mut trim = self.trim.lock();
         trim.discarded.push((header.number, header.size));

@@ -103,7 +103,7 @@ impl Inner {
     pub fn save_derived(&self, cut: Timestamp) {
         let mut batch = Batch::new();
         for c in self.catalog.read().all().filter(|c| c.take_dirty()) {
-            let last = c.flow.append.lock().last;
+            let last = c.append().last;
             let totals = totals_bytes([c.count(), c.data_bytes(), last]);
             batch.push(meta(keys::totals(c.id), Some(totals)));
             for index in c.all_indexes().iter() {

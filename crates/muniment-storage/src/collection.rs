@@ -8,7 +8,7 @@ use muniment_io::Timestamp;
 use muniment_io::spread::{CachePadded, Spread, SpreadLock};
 use muniment_query::Interrupt;
 use muniment_value::{Collation, Doc, Value};
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -237,6 +237,11 @@ impl Collection {
         self.bump();
     }
 
+    /// What is known of inserts beyond the greatest `_id`.
+    pub(crate) fn append(&self) -> MutexGuard<'_, Append> {
+        self.flow.append.lock()
+    }
+
     /// How many documents there are: exact, without a scan, also after a crash.
     pub fn count(&self) -> u64 {
         self.flow.docs.load(SeqCst)
@@ -278,7 +283,7 @@ impl Collection {
 
     /// Recovery has put this document under this record key.
     pub(crate) fn saw_insert(&self, record_key: &[u8], doc: Doc<'_>) {
-        let mut append = self.flow.append.lock();
+        let mut append = self.append();
         if let Some(n) = number_of(record_key).filter(|_| self.is_numbered()) {
             append.last = append.last.max(n);
         }

@@ -415,7 +415,7 @@ fn everything_at_once_on_the_same_ids() {
         let found = again.collection("db.c").unwrap();
         assert_eq!(all(&again, &found), all(&store, &c));
         valid(&again, &found);
-        (all(&store, &c), c.flow.append.lock().last)
+        (all(&store, &c), c.append().last)
     };
     let store = open(dir.path());
     let c = store.collection("db.c").unwrap();

@@ -215,7 +215,7 @@ fn scan_docs(
             }
             Some(_) if collection.is_numbered() => {
                 let number = number_of(&record_key);
-                if number.is_none_or(|n| n > collection.flow.append.lock().last) {
+                if number.is_none_or(|n| n > collection.append().last) {
                     report.invalid += 1;
                     report.error(format!(
                         "a document stands under the key {record_key:02x?}, which is no record \

@@ -113,12 +113,7 @@ impl Store {
         };
         let collection = inner.commit_entry(id, entry, None, interrupt)?;
         // Nothing was ever there: no look at the disk.
-        collection
-            .flow
-            .append
-            .lock()
-            .max
-            .get_or_insert_with(Vec::new);
+        collection.append().max.get_or_insert_with(Vec::new);
         Ok(collection)
     }
 

@@ -110,7 +110,7 @@ impl Inner {
             let c = self.publish_collection(id, entry, indexes, Timestamp::ZERO)?;
             let [docs, bytes, last] = self.read_totals(id)?;
             c.set_totals(docs, bytes);
-            c.flow.append.lock().last = last;
+            c.append().last = last;
         }
         let mut pending = with_tag(b'd');
         while let Some((key, _)) = pending.next()? {

@@ -152,7 +152,7 @@ impl WriteUnit<'_> {
     /// Claims an `_id` for an insert, and takes a number for its record.
     fn claim(&mut self, key: &[u8]) -> Staged<Claim> {
         let mine = {
-            let mut append = self.collection.flow.append.lock();
+            let mut append = self.collection.append();
             if append.max.is_none() {
                 MutexGuard::unlocked(&mut append, || self.read_greatest())?;
             }
@@ -174,12 +174,7 @@ impl WriteUnit<'_> {
             Ok(tried) => tried,
             Err(Busy) => return Ok(Err(Busy)),
         };
-        let in_flight = self
-            .collection
-            .flow
-            .append
-            .lock()
-            .in_flight(key, self.owner);
+        let in_flight = self.collection.append().in_flight(key, self.owner);
         if in_flight {
             // Whoever appends holds nothing that we could hold: but it may wait to be visible
             // behind us only after its commit, so waiting with a latch of ours alone is safe.
@@ -203,7 +198,7 @@ impl WriteUnit<'_> {
             true => number_of(&self.store.greatest_key(self.collection.id)?),
             false => None,
         };
-        let mut append = self.collection.flow.append.lock();
+        let mut append = self.collection.append();
         if append.max.is_none() {
             append.max = Some(max);
             append.last = append.last.max(number.unwrap_or(0));
@@ -213,7 +208,7 @@ impl WriteUnit<'_> {
 
     /// Waits until nobody else is about to commit this `_id` without a latch.
     fn wait_for_appends(&self, key: &[u8]) -> Result<()> {
-        let mut append = self.collection.flow.append.lock();
+        let mut append = self.collection.append();
         while append.in_flight(key, self.owner) {
             let wait = self
                 .collection

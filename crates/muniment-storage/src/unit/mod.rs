@@ -236,15 +236,7 @@ impl<'s> WriteUnit<'s> {
     pub fn lock(&mut self, record_key: &[u8]) -> Staged<Option<Bytes>> {
         let mine = match self.collection.is_numbered() {
             true => number_of(record_key).is_some_and(|n| n >= self.first),
-            false => {
-                self.appending
-                    && self
-                        .collection
-                        .flow
-                        .append
-                        .lock()
-                        .mine(record_key, self.owner)
-            }
+            false => self.appending && self.collection.append().mine(record_key, self.owner),
         };
         let hash = latch::record_hash(self.collection.id, record_key);
         let tried = match self.latch(hash)? {
@@ -476,7 +468,7 @@ impl WriteUnit<'_> {
     /// Gives back every latch.
     fn release(&mut self) {
         if self.appending {
-            let mut append = self.collection.flow.append.lock();
+            let mut append = self.collection.append();
             append.runs.retain(|r| r.owner != self.owner);
             drop(append);
             self.appending = false;

@@ -195,7 +195,7 @@ impl Leaf {
             queued: None,
             dead: false,
         };
-        leaf.skip = leaf.shared();
+        leaf.skip = leaf.prefix();
         leaf
     }
 
@@ -236,7 +236,7 @@ impl Leaf {
     /// Where `key` is (`Ok`), or belongs (`Err`).
     pub(super) fn find(&self, key: &[u8]) -> Result<usize, usize> {
         let n = self.len();
-        if !self.shares(key) {
+        if !self.has_prefix(key) {
             return Err(match *key < self.low[..] {
                 true => 0,
                 false => n,
@@ -297,7 +297,7 @@ impl Leaf {
             Err(_) if self.len() == LEAF => return Put::Full(key, value),
             Err(place) => place,
         };
-        self.widen(&key);
+        self.fit_prefix(&key);
         let head = head(&key, self.skip);
         let entry = Entry {
             key,
@@ -421,7 +421,7 @@ impl Leaf {
     /// Sorted entries into the empty leaf.
     fn fill(&mut self, entries: Vec<(Entry, bool)>, bytes: &mut i64) {
         if let Some((last, _)) = entries.last() {
-            self.widen(&last.key);
+            self.fit_prefix(&last.key);
         }
         self.slots.reserve_exact(entries.len());
         for (n, (entry, dirty)) in entries.into_iter().enumerate() {
@@ -441,7 +441,7 @@ impl Leaf {
             return right;
         }
         let entries = self.take(bytes);
-        self.skip = self.shared();
+        self.skip = self.prefix();
         let mut left: Vec<_> = entries.map(|(_, entry, dirty)| (entry, dirty)).collect();
         right.fill(left.split_off(place), bytes);
         self.fill(left, bytes);
@@ -452,7 +452,7 @@ impl Leaf {
     pub(super) fn absorb(&mut self, right: &mut Leaf, bytes: &mut i64) {
         self.fence(right.high.clone());
         for (_, entry, dirty) in right.take(bytes) {
-            self.widen(&entry.key);
+            self.fit_prefix(&entry.key);
             let (place, head) = (self.len(), head(&entry.key, self.skip));
             self.dirty |= u64::from(dirty) << place;
             self.push(place, head, entry, bytes);
@@ -462,18 +462,19 @@ impl Leaf {
     /// Another end.
     fn fence(&mut self, high: Option<Bytes>) {
         self.high = high;
-        self.skip = self.shared();
-        self.number();
+        self.skip = self.prefix();
+        self.renew_heads();
     }
 
-    /// The heads anew.
-    fn number(&mut self) {
+    /// The heads, when the prefix has changed.
+    fn renew_heads(&mut self) {
         for place in 0..self.len() {
             self.heads[place] = head(&self.entry(place).key, self.skip);
         }
     }
 
-    fn shared(&self) -> usize {
+    /// The length of the prefix, from what is here.
+    fn prefix(&self) -> usize {
         match (&self.high, self.len()) {
             (Some(high), _) => common(&self.low, high),
             (None, 0) => self.low.len(),
@@ -483,15 +484,15 @@ impl Leaf {
     }
 
     /// False if `key` does not begin as all keys here do. Then it lies beside all of them.
-    fn shares(&self, key: &[u8]) -> bool {
+    fn has_prefix(&self, key: &[u8]) -> bool {
         self.high.is_some() || key.starts_with(&self.low[..self.skip])
     }
 
-    /// A key comes in that may not begin as the others do.
-    fn widen(&mut self, key: &[u8]) {
-        if !self.shares(key) {
+    /// Shortens the prefix to what a key that comes in has of it.
+    fn fit_prefix(&mut self, key: &[u8]) {
+        if !self.has_prefix(key) {
             self.skip = common(&self.low, key);
-            self.number();
+            self.renew_heads();
         }
     }
 }
