@@ -93,6 +93,11 @@ impl Database {
         let _ = self.figures.set(figures);
     }
 
+    /// Whether plans that read a whole collection are refused (`notablescan`).
+    pub fn refuse_scans(&self, refuse: bool) {
+        self.plans.no_scans.store(refuse, Relaxed);
+    }
+
     /// Drops every cached plan of a namespace (`planCacheClear`); `None`: of all.
     pub fn clear_plan_cache(&self, namespace: Option<&str>) {
         match namespace {

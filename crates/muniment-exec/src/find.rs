@@ -308,6 +308,12 @@ impl Database {
             Some(n) => Some(Hint::Pattern(n.as_doc())),
             None => request.hint,
         };
+        // What is new stands at the end of the collection, where no index leads.
+        let forward = natural_hint(false);
+        let hint = match request.tailable {
+            true => Some(Hint::Pattern(forward.as_doc())),
+            false => hint,
+        };
         // These change what is returned, or what must be known for it.
         let whole = request.show_record_id || request.return_key || !parsed.metadata.is_empty();
         let needs = parsed.projection.as_ref().filter(|_| !whole).and_then(|p| {

@@ -5,7 +5,8 @@
 
 use crate::from_js::FromJs;
 use crate::to_js::{self, Helpers};
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, ValueBuf};
+use md5::{Digest, Md5};
+use muniment_value::{Code, Doc, DocBuf, Error, MONGODB_VERSION, Result, Value, ValueBuf};
 use rquickjs::context::EvalOptions;
 use rquickjs::{Array, CatchResultExt, CaughtError, Context, Ctx, Function, Object, Persistent};
 use rquickjs::{Runtime, Value as Js};
@@ -228,6 +229,12 @@ fn sleep(ms: f64, stop: &Stop, why: &Reason) -> rquickjs::Result<()> {
     Ok(())
 }
 
+/// `hex_md5(text)`.
+fn hex_md5(text: &str) -> String {
+    let digest: [u8; 16] = Md5::digest(text.as_bytes()).into();
+    digest.iter().map(|b| format!("{b:02x}")).collect()
+}
+
 impl Machine {
     fn new(stop: &Stop, reason: &Reason) -> Result<Machine> {
         let failed = |e: rquickjs::Error| failed(e.to_string());
@@ -247,9 +254,11 @@ impl Machine {
         let (stop, why) = (Arc::clone(&asleep), Arc::clone(reason));
         let prelude = context.with(|ctx| {
             let sleep = Function::new(ctx.clone(), move |ms: f64| sleep(ms, &stop, &why));
-            sleep
-                .and_then(|f| ctx.globals().set("sleep", f))
-                .map_err(failed)?;
+            let md5 = Function::new(ctx.clone(), |text: String| hex_md5(&text));
+            let version = Function::new(ctx.clone(), || MONGODB_VERSION);
+            for (name, f) in [("sleep", sleep), ("hex_md5", md5), ("version", version)] {
+                f.and_then(|f| ctx.globals().set(name, f)).map_err(failed)?;
+            }
             let prelude: Object<'_> = ctx
                 .eval(include_str!("prelude.js"))
                 // It may be stopped here already.
@@ -327,7 +336,14 @@ impl Machine {
         if let Some(f) = self.functions.get(code) {
             return f.clone().restore(ctx).map_err(invalid);
         }
-        let source = format!("__function = {}", as_function(code));
+        let parses = |expression: &str| {
+            // Nothing of it runs.
+            let source = format!("(function(){{ return {expression} }})");
+            ctx.eval_with_options::<Js<'js>, _>(source, loose())
+                .catch(ctx)
+                .is_ok()
+        };
+        let source = format!("__function = {}", as_function(code, parses));
         let v: Js<'js> = ctx
             .eval_with_options(source, loose())
             .catch(ctx)
@@ -353,6 +369,13 @@ impl Machine {
         if let Some(reason) = self.stopped() {
             return reason;
         }
+        // As MongoDB's, errors that have a code keep it.
+        if let CaughtError::Exception(e) = &e
+            && let Ok(Some(code)) = e.as_object().get::<_, Option<i32>>("code")
+            && code > 0
+        {
+            return Error::new(Code(code), e.message().unwrap_or_default());
+        }
         failed(match e {
             CaughtError::Exception(e) => {
                 let name: String = e.as_object().get("name").unwrap_or_else(|_| "Error".into());
@@ -373,37 +396,38 @@ impl Machine {
     }
 }
 
-/// The source of a function: code that is none is the body of one, and a single expression what it
-/// returns. MongoDB's rule.
-fn as_function(code: &str) -> String {
+/// Places at which the last statement of a script is looked for.
+const MAX_STATEMENTS: usize = 200;
+
+/// The source of a function. Code that is none is the body of one, which returns its last statement if
+/// that is an expression: MongoDB's rule. `parses` says whether an expression is well-formed.
+fn as_function(code: &str, parses: impl Fn(&str) -> bool) -> String {
     let code = code.trim_start();
-    let named = code
-        .strip_prefix("function")
-        .is_some_and(|rest| rest.starts_with(|c: char| c == '(' || c.is_whitespace() || c == '*'));
-    if named {
+    if is_function(code) {
         return code.to_owned();
     }
-    let one_statement = match code.find(';') {
-        None => true,
-        Some(at) => code
-            .get(at + 1..)
-            .is_some_and(|rest| rest.trim().is_empty()),
-    };
-    let plain = !code.contains('\n') && !has_return(code) && one_statement;
-    format!(
-        "function(){{ {}{code}\n}}",
-        if plain { "return " } else { "" }
-    )
+    let script = code.trim_end_matches(|c: char| c == ';' || c.is_whitespace());
+    // The last statement is the longest end of it that is an expression.
+    let behind = |(at, _): (usize, &str)| at + 1;
+    let places = script.match_indices([';', '}', '\n']).map(behind);
+    for at in std::iter::once(0).chain(places).take(MAX_STATEMENTS) {
+        let (before, last) = script.split_at(at);
+        let statement = last.trim_start();
+        if statement.is_empty() || statement.starts_with('{') || is_function(statement) {
+            continue;
+        }
+        // A comment may end it.
+        let function = format!("function(){{ {before}\nreturn (\n{last}\n)\n}}");
+        if parses(&format!("(\n{last}\n)")) && parses(&format!("({function})")) {
+            return function;
+        }
+    }
+    format!("function(){{ {code}\n}}")
 }
 
-/// Whether there is the word `return`.
-fn has_return(code: &str) -> bool {
-    code.match_indices("return").any(|(at, word)| {
-        let before = code.get(..at).and_then(|s| s.chars().next_back());
-        let after = code.get(at + word.len()..).and_then(|s| s.chars().next());
-        let letter = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
-        !letter(before) && !letter(after)
-    })
+fn is_function(code: &str) -> bool {
+    code.strip_prefix("function")
+        .is_some_and(|rest| rest.starts_with(|c: char| c == '(' || c.is_whitespace() || c == '*'))
 }
 
 #[cfg(test)]
@@ -431,6 +455,14 @@ mod tests {
             ("7 * 6;", 42.0),
             ("var x = 5; return x;", 5.0),
             ("return 8", 8.0),
+            ("x = 4; x + 1;", 5.0),
+            ("let x = 4; x\n + 2 // six", 6.0),
+            ("(function() { return 3; })()", 3.0),
+            ("var f = function() { return 1; }; f() + 1", 2.0),
+            ("if (1) { return 9; } 4", 9.0),
+            ("if (0) { return 9; } 4", 4.0),
+            ("x = 1\ny = x + 2", 3.0),
+            ("'a;b'.length", 3.0),
         ] {
             let got = call(code, array![1, 2].as_doc()).unwrap();
             assert_eq!(got, ValueBuf::new(want), "{code}");

@@ -146,6 +146,41 @@
     return d;
   });
 
+  // Bytes of a text in UTF-8.
+  function textSize(s) {
+    let n = 0;
+    for (const c of String(s)) {
+      const p = c.codePointAt(0);
+      n += p < 0x80 ? 1 : p < 0x800 ? 2 : p < 0x10000 ? 3 : 4;
+    }
+    return n;
+  }
+  // Bytes of a document as BSON, as the server would store it.
+  function documentSize(o) {
+    if (o === null || typeof o !== "object") throw new TypeError("Object.bsonsize takes an object");
+    return Object.keys(o).reduce((n, k) => n + textSize(k) + 2 + valueSize(o[k], o[ints] !== undefined && o[ints].has(k)), 5);
+  }
+  function valueSize(v, wasInt) {
+    if (v === undefined || v === null) return 0;
+    if (typeof v === "boolean") return 1;
+    if (typeof v === "number") return wasInt && Number.isInteger(v) ? 4 : 8;
+    if (typeof v === "string" || typeof v === "function") return 5 + textSize(v);
+    if (v instanceof Date) return 8;
+    if (v instanceof RegExp) return textSize(v.source) + options(v).length + 2;
+    const [kind, first, second] = v[tag] || [];
+    switch (kind) {
+      case undefined: return documentSize(v);
+      case "long": case "ts": return 8;
+      case "int": return 4;
+      case "dec": return 16;
+      case "oid": return 12;
+      case "bin": return 5 + toBytes(second).length;
+      case "code": return v.scope === undefined ? 5 + textSize(first) : 9 + textSize(first) + documentSize(v.scope);
+      case "ptr": return 17 + textSize(first);
+      default: return 0;
+    }
+  }
+
   function tojson(v) {
     if (v === undefined) return "undefined";
     if (v === null || typeof v === "boolean" || typeof v === "number") return String(v);
@@ -161,6 +196,7 @@
   }
   hidden(global, "tojson", (v) => tojson(v));
   hidden(global, "tojsononeline", (v) => tojson(v));
+  hidden(global, "tojsonObject", (v) => tojson(v));
   hidden(global, "print", () => undefined);
   hidden(global, "printjson", () => undefined);
   hidden(global, "printjsononeline", () => undefined);
@@ -168,6 +204,10 @@
   hidden(global, "isString", (x) => typeof x === "string");
   hidden(global, "isObject", (x) => x instanceof Object);
   hidden(global, "assert", (ok, message) => { if (!ok) throw new Error(message === undefined ? "assert failed" : "assert failed : " + message); });
+  hidden(global, "doassert", (message) => { throw message instanceof Error ? message : new Error(typeof message === "string" ? message : tojson(message)); });
+  hidden(global, "gc", () => undefined);
+  hidden(Object, "keySet", (o) => Object.keys(o));
+  hidden(Object, "bsonsize", (o) => documentSize(o));
   hidden(Array, "contains", (a, x) => a.some((y) => y === x));
   hidden(Array, "sum", (a) => { if (a.length === 0) return null; let s = a[0]; for (let i = 1; i < a.length; i++) s += a[i]; return s; });
   hidden(Array, "avg", (a) => a.length === 0 ? null : Array.sum(a) / a.length);
@@ -178,7 +218,10 @@
   hidden(Date, "timeFunc", (f) => { const t = Date.now(); f(); return Date.now() - t; });
 
   let emitted = [];
-  hidden(global, "emit", (k, v) => { emitted.push([k, v]); });
+  hidden(global, "emit", (...args) => {
+    if (args.length !== 2) throw Object.assign(new Error("emit takes 2 args"), { code: 31220 });
+    emitted.push(args);
+  });
 
   const makers = {
     long: (a) => new NumberLong(a),
@@ -213,6 +256,6 @@
     // What emit() gathered since the last call.
     emitted: () => { const all = emitted; emitted = []; return all; },
     // A call with the arguments as an array; the global obj is what `this` is.
-    call: (f, self, args, asObj) => { if (asObj) hidden(global, "obj", self); return f.apply(self, args); },
+    call: (f, self, args, asObj) => { hidden(global, "args", args); if (asObj) hidden(global, "obj", self); return f.apply(self, args); },
   };
 })(globalThis)

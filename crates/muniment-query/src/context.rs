@@ -33,6 +33,9 @@ pub struct QueryContext {
     pub metadata: Metadata,
     /// How texts compare.
     pub collation: Collation,
+    /// A constant expression that fails does so where it is evaluated, not where it is parsed: in
+    /// updates, which MongoDB does not optimize before there is a document.
+    pub late_constants: bool,
 }
 
 /// Which variables about time a command knows. MongoDB's commands differ: only updates by pipeline
@@ -78,6 +81,7 @@ impl QueryContext {
             clocks: Clocks::default(),
             metadata: Metadata::default(),
             collation: Collation::SIMPLE,
+            late_constants: false,
         }
     }
 

@@ -27,5 +27,5 @@ pub use meta::{Meta, MetaSet};
 pub use needs::Needs;
 pub use projection::Projection;
 pub use sort::SortSpec;
-pub use stage::{DocStream, Pipeline};
+pub use stage::{DocStream, Pipeline, check_result_size, check_update_stages};
 pub use update::Update;

@@ -164,6 +164,8 @@ impl<'a> CommandContext<'a> {
     pub fn collection_name(&self) -> &'a str {
         match self.target() {
             Value::String(s) | Value::Symbol(s) => s,
+            // It was named by its UUID.
+            Value::Binary { .. } => self.ns().split_once('.').map_or("", |(_, c)| c),
             _ => "",
         }
     }

@@ -98,7 +98,7 @@ fn try_execute(
             "The apiVersion parameter is required, please configure your MongoClient's API version",
         )));
     }
-    let ns = namespace_of(spec, request).map_err(plain)?;
+    let ns = namespace_of(server, spec, request).map_err(plain)?;
     let write_concern = write_concern_of(server, spec, request, &generic).map_err(plain)?;
     if let Some(id) = &generic.session {
         note_session(server, local, id, began).map_err(plain)?;
@@ -258,11 +258,27 @@ fn parse<'a>(spec: &'static CommandSpec, request: &Request<'a>) -> Result<(Args<
 }
 
 /// `db.collection` of a command on a collection, else `db.$cmd`.
-fn namespace_of(spec: &CommandSpec, request: &Request<'_>) -> Result<String> {
+fn namespace_of(server: &ServerState, spec: &CommandSpec, request: &Request<'_>) -> Result<String> {
     namespace::check_db(request.db)?;
     let target = request.body.first().map_or(Value::Null, |e| e.value());
     let collection = match (spec.target, target) {
-        (Target::Collection, v) => namespace::collection_of(request.db, v)?,
+        (Target::CollectionOrUuid, Value::Binary { subtype: 4, bytes }) => {
+            let mut all = server.engine.store.collections(request.db).into_iter();
+            return match all.find(|c| c.uuid()[..] == *bytes) {
+                Some(c) => Ok(c.namespace()),
+                None => Err(Error::new(
+                    Code::NamespaceNotFound,
+                    format!(
+                        "Unable to resolve {} in database {}",
+                        target.to_display(),
+                        request.db
+                    ),
+                )),
+            };
+        }
+        (Target::Collection | Target::CollectionOrUuid, v) => {
+            namespace::collection_of(request.db, v)?
+        }
         (Target::CollectionOrDatabase, v) if v.is_number() => "$cmd.aggregate",
         (Target::CollectionOrDatabase, v) => namespace::collection_of(request.db, v)?,
         (Target::Anything, _) => "$cmd",

@@ -144,7 +144,7 @@ impl<'a> Generic<'a> {
     /// read concern.
     pub fn check(&self, spec: &CommandSpec, body: Doc<'_>) -> Result<()> {
         (spec.precheck)(body)?;
-        if self.write_concern.is_some() && !spec.write_concern {
+        if self.write_concern.is_some() && !(spec.write_concern && (spec.writes)(body)) {
             return Err(Error::new(
                 Code::InvalidOptions,
                 format!("Command {} does not support writeConcern", spec.name),

@@ -21,6 +21,7 @@ mod generic;
 mod guard;
 mod heap;
 mod housekeeping;
+mod ingress;
 mod listener;
 pub mod log;
 mod metrics;
@@ -33,6 +34,7 @@ mod server;
 mod sessions;
 mod stack;
 mod state;
+mod verbosity;
 
 pub use options::{LogTarget, ServerOptions};
 pub use registry::{Access, CommandSpec, Kind, Target, registry};

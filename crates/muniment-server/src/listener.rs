@@ -4,12 +4,14 @@
 //! connection's own thread.
 
 use crate::connection::{self, STACK};
+use crate::ingress::Limiter;
 use crate::log::Severity;
 use crate::options::ServerOptions;
 use crate::state::{ClientInfo, ConnShared, ServerState, disconnect_probe};
 use muniment_value::{Code, Error, Result, doc};
 use muniment_wire::Stream;
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -159,9 +161,16 @@ impl Listener {
             })
             .collect();
         let turning_away = Arc::new(AtomicU64::new(0));
+        let ingress = &server.parameters.ingress;
+        let mut limiter = Limiter::new(Instant::now());
+        let mut queue = VecDeque::new();
         loop {
+            let timeout = match queue.is_empty() {
+                true => -1,
+                false => limiter.wait(ingress).as_millis() as libc::c_int + 1,
+            };
             // SAFETY: the vector is ours and its length is given.
-            let n = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, -1) };
+            let n = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout) };
             if n < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
                 std::thread::sleep(std::time::Duration::from_millis(10));
             }
@@ -173,11 +182,35 @@ impl Listener {
             }
             for s in &self.sockets {
                 while let Some(stream) = accept(s, server) {
-                    admit(server, stream, &turning_away);
+                    queue.push_back(stream);
+                    while let Some(stream) = next_of(&mut queue, &mut limiter, server) {
+                        admit(server, stream, &turning_away);
+                    }
                 }
+            }
+            while let Some(stream) = next_of(&mut queue, &mut limiter, server) {
+                admit(server, stream, &turning_away);
             }
         }
     }
+}
+
+/// The connection whose turn it is. Those that came beyond the queue's length are closed.
+fn next_of(
+    queue: &mut VecDeque<Stream>,
+    limiter: &mut Limiter,
+    server: &ServerState,
+) -> Option<Stream> {
+    let ingress = &server.parameters.ingress;
+    if !queue.is_empty() && limiter.take(ingress, Instant::now()) {
+        return queue.pop_front();
+    }
+    let depth = usize::try_from(ingress.queue_depth.load(Ordering::Relaxed)).unwrap_or(0);
+    while queue.len() > depth {
+        queue.pop_back();
+        server.rejected_connections.fetch_add(1, Ordering::Relaxed);
+    }
+    None
 }
 
 fn set_backlog(fd: RawFd) {

@@ -5,14 +5,15 @@
 //! read; logging never fails an operation (a full disk loses lines, not commands); the newest
 //! 1024 lines and all start-up warnings stay in memory for `getLog`.
 
+use crate::verbosity::Verbosity;
 use muniment_value::{Doc, DocBuf, Value};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How bad it is.
@@ -67,14 +68,15 @@ struct RamLog {
 
 enum Sink {
     Stdout,
-    File(File),
+    File(File, PathBuf),
     Nothing,
 }
 
 /// The server's log.
 pub struct Logger {
-    level: AtomicI32,
-    quiet: bool,
+    /// How much is said of which component.
+    pub verbosity: Verbosity,
+    quiet: AtomicBool,
     sink: Mutex<Sink>,
     global: Mutex<RamLog>,
     startup: Mutex<RamLog>,
@@ -92,11 +94,9 @@ impl Logger {
             None => Sink::Stdout,
             Some(p) => {
                 if !append && p.exists() {
-                    let mut to = p.as_os_str().to_owned();
-                    to.push(format!(".{}", iso8601(now_ms()).replace(':', "-")));
-                    std::fs::rename(p, to)?;
+                    put_aside(p)?;
                 }
-                Sink::File(File::options().create(true).append(true).open(p)?)
+                Sink::File(open_file(p)?, p.to_path_buf())
             }
         };
         Ok(Logger::with_sink(sink, level, quiet))
@@ -115,8 +115,8 @@ impl Logger {
             })
         };
         Logger {
-            level: AtomicI32::new(level),
-            quiet,
+            verbosity: Verbosity::new(level),
+            quiet: AtomicBool::new(quiet),
             sink: Mutex::new(sink),
             global: ram(),
             startup: ram(),
@@ -124,19 +124,37 @@ impl Logger {
         }
     }
 
+    /// Puts the file aside and begins a new one; a log without a file stays as it is.
+    ///
+    /// # Errors
+    /// The file cannot be renamed or made; the log goes on where it was.
+    pub fn rotate(&self) -> io::Result<()> {
+        let mut sink = self.sink.lock();
+        if let Sink::File(file, path) = &mut *sink {
+            put_aside(path)?;
+            *file = open_file(path)?;
+        }
+        Ok(())
+    }
+
     /// The verbosity: 0 is informational, up to 5.
     pub fn level(&self) -> i32 {
-        self.level.load(Ordering::Relaxed)
+        self.verbosity.base()
     }
 
     /// Sets the verbosity.
     pub fn set_level(&self, level: i32) {
-        self.level.store(level, Ordering::Relaxed);
+        self.verbosity.set_base(level);
     }
 
     /// True when `--quiet` asks to leave out connection events.
     pub fn quiet(&self) -> bool {
-        self.quiet
+        self.quiet.load(Ordering::Relaxed)
+    }
+
+    /// Leaves them out or not.
+    pub fn set_quiet(&self, quiet: bool) {
+        self.quiet.store(quiet, Ordering::Relaxed);
     }
 
     /// Writes a line. `component` is MongoDB's (NETWORK, COMMAND, …), `id` a stable number of
@@ -150,7 +168,7 @@ impl Logger {
         msg: &str,
         attr: Option<&DocBuf>,
     ) {
-        if severity.level() > self.level() {
+        if !self.verbosity.says(component, severity.level()) {
             return;
         }
         let line = format_line(severity, component, id, ctx, msg, attr);
@@ -179,7 +197,7 @@ impl Logger {
         // A log that cannot be written must not fail what is logged.
         let _ = match &mut *self.sink.lock() {
             Sink::Stdout => io::stdout().write_all(&bytes),
-            Sink::File(f) => f.write_all(&bytes),
+            Sink::File(f, _) => f.write_all(&bytes),
             Sink::Nothing => Ok(()),
         };
     }
@@ -194,6 +212,17 @@ impl Logger {
         let ram = ram.lock();
         Some((ram.lines.iter().cloned().collect(), ram.total))
     }
+}
+
+/// Gives a log's file a name with the time, as mongod does.
+fn put_aside(path: &Path) -> io::Result<()> {
+    let mut to = path.as_os_str().to_owned();
+    to.push(format!(".{}", iso8601(now_ms()).replace(':', "-")));
+    std::fs::rename(path, to)
+}
+
+fn open_file(path: &Path) -> io::Result<File> {
+    File::options().create(true).append(true).open(path)
 }
 
 impl RamLog {

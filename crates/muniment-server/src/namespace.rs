@@ -91,6 +91,20 @@ pub fn check_create(db: &str, collection: &str) -> Result<()> {
     Ok(())
 }
 
+/// Checks a collection name that a client is about to write to.
+///
+/// # Errors
+/// 73 InvalidNamespace: also for what the server alone writes.
+pub fn check_write(db: &str, collection: &str) -> Result<()> {
+    if collection == "system.profile" {
+        return Err(Error::new(
+            Code::InvalidNamespace,
+            format!("cannot write to {db}.{collection}"),
+        ));
+    }
+    check_create(db, collection)
+}
+
 /// The name that a command's first element gives, which need not be one that can exist: what is
 /// too long or has a `$` is then not found.
 ///

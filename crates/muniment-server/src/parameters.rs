@@ -3,8 +3,9 @@
 //! Invariant: a parameter that is not listed here is an error, at start and at run time.
 
 use crate::state::ServerState;
-use muniment_value::{Code, DocBuf, Error, Result, Value, ValueBuf, doc, number};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc, number};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 /// cursorTimeoutMillis when nobody sets it.
 pub const CURSOR_TIMEOUT: i64 = 600_000;
@@ -43,6 +44,14 @@ pub struct Parameters {
     pub write_tickets: AtomicI64,
     /// requireApiVersion.
     pub require_api_version: AtomicBool,
+    /// quiet.
+    pub quiet: AtomicBool,
+    /// How fast connections are taken.
+    pub ingress: crate::ingress::Settings,
+    /// notablescan.
+    pub no_table_scan: AtomicBool,
+    /// syncdelay: seconds; 0 leaves it to the sizes of memory and log.
+    pub sync_delay: AtomicI64,
 }
 
 impl Default for Parameters {
@@ -62,6 +71,10 @@ impl Default for Parameters {
             read_tickets: AtomicI64::new(muniment_exec::TICKETS),
             write_tickets: AtomicI64::new(muniment_exec::TICKETS),
             require_api_version: AtomicBool::new(false),
+            quiet: AtomicBool::new(false),
+            ingress: crate::ingress::Settings::default(),
+            no_table_scan: AtomicBool::new(false),
+            sync_delay: AtomicI64::new(0),
         }
     }
 }
@@ -86,6 +99,8 @@ enum Set {
     StartBool(fn(&Parameters) -> &AtomicBool),
     /// A boolean, at start and at run time.
     Bool(fn(&Parameters) -> &AtomicBool),
+    /// A document that changes what it names, at run time.
+    Document(fn(&ServerState, Doc<'_>) -> Result<()>),
     /// A whole number in a range, at start and at run time.
     Int(fn(&Parameters) -> &AtomicI64, i64, i64),
 }
@@ -96,12 +111,24 @@ pub struct Parameter {
     pub name: &'static str,
     /// One line for people.
     pub doc: &'static str,
-    get: fn(&Parameters) -> ValueBuf,
+    get: fn(&ServerState) -> ValueBuf,
     set: Set,
+    /// Hands a changed value to what works with it.
+    apply: fn(&ServerState),
 }
 
 fn v(value: impl muniment_value::Put) -> ValueBuf {
     ValueBuf::new(value)
+}
+
+fn nothing(_: &ServerState) {}
+
+fn millis(at: &AtomicI64) -> Duration {
+    Duration::from_millis(at.load(Relaxed) as u64)
+}
+
+fn bytes(at: &AtomicI64) -> usize {
+    usize::try_from(at.load(Relaxed)).unwrap_or(usize::MAX)
 }
 
 /// All parameters, sorted by name.
@@ -111,124 +138,241 @@ pub const ALL: &[Parameter] = &[
         doc: "Mechanisms that clients may authenticate with (none yet)",
         get: |_| v(muniment_value::ArrayBuf::new()),
         set: Set::Fixed,
+        apply: nothing,
     },
     Parameter {
         name: "cursorTimeoutMillis",
         doc: "Idle time after which a cursor is closed",
-        get: |p| v(p.cursor_timeout_ms.load(Relaxed)),
+        get: |s| v(s.parameters.cursor_timeout_ms.load(Relaxed)),
         set: Set::Int(|p| &p.cursor_timeout_ms, 1, i64::MAX / 2),
+        apply: |s| {
+            s.engine
+                .cursors
+                .set_timeout(millis(&s.parameters.cursor_timeout_ms))
+        },
     },
     Parameter {
         name: "enableTestCommands",
         doc: "Allows configureFailPoint",
-        get: |p| v(p.test_commands.load(Relaxed)),
+        get: |s| v(s.parameters.test_commands.load(Relaxed)),
         set: Set::StartBool(|p| &p.test_commands),
+        apply: nothing,
     },
     Parameter {
         name: "featureCompatibilityVersion",
         doc: "Always 8.0",
         get: |_| v(doc! { "version": "8.0" }),
         set: Set::Fixed,
+        apply: nothing,
+    },
+    Parameter {
+        name: "ingressConnectionEstablishmentBurstCapacitySecs",
+        doc: "Seconds of the rate of connections that may come at once",
+        get: |s| v(s.parameters.ingress.burst_secs.load(Relaxed)),
+        set: Set::Int(|p| &p.ingress.burst_secs, 1, i32::MAX as i64),
+        apply: nothing,
+    },
+    Parameter {
+        name: "ingressConnectionEstablishmentMaxQueueDepth",
+        doc: "Connections beyond the rate that wait; more are closed",
+        get: |s| v(s.parameters.ingress.queue_depth.load(Relaxed)),
+        set: Set::Int(|p| &p.ingress.queue_depth, 0, i32::MAX as i64),
+        apply: nothing,
+    },
+    Parameter {
+        name: "ingressConnectionEstablishmentRateLimiterEnabled",
+        doc: "Whether new connections are taken no faster than the rate",
+        get: |s| v(s.parameters.ingress.enabled.load(Relaxed)),
+        set: Set::Bool(|p| &p.ingress.enabled),
+        apply: nothing,
+    },
+    Parameter {
+        name: "ingressConnectionEstablishmentRatePerSec",
+        doc: "New connections a second",
+        get: |s| v(s.parameters.ingress.rate.load(Relaxed) as i32),
+        set: Set::Int(|p| &p.ingress.rate, 1, i32::MAX as i64),
+        apply: nothing,
     },
     Parameter {
         name: "internalQueryMaxBlockingSortMemoryUsageBytes",
         doc: "Bytes that a stage which sorts, groups or remembers holds before it spills",
-        get: |p| v(p.memory_limit.load(Relaxed)),
+        get: |s| v(s.parameters.memory_limit.load(Relaxed)),
         set: Set::Int(|p| &p.memory_limit, 1 << 10, 1 << 40),
+        apply: |s| s.engine.set_memory_limit(bytes(&s.parameters.memory_limit)),
     },
     Parameter {
         name: "journalCommitInterval",
         doc: "Milliseconds between two flushes of the journal (1-500)",
-        get: |p| v(p.journal_interval_ms.load(Relaxed) as i32),
+        get: |s| v(s.parameters.journal_interval_ms.load(Relaxed) as i32),
         set: Set::Int(|p| &p.journal_interval_ms, 1, 500),
+        apply: |s| {
+            s.engine
+                .store
+                .set_journal_commit_interval(millis(&s.parameters.journal_interval_ms))
+        },
     },
     Parameter {
         name: "localLogicalSessionTimeoutMinutes",
         doc: "Idle time after which a session record goes",
         get: |_| v(crate::sessions::TIMEOUT_MINUTES),
         set: Set::Fixed,
+        apply: nothing,
+    },
+    Parameter {
+        name: "logComponentVerbosity",
+        doc: "Verbosity of the log by component (-1: as the one above)",
+        get: |s| v(s.log.verbosity.to_doc()),
+        set: Set::Document(|s, d| {
+            s.log.verbosity.set(d)?;
+            s.parameters
+                .log_level
+                .store(i64::from(s.log.level()), Relaxed);
+            Ok(())
+        }),
+        apply: nothing,
     },
     Parameter {
         name: "logLevel",
         doc: "Verbosity of the log (0-5)",
-        get: |p| v(p.log_level.load(Relaxed) as i32),
+        get: |s| v(s.parameters.log_level.load(Relaxed) as i32),
         set: Set::Int(|p| &p.log_level, 0, 5),
+        apply: |s| s.log.set_level(s.parameters.log_level.load(Relaxed) as i32),
     },
     Parameter {
         name: "maxSessions",
         doc: "Most session records",
         get: |_| v(crate::sessions::MAX_SESSIONS as i32),
         set: Set::Fixed,
+        apply: nothing,
     },
     Parameter {
         name: "munimentMessageMemoryBytes",
         doc: "Bytes that messages may take altogether while they are received",
-        get: |p| v(p.message_memory.load(Relaxed)),
+        get: |s| v(s.parameters.message_memory.load(Relaxed)),
         set: Set::Int(|p| &p.message_memory, 1 << 20, 1 << 50),
+        apply: |s| {
+            s.message_memory
+                .set_limit(bytes(&s.parameters.message_memory))
+        },
     },
     Parameter {
         name: "munimentQueryMemoryBudgetBytes",
         doc: "Bytes that all stages which sort, group or remember hold together before they spill",
-        get: |p| v(p.memory_budget.load(Relaxed)),
+        get: |s| v(s.parameters.memory_budget.load(Relaxed)),
         set: Set::Int(|p| &p.memory_budget, 1 << 20, 1 << 50),
+        apply: |s| {
+            s.engine
+                .memory
+                .set_limit(bytes(&s.parameters.memory_budget))
+        },
+    },
+    Parameter {
+        name: "notablescan",
+        doc: "Refuses plans that read a whole collection",
+        get: |s| v(s.parameters.no_table_scan.load(Relaxed)),
+        set: Set::Bool(|p| &p.no_table_scan),
+        apply: |s| {
+            s.engine
+                .refuse_scans(s.parameters.no_table_scan.load(Relaxed))
+        },
+    },
+    Parameter {
+        name: "quiet",
+        doc: "Leaves connections out of the log",
+        get: |s| v(s.parameters.quiet.load(Relaxed)),
+        set: Set::Bool(|p| &p.quiet),
+        apply: |s| s.log.set_quiet(s.parameters.quiet.load(Relaxed)),
     },
     Parameter {
         name: "requireApiVersion",
         doc: "Refuses commands without apiVersion",
-        get: |p| v(p.require_api_version.load(Relaxed)),
+        get: |s| v(s.parameters.require_api_version.load(Relaxed)),
         set: Set::Bool(|p| &p.require_api_version),
+        apply: nothing,
     },
     Parameter {
         name: "slowms",
         doc: "Operations slower than so many milliseconds are logged",
-        get: |p| v(p.slow_ms.load(Relaxed)),
+        get: |s| v(s.parameters.slow_ms.load(Relaxed)),
         set: Set::Int(|p| &p.slow_ms, -1, i64::MAX / 2000),
+        apply: nothing,
     },
     Parameter {
         name: "storageEngineConcurrentReadTransactions",
         doc: "Reads that execute at once; others wait",
-        get: |p| v(p.read_tickets.load(Relaxed)),
+        get: |s| v(s.parameters.read_tickets.load(Relaxed)),
         set: Set::Int(|p| &p.read_tickets, 1, 1 << 20),
+        apply: |s| {
+            s.engine
+                .tickets
+                .reads
+                .set_total(s.parameters.read_tickets.load(Relaxed))
+        },
     },
     Parameter {
         name: "storageEngineConcurrentWriteTransactions",
         doc: "Writes that execute at once; others wait",
-        get: |p| v(p.write_tickets.load(Relaxed)),
+        get: |s| v(s.parameters.write_tickets.load(Relaxed)),
         set: Set::Int(|p| &p.write_tickets, 1, 1 << 20),
+        apply: |s| {
+            s.engine
+                .tickets
+                .writes
+                .set_total(s.parameters.write_tickets.load(Relaxed))
+        },
+    },
+    Parameter {
+        name: "syncdelay",
+        doc: "Seconds after which what is in memory goes to tables at the latest; 0: when memory or log are full",
+        get: |s| v(s.parameters.sync_delay.load(Relaxed) as f64),
+        set: Set::Int(|p| &p.sync_delay, 0, 9_000_000),
+        apply: |s| {
+            let seconds = s.parameters.sync_delay.load(Relaxed) as u64;
+            s.engine
+                .store
+                .set_checkpoint_interval(Duration::from_secs(seconds));
+        },
     },
     Parameter {
         name: "ttlMonitorEnabled",
         doc: "Whether expired documents are deleted",
-        get: |p| v(p.ttl_enabled.load(Relaxed)),
+        get: |s| v(s.parameters.ttl_enabled.load(Relaxed)),
         set: Set::Bool(|p| &p.ttl_enabled),
+        apply: nothing,
     },
     Parameter {
         name: "ttlMonitorSleepSecs",
         doc: "Seconds between two passes of the TTL monitor",
-        get: |p| v(p.ttl_sleep_secs.load(Relaxed) as i32),
+        get: |s| v(s.parameters.ttl_sleep_secs.load(Relaxed) as i32),
         set: Set::Int(|p| &p.ttl_sleep_secs, 1, i32::MAX as i64),
+        apply: nothing,
     },
 ];
 
 impl Parameter {
     /// Its value.
-    pub fn get(&self, p: &Parameters) -> ValueBuf {
-        (self.get)(p)
+    pub fn get(&self, server: &ServerState) -> ValueBuf {
+        (self.get)(server)
+    }
+
+    /// Hands its value to what works with it.
+    pub fn apply(&self, server: &ServerState) {
+        (self.apply)(server);
     }
 
     /// True if `--setParameter` takes it.
     pub fn settable_at_startup(&self) -> bool {
-        !matches!(self.set, Set::Fixed)
+        !matches!(self.set, Set::Fixed | Set::Document(_))
     }
 
     /// True if setParameter takes it.
     pub fn settable_at_runtime(&self) -> bool {
-        matches!(self.set, Set::Bool(_) | Set::Int(..))
+        matches!(self.set, Set::Bool(_) | Set::Int(..) | Set::Document(_))
     }
 
     fn set(&self, p: &Parameters, value: Value<'_>) -> Result<()> {
         match self.set {
-            Set::Fixed => Err(Error::new(
+            Set::Fixed | Set::Document(_) => Err(Error::new(
                 Code::IllegalOperation,
                 format!("not allowed to change [{}]", self.name),
             )),
@@ -309,59 +453,19 @@ pub fn set(server: &ServerState, name: &str, value: Value<'_>) -> Result<ValueBu
             format!("not allowed to change [{name}] at runtime"),
         ));
     }
-    let before = p.get(&server.parameters);
-    p.set(&server.parameters, value)?;
-    apply(server, name);
-    Ok(before)
-}
-
-/// Hands a changed parameter to what works with it.
-pub fn apply(server: &ServerState, name: &str) {
-    let p = &server.parameters;
-    match name {
-        "logLevel" => server.log.set_level(p.log_level.load(Relaxed) as i32),
-        "journalCommitInterval" => {
-            server
-                .engine
-                .store
-                .set_journal_commit_interval(std::time::Duration::from_millis(
-                    p.journal_interval_ms.load(Relaxed) as u64,
-                ))
+    let before = p.get(server);
+    match (&p.set, value) {
+        (Set::Document(change), Value::Document(d)) => change(server, d)?,
+        (Set::Document(_), v) => {
+            return Err(Error::type_mismatch(format!(
+                "{name} is not a BSON object, but {}",
+                v.type_name()
+            )));
         }
-        "internalQueryMaxBlockingSortMemoryUsageBytes" => server
-            .engine
-            .set_memory_limit(usize::try_from(p.memory_limit.load(Relaxed)).unwrap_or(usize::MAX)),
-        "cursorTimeoutMillis" => {
-            server
-                .engine
-                .cursors
-                .set_timeout(std::time::Duration::from_millis(
-                    p.cursor_timeout_ms.load(Relaxed) as u64,
-                ))
-        }
-        "munimentQueryMemoryBudgetBytes" => server
-            .engine
-            .memory
-            .set_limit(usize::try_from(p.memory_budget.load(Relaxed)).unwrap_or(usize::MAX)),
-        "munimentMessageMemoryBytes" => server
-            .message_memory
-            .set_limit(usize::try_from(p.message_memory.load(Relaxed)).unwrap_or(usize::MAX)),
-        "storageEngineConcurrentReadTransactions" => {
-            server
-                .engine
-                .tickets
-                .reads
-                .set_total(p.read_tickets.load(Relaxed));
-        }
-        "storageEngineConcurrentWriteTransactions" => {
-            server
-                .engine
-                .tickets
-                .writes
-                .set_total(p.write_tickets.load(Relaxed));
-        }
-        _ => {}
+        _ => p.set(&server.parameters, value)?,
     }
+    p.apply(server);
+    Ok(before)
 }
 
 /// All of them as `getParameter: "*"` shows them; `details` gives `{value, settableAtRuntime,
@@ -369,7 +473,7 @@ pub fn apply(server: &ServerState, name: &str) {
 pub fn to_doc(server: &ServerState, wanted: impl Fn(&Parameter) -> bool, details: bool) -> DocBuf {
     let mut d = DocBuf::new();
     for p in ALL.iter().filter(|p| wanted(p)) {
-        let value = p.get(&server.parameters);
+        let value = p.get(server);
         if details {
             d.append(
                 p.name,

@@ -29,6 +29,8 @@ pub enum Target {
     Collection,
     /// The name of a collection, or the number 1.
     CollectionOrDatabase,
+    /// The name of a collection, or its UUID.
+    CollectionOrUuid,
     /// Anything; by convention the number 1.
     Anything,
 }
@@ -62,6 +64,8 @@ pub struct CommandSpec {
     pub admin_only: bool,
     /// It takes a `writeConcern`.
     pub write_concern: bool,
+    /// And only if its body makes it write.
+    pub writes: fn(Doc<'_>) -> bool,
     /// It takes a `readConcern`.
     pub read_concern: bool,
     /// Part of the Stable API, version 1.
@@ -98,6 +102,7 @@ impl CommandSpec {
         target: Target::Anything,
         admin_only: false,
         write_concern: false,
+        writes: |_| true,
         read_concern: false,
         api_v1: false,
         fields: &[],

@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The version of MongoDB that the server presents.
-pub const MONGODB_VERSION: &str = "8.0.16";
-/// Its parts, as `buildInfo.versionArray`.
+pub use muniment_value::MONGODB_VERSION;
+
+/// The parts of the version that the server presents, as `buildInfo.versionArray`.
 pub const MONGODB_VERSION_ARRAY: [i32; 4] = [8, 0, 16, 0];
 /// Wire version of MongoDB 8.0.
 pub const MAX_WIRE_VERSION: i32 = 25;
@@ -134,21 +134,8 @@ impl Server {
             }));
         let figures = crate::figures::ServerFigures(Arc::downgrade(&state));
         state.engine.set_figures(Arc::new(figures));
-        let parameters = &state.parameters;
-        if parameters.cursor_timeout_ms.load(Ordering::Relaxed) != crate::parameters::CURSOR_TIMEOUT
-        {
-            crate::parameters::apply(&state, "cursorTimeoutMillis");
-        }
-        if parameters.memory_limit.load(Ordering::Relaxed) != crate::parameters::MEMORY_LIMIT {
-            crate::parameters::apply(&state, "internalQueryMaxBlockingSortMemoryUsageBytes");
-        }
-        for name in [
-            "munimentMessageMemoryBytes",
-            "munimentQueryMemoryBudgetBytes",
-            "storageEngineConcurrentReadTransactions",
-            "storageEngineConcurrentWriteTransactions",
-        ] {
-            crate::parameters::apply(&state, name);
+        for parameter in crate::parameters::ALL {
+            parameter.apply(&state);
         }
         crate::commands::restore_settings(&state);
         if state.options.handle_signals {
@@ -313,6 +300,7 @@ fn parameters_of(options: &ServerOptions) -> Result<Parameters> {
     let set = |at: &std::sync::atomic::AtomicI64, n: i64| at.store(n, Ordering::Relaxed);
     set(&p.slow_ms, options.slow_ms);
     set(&p.log_level, i64::from(options.verbosity));
+    p.quiet.store(options.quiet, Ordering::Relaxed);
     set(
         &p.journal_interval_ms,
         options.journal_commit_interval.as_millis() as i64,

@@ -21,7 +21,7 @@ use muniment_tree::{Batch, Op, TreeId};
 use muniment_value::Result;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The log may grow to so many times the memtable's size before a cut lets it be trimmed: small
 /// changes of large documents fill the log slower than memory, hot keys faster. A start has to
@@ -130,6 +130,7 @@ impl Inner {
     /// Seals when memory or the log has grown enough, trims and reclaims. `applied`: what the start
     /// had to apply is worth a cut.
     pub fn checkpoint_loop(&self, mut applied: bool) {
+        let mut last = Instant::now();
         while !self.pause(Duration::from_millis(100)) {
             self.space.refresh();
             // While it is locked, or about to be, the files are to stand still.
@@ -143,8 +144,12 @@ impl Inner {
             // What a start had to apply is not to be applied again by the next one: who is killed
             // again and again would take longer each time. Writes with many index entries take
             // long though their log is short.
-            if std::mem::take(&mut applied) || self.memory_is_full() || self.drops_wait() {
+            let asked = self.checkpoint_ms.load(SeqCst);
+            let late = asked > 0 && last.elapsed() >= Duration::from_millis(asked);
+            let late = late && self.trees.is_durable() && self.trees.sizes().memory > 0;
+            if std::mem::take(&mut applied) || self.memory_is_full() || self.drops_wait() || late {
                 let _ = self.seal(&UntilClosed(self));
+                last = Instant::now();
             }
             self.remove_failed_builds();
             self.drop_discarded();

@@ -180,6 +180,8 @@ pub(crate) struct Inner {
     pub catalog: SpreadLock<Catalog>,
     pub next_id: AtomicU32,
     pub interval_ms: AtomicU64,
+    /// See `Store::set_checkpoint_interval`.
+    pub checkpoint_ms: AtomicU64,
     pub closed: AtomicBool,
     pub stop: Mutex<bool>,
     /// Wakes the background threads.
@@ -373,6 +375,13 @@ impl Store {
         self.inner.wake.notify_all();
     }
 
+    /// What is in memory goes to tables after so long at the latest; zero: when memory or log are
+    /// full.
+    pub fn set_checkpoint_interval(&self, interval: Duration) {
+        let ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
+        self.inner.checkpoint_ms.store(ms, SeqCst);
+    }
+
     /// Measured figures.
     pub fn stats(&self) -> StoreStats {
         let inner = &self.inner;
@@ -491,6 +500,7 @@ impl Inner {
             catalog: SpreadLock::default(),
             next_id: AtomicU32::new(1),
             interval_ms: AtomicU64::new(100),
+            checkpoint_ms: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             stop: Mutex::new(false),
             wake: Condvar::new(),

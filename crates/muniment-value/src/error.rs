@@ -59,6 +59,22 @@ impl Error {
         self.0.code
     }
 
+    /// True for what ends an operation from outside: killOp, a time limit, a client that left, the
+    /// server's end. (MongoDB's category Interruption, as far as it can be met.)
+    pub fn is_interruption(&self) -> bool {
+        matches!(
+            self.0.code,
+            Code::MaxTimeMSExpired
+                | Code::ExceededTimeLimit
+                | Code::ShutdownInProgress
+                | Code::CursorKilled
+                | Code::ClientDisconnect
+                | Code::InterruptedAtShutdown
+                | Code::Interrupted
+                | Code::InterruptedDueToReplStateChange
+        )
+    }
+
     /// The message.
     pub fn message(&self) -> &str {
         &self.0.message

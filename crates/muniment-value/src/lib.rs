@@ -36,3 +36,6 @@ pub use oid::new_object_id;
 pub use order::{cmp_docs, cmp_values, values_equal};
 pub use raw::{Doc, DocIter, Elem, Type, Value};
 pub use validate::{MAX_DEPTH, MAX_MESSAGE_DEPTH, validate, validate_depth, validate_first};
+
+/// The version of MongoDB that the server presents.
+pub const MONGODB_VERSION: &str = "8.0.16";

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// `getMore`.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct GetMoreRequest<'a> {
     /// The cursor's id.
     pub id: i64,
@@ -26,6 +26,9 @@ pub struct GetMoreRequest<'a> {
     pub await_time: Option<Duration>,
     /// `maxTimeMS` was given, were it 0: an error unless the cursor waits for data.
     pub await_time_given: bool,
+    /// Asked once where the cursor's operation has a time limit: true if that is over, whatever the
+    /// clock says (a test's wish).
+    pub is_late: &'a dyn Fn() -> bool,
 }
 
 /// What killCursors did.

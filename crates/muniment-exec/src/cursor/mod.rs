@@ -331,7 +331,9 @@ impl Cursor {
                     },
                     Source::Stream { stream, .. } => match stream.next()? {
                         Some(doc) => {
-                            out.extend_from_slice(Doc::new(&doc).as_bytes());
+                            let doc = Doc::new(&doc).as_bytes();
+                            muniment_query::check_result_size(doc.len())?;
+                            out.extend_from_slice(doc);
                             true
                         }
                         None => false,

@@ -108,8 +108,10 @@ impl Database {
                 "cannot set maxTimeMS on getMore command for a non-awaitData cursor",
             ));
         }
-        if let Some(left) = cursor.time_left {
-            op.limit(left);
+        // Waiting for data is limited by the wait alone.
+        if let Some(left) = cursor.time_left.filter(|_| !awaits) {
+            let late = (request.is_late)();
+            op.limit(if late { Duration::ZERO } else { left });
         }
         let limits = request
             .batch_size
@@ -120,7 +122,9 @@ impl Database {
             if end.exhausted {
                 return Ok(0);
             }
-            cursor.time_left = op.time_left();
+            if !awaits {
+                cursor.time_left = op.time_left();
+            }
             cursor.release();
             self.cursors.check_in(request.id, cursor, end.docs);
             Ok(request.id)

@@ -11,6 +11,7 @@ use muniment_value::{ArrayBuf, DocBuf, Error, Result, Value, doc};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Shapes that are remembered.
 const CACHE_SIZE: usize = 5000;
@@ -104,6 +105,8 @@ impl Entry {
 /// The winners by collection and query shape.
 #[derive(Default)]
 pub struct PlanCache {
+    /// `notablescan`: no plan may read a whole collection.
+    pub no_scans: AtomicBool,
     entries: Mutex<HashMap<([u8; 16], String), Entry>>,
 }
 

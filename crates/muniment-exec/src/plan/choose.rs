@@ -7,8 +7,9 @@ use crate::run::exec::{Exec, Output, Recipe};
 use crate::run::still_as_planned;
 use muniment_query::QueryContext;
 use muniment_value::number::narrow;
-use muniment_value::{DocBuf, Result, doc};
+use muniment_value::{Code, DocBuf, Error, Result, doc};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Rows that end a trial.
 const TRIAL_ROWS: usize = 101;
@@ -69,6 +70,31 @@ pub fn choose(
     Ok(choice)
 }
 
+/// Takes out the plans that read a whole collection, but for system collections and where that is
+/// asked for by what can only be read so.
+///
+/// # Errors
+/// 291 NoQueryExecutionPlans if nothing is left.
+fn refuse_scans(recipe: &Recipe, candidates: &mut Vec<Candidate>) -> Result<()> {
+    let ns = recipe.collection.namespace();
+    let (db, name) = ns.split_once('.').unwrap_or((&ns, ""));
+    if recipe.tailable || db == "local" || name.starts_with("system.") {
+        return Ok(());
+    }
+    let there = !candidates.is_empty();
+    candidates.retain(|c| !matches!(c.access, Access::CollScan { .. }));
+    if there && candidates.is_empty() {
+        return Err(Error::new(
+            Code::NoQueryExecutionPlans,
+            format!(
+                "error processing query: ns={ns} planner returned error :: caused by :: No indexed \
+                 plans available, and running with 'notablescan' 1"
+            ),
+        ));
+    }
+    Ok(())
+}
+
 fn select(
     cache: &PlanCache,
     op: &Arc<OpContext>,
@@ -82,6 +108,9 @@ fn select(
         rejected: Vec::new(),
         trials: Vec::new(),
     };
+    if cache.no_scans.load(Relaxed) {
+        refuse_scans(recipe, &mut candidates)?;
+    }
     candidates.sort_by_key(|c| (c.rank, c.needs_sort, c.covered.is_none()));
     let Some(first) = candidates.first() else {
         return Ok(single(&Candidate {

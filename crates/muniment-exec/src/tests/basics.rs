@@ -144,6 +144,7 @@ fn cursors_give_batches_and_survive_letting_go() {
                         owner: owner.clone(),
                         await_time: None,
                         await_time_given: false,
+                        is_late: &|| false,
                     },
                     &mut reply,
                 )
@@ -200,6 +201,7 @@ fn a_cursor_belongs_to_its_owner() {
                     owner: owner.clone(),
                     await_time: None,
                     await_time_given: false,
+                    is_late: &|| false,
                 },
                 &mut Vec::new(),
             )
@@ -567,6 +569,7 @@ fn tailable_cursors_wait_for_data() {
                     owner: owner.clone(),
                     await_time: Some(Duration::from_millis(wait)),
                     await_time_given: false,
+                    is_late: &|| false,
                 },
                 &mut out,
             )

@@ -89,15 +89,7 @@ impl BulkOutcome {
             Ok(()) => true,
             Err(error) => {
                 // A full disk or an interrupt would fail every statement that follows.
-                let hopeless = matches!(
-                    error.code(),
-                    Code::OutOfDiskSpace
-                        | Code::Interrupted
-                        | Code::InterruptedAtShutdown
-                        | Code::ShutdownInProgress
-                        | Code::MaxTimeMSExpired
-                        | Code::ClientDisconnect
-                );
+                let hopeless = error.code() == Code::OutOfDiskSpace || error.is_interruption();
                 self.errors.push(WriteError { index, error });
                 !ordered && !hopeless
             }

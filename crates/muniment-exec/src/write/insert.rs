@@ -57,6 +57,11 @@ impl Database {
         let mut docs = docs.enumerate().peekable();
         while let Some((next, _)) = docs.peek() {
             let next = *next;
+            if self.store.collection(namespace).is_none()
+                && !next_is_fine(&mut docs, options, &mut out)
+            {
+                break;
+            }
             let collection = self.collection_or_create(op, namespace)?;
             match self.insert_slices(op, &collection, &mut docs, options, &mut out) {
                 Ok(true) => {}
@@ -119,7 +124,7 @@ impl Database {
                 })
             });
             if let Err(error) = result {
-                if slices.has_failed() || is_the_operations(&error) {
+                if slices.has_failed() || error.is_interruption() {
                     failed = Some((index, error));
                     break;
                 }
@@ -179,20 +184,31 @@ impl Database {
     }
 }
 
+/// Passes over documents that no collection takes, so that none is made for them. False if there is
+/// nothing more to insert.
+fn next_is_fine<'d>(
+    docs: &mut std::iter::Peekable<impl Iterator<Item = (usize, Doc<'d>)>>,
+    options: InsertOptions,
+    out: &mut BulkOutcome,
+) -> bool {
+    while let Some((index, doc)) = docs.peek() {
+        let Err(error) = prepare(*doc, !options.bypass_empty_ts_replacement) else {
+            return true;
+        };
+        out.errors.push(WriteError {
+            index: *index,
+            error,
+        });
+        docs.next();
+        if options.ordered {
+            return false;
+        }
+    }
+    false
+}
+
 /// The operation is asked whether it may go on after so many bytes.
 const CHECK_BYTES: usize = 1 << 20;
-
-/// True for what ends a command, whichever document it met.
-fn is_the_operations(e: &Error) -> bool {
-    matches!(
-        e.code(),
-        Code::Interrupted
-            | Code::InterruptedAtShutdown
-            | Code::ShutdownInProgress
-            | Code::MaxTimeMSExpired
-            | Code::ClientDisconnect
-    )
-}
 
 /// The places of inserted documents, as ranges: nearly always one.
 #[derive(Default)]

@@ -217,7 +217,8 @@ impl Database {
                         .is_some_and(|n| n.starts_with(".convertToCapped."))
                         && tag.bytes().all(|b| b.is_ascii_hexdigit())
                 });
-                if out || converted {
+                let temp = c.options().document.as_doc().get("temp").is_some();
+                if out || converted || temp {
                     let _ = self.store.drop_collection(&namespace, &NeverInterrupted);
                 }
             }

@@ -16,7 +16,8 @@ pub struct Parser<'c> {
     ctx: &'c QueryContext,
     scope: Vec<String>,
     depth: usize,
-    /// Inside a branch that is never taken: a constant that fails stays an expression.
+    /// Inside a branch that is never taken, or where failures come late: a constant that fails stays
+    /// an expression.
     dead: bool,
     /// The first failure of a constant. It comes after all errors of parsing, as MongoDB's
     /// optimizer comes after its parser.
@@ -30,7 +31,7 @@ impl<'c> Parser<'c> {
             ctx,
             scope: ctx.unbound.clone(),
             depth: 0,
-            dead: false,
+            dead: ctx.late_constants,
             late: Cell::new(None),
         }
     }

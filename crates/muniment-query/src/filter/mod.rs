@@ -80,6 +80,13 @@ pub enum Node {
     Doc(Arc<dyn DocOp>),
 }
 
+impl Node {
+    /// As a query: what explain shows.
+    pub fn to_doc(&self) -> DocBuf {
+        explain::to_doc(self)
+    }
+}
+
 /// A predicate on the values at one path.
 #[derive(Clone, Debug)]
 pub enum Pred {

@@ -187,10 +187,20 @@ impl<'c> Parser<'c> {
     }
 }
 
-/// True for a document of operators: its first name starts with a dollar, and it is no DBRef.
+/// True for a document of operators: its first name starts with a dollar, and it is no DBRef, which
+/// has a collection and an `_id`.
 pub(super) fn is_operators(d: Doc<'_>) -> bool {
+    let collection = d.get("$ref").and_then(|v| v.as_str());
+    begins_with_dollar(d) && (collection.is_none() || d.get("$id").is_none())
+}
+
+/// The same where a part of a DBRef may stand as well: within `$elemMatch`.
+pub(super) fn is_operators_alone(d: Doc<'_>) -> bool {
+    begins_with_dollar(d) && !d.iter().any(|e| matches!(e.name(), "$ref" | "$id" | "$db"))
+}
+
+fn begins_with_dollar(d: Doc<'_>) -> bool {
     d.first().is_some_and(|e| e.name().starts_with('$'))
-        && !d.iter().any(|e| matches!(e.name(), "$ref" | "$id" | "$db"))
 }
 
 /// The operand of an equality or range.

@@ -4,7 +4,8 @@
 use super::compile::Part;
 use muniment_value::{Doc, Elem, Type};
 
-/// A match, and the index within the outermost array that it went through.
+/// A match, and the index within the outermost array that it went through. An array of which the path
+/// names an element by its number is not gone through: it tells the positional operator nothing.
 pub(super) type Found = Option<Option<usize>>;
 
 /// The sub-document or elements of an array element.
@@ -56,7 +57,7 @@ pub(super) fn walk<'a>(
                 }
                 if deeper.is_empty() {
                     if f(Some(&x)) {
-                        return Some(Some(i));
+                        return Some(None);
                     }
                 } else if matches!(x.ty(), Type::Document | Type::Array) {
                     let found = walk(Some(x), deeper, leaves, f);

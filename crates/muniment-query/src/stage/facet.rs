@@ -5,7 +5,7 @@
 use super::pipeline::Pipeline;
 use super::registry::{Place, Spec, Within};
 use super::spool::{Cursor, Spool};
-use super::{DocStream, Stage, StageOp, Ticker, check_size};
+use super::{DocStream, Stage, StageOp, Ticker};
 use crate::bytes::{IndexName, close, head, open};
 use crate::context::{QueryContext, Runtime};
 use crate::meta::MetaSet;
@@ -129,6 +129,23 @@ impl Kept {
     }
 }
 
+/// The most that the facets' document may hold, in bytes, as MongoDB's.
+const MAX_OUTPUT: usize = 100 << 20;
+
+/// 4031700 when it is more.
+fn check_output(bytes: usize) -> Result<()> {
+    if bytes > MAX_OUTPUT {
+        return Err(Error::location(
+            4_031_700,
+            format!(
+                "document constructed by $facet is {bytes} bytes, which exceeds the limit of \
+                 {MAX_OUTPUT} bytes"
+            ),
+        ));
+    }
+    Ok(())
+}
+
 impl DocStream for Kept {
     fn next(&mut self) -> Result<Option<Bytes>> {
         self.cursor.next(&self.spool)
@@ -152,7 +169,7 @@ impl FacetStream {
             self.ticker.tick()?;
             head(out, Type::Document, IndexName::new(n).as_bytes());
             out.extend_from_slice(Doc::new(&doc).as_bytes());
-            check_size(out.len())?;
+            check_output(out.len())?;
             n += 1;
         }
         close(out, start);
@@ -185,7 +202,7 @@ impl DocStream for FacetStream {
             }
         }
         close(&mut out, start);
-        check_size(out.len())?;
+        check_output(out.len())?;
         Ok(Some(out.into()))
     }
 }

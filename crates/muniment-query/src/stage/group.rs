@@ -617,7 +617,7 @@ mod tests {
         }
         // What one document of a $facet can hold is less.
         let e = run(input(), "[{$facet:{all:[{$match:{}}]}}]", &rt).unwrap_err();
-        assert_eq!(e.code().0, 10334);
+        assert_eq!(e.code().0, 4_031_700);
     }
 
     #[test]

@@ -58,7 +58,7 @@ mod write_stream;
 
 pub use coll_stats::scale as coll_stats_scale;
 pub use geo_near::GeoNear;
-pub use pipeline::{CountOnly, Pipeline, check_target};
+pub use pipeline::{CountOnly, Pipeline, check_target, check_update_stages};
 pub use registry::{Input, Place, Position, Spec, Within, registry};
 
 pub(crate) use pipeline::parse_update_pipeline;
@@ -286,19 +286,38 @@ impl DocStream for MapStream {
     }
 }
 
-/// What a stage hands on may be a little larger than what is stored.
-const MAX_INTERNAL: usize = crate::bytes::MAX_DOCUMENT + 16 * 1024;
+/// What a pipeline gives may be a little larger than what is stored.
+const MAX_RESULT: usize = crate::bytes::MAX_DOCUMENT + 16 * 1024;
+
+/// What a stage hands on may be larger still: a later stage may make it small again. Somewhat more than
+/// an accumulator may gather.
+const MAX_INTERNAL: usize = 128 << 20;
+
+/// 10334 when a pipeline's result is larger than a document may be.
+///
+/// # Errors
+/// See above.
+pub fn check_result_size(bytes: usize) -> Result<()> {
+    match bytes > MAX_RESULT {
+        true => Err(too_large(bytes)),
+        false => Ok(()),
+    }
+}
 
 /// 10334 when a computed document is larger than any may be.
 pub(crate) fn check_size(bytes: usize) -> Result<()> {
-    if bytes > MAX_INTERNAL {
-        return Err(muniment_value::Error::new(
-            muniment_value::Code::BSONObjectTooLarge,
-            format!(
-                "BSONObj size: {bytes} ({bytes:#X}) is invalid. Size must be between 0 and \
-                 {MAX_INTERNAL}(16MB)"
-            ),
-        ));
+    match bytes > MAX_INTERNAL {
+        true => Err(too_large(bytes)),
+        false => Ok(()),
     }
-    Ok(())
+}
+
+fn too_large(bytes: usize) -> muniment_value::Error {
+    muniment_value::Error::new(
+        muniment_value::Code::BSONObjectTooLarge,
+        format!(
+            "BSONObj size: {bytes} ({bytes:#X}) is invalid. Size must be between 0 and \
+             {MAX_RESULT}(16MB)"
+        ),
+    )
 }

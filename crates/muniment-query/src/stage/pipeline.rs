@@ -637,12 +637,11 @@ fn both(a: &Filter, b: &Filter) -> Filter {
 /// Parses the stages of a pipeline update.
 ///
 /// # Errors
-/// 72 InvalidOptions for a stage that an update may not have.
-pub(crate) fn parse_update_pipeline(
-    stages: Doc<'_>,
-    ctx: &QueryContext,
-) -> Result<Vec<Arc<dyn Transform>>> {
-    let mut parsed = Vec::new();
+/// Checks that an update's pipeline has only stages that may stand in it.
+///
+/// # Errors
+/// 40324 for one that there is not, 72 InvalidOptions for another's, 40323 for what is no stage.
+pub fn check_update_stages(stages: Doc<'_>) -> Result<()> {
     for v in stages.values() {
         let e = single(v)?;
         let refused = || {
@@ -659,6 +658,23 @@ pub(crate) fn parse_update_pipeline(
         if !spec.place.in_updates {
             return Err(refused());
         }
+    }
+    Ok(())
+}
+
+/// 72 InvalidOptions for a stage that an update may not have.
+pub(crate) fn parse_update_pipeline(
+    stages: Doc<'_>,
+    ctx: &QueryContext,
+) -> Result<Vec<Arc<dyn Transform>>> {
+    let late = QueryContext {
+        late_constants: true,
+        ..ctx.clone()
+    };
+    let ctx = &late;
+    let mut parsed = Vec::new();
+    check_update_stages(stages)?;
+    for v in stages.values() {
         parse_stage(v, ctx, &mut parsed)?;
     }
     let mut maps: Vec<Arc<dyn Transform>> = Vec::new();

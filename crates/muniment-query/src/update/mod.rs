@@ -24,7 +24,7 @@ use crate::filter::Filter;
 use crate::stage::Transform;
 use apply::Cx;
 use array_filter::ArrayFilters;
-use muniment_value::{Code, Doc, Error, MAX_DEPTH, Result, Value};
+use muniment_value::{Doc, Error, MAX_DEPTH, Result, Value};
 use registry::{LeafOp, ParseCx};
 use replace::{Replacement, check_same_id, id_first, immutable_id};
 use std::sync::Arc;
@@ -125,7 +125,7 @@ impl Update {
     ///
     /// # Errors
     /// 66 ImmutableField, 28 PathNotViable, 14 TypeMismatch, … with MongoDB's messages;
-    /// 10334 when the result is larger than a document may be.
+    /// 17419 when the result is larger than a document may be.
     pub fn apply(&self, doc: Doc<'_>, info: MatchInfo, out: &mut Vec<u8>) -> Result<bool> {
         let start = out.len();
         let result = self.apply_at(doc, info, start, out);
@@ -162,8 +162,8 @@ impl Update {
                 new.as_bytes() != doc.as_bytes()
             }
         };
-        if changed {
-            check_size(out.len() - start)?;
+        if changed && out.len() - start > MAX_DOCUMENT {
+            return Err(too_large(17_419, "Resulting document after update"));
         }
         Ok(changed)
     }
@@ -172,7 +172,7 @@ impl Update {
     /// `$setOnInsert`. Adds an ObjectId `_id` at the front when there is none.
     ///
     /// # Errors
-    /// As [`Update::apply`]; 54 NotSingleValueField for contradicting equalities.
+    /// As [`Update::apply`], but 17420; 54 NotSingleValueField for contradicting equalities.
     pub fn upsert(&self, filter: &Filter, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         let result = self.upsert_at(filter, out);
@@ -203,7 +203,10 @@ impl Update {
         }
         id_first(Doc::new(&new), out)?;
         check_depth(Doc::new(out.get(start..).unwrap_or_default()))?;
-        check_size(out.len() - start)
+        if out.len() - start > MAX_DOCUMENT {
+            return Err(too_large(17_420, "Document to upsert"));
+        }
+        Ok(())
     }
 
     /// Whether the update can change a value at or below `path`: false lets the write path skip
@@ -232,14 +235,8 @@ pub(crate) fn overlaps(a: &str, b: &str) -> bool {
     fields(a).zip(fields(b)).all(|(x, y)| x == y)
 }
 
-fn check_size(bytes: usize) -> Result<()> {
-    if bytes > MAX_DOCUMENT {
-        return Err(Error::new(
-            Code::BSONObjectTooLarge,
-            format!("Resulting document after update is larger than {MAX_DOCUMENT}"),
-        ));
-    }
-    Ok(())
+fn too_large(code: i32, what: &str) -> Error {
+    Error::location(code, format!("{what} is larger than {MAX_DOCUMENT}"))
 }
 
 fn run_pipeline(stages: &[Arc<dyn Transform>], doc: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
@@ -626,7 +623,7 @@ mod tests {
             assert_eq!(u.may_touch(path), want, "{path}");
         }
         let e = parse("[{$set:{a:1}}]", "[{x:1}]").unwrap_err();
-        assert_eq!(e.code(), Code::FailedToParse);
+        assert_eq!(e.code(), muniment_value::Code::FailedToParse);
     }
 
     #[test]
@@ -659,14 +656,14 @@ mod tests {
         let e = u
             .apply(d.as_doc(), MatchInfo::default(), &mut out)
             .unwrap_err();
-        assert_eq!(e.code(), Code::BSONObjectTooLarge);
+        assert_eq!(e.code().0, 17_419);
         assert_eq!(out, [7]);
         let deep = vec!["a"; 181].join(".");
         let u = parse(&format!("{{$set:{{'{deep}':1}}}}"), "[]").unwrap();
         let e = u
             .apply(Doc::EMPTY, MatchInfo::default(), &mut out)
             .unwrap_err();
-        assert_eq!(e.code(), Code::Overflow);
+        assert_eq!(e.code(), muniment_value::Code::Overflow);
         let deep = vec!["a"; 180].join(".");
         let u = parse(&format!("{{$set:{{'{deep}':1}}}}"), "[]").unwrap();
         assert!(u.apply(Doc::EMPTY, MatchInfo::default(), &mut out).unwrap());

@@ -12,12 +12,21 @@ use std::sync::Arc;
 /// Appends the document of the filter's equalities; only `_id` when `only_id` (replacements).
 ///
 /// # Errors
-/// 54 NotSingleValueField when a path is demanded twice, or beside one above it.
+/// 54 NotSingleValueField when a path is demanded twice, or beside one above it; 111
+/// NotExactValueField for a part of the `_id` of a replacement.
 pub(crate) fn base(filter: &Filter, only_id: bool, out: &mut Vec<u8>) -> Result<()> {
     let mut found: Vec<(&str, Value<'_>)> = Vec::new();
     collect(filter.root(), &mut found);
     if only_id {
-        found.retain(|(p, _)| *p == "_id" || p.starts_with("_id."));
+        if let Some((part, _)) = found.iter().find(|(p, _)| p.starts_with("_id.")) {
+            return Err(Error::new(
+                Code::NotExactValueField,
+                format!(
+                    "field at '_id' must be exactly specified, field at sub-path '{part}' found"
+                ),
+            ));
+        }
+        found.retain(|(p, _)| *p == "_id");
     }
     found.sort_by(|a, b| a.0.cmp(b.0));
     let mut tree = Tree::default();
@@ -88,6 +97,12 @@ mod tests {
             ("{_id:1,a:1}", "{c:3}", "{_id:1,c:3}"),
             ("{_id:1,a:1}", "{c:3,_id:1}", "{_id:1,c:3}"),
             ("{a:1}", "{c:3,_id:7}", "{_id:7,c:3}"),
+            (
+                "{'_id.x':1}",
+                "{c:3}",
+                "111: field at '_id' must be exactly specified, field at sub-path '_id.x' found",
+            ),
+            ("{'_id.x':1}", "{$set:{c:3}}", "{_id:{x:1},c:3}"),
             ("{_id:1,a:{$gt:5}}", "{$inc:{a:1}}", "{_id:1,a:1}"),
             ("{_id:1,a:{$in:[5]}}", "{$inc:{a:1}}", "{_id:1,a:6}"),
             ("{_id:1,a:{$in:[5,6]}}", "{$inc:{a:1}}", "{_id:1,a:1}"),

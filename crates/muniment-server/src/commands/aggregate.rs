@@ -31,6 +31,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Read,
     target: Target::CollectionOrDatabase,
     write_concern: true,
+    writes,
     read_concern: true,
     api_v1: true,
     fields: FIELDS,
@@ -65,6 +66,14 @@ const NOT_IN_API_V1: [&str; 14] = [
     "$searchMeta",
     "$vectorSearch",
 ];
+
+/// Whether the pipeline ends with a stage that writes.
+fn writes(body: Doc<'_>) -> bool {
+    let stages = body.get_array("pipeline");
+    let last = stages.and_then(|p| p.values().last()).and_then(|v| v.as_doc());
+    let name = last.and_then(|d| d.first()).map(|e| e.name());
+    matches!(name, Some("$out" | "$merge"))
+}
 
 fn precheck(body: Doc<'_>) -> Result<()> {
     if let Some(target) = body.first().map(|e| e.value())

@@ -32,18 +32,33 @@ pub(super) fn size(v: Option<Value<'_>>) -> Result<u64> {
     Ok((n as u64).div_ceil(STEP) * STEP)
 }
 
-/// Creates `to`, capped at `size` bytes, with the documents of `from` in their natural order: the
-/// oldest fall out where they do not all fit. Nothing is left of it when that fails.
+/// Creates `to`, capped at `size` bytes, with the options and the documents of `from` in their
+/// natural order: the oldest fall out where they do not all fit. Nothing is left of it when that
+/// fails.
 ///
 /// # Errors
-/// 48 NamespaceExists; interrupts and I/O errors.
+/// 26 NamespaceNotFound, 48 NamespaceExists; interrupts and I/O errors.
 pub(super) fn copy(cx: &CommandContext<'_>, from: &str, to: &str, size: u64) -> Result<()> {
+    let Some(source) = cx.engine().store.collection(from) else {
+        return Err(Error::new(
+            Code::NamespaceNotFound,
+            format!("source collection {from} does not exist"),
+        ));
+    };
+    let given = source.options();
     let mut options = CollectionOptions {
         capped_size: Some(size),
+        capped_max: given.capped_max,
         ..CollectionOptions::default()
     };
     options.document.append("capped", true);
     options.document.append("size", number::narrow(size as i64));
+    for e in given.document.as_doc() {
+        // A capped collection lies in the order of insertion.
+        if !matches!(e.name(), "capped" | "size" | "clusteredIndex") {
+            options.document.append_elem(e);
+        }
+    }
     cx.engine().create_collection(to, options, cx.op)?;
     let copied = copy_documents(cx, from, to);
     if copied.is_err() {

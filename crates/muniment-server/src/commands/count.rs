@@ -26,7 +26,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     name: "count",
     doc: "Counts the documents that match a filter",
     kind: Kind::Read,
-    target: Target::Collection,
+    target: Target::CollectionOrUuid,
     read_concern: true,
     api_v1: true,
     fields: FIELDS,

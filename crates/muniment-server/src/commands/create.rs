@@ -38,7 +38,7 @@ const FIELDS: &[Field] = &[
     opt("storageEngine", Types::OBJECT),
     refused("encryptedFields", Types::OBJECT),
     opt("changeStreamPreAndPostImages", Types::OBJECT),
-    refused("temp", Types::SAFE_BOOL),
+    opt("temp", Types::SAFE_BOOL),
 ];
 
 /// The command.
@@ -106,6 +106,10 @@ fn options(cx: &CommandContext<'_>, collation: &Collation) -> Result<CollectionO
         if let Some(n) = max {
             d.append("max", number::narrow(n as i64));
         }
+    }
+    // Dropped when the server starts again.
+    if a.bool("temp", false) {
+        d.append("temp", true);
     }
     if let Some(i) = a.doc("changeStreamPreAndPostImages")
         && images(i)?

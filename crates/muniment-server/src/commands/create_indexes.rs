@@ -85,12 +85,17 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let mut built: Vec<String> = Vec::new();
     for spec in specs {
         let result = match conflict(&collection, &spec) {
+            Ok(true) if built.contains(&spec.name) => Err(Error::new(
+                Code::IndexAlreadyExists,
+                format!("Identical index already exists: {}", spec.name),
+            )),
             Ok(true) => continue,
             Ok(false) => {
                 let name = spec.name.clone();
                 store
                     .create_index(&collection, spec, &**cx.op)
                     .map(|_| name)
+                    .map_err(|e| build_failed(&collection, e))
             }
             Err(e) => Err(e),
         };
@@ -117,6 +122,28 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         w.field("note", "all indexes already exist");
     }
     Ok(())
+}
+
+/// What documents said to an index is said with the build.
+fn build_failed(collection: &Collection, e: Error) -> Error {
+    if !matches!(
+        e.code(),
+        Code::DuplicateKey | Code::CannotIndexParallelArrays
+    ) {
+        return e;
+    }
+    let show = |uuid: [u8; 16]| {
+        let hex: Vec<String> = uuid.iter().map(|b| format!("{b:02x}")).collect();
+        [0..4, 4..6, 6..8, 8..10, 10..16]
+            .map(|part| hex.get(part).unwrap_or_default().concat())
+            .join("-")
+    };
+    e.context(&format!(
+        "Index build failed: {}: Collection {} ( {} ) :: caused by :: ",
+        show(super::random_uuid()),
+        collection.namespace(),
+        show(collection.uuid())
+    ))
 }
 
 /// How many indexes a collection has; a clustered one's on _id does not count.

@@ -5,7 +5,7 @@ use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind};
 use muniment_exec::{FindRequest, Hint};
-use muniment_value::{Code, Doc, Error, Result, Value, cmp_values};
+use muniment_value::{Code, Error, Result, Value, cmp_values};
 use std::cmp::Ordering;
 use std::time::Instant;
 
@@ -14,6 +14,8 @@ const FIELDS: &[Field] = &[
     opt("min", Types::OBJECT),
     opt("max", Types::OBJECT),
     opt("estimate", Types::SAFE_BOOL),
+    opt("maxSize", Types::NUMBER),
+    opt("maxObjects", Types::NUMBER),
 ];
 
 /// The command.
@@ -50,45 +52,72 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         ));
     }
     cx.engine().refuse_view_like(ns)?;
+    let most = Most {
+        size: cx.args.int("maxSize", i64::MIN, i64::MAX)?.filter(|n| *n != 0),
+        objects: cx.args.int("maxObjects", i64::MIN, i64::MAX)?.filter(|n| *n != 0),
+    };
+    let estimate = cx.args.bool("estimate", false);
+    let mut reached = false;
     let (size, objects) = match (cx.engine().store.collection(ns), min, max, pattern) {
         (None, ..) => (0, 0),
-        // The size of a whole collection is always exact, an estimate or not.
-        (Some(c), Some(min), Some(max), Some(pattern)) => {
-            drop(c);
-            range(cx, ns, pattern, min, max)?
+        (Some(_), Some(min), Some(max), Some(pattern)) => {
+            if cmp_values(Value::Document(min), Value::Document(max)) != Ordering::Less {
+                (0, 0)
+            } else {
+                let request = FindRequest {
+                    hint: Some(Hint::Pattern(pattern)),
+                    min,
+                    max,
+                    ..FindRequest::new(ns)
+                };
+                measure(cx, &request, &most, &mut reached)?
+            }
         }
+        (Some(_), ..) if !estimate && most.is_given() => {
+            measure(cx, &FindRequest::new(ns), &most, &mut reached)?
+        }
+        // The size of a whole collection is always exact, an estimate or not.
         (Some(c), ..) => (c.data_bytes() as i64, c.count() as i64),
     };
     let w = &mut cx.reply;
-    w.field("estimate", cx.args.bool("estimate", false));
+    w.field("estimate", estimate);
     w.field("size", size);
     w.field("numObjects", objects);
+    if reached {
+        w.field("maxReached", true);
+    }
     w.field("millis", began.elapsed().as_millis() as i32);
     Ok(())
 }
 
-/// Bytes and number of the documents whose keys are at least `min` and below `max`.
-fn range(
-    cx: &CommandContext<'_>,
-    ns: &str,
-    pattern: Doc<'_>,
-    min: Doc<'_>,
-    max: Doc<'_>,
-) -> Result<(i64, i64)> {
-    if cmp_values(Value::Document(min), Value::Document(max)) != Ordering::Less {
-        return Ok((0, 0));
+/// Where counting ends.
+struct Most {
+    size: Option<i64>,
+    objects: Option<i64>,
+}
+
+impl Most {
+    fn is_given(&self) -> bool {
+        self.size.is_some() || self.objects.is_some()
     }
-    let request = FindRequest {
-        hint: Some(Hint::Pattern(pattern)),
-        min,
-        max,
-        ..FindRequest::new(ns)
-    };
-    let mut cursor = cx.engine().find(cx.op, &request)?;
+}
+
+/// Bytes and number of the documents that are found, up to the first that is beyond the most.
+fn measure(
+    cx: &CommandContext<'_>,
+    request: &FindRequest<'_>,
+    most: &Most,
+    reached: &mut bool,
+) -> Result<(i64, i64)> {
+    let mut cursor = cx.engine().find(cx.op, request)?;
     let (mut size, mut objects) = (0, 0);
     while let Some(d) = cursor.next_doc(cx.op)? {
         size += d.len() as i64;
         objects += 1;
+        if most.size.is_some_and(|n| size > n) || most.objects.is_some_and(|n| objects > n) {
+            *reached = true;
+            break;
+        }
     }
     Ok((size, objects))
 }

@@ -1,6 +1,6 @@
 //! `delete`.
 
-use crate::args::{Args, Field, Types, opt, refused, req};
+use crate::args::{Args, Field, Types, idle, opt, refused, req};
 use crate::commands::write_reply::{check_batch, report};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
@@ -12,6 +12,11 @@ const FIELDS: &[Field] = &[
     opt("deletes", Types::ARRAY),
     opt("ordered", Types::BOOL),
     opt("let", Types::OBJECT),
+    idle(
+        "bypassDocumentValidation",
+        Types::SAFE_BOOL,
+        "what is deleted is not validated",
+    ),
     refused("encryptionInformation", Types::OBJECT),
     refused("collectionUUID", Types::BINARY),
 ];
@@ -66,6 +71,7 @@ pub(super) fn statement<'a>(d: Doc<'a>, let_: Doc<'a>) -> Result<DeleteStatement
 }
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    crate::namespace::check_write(cx.db(), cx.collection_name())?;
     let deletes = cx.documents("deletes")?;
     check_batch(deletes.len())?;
     let let_ = cx.args.doc("let").unwrap_or(Doc::EMPTY);
@@ -80,6 +86,5 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         &mut deletes.iter().map(|d| statement(d, let_)),
         ordered,
     );
-    report(cx, &outcome, false);
-    Ok(())
+    report(cx, &outcome, false)
 }

@@ -20,7 +20,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     name: "distinct",
     doc: "The distinct values of a field",
     kind: Kind::Read,
-    target: Target::Collection,
+    target: Target::CollectionOrUuid,
     read_concern: true,
     fields: FIELDS,
     run,

@@ -25,7 +25,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         ));
     }
     let db = cx.db();
-    if matches!(db, "admin" | "local" | "config") {
+    if db == "admin" {
         return Err(Error::new(
             Code::IllegalOperation,
             format!("Dropping the '{db}' database is prohibited."),
@@ -42,6 +42,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         .cursors
         .invalidate(&format!("{db}."), "database dropped");
     if !collections.is_empty() {
+        cx.reply.field("dropped", db);
         cx.note_write();
     }
     Ok(())

@@ -41,7 +41,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     doc: "Returns the documents that match a filter",
     kind: Kind::Read,
     op: OpKind::Query,
-    target: Target::Collection,
+    target: Target::CollectionOrUuid,
     read_concern: true,
     api_v1: true,
     fields: FIELDS,

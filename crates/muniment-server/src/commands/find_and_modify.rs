@@ -67,7 +67,7 @@ pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<FindAndModifyRequ
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let request = request(&cx.args, cx.ns())?;
-    crate::namespace::check_create(cx.db(), cx.collection_name())?;
+    crate::namespace::check_write(cx.db(), cx.collection_name())?;
     if let Some(u) = request.update {
         // Of one document only.
         cx.engine()

@@ -40,6 +40,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         owner: cx.cursor_owner(),
         await_time: cx.generic.max_time,
         await_time_given: cx.generic.max_time_given,
+        is_late: &|| cx.server.failpoints.fires("maxTimeAlwaysTimeOut"),
     };
     let next = cx.engine().get_more(cx.op, &request, cx.reply.buffer())?;
     cx.exhaust = next != 0 && cx.request.exhaust_allowed;

@@ -1,6 +1,6 @@
 //! `getParameter`.
 
-use crate::args::{Field, Types, opt};
+use crate::args::{Field, Types, check_type, opt};
 use crate::parameters;
 use crate::registry::CommandSpec;
 use muniment_value::{Code, Error, Result, Value};
@@ -31,7 +31,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             for e in d {
                 match e.name() {
                     "showDetails" => details = e.value().truthy(),
-                    "allParameters" => all = e.value().truthy(),
+                    name @ "allParameters" => {
+                        check_type("getParameter", name, Types::SAFE_BOOL, e.value().ty())?;
+                        all = e.value().truthy();
+                    }
                     "setAt" => match e.value().as_str() {
                         Some("runtime") => runtime_only = true,
                         Some("startup") => startup_only = true,

@@ -35,7 +35,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let documents = cx.documents("documents")?;
     check_batch(documents.len())?;
-    namespace::check_create(cx.db(), cx.collection_name())?;
+    namespace::check_write(cx.db(), cx.collection_name())?;
     let options = InsertOptions {
         ordered: cx.args.bool("ordered", true),
         bypass_document_validation: cx.args.bool("bypassDocumentValidation", false),
@@ -45,6 +45,5 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let outcome = cx
         .engine()
         .insert_many(cx.op, cx.ns(), &mut *documents.iter(), options)?;
-    report(cx, &outcome, false);
-    Ok(())
+    report(cx, &outcome, false)
 }

@@ -21,7 +21,7 @@ const FIELDS: &[Field] = &[
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "listIndexes",
     doc: "The indexes of a collection",
-    target: Target::Collection,
+    target: Target::CollectionOrUuid,
     read_concern: true,
     api_v1: true,
     fields: FIELDS,

@@ -42,6 +42,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Read,
     target: Target::Collection,
     write_concern: true,
+    writes: |body| body.get_doc("out").is_none_or(|d| d.get("inline").is_none()),
     read_concern: true,
     fields: FIELDS,
     run,
@@ -58,34 +59,40 @@ const MAPPED_AT_ONCE: usize = 100;
 enum Out {
     Inline,
     /// A stage that writes them.
-    Stage(DocBuf, String),
+    Stage(DocBuf, ValueBuf),
 }
 
 fn out(cx: &CommandContext<'_>) -> Result<Out> {
     let (v, own) = (cx.args.get("out"), cx.db());
-    let replace = |db: &str, coll: &str| {
+    let replace = |db: &str, coll: &str, shown: ValueBuf| {
         let to = doc! { "db": db, "coll": coll };
-        Out::Stage(doc! { "$out": to }, coll.to_string())
+        Out::Stage(doc! { "$out": to }, shown)
     };
     let d = match v {
-        Some(Value::String(name)) => return Ok(replace(own, name)),
+        Some(Value::String(name)) => return Ok(replace(own, name, ValueBuf::new(name))),
         Some(Value::Document(d)) => d,
         _ => return Ok(Out::Inline),
     };
-    let db = d.get("db").and_then(|v| v.as_str()).unwrap_or(own);
+    let given = d.get("db").and_then(|v| v.as_str());
+    let db = given.unwrap_or(own);
+    // The database is named if it was.
+    let shown = |name: &str| match given {
+        Some(db) => ValueBuf::new(doc! { "db": db, "collection": name }),
+        None => ValueBuf::new(name),
+    };
     for e in d {
         match (e.name(), e.value()) {
             ("inline", _) => return Ok(Out::Inline),
-            ("replace", Value::String(name)) => return Ok(replace(db, name)),
+            ("replace", Value::String(name)) => return Ok(replace(db, name, shown(name))),
             ("merge", Value::String(name)) => {
                 let into = doc! { "db": db, "coll": name };
                 let stage = doc! { "$merge": doc! { "into": into, "whenMatched": "replace" } };
-                return Ok(Out::Stage(stage, name.to_string()));
+                return Ok(Out::Stage(stage, shown(name)));
             }
             ("reduce", Value::String(name)) => {
                 let into = doc! { "db": db, "coll": name };
                 let merge = doc! { "into": into, "whenMatched": reducing(cx) };
-                return Ok(Out::Stage(doc! { "$merge": merge }, name.to_string()));
+                return Ok(Out::Stage(doc! { "$merge": merge }, shown(name)));
             }
             _ => {}
         }
@@ -213,7 +220,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             let request = AggregateRequest::new(cx.db(), pipeline.as_doc(), Doc::EMPTY);
             let mut cursor = cx.engine().aggregate(cx.op, &request)?;
             while cursor.next_doc(cx.op)?.is_some() {}
-            cx.reply.field("result", name.as_str());
+            cx.reply.field("result", name);
         }
     }
     Ok(())

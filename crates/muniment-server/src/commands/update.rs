@@ -81,6 +81,9 @@ pub(super) fn statement<'a>(
             "BSON field 'update.updates.upsertSupplied' is not supported",
         ));
     }
+    if let Value::Array(stages) = update {
+        muniment_query::check_update_stages(stages)?;
+    }
     let doc = |name: &str| a.doc(name).unwrap_or(Doc::EMPTY);
     Ok(UpdateStatement {
         multi,
@@ -102,7 +105,7 @@ pub(super) fn statement<'a>(
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let updates = cx.documents("updates")?;
     check_batch(updates.len())?;
-    crate::namespace::check_create(cx.db(), cx.collection_name())?;
+    crate::namespace::check_write(cx.db(), cx.collection_name())?;
     let let_ = cx.args.doc("let").unwrap_or(Doc::EMPTY);
     let bypass = cx.args.bool("bypassDocumentValidation", false);
     // A malformed statement fails the command before anything is written. The first ones are kept:
@@ -124,6 +127,5 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let outcome = cx
         .engine()
         .update_many(cx.op, cx.ns(), &mut statements, ordered);
-    report(cx, &outcome, true);
-    Ok(())
+    report(cx, &outcome, true)
 }

@@ -19,8 +19,18 @@ pub(super) fn check_batch(n: usize) -> Result<()> {
 }
 
 /// Writes `n`, `upserted`, `nModified` and `writeErrors`, and notes the commit.
-pub(super) fn report(cx: &mut CommandContext<'_>, outcome: &BulkOutcome, modified: bool) {
+///
+/// # Errors
+/// What interrupted the command: it fails as a whole, whatever of it is stored.
+pub(super) fn report(
+    cx: &mut CommandContext<'_>,
+    outcome: &BulkOutcome,
+    modified: bool,
+) -> Result<()> {
     cx.note_commit(outcome.commit);
+    if let Some(e) = outcome.errors.iter().find(|e| e.error.is_interruption()) {
+        return Err(e.error.clone());
+    }
     let w = &mut cx.reply;
     w.field("n", outcome.n as i32);
     if modified {
@@ -40,4 +50,5 @@ pub(super) fn report(cx: &mut CommandContext<'_>, outcome: &BulkOutcome, modifie
         }
         w.close();
     }
+    Ok(())
 }

@@ -9,7 +9,9 @@ mod new_index;
 
 use crate::index::is_id_pattern;
 use crate::kinds::is_wildcard;
-use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, Value, doc, number};
+use muniment_value::{
+    ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, Value, ValueBuf, doc, number,
+};
 use std::path::Path;
 
 /// The version of an entry's form.
@@ -61,6 +63,8 @@ pub struct IndexSpec {
     pub partial_filter: Option<DocBuf>,
     /// TTL: seconds after the indexed date.
     pub expire_after_seconds: Option<i64>,
+    /// `background` as it was given: it has no effect.
+    pub background: Option<ValueBuf>,
     /// How texts are ordered and which are equal.
     pub collation: Collation,
     /// The options of an index kind (`2dsphereIndexVersion`, `bits`, …), with its defaults.
@@ -78,7 +82,8 @@ fn boolean(v: Value<'_>, name: &str) -> Result<bool> {
         Value::Bool(b) => Ok(b),
         v if v.is_number() => Ok(v.truthy()),
         _ => Err(Error::type_mismatch(format!(
-            "The field '{name}' has value {name}: {v:?}, which is not convertible to bool"
+            "The field '{name}' has value {name}: {}, which is not convertible to bool",
+            v.to_display()
         ))),
     }
 }
@@ -109,6 +114,7 @@ impl IndexSpec {
         let mut version = 2;
         let mut options = DocBuf::new();
         let mut collation = None;
+        let mut background = None;
         for e in spec {
             let v = e.value();
             match e.name() {
@@ -162,9 +168,10 @@ impl IndexSpec {
                 },
                 "expireAfterSeconds" => expire_after_seconds = Some(expire_seconds(v)?),
                 "v" => version = check_version(v)?,
-                // Accepted and without effect since MongoDB 4.2, as here; `ns` came with dumps
-                // of old servers.
-                "background" | "ns" => {}
+                // Without effect since MongoDB 4.2, as here, but shown.
+                "background" => background = Some(ValueBuf::new(v)),
+                // Without effect; they come with dumps of old servers.
+                "dropDups" | "ns" => {}
                 "collation" => match v {
                     Value::Document(d) if d.is_empty() => {
                         return Err(Error::bad_value(
@@ -205,7 +212,10 @@ impl IndexSpec {
         };
         if is_id_pattern(&key) {
             for e in spec {
-                if !matches!(e.name(), "key" | "name" | "v" | "ns" | "collation") {
+                if !matches!(
+                    e.name(),
+                    "key" | "name" | "v" | "ns" | "collation" | "background"
+                ) {
                     return Err(Error::new(
                         Code::InvalidIndexSpecificationOption,
                         format!(
@@ -243,6 +253,7 @@ impl IndexSpec {
             prepare_unique,
             partial_filter,
             expire_after_seconds,
+            background,
             collation: collation.unwrap_or(default.clone()),
             options,
             document: DocBuf::new(),
@@ -262,6 +273,7 @@ impl IndexSpec {
             prepare_unique: false,
             partial_filter: None,
             expire_after_seconds: None,
+            background: None,
             collation: collation.clone(),
             options: DocBuf::new(),
             document: DocBuf::new(),
@@ -273,6 +285,7 @@ impl IndexSpec {
     #[must_use]
     pub fn with_document(mut self) -> IndexSpec {
         let mut d = doc! { "v": 2, "key": &self.key, "name": self.name.as_str() };
+        d.append_some("background", self.background.as_ref());
         if self.unique {
             d.append("unique", true);
         }
@@ -314,7 +327,8 @@ fn check_key(key: Doc<'_>) -> Result<DocBuf> {
         let path = e.name();
         if !seen.insert(path) {
             return Err(cannot_create(format!(
-                "Index key pattern names the field '{path}' twice: {key:?}"
+                "Index key pattern names the field '{path}' twice: {}",
+                key.to_display()
             )));
         }
         if path.is_empty() {
@@ -322,6 +336,12 @@ fn check_key(key: Doc<'_>) -> Result<DocBuf> {
         }
         if path.split('.').any(str::is_empty) {
             return Err(cannot_create("Index keys cannot contain an empty field."));
+        }
+        // What a text index's key is kept under.
+        if path == "_fts" && e.value().as_str().is_none() {
+            return Err(cannot_create(
+                "Index key contains an illegal field name: '_fts'",
+            ));
         }
         // `$**` may end a path.
         let named = path.strip_suffix("$**").unwrap_or(path);
@@ -360,7 +380,8 @@ fn check_version(v: Value<'_>) -> Result<i64> {
     match v.as_i64_exact() {
         Some(n @ (1 | 2)) => Ok(n),
         _ if v.is_number() => Err(cannot_create(format!(
-            "Invalid index specification: v: {v:?}; only versions 1 and 2 are supported"
+            "Invalid index specification: v: {}; only versions 1 and 2 are supported",
+            v.to_display()
         ))),
         _ => Err(Error::type_mismatch(format!(
             "The field 'v' must be a number, but got {}",

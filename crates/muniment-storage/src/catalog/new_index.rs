@@ -73,11 +73,8 @@ fn check_node(node: &Node) -> Result<()> {
     match node {
         Node::True => Ok(()),
         Node::And(list) | Node::Or(list) => list.iter().try_for_each(check_node),
-        Node::Field { path, pred } if allowed(pred) => {
-            let _ = path;
-            Ok(())
-        }
-        Node::Field { path, pred } => Err(unsupported(&format!("{}: {pred:?}", path.as_str()))),
+        Node::Field { pred, .. } if allowed(pred) => Ok(()),
+        Node::Field { .. } => Err(unsupported(&node.to_doc().as_doc().to_display())),
         Node::Expr { .. } => Err(Error::new(
             Code::QueryFeatureNotAllowed,
             "$expr is not allowed in partial index filters",

@@ -14,7 +14,7 @@ use crate::view::KeyRange;
 use muniment_query::filter::Pred;
 use muniment_query::text::{Language, TextSpec};
 use muniment_value::keyenc::encode;
-use muniment_value::path::Path;
+use muniment_value::path::{Path, array_index};
 use muniment_value::{Code, Doc, DocBuf, Error, IndexKeys, Result, Value, ValueBuf};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -285,15 +285,18 @@ struct Text {
 /// The value of a plain field: null where there is none.
 ///
 /// # Errors
-/// 201 CannotBuildIndexKeys for an array anywhere on the path.
+/// 201 CannotBuildIndexKeys for an array anywhere on the path of which it names no element.
 fn plain_value<'a>(doc: Doc<'a>, path: &Path) -> Result<Value<'a>> {
     let mut value = Value::Document(doc);
-    for part in path.parts() {
-        let Value::Document(d) = value else {
-            return Ok(Value::Null);
+    let mut parts = path.parts().iter().peekable();
+    while let Some(part) = parts.next() {
+        let d = match value {
+            Value::Document(d) | Value::Array(d) => d,
+            _ => return Ok(Value::Null),
         };
+        let names_one = parts.peek().is_some_and(|next| array_index(next).is_some());
         match d.get(part) {
-            Some(Value::Array(_)) => {
+            Some(Value::Array(_)) if !names_one => {
                 return Err(Error::new(
                     Code::CannotBuildIndexKeys,
                     format!(

@@ -18,7 +18,7 @@ fn parse_elem_match(p: &mut Parser<'_>, o: &FieldOperand<'_>) -> Result<Option<P
         return Err(Error::bad_value("$elemMatch needs an Object"));
     };
     // `{$or: […]}` and the like speak about sub-documents.
-    let by_value = parse::is_operators(d)
+    let by_value = parse::is_operators_alone(d)
         && d.first().is_some_and(|e| {
             !matches!(super::find(e.name()).map(|s| s.place), Some(Place::Top(_)))
         });

@@ -1,0 +1,67 @@
+//! `filemd5`: the checksum of a GridFS file, which old drivers ask for.
+
+use crate::args::{Field, Types, opt, refused};
+use crate::context::CommandContext;
+use crate::registry::{CommandSpec, Kind};
+use md5::{Digest, Md5};
+use muniment_exec::FindRequest;
+use muniment_value::{Doc, Error, Result, Value, doc, number};
+
+const FIELDS: &[Field] = &[
+    opt("root", Types::STRING),
+    opt("partialOk", Types::SAFE_BOOL),
+    refused("md5state", Types::BINARY),
+];
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "filemd5",
+    doc: "The MD5 checksum of a file in GridFS",
+    kind: Kind::Read,
+    fields: FIELDS,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let root = cx.args.str("root").unwrap_or("fs");
+    let ns = format!("{}.{root}.chunks", cx.db());
+    let filter = doc! { "files_id": cx.target() };
+    let sort = doc! { "files_id": 1, "n": 1 };
+    let request = FindRequest {
+        filter: filter.as_doc(),
+        sort: sort.as_doc(),
+        ..FindRequest::new(&ns)
+    };
+    let mut cursor = cx.engine().find(cx.op, &request)?;
+    let partial = cx.args.bool("partialOk", false);
+    let (mut md5, mut chunks) = (Md5::new(), 0_i64);
+    while let Some(d) = cursor.next_doc(cx.op)? {
+        let d = Doc::new(&d);
+        let n = d.get("n").and_then(number::to_i64_exact);
+        if n != Some(chunks) {
+            if partial {
+                break;
+            }
+            return Err(Error::location(
+                10_040,
+                format!("chunks out of order: expected chunk {chunks} of the file"),
+            ));
+        }
+        match d.get("data") {
+            Some(Value::Binary { bytes, .. }) => md5.update(bytes),
+            _ => {
+                return Err(Error::location(
+                    50_847,
+                    format!("The element that calls binData() must be type of BinData, in chunk {chunks}"),
+                ));
+            }
+        }
+        chunks += 1;
+    }
+    let digest: [u8; 16] = md5.finalize().into();
+    let hex: String = digest.iter().map(|b| format!("{b:02x}")).collect();
+    cx.reply.field("numChunks", number::narrow(chunks));
+    cx.reply.field("md5", hex.as_str());
+    Ok(())
+}

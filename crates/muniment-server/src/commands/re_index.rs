@@ -1,0 +1,47 @@
+//! `reIndex`: builds a collection's indexes anew.
+
+use crate::context::CommandContext;
+use crate::namespace;
+use crate::registry::{CommandSpec, Kind, Target};
+use muniment_value::{ArrayBuf, Code, Error, Result};
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "reIndex",
+    doc: "Builds all indexes of a collection anew; the old ones serve until then",
+    kind: Kind::Ddl,
+    target: Target::Collection,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    namespace::check_collection(cx.db(), cx.collection_name())?;
+    cx.engine().refuse_view_like(cx.ns())?;
+    let Some(collection) = cx.engine().store.collection(cx.ns()) else {
+        return Err(Error::new(
+            Code::NamespaceNotFound,
+            "collection does not exist",
+        ));
+    };
+    let before = super::create_indexes::counted(&collection);
+    // That of `_id` is a part of how documents are found: it is never without its entries.
+    let others: Vec<_> = collection.indexes().iter().map(|i| i.spec()).collect();
+    for spec in others.iter().filter(|s| s.name != "_id_") {
+        let spec = (**spec).clone();
+        cx.engine()
+            .store
+            .replace_index(&collection, spec, &**cx.op)?;
+    }
+    cx.note_write();
+    let specs: ArrayBuf = collection
+        .indexes()
+        .iter()
+        .map(|i| i.spec().document.clone())
+        .collect();
+    let after = super::create_indexes::counted(&collection);
+    cx.reply.field("nIndexesWas", before as i32);
+    cx.reply.field("nIndexes", after as i32);
+    cx.reply.field("indexes", specs);
+    Ok(())
+}

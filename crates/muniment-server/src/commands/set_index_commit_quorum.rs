@@ -1,0 +1,21 @@
+//! `setIndexCommitQuorum`: a standalone says what it is.
+
+use crate::registry::{CommandSpec, Kind, Target};
+use muniment_value::{Code, Error};
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "setIndexCommitQuorum",
+    doc: "Fails: on a standalone nobody votes on index builds",
+    kind: Kind::Admin,
+    target: Target::Collection,
+    open_fields: true,
+    run: |_| {
+        Err(Error::new(
+            Code::NoReplicationEnabled,
+            "setIndexCommitQuorum is only supported on members of a replica set: this server is a \
+             standalone, whose index builds need no votes",
+        ))
+    },
+    ..CommandSpec::DEFAULT
+};

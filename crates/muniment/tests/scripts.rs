@@ -1,0 +1,30 @@
+//! The scripts below `scripts/`: commands and their replies, a file for each theme. `testkit` tells
+//! how they are written.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use testkit::{Server, ServerOptions, run_script};
+
+#[test]
+fn every_script_replies_as_it_says() {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
+    let mut files: Vec<_> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
+    files.sort();
+    assert!(!files.is_empty());
+    let s = Server::start(
+        ServerOptions::new()
+            .arg("--setParameter")
+            .arg("enableTestCommands=1"),
+    );
+    let mut c = s.connect();
+    let mut failures = Vec::new();
+    for file in files {
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&file).unwrap();
+        failures.extend(run_script(&name, &text, &mut c));
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}

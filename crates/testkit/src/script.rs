@@ -1,0 +1,273 @@
+//! Scripts: commands and what they reply, in a text that reads like a session in the shell.
+//!
+//! ```text
+//! # A title: what follows has a database of its own, which is empty
+//! > {insert: 'c', documents: [{_id: 1}]}
+//! > {find: 'c'}
+//! = [{_id: 1}]
+//! > {count: 'c'}
+//! < {n: 1}
+//! > {insert: 'c', documents: [{_id: 1}]}
+//! ! 11000 E11000 duplicate key
+//! ```
+//!
+//! `>` is a command (`>admin ` runs it in that database; lines behind it that begin with white space
+//! belong to it). What it must reply:
+//!
+//! | | |
+//! |---|---|
+//! | nothing | `ok: 1` and no write error (they are an error beside `<`, `=` and `~`, too, unless `ok: 0` is asked for) |
+//! | `= [ … ]` | exactly these documents in the cursor's batch, types and order of fields included |
+//! | `~ [ … ]` | the same in any order |
+//! | `< { … }` | these fields, at every depth, equal as the query language has it; `ANY` is any value, `NONE` a field that is not there |
+//! | `! CODE text` | an error, or a first write error, with this code, and with this text in its message |
+//!
+//! `$CURSOR` in a command is the id of the cursor that came last, `$UUID` that of the collection that
+//! was listed last, `$DB` the database's name.
+
+use crate::shell::{shell, shell_value};
+use muniment_value::{ArrayBuf, Doc, DocBuf, Value, values_equal};
+use muniment_wire::Connection;
+
+/// Runs a script; returns what was not as it says, a line each.
+///
+/// # Panics
+/// If the script is malformed or the connection ends.
+pub fn run_script(name: &str, text: &str, connection: &mut Connection) -> Vec<String> {
+    let mut failures = Vec::new();
+    let mut db = "script".to_owned();
+    let (mut title, mut sections) = (String::new(), 0);
+    let mut cursor = 0;
+    let mut uuid = String::new();
+    for step in steps(text) {
+        match step.mark {
+            '#' => {
+                drop_database(connection, &db);
+                sections += 1;
+                title = step.text.clone();
+                db = format!("script{sections}");
+                drop_database(connection, &db);
+            }
+            _ => {
+                let (on, command) = match step.text.strip_prefix('{') {
+                    Some(_) => (db.as_str(), step.text.as_str()),
+                    None => step.text.split_once(' ').unwrap_or((&db, "")),
+                };
+                let command = command.replace("$CURSOR", &format!("Long('{cursor}')"));
+                let command = command.replace("$UUID", &uuid);
+                let command = command.replace("$DB", &db);
+                let reply = connection.command_raw(on, &shell(&command));
+                let reply = reply.unwrap_or_else(|e| panic!("{name}:{}: {e}", step.line));
+                let got = reply.as_doc().get_doc("cursor");
+                if let Some(id) = got.and_then(|c| c.get("id")).and_then(|v| v.as_i64_exact())
+                    && id != 0
+                {
+                    cursor = id;
+                }
+                if let Some(Value::Binary { subtype: 4, bytes }) = documents(reply.as_doc())
+                    .first()
+                    .and_then(|d| d.get_doc("info"))
+                    .and_then(|d| d.get("uuid"))
+                {
+                    let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+                    uuid = format!("UUID('{hex}')");
+                }
+                for why in step.check(reply.as_doc(), &db) {
+                    failures.push(format!(
+                        "{name}:{} ({title})\n  {}\n  {why}",
+                        step.line, step.text
+                    ));
+                }
+            }
+        }
+    }
+    drop_database(connection, &db);
+    failures
+}
+
+fn drop_database(connection: &mut Connection, db: &str) {
+    let mut command = DocBuf::new();
+    command.append("dropDatabase", 1);
+    let reply = connection.command_raw(db, &command);
+    assert!(reply.is_ok(), "{reply:?}");
+}
+
+struct Step {
+    line: usize,
+    mark: char,
+    text: String,
+    wants: Vec<(char, String)>,
+}
+
+fn steps(text: &str) -> Vec<Step> {
+    let mut all: Vec<Step> = Vec::new();
+    for (n, line) in text.lines().enumerate() {
+        let Some(mark) = line.chars().next() else {
+            continue;
+        };
+        let rest = line[mark.len_utf8()..].trim_end();
+        match mark {
+            '#' | '>' => all.push(Step {
+                line: n + 1,
+                mark,
+                text: match rest.strip_prefix(' ') {
+                    Some(own) => own.to_owned(),
+                    None => rest.to_owned(),
+                },
+                wants: Vec::new(),
+            }),
+            '=' | '~' | '<' | '!' => {
+                let step = all.last_mut().unwrap_or_else(|| panic!("line {}", n + 1));
+                step.wants.push((mark, rest.trim_start().to_owned()));
+            }
+            c if c.is_whitespace() => {
+                let step = all.last_mut().unwrap_or_else(|| panic!("line {}", n + 1));
+                let to = match step.wants.last_mut() {
+                    Some((_, want)) => want,
+                    None => &mut step.text,
+                };
+                to.push('\n');
+                to.push_str(line);
+            }
+            _ => panic!("line {}: {line}", n + 1),
+        }
+    }
+    all
+}
+
+impl Step {
+    fn check(&self, reply: Doc<'_>, db: &str) -> Vec<String> {
+        let error = error_of(reply);
+        let fails = |(mark, want): &(char, String)| match mark {
+            '!' => true,
+            _ => *mark == '<' && want.contains("ok: 0"),
+        };
+        if !self.wants.iter().any(fails)
+            && let Some((code, message)) = &error
+        {
+            return vec![format!("replied {code}: {message}")];
+        }
+        let mut out = Vec::new();
+        for (mark, want) in &self.wants {
+            let shown = || reply.to_display();
+            let want = &want.replace("$DB", db);
+            match mark {
+                '!' => {
+                    let (code, text) = want.split_once(' ').unwrap_or((want, ""));
+                    let as_said = error.as_ref().is_some_and(|(got, message)| {
+                        got.to_string() == code && message.contains(text.trim())
+                    });
+                    if !as_said {
+                        out.push(format!("replied {}, not {want}", shown()));
+                    }
+                }
+                '<' => {
+                    // A field that must not be there is asked for by a word that no value has.
+                    let want = shell(
+                        &want
+                            .replace("ANY", "'\u{1}any'")
+                            .replace("NONE", "'\u{1}none'"),
+                    );
+                    let mut path = String::new();
+                    if let Err(why) = within(
+                        Value::Document(want.as_doc()),
+                        Some(Value::Document(reply)),
+                        &mut path,
+                    ) {
+                        out.push(format!("{why}; replied {}", shown()));
+                    }
+                }
+                _ => {
+                    let want = shell_value(want);
+                    let got = documents(reply);
+                    let want: Vec<Doc<'_>> = want
+                        .as_value()
+                        .as_array()
+                        .into_iter()
+                        .flat_map(|a| a.iter().filter_map(|e| e.value().as_doc()))
+                        .collect();
+                    if !same(&want, &got, *mark == '~') {
+                        let list: ArrayBuf = got.iter().copied().collect();
+                        out.push(format!("got {}", Value::Array(list.as_doc()).to_display()));
+                    }
+                }
+            }
+        }
+        out
+    }
+}
+
+/// The error of a reply, or its first write error.
+fn error_of(reply: Doc<'_>) -> Option<(i64, String)> {
+    let ok = reply.get("ok").is_some_and(|v| v.truthy());
+    let first = |name| {
+        let list: Doc<'_> = reply.get_array(name)?;
+        list.values().next()?.as_doc()
+    };
+    let of = match ok {
+        false => Some(reply),
+        true => first("writeErrors").or_else(|| reply.get_doc("writeConcernError")),
+    }?;
+    let code = of.get("code").and_then(|v| v.as_i64_exact()).unwrap_or(0);
+    Some((code, of.get_str("errmsg").unwrap_or_default().to_owned()))
+}
+
+/// The documents that a reply brings.
+fn documents(reply: Doc<'_>) -> Vec<Doc<'_>> {
+    let from = match reply.get_doc("cursor") {
+        Some(c) => c
+            .get_array("firstBatch")
+            .or_else(|| c.get_array("nextBatch")),
+        None => reply
+            .get_array("results")
+            .or_else(|| reply.get_array("values")),
+    };
+    let list = from.into_iter().flat_map(|a| a.iter());
+    list.filter_map(|e| e.value().as_doc()).collect()
+}
+
+fn same(want: &[Doc<'_>], got: &[Doc<'_>], any_order: bool) -> bool {
+    let bytes = |all: &[Doc<'_>]| {
+        let mut all: Vec<Vec<u8>> = all.iter().map(|d| d.as_bytes().to_vec()).collect();
+        if any_order {
+            all.sort();
+        }
+        all
+    };
+    bytes(want) == bytes(got)
+}
+
+/// Whether what is wanted is there.
+fn within(want: Value<'_>, got: Option<Value<'_>>, path: &mut String) -> Result<(), String> {
+    let wrong = |path: &str| {
+        let got = got.map_or("nothing".to_owned(), |v| v.to_display());
+        Err(format!("{path} is {got}"))
+    };
+    match (want, got) {
+        (Value::String("\u{1}any"), Some(_)) | (Value::String("\u{1}none"), None) => Ok(()),
+        (Value::Document(w), Some(Value::Document(g))) => {
+            for e in w {
+                let len = path.len();
+                path.push('.');
+                path.push_str(e.name());
+                within(e.value(), g.get(e.name()), path)?;
+                path.truncate(len);
+            }
+            Ok(())
+        }
+        (Value::Array(w), Some(Value::Array(g))) => {
+            if w.count() != g.count() {
+                return wrong(path);
+            }
+            for (i, (w, g)) in w.values().zip(g.values()).enumerate() {
+                let len = path.len();
+                path.push_str(&format!("[{i}]"));
+                within(w, Some(g), path)?;
+                path.truncate(len);
+            }
+            Ok(())
+        }
+        (w, Some(g)) if values_equal(w, g) => Ok(()),
+        _ => wrong(path),
+    }
+}
