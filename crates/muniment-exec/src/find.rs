@@ -3,7 +3,7 @@
 use crate::cursor::{Cursor, CursorFlags};
 use crate::database::Database;
 use crate::operation::OpContext;
-use crate::plan::candidate::{Query, candidates, natural};
+use crate::plan::candidate::{BY_ID, Query, candidates, natural};
 use crate::plan::choose::{Choice, choose};
 use crate::plan::shape::shape;
 use crate::plan::text::{bind_text, refuse_text};
@@ -225,6 +225,7 @@ impl Database {
             return match self.resolve_view(request.namespace)? {
                 Some(view) => self.find_view(op, &view, request),
                 None => {
+                    op.set_point_plan("EOF");
                     refuse_text(request.namespace, &parsed.filter)?;
                     Ok(Cursor::empty(request.namespace, flags))
                 }
@@ -235,6 +236,7 @@ impl Database {
             && collection.finds_by_id()
             && let Some(id) = parsed.filter.id_equality_by(collection.collation())
         {
+            op.set_point_plan(BY_ID);
             let doc = self.find_by_id(op, &collection, request, &parsed, id)?;
             return Ok(Cursor::of_one(request.namespace, doc, flags));
         }

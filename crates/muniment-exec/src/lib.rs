@@ -33,7 +33,7 @@ pub use aggregate::AggregateRequest;
 pub use count::CountRequest;
 pub use cursor::{
     BatchEnd, BatchLimits, Cursor, CursorInfo, CursorManager, CursorMetrics, CursorOwner,
-    GetMoreRequest, KillResult,
+    GetMoreRequest, KillResult, Origin,
 };
 pub use database::{Database, Figures};
 pub use distinct::DistinctRequest;
@@ -49,5 +49,5 @@ pub use view::{
 };
 pub use write::{
     BulkOutcome, DeleteStatement, FindAndModifyOutcome, FindAndModifyRequest, InsertOptions,
-    StatementOutcome, UpdateStatement, WriteError,
+    StatementFigures, StatementOutcome, UpdateStatement, WriteError,
 };

@@ -1,12 +1,14 @@
 //! Running operations: their identity, their limits, their counters, and how to stop them.
 
+use crate::cursor::Origin;
 use crate::plan::candidate::{Access, Candidate};
 use crate::tickets::{Ticket, TicketPool};
-use bytes::Bytes;
+use crate::write::StatementFigures;
 use foldhash::HashMap;
 use muniment_query::Interrupt;
+use muniment_storage::KeyCounts;
 use muniment_storage::spread::{self, Spread};
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc};
+use muniment_value::{Code, DocBuf, Error, Result, Value, ValueBuf, doc};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -26,6 +28,26 @@ pub struct Counters {
     pub returned: AtomicU64,
     /// Documents written (inserted, modified or deleted).
     pub written: AtomicU64,
+    /// Index keys put.
+    keys_inserted: AtomicU64,
+    /// Index keys taken away.
+    keys_deleted: AtomicU64,
+}
+
+impl Counters {
+    /// Counts what a commit did to indexes.
+    pub(crate) fn add_keys(&self, keys: KeyCounts) {
+        self.keys_inserted.fetch_add(keys.inserted, Relaxed);
+        self.keys_deleted.fetch_add(keys.deleted, Relaxed);
+    }
+
+    /// Index keys put and taken away.
+    pub fn keys(&self) -> KeyCounts {
+        KeyCounts {
+            inserted: self.keys_inserted.load(Relaxed),
+            deleted: self.keys_deleted.load(Relaxed),
+        }
+    }
 }
 
 /// Whether a connection's client has gone.
@@ -40,8 +62,6 @@ pub struct OpStart {
     pub command: &'static str,
     /// `db.collection`, or `db.$cmd` for commands on a database.
     pub namespace: String,
-    /// The command's body for currentOp, when it is cheap to keep.
-    pub body: Option<Bytes>,
     /// `maxTimeMS`; `None` for no limit.
     pub max_time: Option<Duration>,
     /// The connection's number.
@@ -59,6 +79,13 @@ pub struct OpStart {
     pub disconnected: Option<DisconnectProbe>,
 }
 
+/// How an operation finds its documents.
+enum Plan {
+    Chosen(Candidate),
+    /// Without a planner: by `_id`, or not at all.
+    Point(&'static str),
+}
+
 /// One running operation. Stages ask it through [`Interrupt`].
 pub struct OpContext {
     id: u32,
@@ -71,9 +98,11 @@ pub struct OpContext {
     killed: AtomicI32,
     /// Microseconds after `started` of the last look at the socket.
     probed: AtomicU64,
-    plan_summary: Mutex<Option<Candidate>>,
-    /// The comment of the cursor that it continues.
-    inherited: OnceLock<ValueBuf>,
+    plan: Mutex<Option<Plan>>,
+    /// What its statements did, once somebody observes it.
+    statements: OnceLock<Mutex<Vec<StatementFigures>>>,
+    /// What opened the cursor that it continues.
+    origin: OnceLock<Arc<Origin>>,
     /// Where the ticket is from that it holds.
     pool: OnceLock<Arc<TicketPool>>,
     /// What it has done so far.
@@ -91,8 +120,9 @@ impl OpContext {
             start,
             killed: AtomicI32::new(0),
             probed: AtomicU64::new(0),
-            plan_summary: Mutex::new(None),
-            inherited: OnceLock::new(),
+            plan: Mutex::new(None),
+            statements: OnceLock::new(),
+            origin: OnceLock::new(),
             pool: OnceLock::new(),
             counters: Counters::default(),
         }
@@ -160,27 +190,75 @@ impl OpContext {
         let _ = self.killed.compare_exchange(0, code.0, Relaxed, Relaxed);
     }
 
+    /// Asks for what each statement does, and for the plans of look-ups that are over at once.
+    pub fn observe(&self) {
+        let _ = self.statements.set(Mutex::default());
+    }
+
+    /// True if somebody asked for it.
+    pub(crate) fn observed(&self) -> bool {
+        self.statements.get().is_some()
+    }
+
+    /// What a statement did.
+    pub(crate) fn note_statement(&self, figures: StatementFigures) {
+        if let Some(all) = self.statements.get() {
+            all.lock().push(figures);
+        }
+    }
+
+    /// What the statements of an observed update or delete did, in order.
+    pub fn statements(&self) -> Vec<StatementFigures> {
+        let all = self
+            .statements
+            .get()
+            .map(|s| std::mem::take(&mut *s.lock()));
+        all.unwrap_or_default()
+    }
+
     /// Notes the plan for currentOp's `planSummary`.
     pub(crate) fn set_plan_summary(&self, plan: &Candidate) {
         // Point look-ups are over before anyone asks.
-        if !matches!(plan.access, Access::IdHack(_) | Access::Eof) {
-            *self.plan_summary.lock() = Some(plan.clone());
+        if self.observed() || !matches!(plan.access, Access::IdHack(_) | Access::Eof) {
+            *self.plan.lock() = Some(Plan::Chosen(plan.clone()));
         }
+    }
+
+    /// Notes a plan that was never chosen, since there is no other, if somebody asks for it.
+    pub(crate) fn set_point_plan(&self, summary: &'static str) {
+        if self.observed() {
+            *self.plan.lock() = Some(Plan::Point(summary));
+        }
+    }
+
+    /// A statement begins, which may have another plan.
+    pub(crate) fn forget_plan(&self) {
+        *self.plan.lock() = None;
     }
 
     /// The plan's summary, e.g. `IXSCAN { a: 1 }`, once there is one.
     pub fn plan_summary(&self) -> Option<String> {
-        self.plan_summary.lock().as_ref().map(Candidate::summary)
+        let own = self.plan.lock().as_ref().map(|plan| match plan {
+            Plan::Chosen(c) => c.summary(),
+            Plan::Point(summary) => (*summary).into(),
+        });
+        own.or_else(|| Some(self.origin()?.plan_summary()?.into()))
     }
 
     /// Its own `comment`, or that of the command whose cursor it continues.
-    pub fn comment(&self) -> Option<&ValueBuf> {
-        self.start.comment.as_ref().or_else(|| self.inherited.get())
+    pub fn comment(&self) -> Option<Value<'_>> {
+        let own = self.start.comment.as_ref().map(ValueBuf::as_value);
+        own.or_else(|| self.origin()?.comment())
     }
 
-    /// Notes the comment of the cursor that it continues.
-    pub(crate) fn inherit_comment(&self, comment: &ValueBuf) {
-        let _ = self.inherited.set(comment.clone());
+    /// What opened the cursor that a getMore continues.
+    pub fn origin(&self) -> Option<&Origin> {
+        self.origin.get().map(|o| &**o)
+    }
+
+    /// Notes what opened the cursor that it continues.
+    pub(crate) fn continues(&self, origin: &Arc<Origin>) {
+        let _ = self.origin.set(origin.clone());
     }
 
     /// Waits for a ticket of `pool`; whoever holds the result executes.
@@ -246,10 +324,7 @@ impl OpContext {
         d.append_some("client", self.start.client.as_deref());
         d.append_some("appName", self.start.app_name.as_deref());
         d.append_some("lsid", self.start.lsid.as_ref());
-        match &self.start.body {
-            Some(b) => d.append("command", Doc::new(b)),
-            None => d.append("command", doc! {}),
-        };
+        d.append("command", doc! {});
         d.append_some("planSummary", self.plan_summary());
         d.append(
             "keysExamined",

@@ -5,7 +5,7 @@ use crate::concern::WriteConcern;
 use crate::generic::Generic;
 use crate::registry::CommandSpec;
 use crate::state::{ConnShared, ServerState};
-use muniment_exec::{CursorOwner, Database, OpContext};
+use muniment_exec::{BatchLimits, Cursor, CursorOwner, Database, OpContext, Origin};
 use muniment_query::Interrupt;
 use muniment_storage::{Collection, CommitId};
 use muniment_value::{Code, Doc, Error, Result, Value};
@@ -26,6 +26,14 @@ pub struct Request<'a> {
     pub exhaust_allowed: bool,
     /// It came as OP_QUERY.
     pub legacy: bool,
+}
+
+impl<'a> Request<'a> {
+    /// The document sequence of this name.
+    pub fn sequence(&self, name: &str) -> Option<DocSeq<'a>> {
+        let found = self.sequences.iter().find(|s| s.name == name);
+        found.map(|s| s.docs)
+    }
 }
 
 /// A connection's own state.
@@ -194,8 +202,8 @@ impl<'a> CommandContext<'a> {
     /// # Errors
     /// 40414 when missing, 14 for an element that is no document.
     pub fn documents(&self, field: &'static str) -> Result<DocList<'a>> {
-        if let Some(s) = self.request.sequences.iter().find(|s| s.name == field) {
-            return Ok(DocList::Sequence(s.docs));
+        if let Some(s) = self.request.sequence(field) {
+            return Ok(DocList::Sequence(s));
         }
         let array = self
             .args
@@ -210,6 +218,20 @@ impl<'a> CommandContext<'a> {
             n += 1;
         }
         Ok(DocList::Array(array, n))
+    }
+
+    /// Answers with a cursor's first batch, and keeps the cursor if there is more.
+    ///
+    /// # Errors
+    /// What the plan raises.
+    pub fn first_batch(&mut self, cursor: Cursor, limits: BatchLimits) -> Result<()> {
+        let (engine, owner) = (self.engine(), self.cursor_owner());
+        let id = engine.first_batch(self.op, cursor, owner, limits, self.reply.buffer())?;
+        if id != 0 {
+            let origin = Origin::new(self.request.body, self.op);
+            engine.cursors.opened_by(id, origin);
+        }
+        Ok(())
     }
 
     /// Whose a cursor of this command is.

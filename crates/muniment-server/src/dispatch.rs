@@ -128,6 +128,9 @@ fn try_execute(
             "interrupted at shutdown",
         )));
     }
+    if server.profiling.load(Ordering::Relaxed) && crate::profiler::of(server, request.db).wants() {
+        op.observe();
+    }
     remember_command(conn, request.body);
     let mut failure = None;
     if server.failpoints.any() {
@@ -205,7 +208,7 @@ fn try_execute(
             counter,
             spec,
             op: &op,
-            body: request.body,
+            request,
             took: began.elapsed(),
             op_count,
             error: failed.as_ref(),
@@ -281,6 +284,7 @@ fn namespace_of(server: &ServerState, spec: &CommandSpec, request: &Request<'_>)
         }
         (Target::CollectionOrDatabase, v) if v.is_number() => "$cmd.aggregate",
         (Target::CollectionOrDatabase, v) => namespace::collection_of(request.db, v)?,
+        (Target::Cursor, _) => request.body.get_str("collection").unwrap_or("$cmd"),
         (Target::Anything, _) => "$cmd",
     };
     if spec.admin_only && request.db != "admin" {
@@ -436,8 +440,8 @@ pub struct Finished<'f> {
     pub spec: &'static CommandSpec,
     /// What the operation counted.
     pub op: &'f Arc<OpContext>,
-    /// The command's document.
-    pub body: Doc<'f>,
+    /// The command.
+    pub request: &'f Request<'f>,
     /// How long it took.
     pub took: Duration,
     /// How many operations it counts as, if not one.

@@ -9,19 +9,22 @@
 use crate::dispatch::{Finished, KEEP_COMMAND};
 use crate::log::Severity;
 use crate::metrics::OpKind;
+use crate::registry::Kind;
 use crate::state::ServerState;
-use muniment_exec::{InsertOptions, OpContext};
+use muniment_exec::{InsertOptions, OpContext, StatementFigures};
 use muniment_query::filter::Filter;
-use muniment_storage::CollectionOptions;
-use muniment_value::{DocBuf, Result, Value, doc};
+use muniment_storage::{CollectionOptions, KeyCounts};
+use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, doc};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 /// Size of `system.profile`, as MongoDB makes it.
 const CAPPED_BYTES: u64 = 1 << 20;
 
-/// Most bytes of a command that a record keeps.
-const RECORDED_COMMAND: usize = 16_384;
+/// Most bytes of a command that a record keeps whole, as in MongoDB.
+const RECORDED_COMMAND: usize = 50 << 10;
 
 /// What `profile` sets for one database. The time that makes an operation slow and the share of
 /// slow operations that are kept hold for the whole server (`slowms` and `sampleRate`).
@@ -31,6 +34,22 @@ pub struct Profile {
     pub level: i32,
     /// What is logged, and recorded at level 1, instead of what is slow.
     pub filter: Option<Filter>,
+}
+
+impl Profile {
+    /// True if operations may be recorded.
+    pub fn wants(&self) -> bool {
+        self.level > 0
+    }
+
+    /// True if a statement with this record is kept.
+    fn keeps(&self, record: Doc<'_>, slow: bool, server: &ServerState) -> bool {
+        let chosen = || match &self.filter {
+            Some(filter) => filter.matches(record).unwrap_or(false),
+            None => slow && sample(server),
+        };
+        self.level == 2 || chosen()
+    }
 }
 
 /// What `profile` set for a database.
@@ -46,17 +65,31 @@ pub fn set(server: &ServerState, db: &str, profile: Profile) -> Result<()> {
     if profile.level > 0 {
         make_collection(server, db)?;
     }
+    change(server, |all| {
+        all.insert(db.to_string(), profile);
+    });
+    Ok(())
+}
+
+fn change(server: &ServerState, how: impl FnOnce(&mut BTreeMap<String, Profile>)) {
     let mut all = server.profile.write();
-    all.insert(db.to_string(), profile);
+    how(&mut all);
     let any = all.values().any(|p| p.level > 0 || p.filter.is_some());
     server.profiling.store(any, Relaxed);
-    Ok(())
+}
+
+/// A database is gone, and its level with it.
+pub fn forget(server: &ServerState, db: &str) {
+    change(server, |all| {
+        all.remove(db);
+    });
 }
 
 /// Logs and records an operation that has ended, as its database wants it.
 pub fn finished(f: &Finished<'_>) {
     let slow_ms = f.server.parameters.slow_ms.load(Relaxed);
-    let slow = f.took.as_micros() as i64 >= slow_ms.saturating_mul(1000);
+    let is_slow = |took: Duration| took.as_micros() as i64 >= slow_ms.saturating_mul(1000);
+    let slow = is_slow(f.took);
     let profiling = f.server.profiling.load(Relaxed);
     if !slow && !profiling {
         return;
@@ -74,20 +107,31 @@ pub fn finished(f: &Finished<'_>) {
         return;
     };
     let p = of(f.server, db);
-    let recordable = p.level > 0 && !collection.starts_with("system.") && f.spec.name != "profile";
+    // What writes to the records themselves is not recorded.
+    let own = collection == "system.profile" && f.spec.kind != Kind::Read;
+    let recordable = p.wants() && !own && f.spec.name != "profile";
+    let statements = f.op.statements();
+    if recordable && !statements.is_empty() {
+        for s in &statements {
+            let entry = record(f, Some(s));
+            if p.keeps(entry.as_doc(), is_slow(s.took), f.server) {
+                write(f.server, db, entry);
+            }
+        }
+    }
     let mut entry = None;
     let kept = match &p.filter {
         // A filter that cannot judge an operation does not choose it.
         Some(filter) => filter
-            .matches(entry.insert(record(f)).as_doc())
+            .matches(entry.insert(record(f, None)).as_doc())
             .unwrap_or(false),
         None => sampled,
     };
     if kept && is_logged(f) {
         log(f);
     }
-    if recordable && (p.level == 2 || kept) {
-        write(f.server, db, entry.unwrap_or_else(|| record(f)));
+    if recordable && statements.is_empty() && (p.level == 2 || kept) {
+        write(f.server, db, entry.unwrap_or_else(|| record(f, None)));
     }
 }
 
@@ -109,10 +153,9 @@ fn is_logged(f: &Finished<'_>) -> bool {
     !matches!(f.spec.name, "hello" | "isMaster" | "getMore")
 }
 
-/// The record of an operation; a filter looks at the same fields.
-fn record(f: &Finished<'_>) -> DocBuf {
-    let counters = &f.op.counters;
-    let small = f.body.byte_len() < RECORDED_COMMAND;
+/// The record of an operation, or of one statement of an update or delete; a filter looks at the same
+/// fields.
+fn record(f: &Finished<'_>, statement: Option<&StatementFigures>) -> DocBuf {
     let mut d = doc! {
         "op": match f.spec.op {
             OpKind::Query => "query",
@@ -123,17 +166,87 @@ fn record(f: &Finished<'_>) -> DocBuf {
             OpKind::Command => "command",
         },
         "ns": f.op.namespace(),
+        "command": command(f, statement),
     };
-    if small {
-        let mut command = f.body.to_buf();
-        if f.body.get("comment").is_none() {
-            // A getMore has that of its cursor's command.
-            command.append_some("comment", f.op.comment().map(|c| c.as_value()));
-        }
-        d.append("command", command);
-    } else {
-        d.append("command", doc! { "$truncated": f.spec.name });
+    if let Some(origin) = f.op.origin() {
+        d.append("originatingCommand", origin.command());
     }
+    if f.spec.op == OpKind::GetMore {
+        d.append_some("cursorid", f.request.body.first().map(|e| e.value()));
+    }
+    match statement {
+        Some(s) => statement_figures(f, s, &mut d),
+        None => operation_figures(f, &mut d),
+    }
+    let error = statement.map_or(f.error, |s| s.error.as_ref());
+    if let Some(e) = error {
+        d.append("ok", 0);
+        d.append("errMsg", e.message());
+        d.append("errName", &*e.code().name());
+        d.append("errCode", e.code().0);
+    }
+    if statement.is_none() {
+        d.append("responseLength", f.reply_bytes as i64);
+        d.append("protocol", "op_msg");
+    }
+    let took = statement.map_or(f.took, |s| s.took);
+    d.append("millis", took.as_millis() as i64);
+    let plan = statement.map_or_else(|| f.op.plan_summary(), |s| s.plan_summary.clone());
+    d.append_some("planSummary", plan);
+    d.append("ts", Value::DateTime(crate::log::now_ms()));
+    d.append("client", &*f.conn.peer);
+    let app_name = f.conn.client.lock().app_name.clone();
+    d.append("appName", app_name.as_deref().unwrap_or_default());
+    d.append("allUsers", ArrayBuf::new());
+    d.append("user", "");
+    d
+}
+
+/// What a record shows as `command`: of a statement its own document.
+fn command(f: &Finished<'_>, statement: Option<&StatementFigures>) -> DocBuf {
+    let list = match f.spec.op {
+        OpKind::Update => "updates",
+        _ => "deletes",
+    };
+    let nth = |s: &StatementFigures| match f.request.sequence(list) {
+        Some(sequence) => sequence.into_iter().nth(s.index),
+        None => f
+            .request
+            .body
+            .get_array(list)?
+            .values()
+            .nth(s.index)?
+            .as_doc(),
+    };
+    if let Some(own) = statement.and_then(nth) {
+        return own.abridged(RECORDED_COMMAND);
+    }
+    let mut command = f.request.body.abridged(RECORDED_COMMAND);
+    if f.request.body.get("comment").is_none() {
+        // A getMore has that of its cursor's command.
+        command.append_some("comment", f.op.comment());
+    }
+    command
+}
+
+/// What one statement did.
+fn statement_figures(f: &Finished<'_>, s: &StatementFigures, d: &mut DocBuf) {
+    d.append("keysExamined", s.keys_examined as i64);
+    d.append("docsExamined", s.docs_examined as i64);
+    if f.spec.op == OpKind::Update {
+        d.append("nMatched", s.matched as i64);
+        d.append("nModified", s.modified as i64);
+        d.append("nUpserted", i64::from(s.upserted));
+        d.append_some("upsert", s.upserted.then_some(true));
+    } else {
+        d.append("ndeleted", s.matched as i64);
+    }
+    key_figures(s.keys, d);
+}
+
+/// What an operation did.
+fn operation_figures(f: &Finished<'_>, d: &mut DocBuf) {
+    let counters = &f.op.counters;
     d.append("keysExamined", counters.keys_examined.load(Relaxed) as i64);
     d.append("docsExamined", counters.docs_examined.load(Relaxed) as i64);
     let written = counters.written.load(Relaxed) as i64;
@@ -143,21 +256,14 @@ fn record(f: &Finished<'_>) -> DocBuf {
         OpKind::Delete => d.append("ndeleted", written),
         _ => d.append("nreturned", counters.returned.load(Relaxed) as i64),
     };
-    if let Some(e) = f.error {
-        d.append("ok", 0);
-        d.append("errMsg", e.message());
-        d.append("errName", &*e.code().name());
-        d.append("errCode", e.code().0);
-    }
-    d.append("responseLength", f.reply_bytes as i64);
-    d.append("protocol", "op_msg");
-    d.append("millis", f.took.as_millis() as i64);
-    d.append_some("planSummary", f.op.plan_summary());
-    d.append("ts", Value::DateTime(crate::log::now_ms()));
-    d.append("client", &*f.conn.peer);
-    let app_name = f.conn.client.lock().app_name.clone();
-    d.append("appName", app_name.as_deref().unwrap_or_default());
-    d
+    key_figures(counters.keys(), d);
+}
+
+/// Index keys that were put and taken away; none are not told.
+fn key_figures(keys: KeyCounts, d: &mut DocBuf) {
+    let told = |n: u64| (n > 0).then_some(n as i64);
+    d.append_some("keysInserted", told(keys.inserted));
+    d.append_some("keysDeleted", told(keys.deleted));
 }
 
 fn make_collection(server: &ServerState, db: &str) -> Result<()> {
@@ -197,10 +303,10 @@ fn log(f: &Finished<'_>) {
     let counters = &f.op.counters;
     let mut attr = doc! { "type": "command", "ns": f.op.namespace() };
     attr.append_some("appName", app_name.as_deref());
-    if f.body.byte_len() <= KEEP_COMMAND {
-        attr.append("command", f.body);
-    } else {
-        attr.append("command", doc! { "$truncated": f.spec.name });
+    attr.append("command", f.request.body.abridged(KEEP_COMMAND));
+    if let Some(origin) = f.op.origin() {
+        let command = origin.command().abridged(KEEP_COMMAND);
+        attr.append("originatingCommand", command);
     }
     attr.append_some("planSummary", f.op.plan_summary());
     attr.append("keysExamined", counters.keys_examined.load(Relaxed) as i64);

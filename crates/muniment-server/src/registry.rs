@@ -31,6 +31,8 @@ pub enum Target {
     CollectionOrDatabase,
     /// The name of a collection, or its UUID.
     CollectionOrUuid,
+    /// A cursor's id; its collection is named by the field `collection`.
+    Cursor,
     /// Anything; by convention the number 1.
     Anything,
 }

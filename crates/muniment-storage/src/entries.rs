@@ -80,6 +80,7 @@ pub(crate) fn difference(
 }
 
 fn put(stage: &mut Stage, index: &Index, key: &[u8], bits: &[u8], record_key: &[u8], fresh: bool) {
+    stage.keys.inserted += 1;
     let mut head = [0; 10];
     if index.unique() {
         let key = stage.keep(&[key]);
@@ -109,6 +110,7 @@ fn remove(
         true => stage.keep(&[key]),
         false => stage.keep(&[key, record_key]),
     };
+    stage.keys.deleted += 1;
     stage.put(index.id, key, None, false);
     Ok(())
 }

@@ -49,6 +49,7 @@ mod tests_validate;
 pub use catalog::ddl::Exclusive;
 pub use catalog::{CollectionOptions, IndexSpec, MAX_INDEXES};
 pub use collection::Collection;
+pub use commit::stage::KeyCounts;
 pub use index::Index;
 pub use muniment_io::{Timestamp, spread};
 pub use store::{Budget, CommitId, EngineKind, JournalStats, Store, StoreOptions, StoreStats};

@@ -53,18 +53,56 @@ impl Doc<'_> {
     pub fn to_display(&self) -> String {
         Value::Document(*self).to_display()
     }
+
+    /// A command as logs, currentOp and the profiler show it: itself if it has at most `longest` bytes,
+    /// else `{$truncated: "its beginning as text", comment}`.
+    pub fn abridged(&self, longest: usize) -> DocBuf {
+        if self.byte_len() <= longest {
+            return self.to_buf();
+        }
+        let mut text = String::new();
+        let within = Within {
+            depth: DISPLAY_DEPTH,
+            bytes: longest,
+        };
+        display(Value::Document(*self), within, &mut text);
+        text.truncate(text.floor_char_boundary(longest));
+        let mut cut = crate::doc! { "$truncated": text };
+        cut.append_some("comment", self.get("comment"));
+        cut
+    }
 }
 
 impl Value<'_> {
     /// As MongoDB's error messages print a value: `{ x: 1, s: "a", id: ObjectId('…') }`.
     pub fn to_display(&self) -> String {
         let mut out = String::new();
-        display(*self, DISPLAY_DEPTH, &mut out);
+        let within = Within {
+            depth: DISPLAY_DEPTH,
+            bytes: usize::MAX,
+        };
+        display(*self, within, &mut out);
         out
     }
 }
 
-fn display(v: Value<'_>, depth: usize, out: &mut String) {
+/// How much is shown.
+#[derive(Clone, Copy)]
+struct Within {
+    /// Levels of documents and arrays.
+    depth: usize,
+    /// What is behind so many bytes of the whole text is cut off by the caller: it need not be written.
+    bytes: usize,
+}
+
+impl Within {
+    /// How many bytes more are of use.
+    fn left(&self, out: &str) -> usize {
+        self.bytes.saturating_sub(out.len())
+    }
+}
+
+fn display(v: Value<'_>, within: Within, out: &mut String) {
     // Writing to a string cannot fail.
     let _ = match v {
         Value::Double(n) => {
@@ -72,15 +110,16 @@ fn display(v: Value<'_>, depth: usize, out: &mut String) {
             Ok(())
         }
         Value::String(s) | Value::Symbol(s) => {
-            quoted(s, out);
+            let end = s.floor_char_boundary(within.left(out));
+            quoted(s.get(..end).unwrap_or(s), out);
             Ok(())
         }
         Value::Document(d) => {
-            list(d, ("{", "}"), true, depth, out);
+            list(d, ("{", "}"), true, within, out);
             Ok(())
         }
         Value::Array(d) => {
-            list(d, ("[", "]"), false, depth, out);
+            list(d, ("[", "]"), false, within, out);
             Ok(())
         }
         Value::Binary { subtype: 4, bytes } if bytes.len() == 16 => {
@@ -95,7 +134,7 @@ fn display(v: Value<'_>, depth: usize, out: &mut String) {
         }
         Value::Binary { subtype, bytes } => {
             let _ = write!(out, "BinData({subtype}, ");
-            for b in bytes {
+            for b in bytes.iter().take(within.left(out)) {
                 let _ = write!(out, "{b:02X}");
             }
             out.write_str(")")
@@ -114,10 +153,13 @@ fn display(v: Value<'_>, depth: usize, out: &mut String) {
             object_id(&id, out);
             out.write_str(")")
         }
-        Value::Code(s) => out.write_str(s),
+        Value::Code(s) => {
+            let end = s.floor_char_boundary(within.left(out));
+            out.write_str(s.get(..end).unwrap_or(s))
+        }
         Value::CodeWithScope { code, scope } => {
             let _ = write!(out, "CodeWScope( {code}, ");
-            list(scope, ("{", "}"), true, depth, out);
+            list(scope, ("{", "}"), true, within, out);
             out.write_str(")")
         }
         Value::Int32(n) => write!(out, "{n}"),
@@ -129,20 +171,27 @@ fn display(v: Value<'_>, depth: usize, out: &mut String) {
     };
 }
 
-fn list(d: Doc<'_>, (open, close): (&str, &str), names: bool, depth: usize, out: &mut String) {
+fn list(d: Doc<'_>, (open, close): (&str, &str), names: bool, within: Within, out: &mut String) {
     out.push_str(open);
-    if depth == 0 {
+    if within.depth == 0 {
         out.push_str("...");
     } else {
         let mut separator = " ";
+        let inner = Within {
+            depth: within.depth - 1,
+            ..within
+        };
         for e in d {
+            if within.left(out) == 0 {
+                break;
+            }
             out.push_str(separator);
             separator = ", ";
             if names {
                 out.push_str(e.name());
                 out.push_str(": ");
             }
-            display(e.value(), depth - 1, out);
+            display(e.value(), inner, out);
         }
         if !d.is_empty() {
             out.push(' ');
@@ -235,5 +284,25 @@ mod tests {
         );
         let deep = (0..2000).fold(doc! {}, |d, _| doc! { "a": d });
         assert!(deep.as_doc().to_display().contains("{...}"));
+    }
+
+    #[test]
+    fn long_commands_are_cut_off_and_keep_their_comment() {
+        let command =
+            doc! { "find": "c", "filter": doc! { "a": "é".repeat(900) }, "comment": "me" };
+        assert_eq!(command.as_doc().abridged(4096), command);
+        let cut = command.as_doc().abridged(1000);
+        let cut = cut.as_doc();
+        assert!((998..=1000).contains(&cut.get_str("$truncated").unwrap().len()));
+        assert_eq!(cut.get_str("comment"), Some("me"));
+        assert_eq!(cut.iter().count(), 2);
+        // What is not shown is not written: a binary of many bytes takes no time.
+        let bytes = vec![7; 8 << 20];
+        let binary = doc! { "b": Value::Binary { subtype: 0, bytes: &bytes } };
+        let shown = binary.as_doc().abridged(100);
+        assert_eq!(
+            shown.as_doc().get_str("$truncated").map(str::len),
+            Some(100)
+        );
     }
 }

@@ -114,3 +114,23 @@ fn a_get_more_has_the_comment_of_its_cursor() {
         assert_eq!(recorded(&mut c, filter), 1, "{comment}");
     }
 }
+
+/// Of a command beyond 50 KB its beginning is recorded, as text.
+#[test]
+fn long_commands_are_cut_off() {
+    let s = Server::start(ServerOptions::new());
+    let mut c = s.connect();
+    ok(&mut c, &doc! { "profile": 2 });
+    let long = "x".repeat(60_000);
+    let find = doc! { "find": "c", "filter": doc! { "a": long.as_str() }, "comment": "long" };
+    ok(&mut c, &find);
+    let read = doc! { "find": "system.profile", "filter": doc! { "command.comment": "long" } };
+    let reply = ok(&mut c, &read);
+    let batch = reply.as_doc().get_doc("cursor").unwrap();
+    let batch = batch.get_array("firstBatch").unwrap();
+    let first = batch.values().next().unwrap().as_doc().unwrap();
+    let text = first.get_doc("command").unwrap().get_str("$truncated");
+    let text = text.unwrap();
+    assert!(text.starts_with("{ find: \"c\", filter: { a: \"xxx"), "{text}");
+    assert_eq!(text.len(), 50 << 10);
+}

@@ -1,8 +1,8 @@
 //! The open cursors: ids, owners, timeouts, kills.
 
-use super::{Cursor, CursorFlags, CursorOwner};
+use super::{Cursor, CursorFlags, CursorOwner, Origin};
 use crate::operation::OpContext;
-use muniment_value::{Code, DocBuf, Error, Result, doc};
+use muniment_value::{Code, DocBuf, Error, Result, Value, doc};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -64,6 +64,8 @@ pub struct CursorMetrics {
 pub struct CursorInfo {
     /// The id.
     pub id: i64,
+    /// The operation that uses it now.
+    pub used_by: Option<u32>,
     /// The namespace.
     pub namespace: String,
     /// Whose.
@@ -85,6 +87,7 @@ struct Slot {
     /// Its collection went away: the next getMore fails with this.
     dead: Option<&'static str>,
     pinned_by: Option<Arc<OpContext>>,
+    origin: Option<Arc<Origin>>,
     batches: u64,
     docs: u64,
 }
@@ -135,6 +138,7 @@ impl CursorManager {
             released: false,
             dead: None,
             pinned_by: None,
+            origin: None,
             batches: 1,
             docs: docs as u64,
         };
@@ -149,6 +153,13 @@ impl CursorManager {
                 v.insert(slot);
                 return id;
             }
+        }
+    }
+
+    /// Notes what opened a cursor, before its id is told to anybody.
+    pub fn opened_by(&self, id: i64, origin: Origin) {
+        if let Some(slot) = self.shard(id).lock().get_mut(&id) {
+            slot.origin = Some(Arc::new(origin));
         }
     }
 
@@ -183,6 +194,9 @@ impl CursorManager {
             ));
         };
         slot.pinned_by = Some(op.clone());
+        if let Some(origin) = &slot.origin {
+            op.continues(origin);
+        }
         Ok(cursor)
     }
 
@@ -348,20 +362,29 @@ impl CursorManager {
         let mut all = Vec::new();
         for shard in &self.shards {
             for (id, s) in shard.lock().iter() {
+                let mut description = doc! {
+                    "cursorId": *id,
+                    "createdDate": ago(s.created),
+                    "lastAccessDate": ago(s.used),
+                    "nDocsReturned": s.docs as i64,
+                    "nBatchesReturned": s.batches as i64,
+                    "noCursorTimeout": s.flags.no_timeout,
+                    "tailable": s.flags.tailable,
+                    "awaitData": s.flags.await_data,
+                };
+                if let Some(origin) = &s.origin {
+                    description.append("originatingCommand", origin.command());
+                    description.append_some("planSummary", origin.plan_summary());
+                }
+                if let Some(op) = &s.pinned_by {
+                    description.append("operationUsingCursorId", op.id() as i64);
+                }
                 all.push(CursorInfo {
                     id: *id,
+                    used_by: s.pinned_by.as_ref().map(|op| op.id()),
                     namespace: s.namespace.clone(),
                     owner: s.owner.clone(),
-                    description: doc! {
-                        "cursorId": *id,
-                        "createdSecsAgo": s.created.elapsed().as_secs() as i64,
-                        "lastAccessSecsAgo": s.used.elapsed().as_secs() as i64,
-                        "nDocsReturned": s.docs as i64,
-                        "nBatchesReturned": s.batches as i64,
-                        "noCursorTimeout": s.flags.no_timeout,
-                        "tailable": s.flags.tailable,
-                        "awaitData": s.flags.await_data,
-                    },
+                    description,
                 });
             }
         }
@@ -373,6 +396,12 @@ impl Default for CursorManager {
     fn default() -> CursorManager {
         CursorManager::new()
     }
+}
+
+/// The wall clock's time of a moment in the past.
+fn ago(then: Instant) -> Value<'static> {
+    let ago = i64::try_from(then.elapsed().as_millis()).unwrap_or(i64::MAX);
+    Value::DateTime(muniment_query::context::now_ms().saturating_sub(ago))
 }
 
 fn not_found(id: i64) -> Error {

@@ -6,15 +6,17 @@ use bytes::Bytes;
 use muniment_query::meta::without;
 use muniment_query::{DocStream, Interrupt};
 use muniment_storage::{Collection, Snapshot, Store};
-use muniment_value::{Doc, Result, ValueBuf};
+use muniment_value::{Doc, Result};
 use parking_lot::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 mod manager;
+mod origin;
 mod reply;
 
 pub use manager::{CursorInfo, CursorManager, CursorMetrics, GetMoreRequest, KillResult};
+pub use origin::Origin;
 
 /// How large a batch may get.
 #[derive(Clone, Copy, Debug)]
@@ -167,8 +169,6 @@ pub struct Cursor {
     pub(crate) flags: CursorFlags,
     /// What is left of the `maxTimeMS` of the command that opened it.
     time_left: Option<std::time::Duration>,
-    /// `comment` of the command that made it.
-    comment: Option<ValueBuf>,
 }
 
 impl Cursor {
@@ -179,7 +179,6 @@ impl Cursor {
             source: Source::Empty,
             held: None,
             time_left: None,
-            comment: None,
             flags,
         }
     }
@@ -204,7 +203,6 @@ impl Cursor {
             source: Source::Plan(Box::new(exec)),
             held: None,
             time_left: None,
-            comment: None,
             flags,
         }
     }
@@ -221,7 +219,6 @@ impl Cursor {
             source: Source::Stream { stream, op },
             held: None,
             time_left: None,
-            comment: None,
             flags: CursorFlags::default(),
         }
     }

@@ -79,7 +79,6 @@ impl Database {
                 return Ok(0);
             }
             cursor.time_left = op.time_left();
-            cursor.comment = op.comment().cloned();
             // The next batch sees what was written meanwhile, as in MongoDB.
             cursor.release();
             Ok(self.cursors.keep(cursor, owner, end.docs))
@@ -98,9 +97,6 @@ impl Database {
         out: &mut Vec<u8>,
     ) -> Result<i64> {
         let mut cursor = self.cursors.check_out(op, request)?;
-        if let Some(comment) = &cursor.comment {
-            op.inherit_comment(comment);
-        }
         let awaits = cursor.flags.tailable && cursor.flags.await_data;
         if request.await_time_given && !awaits {
             self.cursors.check_in(request.id, cursor, 0);

@@ -23,6 +23,9 @@ use std::sync::Arc;
 /// Scans that a plan's summary names.
 const MAX_SUMMARY: usize = 100;
 
+/// `planSummary` of one that looks for an `_id`.
+pub(crate) const BY_ID: &str = "IDHACK";
+
 /// Bytes of index bounds that explain shows.
 const MAX_BOUNDS: usize = 1 << 20;
 
@@ -482,7 +485,7 @@ impl Candidate {
         match &self.access {
             Access::Eof => "EOF".into(),
             Access::CollScan { .. } => "COLLSCAN".into(),
-            Access::IdHack(_) => "IDHACK".into(),
+            Access::IdHack(_) => BY_ID.into(),
             Access::Near(a) => stage(a.stage(), &a.bound.info),
             Access::Text(a) => pattern(&a.info),
             Access::Index(_) | Access::SortMerge(_) | Access::Or { .. } => {

@@ -1,6 +1,7 @@
 //! Results of writes, and the loop over the statements of one command.
 
 use super::core::{Checks, Done, Write, change};
+use super::observed::Watch;
 use super::slices::{Slices, Tally};
 use crate::database::Database;
 use crate::operation::OpContext;
@@ -165,12 +166,16 @@ impl Database {
         let mut statements = statements.enumerate();
         for (i, s) in statements.by_ref() {
             let on = Target::new(self, namespace);
+            let watch = Watch::start(op, &batch.out);
             let run = |s: S| s.with_write(self, op, &on, |w| Ok(batch.run(i, w, &on)));
             let go_on = match s.and_then(run) {
                 Ok(go_on) => go_on,
                 // It could not even be parsed.
                 Err(e) => batch.out.note(i, Err(e), ordered),
             };
+            if let Some(watch) = watch {
+                watch.end(op, i, &batch.out);
+            }
             if !go_on || batch.failed {
                 break;
             }
@@ -305,7 +310,7 @@ impl<'e> Batch<'e> {
 
     /// Stages a statement on one `_id`; false when it is none or has to insert.
     fn stage(&mut self, index: usize, write: &Write<'_>, on: &Target<'_>) -> Result<bool> {
-        if write.hint.is_some() || write.filter.id_equality().is_none() {
+        if write.hint.is_some() || write.filter.id_equality().is_none() || self.op.observed() {
             return Ok(false);
         }
         if self.set.is_none() {

@@ -7,7 +7,7 @@ use super::validator::{Log, Validator, Validators};
 use crate::database::Database;
 use crate::find::{Hint, natural_hint};
 use crate::operation::OpContext;
-use crate::plan::candidate::{Query, candidates, natural};
+use crate::plan::candidate::{BY_ID, Query, candidates, natural};
 use crate::plan::choose::{Choice, choose};
 use crate::plan::shape::shape;
 use crate::plan::text::{bind_text, refuse_text};
@@ -247,6 +247,7 @@ impl Database {
                     other => other?,
                 },
                 None => {
+                    op.set_point_plan("EOF");
                     self.refuse_view(namespace)?;
                     refuse_text(namespace, &write.filter)?;
                 }
@@ -413,6 +414,7 @@ impl Database {
             && write.hint.is_none()
             && collection.finds_by_id()
         {
+            op.set_point_plan(BY_ID);
             return slices.change_by_id(id.as_value(), |unit, found| match found {
                 Some((key, old)) => {
                     op.counters.keys_examined.fetch_add(1, Relaxed);

@@ -125,8 +125,10 @@ impl<'e, T: Tally> Slices<'e, T> {
             self.stored.add(pending);
             return Ok(());
         };
+        let keys = unit.keys();
         match unit.commit() {
             Ok(commit) => {
+                self.op.counters.add_keys(keys);
                 self.last = self.last.max(commit);
                 self.stored.add(pending);
                 Ok(())

@@ -198,8 +198,6 @@ fn answer(cx: &mut CommandContext<'_>) -> Result<()> {
         ));
     }
     let cursor = cx.engine().aggregate(cx.op, &request)?;
-    let owner = cx.cursor_owner();
-    cx.engine()
-        .first_batch(cx.op, cursor, owner, limits, cx.reply.buffer())?;
+    cx.first_batch(cursor, limits)?;
     Ok(())
 }

@@ -302,9 +302,7 @@ fn reply(cx: &mut CommandContext<'_>, t: &Totals, results: Vec<DocBuf>) -> Resul
         .map(|d| Bytes::from(d.into_bytes()))
         .collect();
     let cursor = Cursor::of_documents("admin.$cmd.bulkWrite", documents);
-    let owner = cx.cursor_owner();
-    cx.engine()
-        .first_batch(cx.op, cursor, owner, limits, cx.reply.buffer())?;
+    cx.first_batch(cursor, limits)?;
     let w = &mut cx.reply;
     w.field("nErrors", t.errors);
     w.field("nInserted", t.inserted);

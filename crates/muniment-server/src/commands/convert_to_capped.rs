@@ -32,6 +32,12 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             "cannot convert {ns} to a capped collection"
         )));
     }
+    if name == "system.profile" {
+        return Err(Error::new(
+            Code::IllegalOperation,
+            format!("cannot convert the profiler's records {ns}: they are capped"),
+        ));
+    }
     let size = size(cx.request.body.get("size"))?;
     let store = &cx.engine().store;
     if store.collection(&ns).is_none() && ns.len() <= namespace::MAX_NAMESPACE {

@@ -5,6 +5,7 @@ use crate::context::CommandContext;
 use crate::generic::Generic;
 use crate::registry::CommandSpec;
 use crate::state::{ConnShared, ServerState};
+use muniment_exec::CursorInfo;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, doc};
 use std::sync::atomic::Ordering;
 
@@ -22,28 +23,13 @@ pub const COMMAND: CommandSpec = CommandSpec {
 /// The longest command that is shown whole when commands are cut off, in bytes.
 const LONGEST: usize = 1000;
 
-/// Appends a command. One that is too long is its beginning as text, and its comment.
-fn append_command(command: Doc<'_>, truncate: bool, out: &mut DocBuf) {
-    if !truncate || command.byte_len() <= LONGEST {
-        out.append("command", command);
-        return;
-    }
-    let text = format!("{command:?}");
-    let end = (0..=LONGEST.min(text.len()))
-        .rev()
-        .find(|at| text.is_char_boundary(*at))
-        .unwrap_or(0);
-    let mut cut = doc! { "$truncated": text.get(..end).unwrap_or_default() };
-    cut.append_some("comment", command.get("comment"));
-    out.append("command", cut);
-}
-
 /// All running operations, and idle connections if asked, as currentOp lists them; `truncate`:
 /// long commands are cut off.
 pub(super) fn operations(server: &ServerState, idle: bool, truncate: bool) -> Vec<DocBuf> {
     let host = server.host.as_str();
     let mut all = Vec::new();
     let mut busy = Vec::new();
+    let cursors = server.engine.cursors.list();
     for op in server.engine.operations.list() {
         let mut d = doc! { "host": host };
         let described = op.describe();
@@ -61,7 +47,8 @@ pub(super) fn operations(server: &ServerState, idle: bool, truncate: bool) -> Ve
                 ("command", Some(c)) => {
                     let command = c.command.lock();
                     if command.len() > 4 {
-                        append_command(Doc::new(&command), truncate, &mut d);
+                        let longest = if truncate { LONGEST } else { usize::MAX };
+                        d.append("command", Doc::new(&command).abridged(longest));
                     } else {
                         d.append_elem(e);
                     }
@@ -74,6 +61,8 @@ pub(super) fn operations(server: &ServerState, idle: bool, truncate: bool) -> Ve
         if let Some(c) = &conn {
             client(c, &mut d);
         }
+        let used = |c: &&CursorInfo| c.used_by == Some(op.id());
+        d.append_some("cursor", cursors.iter().find(used).map(|c| &c.description));
         d.append("waitingForLock", false);
         d.append("numYields", 0_i64);
         all.push(d);
@@ -103,7 +92,8 @@ pub(crate) fn stage(server: &ServerState, operand: Doc<'_>) -> Vec<DocBuf> {
     let asked = |name: &str| matches!(operand.get(name), Some(Value::Bool(true)));
     let mut all = operations(server, asked("idleConnections"), asked("truncateOps"));
     if asked("idleCursors") {
-        all.extend(server.engine.cursors.list().into_iter().map(|c| {
+        let idle = server.engine.cursors.list().into_iter();
+        all.extend(idle.filter(|c| c.used_by.is_none()).map(|c| {
             doc! {
                 "type": "idleCursor",
                 "host": server.host.as_str(),
@@ -156,31 +146,4 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         );
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn long_commands_are_cut_off_and_keep_their_comment() {
-        let command =
-            doc! { "find": "c", "filter": doc! { "a": "é".repeat(900) }, "comment": "me" };
-        let shown = |truncate| {
-            let mut out = DocBuf::new();
-            append_command(command.as_doc(), truncate, &mut out);
-            out
-        };
-        assert_eq!(shown(false), doc! { "command": &command });
-        let cut = shown(true);
-        let cut = cut.as_doc().get_doc("command").unwrap();
-        assert!((998..=LONGEST).contains(&cut.get_str("$truncated").unwrap().len()));
-        assert_eq!(cut.get_str("comment"), Some("me"));
-        assert_eq!(cut.count(), 2);
-        let short = doc! { "find": "c" };
-        let mut out = DocBuf::new();
-        append_command(short.as_doc(), true, &mut out);
-        assert_eq!(out, doc! { "command": &short });
-    }
 }

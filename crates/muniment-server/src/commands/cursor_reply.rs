@@ -65,8 +65,6 @@ pub(super) fn answer(
         .map(|d| Bytes::from(d.into_bytes()))
         .collect();
     let cursor = Cursor::of_documents(namespace, documents);
-    let owner = cx.cursor_owner();
-    cx.engine()
-        .first_batch(cx.op, cursor, owner, limits, cx.reply.buffer())?;
+    cx.first_batch(cursor, limits)?;
     Ok(())
 }

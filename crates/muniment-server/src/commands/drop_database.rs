@@ -41,6 +41,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     cx.engine()
         .cursors
         .invalidate(&format!("{db}."), "database dropped");
+    crate::profiler::forget(cx.server, db);
     if !collections.is_empty() {
         cx.reply.field("dropped", db);
         cx.note_write();

@@ -63,7 +63,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         Target::Collection | Target::CollectionOrUuid => Some(namespace::collection_of(cx.db(), target)?),
         Target::CollectionOrDatabase if target.is_number() => None,
         Target::CollectionOrDatabase => Some(namespace::collection_of(cx.db(), target)?),
-        Target::Anything => None,
+        Target::Cursor | Target::Anything => None,
     };
     let ns = format!("{}.{}", cx.db(), collection.unwrap_or("$cmd.aggregate"));
     let statements = |field: &str| -> Result<Doc<'_>> {

@@ -108,8 +108,6 @@ fn answer(cx: &mut CommandContext<'_>) -> Result<()> {
         None => BatchLimits::FIRST,
     };
     let cursor = cx.engine().find(cx.op, &request)?;
-    let owner = cx.cursor_owner();
-    cx.engine()
-        .first_batch(cx.op, cursor, owner, limits, cx.reply.buffer())?;
+    cx.first_batch(cursor, limits)?;
     Ok(())
 }

@@ -4,7 +4,7 @@ use crate::args::{Field, Types, idle, opt, req};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Target};
 use muniment_exec::GetMoreRequest;
 use muniment_value::{Error, Result, Value};
 
@@ -20,6 +20,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     doc: "The next batch of a cursor",
     kind: Kind::Read,
     op: OpKind::GetMore,
+    target: Target::Cursor,
     api_v1: true,
     fields: FIELDS,
     run,
@@ -32,10 +33,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     };
     let collection = cx.args.str("collection").unwrap_or_default();
     namespace::check_collection(cx.db(), collection)?;
-    let ns = format!("{}.{collection}", cx.db());
     let request = GetMoreRequest {
         id,
-        namespace: &ns,
+        namespace: cx.ns(),
         batch_size: cx.args.int("batchSize", 0, i64::MAX)?.map(|n| n as usize),
         owner: cx.cursor_owner(),
         await_time: cx.generic.max_time,

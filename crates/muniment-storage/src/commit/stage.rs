@@ -151,6 +151,15 @@ impl Hasher for Identity {
 /// A map by something that is a hash.
 pub(crate) type HashKeyed<V> = HashMap<u64, V, BuildHasherDefault<Identity>>;
 
+/// Index keys that writes have put and taken away, that of `_id` among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyCounts {
+    /// Put: `keysInserted` of the profiler.
+    pub inserted: u64,
+    /// Taken away: `keysDeleted`.
+    pub deleted: u64,
+}
+
 /// Staged operations and puts.
 pub(crate) struct Stage {
     /// The operations.
@@ -168,6 +177,8 @@ pub(crate) struct Stage {
     pub docs: i64,
     /// See `docs`.
     pub bytes: i64,
+    /// Index keys that the operations put and take away.
+    pub keys: KeyCounts,
 }
 
 impl Stage {
@@ -184,6 +195,7 @@ impl Stage {
             replacing: false,
             docs: 0,
             bytes: 0,
+            keys: KeyCounts::default(),
         }
     }
 

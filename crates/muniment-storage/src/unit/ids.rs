@@ -137,6 +137,7 @@ impl WriteUnit<'_> {
         let Some(id) = Doc::new(old).get("_id") else {
             return;
         };
+        self.stage.keys.deleted += 1;
         let mut key = std::mem::take(&mut self.key);
         key.clear();
         self.collection.collation().encode(id, false, &mut key);

@@ -21,7 +21,7 @@ pub(crate) use ids::record_of;
 
 use crate::collection::{Collection, IndexList, number_of};
 use crate::commit::patch;
-use crate::commit::stage::Stage;
+use crate::commit::stage::{KeyCounts, Stage};
 use crate::entries::difference;
 use crate::gate::Shared;
 use crate::index::{Index, KeySet};
@@ -292,6 +292,7 @@ impl<'s> WriteUnit<'s> {
         let (key, at) = (Stage::logged(key), Stage::logged(at));
         self.stage.put(tree, key, Some(at), true);
         self.stage.docs += 1;
+        self.stage.keys.inserted += u64::from(self.collection.is_numbered());
         self.stage.bytes += doc.len() as i64;
         self.inserted += 1;
     }
@@ -409,6 +410,11 @@ impl<'s> WriteUnit<'s> {
         };
         self.stage
             .reserve(docs, docs * (key + bytes), docs * puts, docs * kept);
+    }
+
+    /// Index keys that what is staged puts and takes away.
+    pub fn keys(&self) -> KeyCounts {
+        self.stage.keys
     }
 
     /// Bytes staged: callers commit before this grows past a few MiB.

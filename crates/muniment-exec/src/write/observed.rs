@@ -1,0 +1,101 @@
+//! What each statement of an update or delete command did, for the profiler, which records them one by
+//! one.
+//!
+//! Invariant: only an operation that somebody observes pays for it. Its statements are not committed
+//! together, so that what one wrote is not told as another's.
+
+use super::bulk::BulkOutcome;
+use crate::operation::{Counters, OpContext};
+use muniment_storage::KeyCounts;
+use muniment_value::Error;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// What one statement did.
+#[derive(Clone, Debug)]
+pub struct StatementFigures {
+    /// Its place in the command.
+    pub index: usize,
+    /// How long it took.
+    pub took: Duration,
+    /// Index keys examined.
+    pub keys_examined: u64,
+    /// Documents examined.
+    pub docs_examined: u64,
+    /// Index keys put and taken away.
+    pub keys: KeyCounts,
+    /// Documents matched; of a delete: deleted.
+    pub matched: u64,
+    /// Documents that changed.
+    pub modified: u64,
+    /// A document was inserted since none matched.
+    pub upserted: bool,
+    /// How the documents were found, e.g. `IXSCAN { a: 1 }`.
+    pub plan_summary: Option<String>,
+    /// Why it failed, if it did.
+    pub error: Option<Error>,
+}
+
+/// A statement that runs, with what stood in the counters when it began.
+pub(super) struct Watch {
+    began: Instant,
+    before: Read,
+    outcome: (u64, u64, usize, usize),
+}
+
+/// The counters, read.
+struct Read {
+    keys_examined: u64,
+    docs_examined: u64,
+    keys: KeyCounts,
+}
+
+impl Read {
+    fn of(c: &Counters) -> Read {
+        Read {
+            keys_examined: c.keys_examined.load(Relaxed),
+            docs_examined: c.docs_examined.load(Relaxed),
+            keys: c.keys(),
+        }
+    }
+}
+
+fn outcome(out: &BulkOutcome) -> (u64, u64, usize, usize) {
+    (out.n, out.modified, out.upserted.len(), out.errors.len())
+}
+
+impl Watch {
+    /// Before a statement; `None` if nobody observes the operation.
+    pub fn start(op: &OpContext, out: &BulkOutcome) -> Option<Watch> {
+        op.observed().then(|| {
+            op.forget_plan();
+            Watch {
+                began: Instant::now(),
+                before: Read::of(&op.counters),
+                outcome: outcome(out),
+            }
+        })
+    }
+
+    /// Behind it.
+    pub fn end(self, op: &OpContext, index: usize, out: &BulkOutcome) {
+        let after = Read::of(&op.counters);
+        let (n, modified, upserted, errors) = self.outcome;
+        let upserts = out.upserted.len() - upserted;
+        op.note_statement(StatementFigures {
+            index,
+            took: self.began.elapsed(),
+            keys_examined: after.keys_examined - self.before.keys_examined,
+            docs_examined: after.docs_examined - self.before.docs_examined,
+            keys: KeyCounts {
+                inserted: after.keys.inserted - self.before.keys.inserted,
+                deleted: after.keys.deleted - self.before.keys.deleted,
+            },
+            matched: out.n - n - upserts as u64,
+            modified: out.modified - modified,
+            upserted: upserts > 0,
+            plan_summary: op.plan_summary(),
+            error: out.errors.get(errors).map(|e| e.error.clone()),
+        });
+    }
+}
