@@ -48,6 +48,6 @@ pub use view::{
     MAX_DEPTH as MAX_VIEW_DEPTH, Resolved, View, check_pipeline as check_view_pipeline,
 };
 pub use write::{
-    BulkOutcome, DeleteStatement, FindAndModifyOutcome, FindAndModifyRequest, InsertOptions,
-    StatementFigures, StatementOutcome, UpdateStatement, WriteError,
+    BulkOutcome, DeleteStatement, Documents, FindAndModifyOutcome, FindAndModifyRequest,
+    InsertOptions, StatementFigures, StatementOutcome, UpdateStatement, WriteError,
 };

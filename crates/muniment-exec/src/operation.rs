@@ -10,7 +10,7 @@ use muniment_storage::KeyCounts;
 use muniment_storage::spread::{self, Spread};
 use muniment_value::{Code, DocBuf, Error, Result, Value, ValueBuf, doc};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -96,6 +96,8 @@ pub struct OpContext {
     /// Microseconds after `started` when `maxTimeMS` runs out; `u64::MAX`: never.
     deadline: AtomicU64,
     killed: AtomicI32,
+    /// It waits for a lock.
+    waiting: AtomicBool,
     /// Microseconds after `started` of the last look at the socket.
     probed: AtomicU64,
     plan: Mutex<Option<Plan>>,
@@ -119,6 +121,7 @@ impl OpContext {
             deadline: AtomicU64::new(start.max_time.map_or(u64::MAX, |t| t.as_micros() as u64)),
             start,
             killed: AtomicI32::new(0),
+            waiting: AtomicBool::new(false),
             probed: AtomicU64::new(0),
             plan: Mutex::new(None),
             statements: OnceLock::new(),
@@ -339,6 +342,7 @@ impl OpContext {
         if let Some(t) = self.start.max_time {
             d.append("maxTimeMS", t.as_millis() as i64);
         }
+        d.append("waitingForLock", self.waiting.load(Relaxed));
         d.append("killPending", self.killed.load(Relaxed) != 0);
         d
     }
@@ -355,6 +359,10 @@ impl OpContext {
 }
 
 impl Interrupt for OpContext {
+    fn waits_for_lock(&self, waits: bool) {
+        self.waiting.store(waits, Relaxed);
+    }
+
     fn check(&self) -> Result<()> {
         let killed = self.killed.load(Relaxed);
         if killed != 0 {

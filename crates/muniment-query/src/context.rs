@@ -148,6 +148,9 @@ pub trait Interrupt: Send + Sync {
     /// # Errors
     /// The reason to stop.
     fn check(&self) -> Result<()>;
+
+    /// It begins or ends to wait for a lock: for people who look what runs.
+    fn waits_for_lock(&self, _: bool) {}
 }
 
 /// For tests and internal work without a client.

@@ -500,7 +500,7 @@ fn account(f: &Finished<'_>, top: Option<&TopEntry>) {
         _ => f.counter.documents(returned, 0, 0, 0),
     }
     if let Some(top) = top {
-        top.add(f.spec.op, f.spec.kind == Kind::Write, micros);
+        top.add(f.spec.op, kind, micros);
     }
     crate::profiler::finished(f);
 }

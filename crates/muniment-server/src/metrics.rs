@@ -84,8 +84,8 @@ pub struct Metrics {
 /// One line of `top`: microseconds and counts, written by relaxed adds.
 #[derive(Default)]
 pub struct TopEntry {
-    /// (time, count) in the order of [`TOP_NAMES`].
-    figures: Spread<[(AtomicU64, AtomicU64); 9], 4>,
+    /// (time, count) in the order of [`TOP_NAMES`], and behind them what is neither read nor write.
+    figures: Spread<[(AtomicU64, AtomicU64); TOP_NAMES.len() + 1], 4>,
     /// The namespace was dropped: who keeps this looks it up anew.
     pub forgotten: AtomicBool,
 }
@@ -302,8 +302,20 @@ impl Counter {
 
 impl TopEntry {
     /// (time, count) in the order of [`TOP_NAMES`].
-    pub fn figures(&self) -> [(u64, u64); 9] {
-        let mut sums = [(0, 0); 9];
+    pub fn figures(&self) -> [(u64, u64); TOP_NAMES.len()] {
+        let all = self.all();
+        std::array::from_fn(|i| all.get(i).copied().unwrap_or_default())
+    }
+
+    /// (time, count) of reads, writes and other commands; each operation is one of them.
+    pub fn latencies(&self) -> [(u64, u64); 3] {
+        let [_, reads, (time, count), .., others] = self.all();
+        let writes = (time - others.0.min(time), count - others.1.min(count));
+        [reads, writes, others]
+    }
+
+    fn all(&self) -> [(u64, u64); TOP_NAMES.len() + 1] {
+        let mut sums = [(0, 0); TOP_NAMES.len() + 1];
         for place in self.figures.iter() {
             for (sum, (time, count)) in sums.iter_mut().zip(place) {
                 sum.0 += time.load(Relaxed);
@@ -313,8 +325,8 @@ impl TopEntry {
         sums
     }
 
-    /// Adds one operation of `kind`.
-    pub fn add(&self, kind: OpKind, write: bool, micros: u64) {
+    /// Adds one operation.
+    pub fn add(&self, kind: OpKind, latency: LatencyKind, micros: u64) {
         let column = match kind {
             OpKind::Insert => 5,
             OpKind::Query => 3,
@@ -323,7 +335,12 @@ impl TopEntry {
             OpKind::GetMore => 4,
             OpKind::Command => 8,
         };
-        for i in [0, if write { 2 } else { 1 }, column] {
+        let lock = match latency {
+            LatencyKind::Reads => 1,
+            LatencyKind::Writes | LatencyKind::Commands => 2,
+        };
+        let other = matches!(latency, LatencyKind::Commands).then_some(TOP_NAMES.len());
+        for i in [0, lock, column].into_iter().chain(other) {
             if let Some((time, count)) = self.figures.own().get(i) {
                 time.fetch_add(micros, Relaxed);
                 count.fetch_add(1, Relaxed);
@@ -356,11 +373,17 @@ mod tests {
     #[test]
     fn top_keeps_a_line_per_namespace() {
         let m = Metrics::default();
-        m.top_entry("d.c").add(OpKind::Query, false, 5);
-        m.top_entry("d.c").add(OpKind::Insert, true, 7);
+        let entry = m.top_entry("d.c");
+        entry.add(OpKind::Query, LatencyKind::Reads, 5);
+        entry.add(OpKind::Insert, LatencyKind::Writes, 7);
         let all = m.top_all();
         assert_eq!(all.len(), 1);
         let f = |i: usize| all[0].1.figures()[i].0;
         assert_eq!((f(0), f(1), f(2), f(3), f(5)), (12, 5, 7, 5, 7));
+        // An aggregate is a read, createIndexes neither a read nor a write.
+        entry.add(OpKind::Command, LatencyKind::Reads, 10);
+        entry.add(OpKind::Command, LatencyKind::Commands, 100);
+        assert_eq!(entry.latencies(), [(15, 2), (7, 1), (100, 1)]);
+        assert_eq!(entry.figures()[8], (110, 2));
     }
 }

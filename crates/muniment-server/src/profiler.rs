@@ -292,7 +292,7 @@ fn write(server: &ServerState, db: &str, record: DocBuf) {
     let _ = server.engine.insert_many(
         &OpContext::internal("profile"),
         &format!("{db}.system.profile"),
-        &mut std::iter::once(record.as_doc()),
+        &|| Box::new(std::iter::once(record.as_doc())),
         InsertOptions::default(),
     );
 }

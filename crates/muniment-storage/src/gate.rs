@@ -45,6 +45,7 @@ impl<const PLACES: usize> Gate<PLACES> {
         {
             return Ok(guard);
         }
+        let _told = Waiting::new(interrupt);
         let mut looked = Instant::now();
         loop {
             if self.wanted.load(SeqCst) > 0 {
@@ -65,6 +66,7 @@ impl<const PLACES: usize> Gate<PLACES> {
     /// What `interrupt` says while it waits.
     pub fn own(&self, interrupt: &dyn Interrupt) -> Result<Alone> {
         let _wanted = Wanted::new(&self.wanted);
+        let mut told = None;
         let mut all = Vec::with_capacity(PLACES);
         // All in the same order, so that two who want it do not wait for each other.
         for lock in self.places.iter() {
@@ -73,6 +75,7 @@ impl<const PLACES: usize> Gate<PLACES> {
                     all.push(guard);
                     break;
                 }
+                told.get_or_insert_with(|| Waiting::new(interrupt));
                 interrupt.check()?;
             }
         }
@@ -89,6 +92,22 @@ impl<const PLACES: usize> Gate<PLACES> {
             .map(|lock| lock.try_write_arc_until(until));
         let all: Option<Vec<_>> = all.collect();
         Some(Alone { _all: all? })
+    }
+}
+
+/// Tells an operation that it waits, and when it ends.
+struct Waiting<'i>(&'i dyn Interrupt);
+
+impl<'i> Waiting<'i> {
+    fn new(interrupt: &'i dyn Interrupt) -> Waiting<'i> {
+        interrupt.waits_for_lock(true);
+        Waiting(interrupt)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waits_for_lock(false);
     }
 }
 

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use muniment_value::{DocBuf, Value, array, doc};
+use muniment_value::{ArrayBuf, DocBuf, Value, array, doc};
 use muniment_wire::Connection;
 use testkit::{Server, ServerOptions};
 
@@ -131,6 +131,39 @@ fn long_commands_are_cut_off() {
     let first = batch.values().next().unwrap().as_doc().unwrap();
     let text = first.get_doc("command").unwrap().get_str("$truncated");
     let text = text.unwrap();
-    assert!(text.starts_with("{ find: \"c\", filter: { a: \"xxx"), "{text}");
+    assert!(
+        text.starts_with("{ find: \"c\", filter: { a: \"xxx"),
+        "{text}"
+    );
     assert_eq!(text.len(), 50 << 10);
+}
+
+/// opcounters count what was tried: an ordered command ends at its first error.
+#[test]
+fn opcounters_count_the_statements_that_were_tried() {
+    let s = Server::start(ServerOptions::new());
+    let mut c = s.connect();
+    let ids = |ids: &[i32]| -> ArrayBuf { ids.iter().map(|id| doc! { "_id": *id }).collect() };
+    run(
+        &mut c,
+        &doc! { "insert": "c", "documents": ids(&[1, 1, 2, 3]) },
+    );
+    run(
+        &mut c,
+        &doc! { "insert": "c", "documents": ids(&[4, 4, 5]), "ordered": false },
+    );
+    let bad = || doc! { "q": doc! { "_id": 1 }, "u": doc! { "$inc": doc! { "_id": 1 } } };
+    run(
+        &mut c,
+        &doc! { "update": "c", "updates": array![bad(), bad(), bad()] },
+    );
+    let bad = || doc! { "q": doc! { "$nope": 1 }, "limit": 0 };
+    run(
+        &mut c,
+        &doc! { "delete": "c", "deletes": array![bad(), bad()], "ordered": false },
+    );
+    let status = c.command("admin", &doc! { "serverStatus": 1 }).unwrap();
+    let counted = status.as_doc().get_doc("opcounters").unwrap();
+    let of = |name: &str| counted.get(name).unwrap().as_i64_exact().unwrap();
+    assert_eq!((of("insert"), of("update"), of("delete")), (2 + 3, 1, 2));
 }

@@ -217,6 +217,26 @@ fn waits_for_the_fsync_lock_end_soon() {
     for cmd in WRITES {
         must_end(&server, DB, cmd, false, &mut wrong);
     }
+    // Who looks for what the lock blocks finds it.
+    let mut blocked = server.connect();
+    let insert = with(&j(WRITES[0]), "comment", "shown");
+    blocked.send_command(DB, &insert, 0, &[]).unwrap();
+    let waiting = doc! { "currentOp": 1, "waitingForLock": true, "locks.Collection": "w" };
+    let shown = (0..500).any(|_| {
+        std::thread::sleep(Duration::from_millis(2));
+        let reply = admin.command("admin", &waiting).unwrap();
+        let found = reply.as_doc().get_array("inprog").unwrap();
+        found
+            .values()
+            .any(|v| v.as_doc().unwrap().get_str("ns") == Some(&format!("{DB}.c")))
+    });
+    if !shown {
+        wrong.push("currentOp does not show that an insert waits for a lock".to_owned());
+    }
+    drop(blocked);
+    while running(&mut admin, "shown").is_some() {
+        std::thread::sleep(Duration::from_millis(2));
+    }
     admin.command("admin", &doc! { "fsyncUnlock": 1 }).unwrap();
     let after = everything(&mut admin);
     if before != after {

@@ -56,7 +56,7 @@ fn inserts_report_each_error() {
     let mut options = InsertOptions::default();
     let run = |options| {
         b.engine
-            .insert_many(&b.op, NS, &mut docs.iter().map(DocBuf::as_doc), options)
+            .insert_many(&b.op, NS, &each(&docs), options)
             .unwrap()
     };
     let ordered = run(options);
@@ -530,7 +530,7 @@ fn tailable_cursors_wait_for_data() {
             .insert_many(
                 &b.op,
                 ns,
-                &mut std::iter::once(d.as_doc()),
+                &each(std::slice::from_ref(&d)),
                 InsertOptions::default(),
             )
             .unwrap();

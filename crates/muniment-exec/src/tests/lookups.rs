@@ -10,12 +10,7 @@ use std::collections::BTreeSet;
 fn fill(b: &Bench, collection: &str, docs: &[DocBuf]) {
     let out = b
         .engine
-        .insert_many(
-            &b.op,
-            collection,
-            &mut docs.iter().map(DocBuf::as_doc),
-            InsertOptions::default(),
-        )
+        .insert_many(&b.op, collection, &each(docs), InsertOptions::default())
         .unwrap();
     assert!(out.errors.is_empty(), "{:?}", out.errors);
 }

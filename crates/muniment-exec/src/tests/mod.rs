@@ -28,6 +28,11 @@ use muniment_value::{Doc, DocBuf, JsonMode, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Documents as an insert takes them.
+fn each<'d>(docs: &'d [DocBuf]) -> impl Fn() -> Box<dyn Iterator<Item = Doc<'d>> + 'd> + 'd {
+    move || Box::new(docs.iter().map(DocBuf::as_doc))
+}
+
 /// An engine on a temporary directory.
 pub struct Bench {
     pub engine: Arc<Database>,
@@ -100,12 +105,7 @@ impl Bench {
 
     pub fn insert(&self, docs: &[DocBuf]) -> BulkOutcome {
         self.engine
-            .insert_many(
-                &self.op,
-                NS,
-                &mut docs.iter().map(DocBuf::as_doc),
-                InsertOptions::default(),
-            )
+            .insert_many(&self.op, NS, &each(docs), InsertOptions::default())
             .unwrap()
     }
 

@@ -286,9 +286,8 @@ fn replace_by_rename(b: &Bench, g: i64) {
     let spec = IndexSpec::parse(j(BY_K).as_doc()).unwrap();
     store.create_index(&next, spec, &NeverInterrupted).unwrap();
     let docs = generation(g);
-    let mut docs = docs.iter().map(DocBuf::as_doc);
     let options = InsertOptions::default();
-    let out = b.engine.insert_many(&b.op, NEXT, &mut docs, options);
+    let out = b.engine.insert_many(&b.op, NEXT, &each(&docs), options);
     assert!(out.unwrap().errors.is_empty());
     store
         .rename_collection(NEXT, NS, true, &NeverInterrupted)
@@ -310,11 +309,10 @@ fn replace_by_out(b: &Bench, g: i64) {
 /// Fills what [`replace_by_out`] reads.
 fn source_of_out(b: &Bench) {
     let docs = generation(0);
-    let mut docs = docs.iter().map(DocBuf::as_doc);
     let options = InsertOptions::default();
     let out = b
         .engine
-        .insert_many(&b.op, "test.source", &mut docs, options);
+        .insert_many(&b.op, "test.source", &each(&docs), options);
     assert!(out.unwrap().errors.is_empty());
 }
 
@@ -519,9 +517,10 @@ fn with_keys() -> Bench {
     let keys: Vec<DocBuf> = (0..MEMBERS / ALIKE)
         .map(|k| doc! { "_id": k, "k": k })
         .collect();
-    let mut keys = keys.iter().map(DocBuf::as_doc);
     let options = InsertOptions::default();
-    let out = b.engine.insert_many(&b.op, "test.keys", &mut keys, options);
+    let out = b
+        .engine
+        .insert_many(&b.op, "test.keys", &each(&keys), options);
     assert!(out.unwrap().errors.is_empty());
     b
 }
@@ -833,4 +832,69 @@ fn an_update_of_one_document_finds_the_match_that_always_exists() {
     let all = b.run(&FindRequest::new(NS)).unwrap();
     let counted: i64 = all.iter().map(|d| number(d, "hits")).sum();
     assert_eq!(counted as u64, hits.into_inner(), "an increment was lost");
+}
+
+/// Inserts and upserts make their collection, two of each at once, while another drops it: nobody is told
+/// that it is there already.
+#[test]
+fn collections_made_by_writes_while_others_drop_them() {
+    let b = Bench::new();
+    let never = NeverInterrupted;
+    let dropped = AtomicU64::new(0);
+    let wrong = Mutex::new(Vec::new());
+    let insert = |race: &Race| {
+        while race.on() {
+            let one = [doc! { "a": 1 }];
+            let options = InsertOptions::default();
+            let out = b.engine.insert_many(&b.op, NS, &each(&one), options);
+            if let Err(e) = out {
+                wrong.lock().push(e);
+            }
+        }
+    };
+    let upsert = |race: &Race| {
+        let (q, u) = (doc! { "a": 2 }, doc! { "$inc": doc! { "n": 1 } });
+        while race.on() {
+            let statement = UpdateStatement {
+                upsert: true,
+                ..UpdateStatement::new(q.as_doc(), Value::Document(u.as_doc()))
+            };
+            match b.engine.update(&b.op, NS, &statement) {
+                // It went while it was written to.
+                Err(e) if e.code() == Code::QueryPlanKilled => {}
+                Err(e) => wrong.lock().push(e),
+                Ok(_) => {}
+            }
+        }
+    };
+    // Statements by _id, which are committed together.
+    let by_id = |race: &Race| {
+        let (q, u) = (doc! { "_id": 1 }, doc! { "$inc": doc! { "n": 1 } });
+        while race.on() {
+            let one = || UpdateStatement {
+                upsert: true,
+                ..UpdateStatement::new(q.as_doc(), Value::Document(u.as_doc()))
+            };
+            let mut both = [Ok(one()), Ok(one())].into_iter();
+            for e in b.engine.update_many(&b.op, NS, &mut both, true).errors {
+                if e.error.code() != Code::QueryPlanKilled {
+                    wrong.lock().push(e.error);
+                }
+            }
+        }
+    };
+    let drop_it = |race: &Race| {
+        while race.on() {
+            let there = b.engine.store.collection(NS).is_some();
+            if there && b.engine.store.drop_collection(NS, &never).is_ok() {
+                dropped.fetch_add(1, SeqCst);
+            }
+        }
+    };
+    Race::run(&[
+        &insert, &insert, &upsert, &by_id, &by_id, &drop_it, &drop_it,
+    ]);
+    let wrong = wrong.into_inner();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert!(dropped.into_inner() > 10);
 }

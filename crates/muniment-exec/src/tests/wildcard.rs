@@ -213,9 +213,8 @@ fn entries_and_arrays_survive_a_restart() {
             let store = &engine.store;
             store.create_index(&c, spec, &NeverInterrupted).unwrap();
             let docs = [j(r#"{"_id": 1, "a": {"b": [1, 2]}}"#), j(r#"{"_id": 2}"#)];
-            let mut docs = docs.iter().map(DocBuf::as_doc);
             engine
-                .insert_many(&op, NS, &mut docs, InsertOptions::default())
+                .insert_many(&op, NS, &each(&docs), InsertOptions::default())
                 .unwrap();
         }
         let c = engine.store.collection(NS).unwrap();

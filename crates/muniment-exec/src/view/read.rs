@@ -341,7 +341,7 @@ mod tests {
             .insert_many(
                 &op,
                 "test.v",
-                &mut std::iter::once(d.as_doc()),
+                &|| Box::new(std::iter::once(d.as_doc())),
                 crate::InsertOptions::default(),
             )
             .unwrap_err();

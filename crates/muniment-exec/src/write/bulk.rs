@@ -1,6 +1,6 @@
 //! Results of writes, and the loop over the statements of one command.
 
-use super::core::{Checks, Done, Write, change};
+use super::core::{Checks, Done, Write, change, killed_by_drop};
 use super::observed::Watch;
 use super::slices::{Slices, Tally};
 use crate::database::Database;
@@ -380,6 +380,7 @@ impl<'e> Batch<'e> {
             Some(e) => Some(e),
             None => set.slices.commit().err(),
         };
+        let error = error.map(|e| killed_by_drop(self.namespace, e));
         let lost: Vec<usize> = match error.is_some() {
             true => set.slices.lost().0.iter().map(|(i, _)| *i).collect(),
             false => Vec::new(),

@@ -190,17 +190,17 @@ impl Database {
         op: &OpContext,
         namespace: &str,
     ) -> Result<Arc<Collection>> {
-        if let Some(c) = self.store.collection(namespace) {
-            return Ok(c);
-        }
-        check_new_namespace(namespace)?;
-        self.refuse_view(namespace)?;
-        match self.create_collection(namespace, CollectionOptions::default(), op) {
-            Ok(c) => Ok(c),
-            Err(e) if e.code() == Code::NamespaceExists => {
-                self.store.collection(namespace).ok_or(e)
+        loop {
+            if let Some(c) = self.store.collection(namespace) {
+                return Ok(c);
             }
-            Err(e) => Err(e),
+            check_new_namespace(namespace)?;
+            self.refuse_view(namespace)?;
+            match self.create_collection(namespace, CollectionOptions::default(), op) {
+                // Another was first, and a third may have dropped it again.
+                Err(e) if e.code() == Code::NamespaceExists => op.check()?,
+                other => return other,
+            }
         }
     }
 
@@ -238,13 +238,7 @@ impl Database {
                         attempt += 1;
                         continue;
                     }
-                    Err(e) if e.code() == Code::NamespaceNotFound => {
-                        return Err(Error::new(
-                            Code::QueryPlanKilled,
-                            format!("collection dropped: {namespace}"),
-                        ));
-                    }
-                    other => other?,
+                    other => other.map_err(|e| killed_by_drop(namespace, e))?,
                 },
                 None => {
                     op.set_point_plan("EOF");
@@ -549,6 +543,18 @@ pub(super) fn change(
     }
     done.old = Some(old);
     Ok(Ok(done))
+}
+
+/// The error of a write whose collection was dropped meanwhile: 175 instead of 26, since it was
+/// there when the write began.
+pub(super) fn killed_by_drop(namespace: &str, e: Error) -> Error {
+    if e.code() != Code::NamespaceNotFound {
+        return e;
+    }
+    Error::new(
+        Code::QueryPlanKilled,
+        format!("collection dropped: {namespace}"),
+    )
 }
 
 /// True if a filter asks by equality for exactly what a duplicate key error names: the document came

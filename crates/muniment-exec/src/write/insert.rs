@@ -38,54 +38,96 @@ impl Default for InsertOptions {
     }
 }
 
+/// Documents that can be read again: a part of them is, if their collection is dropped before it has
+/// them.
+pub type Documents<'d> = dyn Fn() -> Box<dyn Iterator<Item = Doc<'d>> + 'd> + 'd;
+
+/// What a collection that was dropped did not take.
+struct Dropped {
+    /// Places of documents, ascending.
+    lost: Vec<usize>,
+    /// Nothing of what stands here and behind was tried.
+    from: usize,
+}
+
+impl Dropped {
+    fn includes(&self, place: usize) -> bool {
+        place >= self.from || self.lost.binary_search(&place).is_ok()
+    }
+}
+
+/// How a run over documents ended.
+enum End {
+    /// There are no more.
+    All,
+    /// An error ends the command.
+    Error,
+    /// Their collection was dropped.
+    Dropped(Dropped),
+}
+
+/// True for the error of a write to a collection that was dropped.
+fn is_gone(e: &Error) -> bool {
+    e.code() == Code::NamespaceNotFound
+}
+
 impl Database {
     /// Inserts documents (validated BSON), creating the collection if it is not there. A missing
     /// `_id` is made, and `_id` is moved to the front. Documents become visible in slices of
-    /// bounded size.
+    /// bounded size. What a collection that is dropped meanwhile has not taken goes into a new one.
     ///
     /// # Errors
     /// Only what concerns the whole command (73 InvalidNamespace, interrupts, a full disk before
     /// anything was written); a document's own error is in the outcome.
-    pub fn insert_many<'d>(
+    pub fn insert_many(
         &self,
         op: &Arc<OpContext>,
         namespace: &str,
-        docs: &mut dyn Iterator<Item = Doc<'d>>,
+        docs: &Documents<'_>,
         options: InsertOptions,
     ) -> Result<BulkOutcome> {
         let mut out = BulkOutcome::default();
-        let mut docs = docs.enumerate().peekable();
-        while let Some((next, _)) = docs.peek() {
-            let next = *next;
-            if self.store.collection(namespace).is_none()
-                && !next_is_fine(&mut docs, options, &mut out)
-            {
-                break;
-            }
-            let collection = self.collection_or_create(op, namespace)?;
-            match self.insert_slices(op, &collection, &mut docs, options, &mut out) {
-                Ok(true) => {}
-                Ok(false) => break,
-                // Dropped since we looked, before anything was staged: create it again.
-                Err(e)
-                    if e.code() == Code::NamespaceNotFound
-                        && docs.peek().is_some_and(|(i, _)| *i == next) =>
-                {
-                    op.check()?;
-                }
-                Err(error) if out.n == 0 && out.errors.is_empty() => return Err(error),
-                Err(error) => {
-                    let index = docs.peek().map_or(next, |(i, _)| *i);
-                    out.errors.push(WriteError { index, error });
-                    break;
-                }
-            }
+        let mut list = docs().enumerate().peekable();
+        let mut dropped = self.insert_list(op, namespace, &mut list, options, &mut out)?;
+        while let Some(again) = dropped {
+            op.check()?;
+            let mut list = docs()
+                .enumerate()
+                .filter(|(place, _)| again.includes(*place))
+                .peekable();
+            dropped = self.insert_list(op, namespace, &mut list, options, &mut out)?;
         }
         out.errors.sort_by_key(|e| e.index);
+        if options.ordered {
+            // What was tried again may have failed before what had failed already.
+            out.errors.truncate(1);
+        }
         Ok(out)
     }
 
-    /// Inserts documents until there are none or one ends the command (false).
+    /// Inserts documents into the collection of this name.
+    fn insert_list<'d>(
+        &self,
+        op: &Arc<OpContext>,
+        namespace: &str,
+        docs: &mut std::iter::Peekable<impl Iterator<Item = (usize, Doc<'d>)>>,
+        options: InsertOptions,
+        out: &mut BulkOutcome,
+    ) -> Result<Option<Dropped>> {
+        if docs.peek().is_none()
+            || (self.store.collection(namespace).is_none() && !next_is_fine(docs, options, out))
+        {
+            return Ok(None);
+        }
+        let collection = self.collection_or_create(op, namespace)?;
+        let end = self.insert_slices(op, &collection, docs, options, out)?;
+        Ok(match end {
+            End::All | End::Error => None,
+            End::Dropped(again) => Some(again),
+        })
+    }
+
+    /// Inserts documents until there are none or one ends the command.
     fn insert_slices<'d>(
         &self,
         op: &Arc<OpContext>,
@@ -93,13 +135,11 @@ impl Database {
         docs: &mut std::iter::Peekable<impl Iterator<Item = (usize, Doc<'d>)>>,
         options: InsertOptions,
         out: &mut BulkOutcome,
-    ) -> Result<bool> {
+    ) -> Result<End> {
         let validator = self.checks(collection, options.bypass_document_validation)?;
         let series = TimeSeries::of(collection);
         let mut slices = Slices::<Inserted>::new(&self.store, op, collection);
-        // Before a document is taken: a collection that was dropped loses none.
-        slices.change(|_| Ok(Ok(Inserted::default())))?;
-        let mut go_on = true;
+        let mut end = End::All;
         let mut since_check = 0;
         let mut first = true;
         let mut failed = None;
@@ -124,13 +164,13 @@ impl Database {
                 })
             });
             if let Err(error) = result {
-                if slices.has_failed() || error.is_interruption() {
+                if slices.has_failed() || error.is_interruption() || is_gone(&error) {
                     failed = Some((index, error));
                     break;
                 }
                 out.errors.push(WriteError { index, error });
                 if options.ordered {
-                    go_on = false;
+                    end = End::Error;
                     break;
                 }
             }
@@ -142,12 +182,15 @@ impl Database {
                 }
             }
         }
+        let met = failed.as_ref().filter(|f| is_gone(&f.1)).map(|f| f.0);
         if !slices.has_failed()
+            && met.is_none()
             && let Err(error) = slices.commit()
         {
             failed = Some((0, error));
         }
-        let mut lost = match slices.has_failed() {
+        let gone = failed.as_ref().is_some_and(|f| is_gone(&f.1));
+        let mut lost: Vec<usize> = match slices.has_failed() || gone {
             true => slices.lost().places().collect(),
             false => Vec::new(),
         };
@@ -157,8 +200,19 @@ impl Database {
         out.commit = out.commit.max(commit);
         op.counters.written.fetch_add(n, Relaxed);
         let Some((index, error)) = failed else {
-            return Ok(go_on);
+            return Ok(end);
         };
+        if gone {
+            lost.extend(met.filter(|i| lost.last() != Some(i)));
+            let from = match end {
+                End::Error => None,
+                _ => docs.peek().map(|(place, _)| *place),
+            };
+            return Ok(End::Dropped(Dropped {
+                lost,
+                from: from.unwrap_or(usize::MAX),
+            }));
+        }
         if out.n == 0 && out.errors.is_empty() {
             return Err(error);
         }
@@ -180,7 +234,7 @@ impl Database {
             };
             out.errors.extend(lost.into_iter().map(each));
         }
-        Ok(false)
+        Ok(End::Error)
     }
 }
 

@@ -197,7 +197,7 @@ impl MergeWriter {
         let outcome = self.link.engine.insert_many(
             &self.link.op.get(),
             &self.namespace,
-            &mut docs.iter().map(|d| Doc::new(d)),
+            &|| Box::new(docs.iter().map(|d| Doc::new(d))),
             InsertOptions {
                 ordered: self.spec.when_matched != WhenMatched::Fail,
                 bypass_document_validation: self.link.bypass_validation,

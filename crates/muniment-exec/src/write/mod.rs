@@ -19,7 +19,7 @@ mod validator;
 pub use bulk::{BulkOutcome, StatementOutcome, WriteError};
 pub use delete::DeleteStatement;
 pub use find_and_modify::{FindAndModifyOutcome, FindAndModifyRequest};
-pub use insert::InsertOptions;
+pub use insert::{Documents, InsertOptions};
 pub use observed::StatementFigures;
 pub use update::UpdateStatement;
 pub(crate) use validator::Validators;

@@ -86,7 +86,7 @@ impl OutWriter {
         let outcome = self.link.engine.insert_many(
             &self.link.op.get(),
             &self.temporary,
-            &mut docs.iter().map(|d| Doc::new(d)),
+            &|| Box::new(docs.iter().map(|d| Doc::new(d))),
             InsertOptions {
                 ordered: true,
                 bypass_document_validation: self.link.bypass_validation,

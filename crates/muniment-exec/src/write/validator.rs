@@ -107,13 +107,16 @@ impl Validators {
     /// Checks the new form of a document.
     ///
     /// # Errors
-    /// 121 DocumentValidationFailure with `errInfo`.
+    /// 121 DocumentValidationFailure with `errInfo`; what the validator itself raises.
     pub(crate) fn check(&self, v: &Validator, old: Option<&[u8]>, new: &[u8]) -> Result<()> {
-        // A document that the validator cannot look at ($expr fails) is not valid either.
-        let valid = |d: &[u8]| v.filter.matches(Doc::new(d)).unwrap_or(false);
-        if valid(new) || (v.moderate && old.is_some_and(|old| !valid(old))) {
+        let valid = |d: &[u8]| v.filter.matches(Doc::new(d));
+        // A document that the validator cannot look at ($expr fails) was not valid either.
+        let was_not = |old: &[u8]| !valid(old).unwrap_or(false);
+        let judged = valid(new);
+        if matches!(judged, Ok(true)) || (v.moderate && old.is_some_and(was_not)) {
             return Ok(());
         }
+        judged?;
         let new = Doc::new(new);
         let info = doc! {
             "failingDocumentId": new.get("_id").unwrap_or(Value::Null),

@@ -216,7 +216,7 @@ fn run_one(
         Op::Insert(d) => {
             let mut out = cx
                 .engine()
-                .insert_many(cx.op, ns, &mut std::iter::once(*d), options)?;
+                .insert_many(cx.op, ns, &|| Box::new(std::iter::once(*d)), options)?;
             match out.errors.pop() {
                 Some(e) => Err(e.error),
                 None => Ok(StatementOutcome {

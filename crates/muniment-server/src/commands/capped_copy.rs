@@ -84,7 +84,7 @@ fn copy_documents(cx: &CommandContext<'_>, from: &str, to: &str) -> Result<()> {
         let done = engine.insert_many(
             cx.op,
             to,
-            &mut batch.iter().map(|d| Doc::new(d)),
+            &|| Box::new(batch.iter().map(|d| Doc::new(d))),
             InsertOptions {
                 bypass_document_validation: true,
                 bypass_empty_ts_replacement: true,

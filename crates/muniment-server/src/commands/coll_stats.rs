@@ -120,17 +120,14 @@ pub(crate) fn stage(server: &ServerState, ns: &str, operand: Doc<'_>) -> Result<
         "localTime": Value::DateTime(crate::log::now_ms()),
     };
     if operand.get("latencyStats").is_some() {
-        let figures = server.metrics.top_entry(ns).figures();
-        let figure = |i: usize| {
-            let (time, count) = figures.get(i).copied().unwrap_or_default();
-            doc! { "latency": time as i64, "ops": count as i64 }
-        };
+        let [reads, writes, commands] = server.metrics.top_entry(ns).latencies();
+        let figure = |(time, count)| doc! { "latency": time as i64, "ops": count as i64 };
         d.append(
             "latencyStats",
             doc! {
-                "reads": figure(1),
-                "writes": figure(2),
-                "commands": figure(8),
+                "reads": figure(reads),
+                "writes": figure(writes),
+                "commands": figure(commands),
                 // There are none on a standalone server.
                 "transactions": doc! { "latency": 0_i64, "ops": 0_i64 },
             },

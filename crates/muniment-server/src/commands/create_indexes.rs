@@ -5,6 +5,7 @@ use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_storage::{Collection, CollectionOptions, IndexSpec};
+use muniment_query::Interrupt;
 use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result};
 use std::sync::Arc;
 
@@ -59,23 +60,16 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let default = default.map(|c| c.collation().clone()).unwrap_or_default();
     let specs = parse(cx, &default)?;
     let store = &cx.engine().store;
-    let mut created_collection = false;
-    let collection = match store.collection(cx.ns()) {
-        Some(c) => c,
-        None => {
-            created_collection = true;
-            cx.engine().refuse_view(cx.ns())?;
-            match cx
-                .engine()
-                .create_collection(cx.ns(), CollectionOptions::default(), cx.op)
-            {
-                Ok(c) => c,
-                Err(e) if e.code() == Code::NamespaceExists => {
-                    created_collection = false;
-                    cx.collection()?
-                }
-                Err(e) => return Err(e),
-            }
+    let (collection, created_collection) = loop {
+        if let Some(c) = store.collection(cx.ns()) {
+            break (c, false);
+        }
+        let engine = cx.engine();
+        engine.refuse_view(cx.ns())?;
+        match engine.create_collection(cx.ns(), CollectionOptions::default(), cx.op) {
+            // Another was first, and a third may have dropped it again.
+            Err(e) if e.code() == Code::NamespaceExists => cx.op.check()?,
+            created => break (created?, true),
         }
     };
     for spec in &specs {

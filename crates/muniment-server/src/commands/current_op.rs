@@ -3,7 +3,7 @@
 use super::cursor_reply::filter;
 use crate::context::CommandContext;
 use crate::generic::Generic;
-use crate::registry::CommandSpec;
+use crate::registry::{CommandSpec, Kind};
 use crate::state::{ConnShared, ServerState};
 use muniment_exec::CursorInfo;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, doc};
@@ -63,7 +63,7 @@ pub(super) fn operations(server: &ServerState, idle: bool, truncate: bool) -> Ve
         }
         let used = |c: &&CursorInfo| c.used_by == Some(op.id());
         d.append_some("cursor", cursors.iter().find(used).map(|c| &c.description));
-        d.append("waitingForLock", false);
+        d.append("locks", locks(op.command()));
         d.append("numYields", 0_i64);
         all.push(d);
     }
@@ -103,6 +103,18 @@ pub(crate) fn stage(server: &ServerState, operand: Doc<'_>) -> Vec<DocBuf> {
         }));
     }
     all
+}
+
+/// The locks that a command asks for, as MongoDB names them: what it reads or writes others may read and
+/// write, too. fsyncLock alone keeps all writers out.
+fn locks(command: &str) -> DocBuf {
+    let kind = crate::registry::find(command).map(|spec| spec.kind);
+    let mode = match kind {
+        Some(Kind::Read) => "r",
+        Some(Kind::Write | Kind::Ddl) => "w",
+        _ => return DocBuf::new(),
+    };
+    doc! { "Global": mode, "Database": mode, "Collection": mode }
 }
 
 fn client(c: &ConnShared, d: &mut DocBuf) {

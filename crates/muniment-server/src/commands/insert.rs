@@ -44,6 +44,6 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     cx.op_count = Some(documents.len() as u64);
     let outcome = cx
         .engine()
-        .insert_many(cx.op, cx.ns(), &mut *documents.iter(), options)?;
+        .insert_many(cx.op, cx.ns(), &|| documents.iter(), options)?;
     report(cx, &outcome, false)
 }

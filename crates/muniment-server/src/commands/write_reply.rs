@@ -28,6 +28,12 @@ pub(super) fn report(
     modified: bool,
 ) -> Result<()> {
     cx.note_commit(outcome.commit);
+    if cx.args.bool("ordered", true)
+        && let Some(e) = outcome.errors.first()
+    {
+        // What follows the first error was not tried.
+        cx.op_count = cx.op_count.map(|n| n.min(e.index as u64 + 1));
+    }
     if let Some(e) = outcome.errors.iter().find(|e| e.error.is_interruption()) {
         return Err(e.error.clone());
     }
