@@ -299,7 +299,8 @@ impl Lab {
             add("Server version", v);
         }
         if let Some(r) = admin(c, doc! { "serverStatus": 1 }) {
-            let engine = string_at(r.as_doc(), "storageEngine.name");
+            let engine = string_at(r.as_doc(), "muniment.engine")
+                .or_else(|| string_at(r.as_doc(), "storageEngine.name"));
             add(
                 "Storage engine",
                 engine.unwrap_or_else(|| "not said".into()),

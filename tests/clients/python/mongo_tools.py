@@ -58,6 +58,8 @@ def main(directory=""):
 
         rows = [json.loads(l) for l in tool("mongostat", "--rowcount", "3", "--json", "1").splitlines() if l.startswith("{")]
         assert len(rows) == 3 and all("insert" in next(iter(r.values())) for r in rows), rows
+        columns = next(iter(rows[0].values()))
+        assert {"dirty", "used", "qrw"} <= columns.keys() and "mapped" not in columns, rows
         print("mongostat: ok")
         top = tool("mongotop", "--rowcount", "2", "--json", "1")
         assert "tools.c" in top, top

@@ -27,7 +27,7 @@ const SECTIONS: &[(&str, Section)] = &[
     ("connections", connections),
     ("extra_info", extra_info),
     ("globalLock", global_lock),
-    ("locks", |_, _| DocBuf::new()),
+    ("locks", locks),
     ("logicalSessionRecordCache", sessions),
     ("mem", |_, _| mem()),
     ("metrics", metrics),
@@ -230,6 +230,7 @@ fn muniment(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     let int = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
     doc! {
         "version": VERSION,
+        "engine": cx.engine().store.engine_name(),
         "journal": doc! {
             "commits": s.journal.commits as i64,
             "syncs": s.journal.syncs as i64,
@@ -321,16 +322,25 @@ fn counters(ops: &[u64; 6]) -> DocBuf {
     d
 }
 
+/// Under the names of MongoDB's engines, by which its tools know what figures there are: mongostat shows
+/// the columns of MMAPv1 for any other. Ours is `muniment.engine`.
 fn storage_engine(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     let store = &cx.engine().store;
     doc! {
-        "name": store.engine_name(),
+        "name": if store.is_durable() { "wiredTiger" } else { "inMemory" },
         "supportsCommittedReads": true,
         "supportsPendingDrops": true,
         "supportsSnapshotReadConcern": false,
         "readOnly": false,
         "persistent": store.is_durable(),
     }
+}
+
+/// Operations that read and that wrote: each has taken the lock of everything once, to share it.
+fn locks(_: &CommandContext<'_>, t: &Totals) -> DocBuf {
+    let [reads, writes, _] = t.latency_count;
+    let taken = doc! { "acquireCount": doc! { "r": reads as i64, "w": writes as i64 } };
+    doc! { "Global": &taken, "Database": &taken, "Collection": &taken }
 }
 
 fn transactions(_: &CommandContext<'_>, _: &Totals) -> DocBuf {
