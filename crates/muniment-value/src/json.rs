@@ -66,7 +66,7 @@ impl Doc<'_> {
             bytes: longest,
         };
         display(Value::Document(*self), within, &mut text);
-        text.truncate(text.floor_char_boundary(longest));
+        text.truncate(beginning(&text, longest).len());
         let mut cut = crate::doc! { "$truncated": text };
         cut.append_some("comment", self.get("comment"));
         cut
@@ -102,6 +102,12 @@ impl Within {
     }
 }
 
+/// As much of a text as fits into so many bytes.
+fn beginning(s: &str, bytes: usize) -> &str {
+    let fits = (0..=bytes.min(s.len())).rev().find_map(|end| s.get(..end));
+    fits.unwrap_or_default()
+}
+
 fn display(v: Value<'_>, within: Within, out: &mut String) {
     // Writing to a string cannot fail.
     let _ = match v {
@@ -110,8 +116,7 @@ fn display(v: Value<'_>, within: Within, out: &mut String) {
             Ok(())
         }
         Value::String(s) | Value::Symbol(s) => {
-            let end = s.floor_char_boundary(within.left(out));
-            quoted(s.get(..end).unwrap_or(s), out);
+            quoted(beginning(s, within.left(out)), out);
             Ok(())
         }
         Value::Document(d) => {
@@ -154,8 +159,8 @@ fn display(v: Value<'_>, within: Within, out: &mut String) {
             out.write_str(")")
         }
         Value::Code(s) => {
-            let end = s.floor_char_boundary(within.left(out));
-            out.write_str(s.get(..end).unwrap_or(s))
+            let shown = beginning(s, within.left(out));
+            out.write_str(shown)
         }
         Value::CodeWithScope { code, scope } => {
             let _ = write!(out, "CodeWScope( {code}, ");

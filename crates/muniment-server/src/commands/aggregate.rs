@@ -70,7 +70,9 @@ const NOT_IN_API_V1: [&str; 14] = [
 /// Whether the pipeline ends with a stage that writes.
 fn writes(body: Doc<'_>) -> bool {
     let stages = body.get_array("pipeline");
-    let last = stages.and_then(|p| p.values().last()).and_then(|v| v.as_doc());
+    let last = stages
+        .and_then(|p| p.values().last())
+        .and_then(|v| v.as_doc());
     let name = last.and_then(|d| d.first()).map(|e| e.name());
     matches!(name, Some("$out" | "$merge"))
 }

@@ -214,9 +214,9 @@ fn run_one(
 ) -> Result<StatementOutcome> {
     match op {
         Op::Insert(d) => {
-            let mut out = cx
-                .engine()
-                .insert_many(cx.op, ns, &|| Box::new(std::iter::once(*d)), options)?;
+            let mut out =
+                cx.engine()
+                    .insert_many(cx.op, ns, &|| Box::new(std::iter::once(*d)), options)?;
             match out.errors.pop() {
                 Some(e) => Err(e.error),
                 None => Ok(StatementOutcome {

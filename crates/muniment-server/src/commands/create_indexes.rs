@@ -4,8 +4,8 @@ use crate::args::{Field, Types, opt, refused, req};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
-use muniment_storage::{Collection, CollectionOptions, IndexSpec};
 use muniment_query::Interrupt;
+use muniment_storage::{Collection, CollectionOptions, IndexSpec};
 use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result};
 use std::sync::Arc;
 

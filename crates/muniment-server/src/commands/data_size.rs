@@ -53,8 +53,14 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     }
     cx.engine().refuse_view_like(ns)?;
     let most = Most {
-        size: cx.args.int("maxSize", i64::MIN, i64::MAX)?.filter(|n| *n != 0),
-        objects: cx.args.int("maxObjects", i64::MIN, i64::MAX)?.filter(|n| *n != 0),
+        size: cx
+            .args
+            .int("maxSize", i64::MIN, i64::MAX)?
+            .filter(|n| *n != 0),
+        objects: cx
+            .args
+            .int("maxObjects", i64::MIN, i64::MAX)?
+            .filter(|n| *n != 0),
     };
     let estimate = cx.args.bool("estimate", false);
     let mut reached = false;

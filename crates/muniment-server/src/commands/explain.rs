@@ -60,7 +60,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     })?;
     let target = command.first().map_or(Value::Null, |e| e.value());
     let collection = match spec.target {
-        Target::Collection | Target::CollectionOrUuid => Some(namespace::collection_of(cx.db(), target)?),
+        Target::Collection | Target::CollectionOrUuid => {
+            Some(namespace::collection_of(cx.db(), target)?)
+        }
         Target::CollectionOrDatabase if target.is_number() => None,
         Target::CollectionOrDatabase => Some(namespace::collection_of(cx.db(), target)?),
         Target::Cursor | Target::Anything => None,

@@ -53,7 +53,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             _ => {
                 return Err(Error::location(
                     50_847,
-                    format!("The element that calls binData() must be type of BinData, in chunk {chunks}"),
+                    format!(
+                        "The element that calls binData() must be type of BinData, in chunk {chunks}"
+                    ),
                 ));
             }
         }
