@@ -1,19 +1,19 @@
-//! `muniment bench …`: arguments, the order of things, and what is written where.
+//! `muniment bench …`: arguments, and what is run.
 
 use crate::commands;
-use crate::fail::{Context, Failure, Result};
+use crate::fail::{Failure, Result};
 use crate::lab::{Lab, Preset};
-use crate::report::{Outcome, Run, html, json, timeline};
+use crate::report::Outcome;
+use crate::session::Session;
 use crate::stdout::say;
 use crate::targets::{self, Named};
-use crate::versus::{Sheet, order};
+use crate::workloads::only::{self, Only};
 use crate::workloads::options::{self, Given};
-use crate::{custom, environment, hlog, sizes, stop, usage, workloads, yardsticks};
+use crate::{custom, environment, stop, workloads, yardsticks};
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
 
 /// What was asked for.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +30,10 @@ pub struct Options {
     pub output: Output,
     /// One yardstick alone.
     pub only: Option<u32>,
+    /// Parts of experiments.
+    pub parts: Only,
+    /// The embedded servers' cache, GiB.
+    pub cache_gb: Option<f64>,
     /// Options that belong to single experiments.
     pub given: Given,
 }
@@ -131,6 +135,8 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
         preset: Preset::Smoke,
         output: Output::default(),
         only: None,
+        parts: Only::default(),
+        cache_gb: None,
         given: Given::default(),
     };
     let mut targets = targets::Given::default();
@@ -142,17 +148,14 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
             Long("turns") => turns = Some(self::turns(&text(p.value().map_err(said)?)?)?),
             Long("preset") => o.preset = Preset::named(&text(p.value().map_err(said)?)?)?,
             Long("only") => {
-                let n = text(p.value().map_err(said)?)?;
-                let known = n
-                    .parse()
-                    .ok()
-                    .filter(|n| yardsticks::ALL.iter().any(|y| y.number == *n));
-                o.only = Some(known.ok_or_else(|| {
-                    Failure(format!(
-                        "--only {n}: the yardsticks are 1 to {}",
-                        yardsticks::ALL.len()
-                    ))
-                })?);
+                let v = text(p.value().map_err(said)?)?;
+                match v.parse() {
+                    Ok(n) => o.only = Some(yardstick(n)?),
+                    Err(_) => o.parts.add(&v)?,
+                }
+            }
+            Long("cacheSizeGB") => {
+                o.cache_gb = Some(cache_size(&text(p.value().map_err(said)?)?)?);
             }
             Long(name) if let Some((_, option)) = Given::known(name) => {
                 let value = match option.value {
@@ -197,9 +200,13 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
     }
     o.given.belong(&o.names)?;
     if o.only.is_some() && o.names != ["yardsticks"] {
-        return Err(Failure::new("--only belongs to 'yardsticks'"));
+        return Err(Failure::new(
+            "--only N belongs to 'yardsticks'; a part of an experiment is NAME=VALUE,…",
+        ));
     }
+    o.parts.check(&chosen(&o.names), o.preset)?;
     o.targets = targets.all();
+    cache_belongs(&o)?;
     if turns.is_some() && o.targets.len() < 2 {
         return Err(Failure::new(
             "--turns belongs to several --target: there is nothing to take turns",
@@ -212,6 +219,51 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
         ));
     }
     Ok(Some(o))
+}
+
+/// The experiments that these names stand for: all of them without any.
+fn chosen(names: &[String]) -> Vec<&'static workloads::Spec> {
+    match names {
+        [] => workloads::ALL.to_vec(),
+        some => some.iter().flat_map(|n| workloads::named(n)).collect(),
+    }
+}
+
+/// Refuses `--cacheSizeGB` where no server would get it.
+fn cache_belongs(o: &Options) -> Result<()> {
+    let why = if o.cache_gb.is_none() {
+        return Ok(());
+    } else if !o.targets.is_empty() && o.targets.iter().all(|t| t.endpoint.is_external()) {
+        "belongs to embedded servers, and there is none"
+    } else if o.names.iter().any(|n| n == "yardsticks") {
+        "the yardsticks are promises with a cache of their own"
+    } else if o.names == ["ceiling"] {
+        "'ceiling' measures no server"
+    } else {
+        return Ok(());
+    };
+    Err(Failure(format!("--cacheSizeGB {why}")))
+}
+
+/// The GiB that `text` says.
+///
+/// # Errors
+/// It is no size.
+pub fn cache_size(text: &str) -> Result<f64> {
+    let n = text.parse().ok();
+    n.filter(|n: &f64| n.is_finite() && *n > 0.0)
+        .ok_or_else(|| Failure(format!("--cacheSizeGB {text}: it must be GiB, above 0")))
+}
+
+/// A yardstick's number.
+fn yardstick(n: u32) -> Result<u32> {
+    let known = yardsticks::ALL.iter().any(|y| y.number == n);
+    known.then_some(n).ok_or_else(|| {
+        Failure(format!(
+            "--only {n}: the yardsticks are 1 to {}",
+            yardsticks::ALL.len()
+        ))
+    })
 }
 
 /// The number of turns `text` says.
@@ -282,19 +334,24 @@ server that does nothing.
 
 {}
 Options:
-{}  --turns N        in how many turns; default 5, the fewest that can show a difference
+{}  --turns N        in how many turns; default 5: fewer are too few to judge by
   --preset PRESET  smoke (half a minute an experiment), quick (about a hundredth of the
                    post's counts) or paper (the post's counts); default smoke
-{}  --only N         one yardstick alone
+{}  --cacheSizeGB N  cache of embedded servers (default: the experiment's own)
+  --only PART      one yardstick by its number, or a part of an experiment: NAME=VALUE,VALUE…;
+                   may be repeated
 {}  -h, --help       this text
 
+Parts (--only) and the values that they have with the smoke preset:
+{}
 Progress goes to stderr, results to stdout. Ctrl-C ends cleanly and writes what there is.
 The lab works in a database of its own, muniment_bench, which it drops before and after.
 ",
         list(),
         targets::Given::HELP,
         Output::HELP,
-        options::help()
+        options::help(),
+        only::help(workloads::ALL)
     )
 }
 
@@ -303,6 +360,8 @@ fn experiments(o: &Options) -> Result<()> {
     let endpoint = targets::only(&o.targets);
     let mut lab = Lab::new(endpoint, o.preset, o.output.data.clone());
     lab.options = o.given.clone();
+    lab.only = o.parts.clone();
+    lab.cache_gb = o.cache_gb;
     let mut session = Session::new(&o.output);
     let busy = environment::busy();
     let names = if o.names.is_empty() {
@@ -327,10 +386,18 @@ fn experiments(o: &Options) -> Result<()> {
                 warnings: busy.iter().cloned().collect(),
                 ..Outcome::default()
             };
+            let run = |lab: &mut Lab, out: &mut Outcome| {
+                let result = (spec.run)(lab, out);
+                out.deviations.extend(o.parts.told(spec));
+                out.deviations.extend(o.cache_gb.map(|gb| {
+                    format!("Embedded servers had a cache of {gb} GiB (--cacheSizeGB).")
+                }));
+                result
+            };
             if o.targets.len() > 1 {
-                session.in_turns(&mut lab, &out, o, spec.run);
+                session.in_turns(&mut lab, &out, (&o.targets, o.turns), run);
             } else {
-                session.one(&mut lab, &mut out.clone(), spec.run);
+                session.one(&mut lab, &mut out.clone(), run);
             }
         }
     }
@@ -354,202 +421,6 @@ pub fn single(
     };
     session.one(lab, &mut out, f);
     session.end(lab)
-}
-
-/// A run of experiments: what they found so far, and what failed.
-struct Session<'a> {
-    output: &'a Output,
-    run: Run,
-    failures: Vec<String>,
-    /// What is printed once the terminal has been given back.
-    held: String,
-}
-
-impl<'a> Session<'a> {
-    fn new(output: &'a Output) -> Session<'a> {
-        Session {
-            output,
-            run: Run {
-                command: command_line(),
-                started: environment::utc_now(),
-                ..Run::default()
-            },
-            failures: Vec::new(),
-            held: String::new(),
-        }
-    }
-
-    /// Says where everything is, and what failed.
-    fn end(self, lab: &mut Lab) -> Result<()> {
-        lab.progress.end_line();
-        lab.progress.leave();
-        say(&self.held);
-        say("\nEnvironment\n");
-        for (k, v) in &self.run.environment {
-            say(&format!("  {k}: {v}\n"));
-        }
-        let report = self.output.dir.join("report.html");
-        say(&format!(
-            "\nReport: {}\n",
-            report.canonicalize().unwrap_or(report).display()
-        ));
-        if let Some(f) = &self.output.json {
-            say(&format!("JSON lines: {}\n", f.display()));
-        }
-        match self.failures.as_slice() {
-            [] if self.run.interrupted => {
-                Err(Failure::new("interrupted; what there was has been written"))
-            }
-            [] => Ok(()),
-            some => Err(Failure(some.join("\nmuniment bench: "))),
-        }
-    }
-
-    /// Runs one experiment on several targets in turns: shows each target's first turn, then the
-    /// comparison over all of them.
-    fn in_turns(
-        &mut self,
-        lab: &mut Lab,
-        like: &Outcome,
-        o: &Options,
-        run: fn(&mut Lab, &mut Outcome) -> Result<()>,
-    ) {
-        let names = o.targets.iter().map(|t| t.name.clone()).collect();
-        let mut sheet = Sheet::new(names);
-        let aim = |lab: &mut Lab, t: &Named| {
-            lab.endpoint = t.endpoint.clone();
-            lab.target_name = Some(t.name.clone());
-        };
-        for (i, t) in o.targets.iter().enumerate() {
-            aim(lab, t);
-            let mut out = Outcome {
-                id: format!("{}-{}", like.id, t.name),
-                title: format!("{}: {}", like.title, t.name),
-                ..like.clone()
-            };
-            self.one(lab, &mut out, run);
-            sheet.add(i, out.figures);
-        }
-        let mut out = Outcome {
-            id: format!("{}-compared", like.id),
-            title: format!("{}: compared", like.title),
-            about: format!(
-                "The experiment on each of {} targets, {} times in turns.",
-                o.targets.len(),
-                o.turns
-            ),
-            ..Outcome::default()
-        };
-        self.one(lab, &mut out, |lab, out| {
-            for turn in 1..o.turns {
-                for i in order(o.targets.len(), turn) {
-                    let Some(t) = o.targets.get(i).filter(|_| !stop::asked()) else {
-                        continue;
-                    };
-                    aim(lab, t);
-                    let mut again = Outcome::default();
-                    run(lab, &mut again).map_err(|e| e.while_doing(&t.name))?;
-                    let news = again
-                        .warnings
-                        .into_iter()
-                        .map(|w| format!("{}: {w}", t.name));
-                    out.warnings.extend(news);
-                    sheet.add(i, again.figures);
-                }
-            }
-            sheet.write_down(out);
-            Ok(())
-        });
-    }
-
-    /// Runs one experiment, prints it, and writes the report so far.
-    fn one(
-        &mut self,
-        lab: &mut Lab,
-        out: &mut Outcome,
-        f: impl FnOnce(&mut Lab, &mut Outcome) -> Result<()>,
-    ) {
-        if stop::asked() {
-            self.run.interrupted = true;
-            return;
-        }
-        if self.output.full_screen
-            && !lab.progress.is_full_screen()
-            && let Err(e) = lab.progress.full_screen()
-        {
-            self.failures.push(e.0);
-            return;
-        }
-        let begin = Instant::now();
-        out.preset = lab.preset.name().into();
-        let result = f(lab, out);
-        out.seconds = begin.elapsed().as_secs_f64();
-        if stop::asked() {
-            self.run.interrupted = true;
-            out.warnings
-                .push("Interrupted: the figures are of what had been done by then.".into());
-        } else if let Err(e) = result {
-            self.failures.push(format!("{}: {e}", out.id));
-            out.warnings.push(format!("Failed: {e}"));
-        }
-        out.warnings.append(&mut lab.warnings);
-        out.warnings.extend(lab.take_doubts());
-        out.plots.extend(timeline::plots(&out.samples));
-        out.tables
-            .extend(usage::table(&out.samples, self.output.core_hour));
-        out.tables
-            .extend(sizes::table(&std::mem::take(&mut lab.sizes)));
-        let mut seen = std::collections::HashSet::new();
-        out.warnings.retain(|w| seen.insert(w.clone()));
-        lab.progress.end_line();
-        if lab.progress.is_full_screen() {
-            self.held += &out.text();
-        } else {
-            say(&out.text());
-        }
-        lab.progress.done(|| {
-            let found = out.findings.first().map_or("", String::as_str);
-            format!("{} ({:.0} s) {found}", out.id, out.seconds)
-        });
-        self.run.outcomes.push(out.clone());
-        self.run.environment.clone_from(&lab.environment);
-        if let Err(e) = write(&self.run, self.output) {
-            self.failures.push(e.0);
-        }
-    }
-}
-
-/// Writes report.html, results.json and the JSON lines, each whole.
-fn write(run: &Run, o: &Output) -> Result<()> {
-    std::fs::create_dir_all(&o.dir).context(&format!("making {}", o.dir.display()))?;
-    let put = |path: PathBuf, text: String| {
-        std::fs::write(&path, text).context(&format!("writing {}", path.display()))
-    };
-    let lines = json::lines(run)?;
-    put(o.dir.join("report.html"), html::page(run))?;
-    put(o.dir.join("results.json"), json::array(&lines))?;
-    // Those before it have been written when they ended; another run's are not this one's.
-    if run.outcomes.len() == 1 {
-        hlog::remove_all(&o.dir)?;
-    }
-    if let Some(x) = run.outcomes.last() {
-        hlog::write_all(&o.dir, x)?;
-    }
-    if let Some(f) = &o.json {
-        put(f.clone(), lines.join("\n") + "\n")?;
-    }
-    Ok(())
-}
-
-/// What was typed, without the directory of the program.
-fn command_line() -> String {
-    let mut words: Vec<String> = std::env::args_os()
-        .map(|a| a.to_string_lossy().into_owned())
-        .collect();
-    if let Some(first) = words.first_mut() {
-        *first = first.rsplit('/').next().unwrap_or("muniment").to_string();
-    }
-    words.join(" ")
 }
 
 #[cfg(test)]
@@ -582,6 +453,27 @@ mod tests {
     }
 
     #[test]
+    fn parts_and_the_cache() {
+        // The preset counts wherever it stands.
+        let line = "w3 w4a --only batch=2,5 --only cores=two --preset quick --cacheSizeGB 0.5";
+        let o = parsed(line).unwrap().unwrap();
+        assert_eq!(
+            o.parts.values("batch"),
+            Some(&["2".to_string(), "5".into()][..])
+        );
+        assert_eq!((o.only, o.cache_gb), (None, Some(0.5)));
+        // One of the targets gets it.
+        let line = "w1 --target a=embedded --target b=mongodb://h:1 --cacheSizeGB 1";
+        assert_eq!(parsed(line).unwrap().unwrap().cache_gb, Some(1.0));
+        // Without names there are all experiments to choose from.
+        assert!(
+            parsed("--only query=text --only batch=10")
+                .unwrap()
+                .is_some()
+        );
+    }
+
+    #[test]
     fn several_targets() {
         let line = "w1 --target a=embedded --target b=mongodb://h:1 --turns 7 --core-hour 0.04";
         let o = parsed(line).unwrap().unwrap();
@@ -603,7 +495,35 @@ mod tests {
             ("--fast", "invalid option '--fast'"),
             ("yardsticks --only 99", "--only 99: the yardsticks are 1 to"),
             ("w1 list", "'list' is a command and comes first"),
-            ("w1 --only 1", "--only belongs to 'yardsticks'"),
+            ("w1 --only 1", "--only N belongs to 'yardsticks'"),
+            ("w3 --only big", "--only big: it must be NAME=VALUE,VALUE"),
+            (
+                "w3 --only size=1",
+                "there is no 'size' to choose from: w3 has batch",
+            ),
+            (
+                "w3 --only batch=3",
+                "--only batch=3: batch of w3 with preset smoke is 1, 10,",
+            ),
+            (
+                "w3 --preset quick --only batch=7",
+                "with preset quick is 1, 2, 5, 10,",
+            ),
+            (
+                "yardsticks --only batch=1",
+                "there is no 'batch' to choose from",
+            ),
+            (
+                "w1 --cacheSizeGB 0",
+                "--cacheSizeGB 0: it must be GiB, above 0",
+            ),
+            ("w1 --cacheSizeGB inf", "it must be GiB, above 0"),
+            (
+                "w1 --uri mongodb://h --cacheSizeGB 1",
+                "belongs to embedded servers, and there is none",
+            ),
+            ("yardsticks --cacheSizeGB 1", "a cache of their own"),
+            ("ceiling --cacheSizeGB 1", "'ceiling' measures no server"),
             ("w1 --seconds 1", "--seconds belongs to 'ceiling'"),
             ("ceiling --seconds 0", "--seconds 0: it must be seconds"),
             ("ceiling --connections", "missing argument"),
@@ -638,7 +558,7 @@ mod tests {
             assert!(h.contains(y.title));
         }
         // What other modules add stands where the rest does.
-        for option in ["uri", "target", "json", "out", "tui", "only"] {
+        for option in ["uri", "target", "json", "out", "tui", "only", "cacheSizeGB"] {
             assert!(h.contains(&format!("\n  --{option} ")), "{option} in {h}");
         }
         for c in commands::ALL {

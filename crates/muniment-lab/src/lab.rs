@@ -7,6 +7,7 @@ use crate::doubts::Doubts;
 use crate::fail::{Failure, Result};
 use crate::hist::Latency;
 use crate::load::{self, Limit, Load};
+use crate::placement::{self, Placement, Server};
 use crate::process::{self, Process};
 use crate::progress::Progress;
 use crate::report::table::{bytes, rate};
@@ -14,6 +15,7 @@ use crate::sizes::Sizes;
 use crate::targets::Endpoint;
 use crate::uri::Uri;
 use crate::workers::Inserts;
+use crate::workloads::only::Only;
 use crate::workloads::options::Given;
 use crate::{environment, stop};
 use muniment_value::{DocBuf, doc};
@@ -126,6 +128,10 @@ pub struct Lab {
     pub preset: Preset,
     /// What was given of the options that belong to single experiments.
     pub options: Given,
+    /// Which parts of experiments are run.
+    pub only: Only,
+    /// The cache of embedded servers, GiB, whatever an experiment would give them.
+    pub cache_gb: Option<f64>,
     /// What the user sees meanwhile.
     pub progress: Progress,
     /// Where embedded servers get their temporary directories.
@@ -159,6 +165,8 @@ impl Lab {
             target_name: None,
             preset,
             options: Given::default(),
+            only: Only::default(),
+            cache_gb: None,
             progress: Progress::new(),
             data_parent,
             environment: Vec::new(),
@@ -174,8 +182,15 @@ impl Lab {
         }
     }
 
-    /// The target: the one asked for, or a fresh embedded server with this cache.
+    /// The cache that an embedded server gets to which an experiment would give `own`, GiB.
+    pub fn cache(&self, own: Option<f64>) -> Option<f64> {
+        self.cache_gb.or(own)
+    }
+
+    /// The target: the one asked for, or a fresh embedded server with this cache (or the one that
+    /// was asked for).
     pub fn target(&mut self, cache_gb: Option<f64>) -> Result<Target> {
+        let cache_gb = self.cache(cache_gb);
         let mut t = match self.endpoint.clone() {
             Endpoint::Server(uri) => external(&uri)?,
             started => {
@@ -377,13 +392,7 @@ impl Lab {
         if stop::asked() {
             return None;
         }
-        // Where threads happen to run makes one round several times as fast as another: the best
-        // of a few is what can be done.
-        let mut best: Result<f64> = Ok(0.0);
-        for _ in 0..4 {
-            best = best.and_then(|b| Ok(self.measure_ceiling(connections)?.rate().max(b)));
-        }
-        match best {
+        match self.best_ceiling(connections) {
             Ok(c) => {
                 self.ceilings.push((connections, c));
                 self.environment.push((
@@ -401,6 +410,35 @@ impl Lab {
                 None
             }
         }
+    }
+
+    /// Where threads happen to run makes one round several times as fast as another: the best of a
+    /// few is what can be done, in each placement that a single connection can have.
+    fn best_ceiling(&mut self, connections: usize) -> Result<f64> {
+        let server = self.null_server()?;
+        let placements = match connections {
+            1 => placement::possible(&server),
+            _ => vec![Placement::Anywhere],
+        };
+        let mut best = 0.0f64;
+        for _ in 0..4 / placements.len() {
+            for &p in &placements {
+                let load = self.placed(&server, p, "the null responder", |lab| {
+                    lab.measure_ceiling(connections)
+                })?;
+                best = best.max(load.rate());
+            }
+        }
+        Ok(best)
+    }
+
+    /// The null responder as what is pinned.
+    pub fn null_server(&mut self) -> Result<Server> {
+        Ok(Server {
+            address: self.null_address()?,
+            pid: self.null_pid(),
+            same_host: true,
+        })
     }
 
     fn measure_ceiling(&mut self, connections: usize) -> Result<Load> {

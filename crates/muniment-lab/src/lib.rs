@@ -3,7 +3,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`cli`], [`commands`] | `muniment bench …` |
+//! | [`cli`], [`session`], [`commands`] | `muniment bench …` |
 //! | [`workloads`], [`yardsticks`] | the experiments, one file each |
 //! | [`linkbench`] | a social graph's nodes, links and operations |
 //! | [`audit`] | what is lost when the server is crashed |
@@ -12,6 +12,7 @@
 //! | [`lab`], [`targets`], [`process`], [`uri`] | the target: embedded or external, and its surroundings |
 //! | [`vary`], [`versus`] | several variants in turns; rising rates |
 //! | [`conn`], [`workers`], [`batches`], [`load`] | the load generator |
+//! | [`placement`] | on which cores a single connection's client and server run |
 //! | [`docs`], [`rng`], [`distributions`] | the documents, and which of them |
 //! | [`meter`], [`hist`], [`hlog`], [`usage`], [`sizes`], [`doubts`], [`stats`], [`usl`] | measurements, their cost and what they show |
 //! | [`report`], [`compare`] | text, JSON and HTML; two runs that were kept |
@@ -44,12 +45,14 @@ pub mod linkbench;
 pub mod load;
 pub mod meter;
 pub mod null;
+pub mod placement;
 pub mod process;
 pub mod procs;
 pub mod progress;
 pub mod raw_engine;
 pub mod report;
 pub mod rng;
+pub mod session;
 pub mod sizes;
 pub mod stats;
 pub mod stdout;

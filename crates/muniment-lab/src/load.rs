@@ -6,6 +6,7 @@
 use crate::doubts::Bound;
 use crate::fail::{Failure, Result};
 use crate::meter::{Board, Measured, Meter};
+use crate::placement;
 use crate::procs::{self, thread_cpu_seconds};
 use crate::progress::{Live, Progress};
 use crate::report::{Interval, SampleSet};
@@ -176,6 +177,8 @@ struct Part {
     cpu: f64,
     cut_short: bool,
     error: Option<Failure>,
+    /// Why it was not where it should have been.
+    misplaced: Option<String>,
 }
 
 /// Runs the workers to their limit. Fails with the first worker's error.
@@ -260,6 +263,7 @@ pub fn run_watched<W: Worker>(
     let barrier = Barrier::new(count + 1);
     let failed = AtomicBool::new(false);
     let before = server.and_then(procs::sample);
+    let place = placement::for_worker();
     let mut began = 0.0;
     let mut timeline = vec![(0.0, 0.0)];
     let mut recorder = Recorder::new(&board, server, before);
@@ -278,15 +282,16 @@ pub fn run_watched<W: Worker>(
                     ..limit
                 };
                 scope.spawn(move || {
+                    if let Some(p) = place {
+                        p.take();
+                    }
                     barrier.wait();
-                    worker(
-                        w,
-                        limit,
-                        Clock::new(limit.pace, i as u64),
-                        meter,
-                        counter,
-                        failed,
-                    )
+                    let clock = Clock::new(limit.pace, i as u64);
+                    let part = worker(w, limit, clock, meter, counter, failed);
+                    Part {
+                        misplaced: place.and_then(placement::Worker::check),
+                        ..part
+                    }
                 })
             })
             .collect();
@@ -342,6 +347,9 @@ pub fn run_watched<W: Worker>(
         if let Some(e) = p.error {
             return Err(e.while_doing(name));
         }
+        if let Some(why) = p.misplaced {
+            placement::lost(why);
+        }
         each_ms.extend(p.each);
         documents += p.documents;
         sent = sent.max(p.sent.as_secs_f64());
@@ -371,6 +379,8 @@ pub fn run_watched<W: Worker>(
             each_ms,
             seconds: total,
             began,
+            workers: count as u64,
+            placement: place.map_or("", |p| p.placement().name()).to_string(),
             intervals,
             usage: Some(Usage {
                 units: documents,
@@ -576,6 +586,7 @@ fn worker<W: Worker>(
         cpu: 0.0,
         cut_short: false,
         error: None,
+        misplaced: None,
     };
     let mut last = begin;
     let mut n = 0;

@@ -74,8 +74,10 @@ pub enum Verdict {
     Higher,
     /// The interval lies below 1.
     Lower,
-    /// The interval contains 1, or there are too few pairs to have one.
+    /// The interval contains 1.
     NoDifference,
+    /// There are fewer than [`MIN_PAIRS`]: no interval is believed.
+    TooFew,
 }
 
 impl Verdict {
@@ -85,6 +87,7 @@ impl Verdict {
             Verdict::Higher => "higher",
             Verdict::Lower => "lower",
             Verdict::NoDifference => "no difference shown",
+            Verdict::TooFew => "too few turns to judge",
         }
     }
 }
@@ -129,7 +132,9 @@ impl Ratio {
 
     /// What it shows.
     pub fn verdict(&self) -> Verdict {
-        if self.pairs < MIN_PAIRS || (self.low <= 1.0 && self.high >= 1.0) {
+        if self.pairs < MIN_PAIRS {
+            Verdict::TooFew
+        } else if self.low <= 1.0 && self.high >= 1.0 {
             Verdict::NoDifference
         } else if self.low > 1.0 {
             Verdict::Higher
@@ -195,7 +200,8 @@ mod tests {
     fn few_pairs_show_nothing_and_bad_ones_are_left_out() {
         let r = Ratio::of_pairs(&[2.0, f64::NAN, 0.0], &[1.0, 1.0, 1.0]).unwrap();
         assert_eq!(r.pairs, 1);
-        assert_eq!(r.verdict(), Verdict::NoDifference);
+        // A ratio of 2 in one pair is neither a difference nor none.
+        assert_eq!(r.verdict(), Verdict::TooFew);
         assert!(Ratio::of_pairs(&[], &[]).is_none());
     }
 }

@@ -53,7 +53,8 @@ pub struct Usage {
 }
 
 impl Usage {
-    fn each(&self, x: f64) -> f64 {
+    /// `x` by its units.
+    pub fn each(&self, x: f64) -> f64 {
         x / self.units.max(1) as f64
     }
 }

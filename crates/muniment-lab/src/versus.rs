@@ -2,7 +2,7 @@
 //! the same turn.
 
 use crate::report::table::{Table, ms, rate};
-use crate::report::{Figure, Outcome};
+use crate::report::{Figure, Outcome, SampleSet, Statistic};
 use crate::stats::{MIN_PAIRS, Ratio, Verdict, median};
 
 /// The order in which `variants` variants are measured in turn `turn`: forwards, then backwards,
@@ -21,6 +21,8 @@ const MOST_FINDINGS: usize = 8;
 /// What was measured of each variant in each turn. The first variant is what the others are
 /// compared with.
 pub struct Sheet {
+    /// What all its figures are, if they are the same of several loads.
+    title: String,
     names: Vec<String>,
     /// By variant, then by turn.
     turns: Vec<Vec<Vec<Figure>>>,
@@ -29,8 +31,17 @@ pub struct Sheet {
 impl Sheet {
     /// For variants of these names.
     pub fn new(names: Vec<String>) -> Sheet {
+        Sheet::of("", names)
+    }
+
+    /// For variants of these names; all figures are `title` of something.
+    pub fn of(title: &str, names: Vec<String>) -> Sheet {
         let turns = names.iter().map(|_| Vec::new()).collect();
-        Sheet { names, turns }
+        Sheet {
+            title: title.to_string(),
+            names,
+            turns,
+        }
     }
 
     /// The variants' names.
@@ -90,19 +101,21 @@ impl Sheet {
         let figures = self.figures();
         for (name, unit) in &figures {
             for (i, variant) in self.names.iter().enumerate() {
-                out.figure(
-                    format!("{name}, {variant}"),
-                    self.median(i, name),
-                    unit,
-                    None,
-                );
+                let called = match self.title.as_str() {
+                    "" => format!("{name}, {variant}"),
+                    title => format!("{name}, {title}, {variant}"),
+                };
+                out.figure(called, self.median(i, name), unit, None);
             }
         }
-        if self.names.len() < 2 {
+        if self.names.len() < 2 || figures.is_empty() {
             return;
         }
         let mut t = Table::new(
-            &format!("Compared with {base}"),
+            &match self.title.as_str() {
+                "" => format!("Compared with {base}"),
+                title => format!("{title}, compared with {base}"),
+            },
             &[
                 "<figure",
                 "<variant",
@@ -118,8 +131,7 @@ impl Sheet {
         if let Some(c) = t.columns.get_mut(4) {
             c.name = format!("over {base}");
         }
-        let mut same = 0;
-        let mut different: Vec<(bool, String)> = Vec::new();
+        let mut said = Said::default();
         for (name, unit) in &figures {
             t.row([
                 name.clone(),
@@ -136,39 +148,190 @@ impl Sheet {
                 ];
                 if let Some(r) = self.ratio(i, name) {
                     let verdict = r.verdict();
-                    row.extend([r.median, r.low, r.high].map(|x| format!("{x:.3}")));
+                    row.push(format!("{:.3}", r.median));
+                    // Of few turns there is no interval that says anything.
+                    row.extend([r.low, r.high].map(|x| match verdict {
+                        Verdict::TooFew => "–".to_string(),
+                        _ => format!("{x:.3}"),
+                    }));
                     row.push(r.pairs.to_string());
                     row.push(verdict.text().to_string());
-                    if verdict == Verdict::NoDifference {
-                        same += 1;
-                    } else {
-                        let words = format!(
-                            "{variant}: {name} is {:.2} × that of {base} ({:.2} … {:.2}): {}.",
-                            r.median,
-                            r.low,
-                            r.high,
-                            verdict.text()
-                        );
-                        different.push((unit.ends_with("/s"), words));
-                    }
+                    said.add(variant, name, unit, r);
                 }
                 t.row(row);
             }
         }
         t.note(format!(
-            "Measured in turns, forwards and backwards (A B, B A, …); ratios are medians over the turns of the ratio within a turn, with a bootstrap 95 % interval. Fewer than {MIN_PAIRS} turns show nothing."
+            "Measured in turns, forwards and backwards (A B, B A, …); ratios are medians over the turns of the ratio within a turn, with a bootstrap 95 % interval. Fewer than {MIN_PAIRS} turns are too few to judge by."
         ));
-        // The table has them all; in words, rates come first when there are many.
-        let few = different.len() <= MOST_FINDINGS;
+        let prefix = match self.title.as_str() {
+            "" => String::new(),
+            title => format!("{title}: "),
+        };
+        let words = said.words(&base);
         out.findings
-            .extend(different.into_iter().filter(|d| few || d.0).map(|d| d.1));
-        if same > 0 {
-            out.findings.push(format!(
-                "No difference shown in {same} of {} comparisons.",
-                figures.len() * (self.names.len() - 1)
+            .extend(words.into_iter().map(|w| format!("{prefix}{w}")));
+        out.tables.push(t);
+    }
+}
+
+/// What a sheet's ratios come to, in words.
+#[derive(Default)]
+struct Said {
+    /// Variant, figure, whether it is a rate, ratio.
+    all: Vec<(String, String, bool, Ratio)>,
+}
+
+impl Said {
+    fn add(&mut self, variant: &str, name: &str, unit: &str, r: Ratio) {
+        let rate = unit.ends_with("/s");
+        self.all.push((variant.into(), name.into(), rate, r));
+    }
+
+    /// The table has them all. In words, of many differences the rates come first, with what the
+    /// others come to.
+    fn words(&self, base: &str) -> Vec<String> {
+        let with = |want: &[Verdict]| -> Vec<&(String, String, bool, Ratio)> {
+            let all = self.all.iter();
+            all.filter(|s| want.contains(&s.3.verdict())).collect()
+        };
+        let different = with(&[Verdict::Higher, Verdict::Lower]);
+        let few = different.len() <= MOST_FINDINGS;
+        let mut out: Vec<String> = different
+            .iter()
+            .filter(|s| few || s.2)
+            .take(MOST_FINDINGS)
+            .map(|(variant, name, _, r)| {
+                format!(
+                    "{variant}: {name} is {:.2} × that of {base} ({:.2} … {:.2}): {}.",
+                    r.median,
+                    r.low,
+                    r.high,
+                    r.verdict().text()
+                )
+            })
+            .collect();
+        if !few {
+            let count = |v| with(&[v]).len();
+            out.push(format!(
+                "Higher than of {base} in {}, lower in {} of {} comparisons; the median of their ratios is {:.2}.",
+                count(Verdict::Higher),
+                count(Verdict::Lower),
+                self.all.len(),
+                median(&self.all.iter().map(|s| s.3.median).collect::<Vec<_>>())
             ));
         }
-        out.tables.push(t);
+        let same = with(&[Verdict::NoDifference]).len();
+        if same > 0 {
+            out.push(format!(
+                "No difference shown in {same} of {} comparisons.",
+                self.all.len()
+            ));
+        }
+        out.extend(too_few(&with(&[Verdict::TooFew]), base));
+        out
+    }
+}
+
+/// The ratios of what has too few turns; nothing if there is none.
+fn too_few(all: &[&(String, String, bool, Ratio)], base: &str) -> Option<String> {
+    let turns = all.iter().map(|s| s.3.pairs).max()?;
+    let mut ratios: Vec<String> = all
+        .iter()
+        .take(MOST_FINDINGS)
+        .map(|(variant, name, _, r)| format!("{variant}, {name} {:.3}", r.median))
+        .collect();
+    if all.len() > MOST_FINDINGS {
+        ratios.push(format!("{} more in the table", all.len() - MOST_FINDINGS));
+    }
+    Some(format!(
+        "Too few turns to judge ({turns} of at least {MIN_PAIRS}). Ratios over {base}: {}.",
+        ratios.join("; ")
+    ))
+}
+
+/// What is compared of an experiment: its own figures, and of each of its loads the rate, the slow
+/// end and the costs.
+pub struct Sheets {
+    own: Sheet,
+    /// In the order of [`MEASURES`].
+    of_loads: Vec<Sheet>,
+    size: Sheet,
+}
+
+/// What is taken of a load: heading, unit, and the value; `None` where there is none.
+type Measure = (&'static str, &'static str, fn(&SampleSet) -> Option<f64>);
+
+const MEASURES: [Measure; 4] = [
+    ("Rate", "operations/s", |s| {
+        Some(s.operations as f64 / s.seconds)
+    }),
+    ("p99", "ms", |s| Some(s.latency.quantile_ms(0.99))),
+    ("Server CPU a document", "µs", |s| {
+        let usage = s.usage?;
+        Some(usage.each(usage.server?.cpu * 1e6))
+    }),
+    ("Bytes written a document", "bytes", |s| {
+        let usage = s.usage?;
+        Some(usage.each(usage.server?.written))
+    }),
+];
+
+impl Sheets {
+    /// For targets of these names.
+    pub fn new(names: &[String]) -> Sheets {
+        let sheet = |title: &str| Sheet::of(title, names.to_vec());
+        Sheets {
+            own: sheet(""),
+            of_loads: MEASURES.iter().map(|m| sheet(m.0)).collect(),
+            size: sheet("Largest resident size"),
+        }
+    }
+
+    /// The next turn of target `i`. Loads of the same name are medians.
+    pub fn add(&mut self, i: usize, out: &Outcome) {
+        let mut names: Vec<&str> = Vec::new();
+        for s in &out.samples {
+            if s.usage.is_some() && !names.contains(&s.name.as_str()) {
+                names.push(&s.name);
+            }
+        }
+        // What the experiment compares by itself is not compared twice.
+        let said = |name: &str, heading: &str| {
+            out.figures.iter().any(|f| {
+                let source = f.source.as_ref().filter(|s| s.samples == name);
+                source.is_some_and(|s| match s.statistic {
+                    Statistic::Rate | Statistic::Mean => heading == "Rate",
+                    Statistic::P99 => heading == "p99",
+                    Statistic::P50 => false,
+                })
+            })
+        };
+        for (sheet, (heading, unit, value)) in self.of_loads.iter_mut().zip(MEASURES) {
+            let mut figures = Vec::new();
+            for name in names.iter().filter(|n| !said(n, heading)) {
+                let mine = out.samples.iter().filter(|s| s.name == **name);
+                let all: Vec<f64> = mine.filter_map(value).filter(|x| x.is_finite()).collect();
+                if !all.is_empty() {
+                    let name = (*name).to_string();
+                    figures.push(Figure::new(name, median(&all), unit, None));
+                }
+            }
+            sheet.add(i, figures);
+        }
+        let sizes = out.samples.iter().filter_map(|s| s.usage?.server);
+        let largest = sizes.map(|s| s.rss).reduce(f64::max);
+        let figure = |x| Figure::new("of all loads".into(), x / 1e6, "MB", None);
+        self.size.add(i, largest.map(figure).into_iter().collect());
+        self.own.add(i, out.figures.clone());
+    }
+
+    /// Medians, ratios and verdicts into `out`.
+    pub fn write_down(&self, out: &mut Outcome) {
+        self.own.write_down(out);
+        for s in self.of_loads.iter().chain([&self.size]) {
+            s.write_down(out);
+        }
     }
 }
 
@@ -224,6 +387,124 @@ mod tests {
         );
         assert_eq!(out.tables[0].rows.len(), 6);
         assert_eq!(out.tables[0].rows[2][8], "no difference shown");
+    }
+
+    #[test]
+    fn few_turns_are_said_to_be_few_and_show_their_ratios() {
+        let mut s = Sheet::new(vec!["a".into(), "b".into()]);
+        for _ in 0..MIN_PAIRS - 1 {
+            s.add(0, figures(1000.0));
+            s.add(1, figures(2000.0));
+        }
+        let mut out = Outcome::default();
+        s.write_down(&mut out);
+        assert_eq!(
+            out.findings,
+            [
+                "Too few turns to judge (4 of at least 5). Ratios over a: b, inserts 2.000; b, p99 0.500."
+            ]
+        );
+        assert_eq!(
+            out.tables[0].rows[1][4..],
+            ["2.000", "–", "–", "4", "too few turns to judge"]
+        );
+        s.add(0, figures(1000.0));
+        s.add(1, figures(2000.0));
+        let mut out = Outcome::default();
+        s.write_down(&mut out);
+        assert!(out.findings[0].contains("inserts is 2.00 × that of a"));
+    }
+
+    #[test]
+    fn many_differences_are_counted() {
+        let mut s = Sheet::of("p99", vec!["a".into(), "b".into()]);
+        for _ in 0..MIN_PAIRS {
+            for (v, x) in [(0, 1.0), (1, 3.0)] {
+                let all = (0..=MOST_FINDINGS)
+                    .map(|i| Figure::new(format!("load {i}"), x, "ms", None))
+                    .collect();
+                s.add(v, all);
+            }
+        }
+        let mut out = Outcome::default();
+        s.write_down(&mut out);
+        assert_eq!(
+            out.findings,
+            [
+                "p99: Higher than of a in 9, lower in 0 of 9 comparisons; the median of their ratios is 3.00."
+            ]
+        );
+        assert_eq!(out.tables[0].title, "p99, compared with a");
+        assert_eq!(out.figures[1].name, "load 0, p99, b");
+    }
+
+    #[test]
+    fn loads_are_judged_by_rate_slow_end_and_costs() {
+        let turn = |x: f64| {
+            let load = |name: &str, x: f64| SampleSet {
+                name: name.into(),
+                operations: 1000,
+                seconds: x,
+                latency: {
+                    let mut l = crate::hist::Latency::new();
+                    l.record((x * 1e6) as u64);
+                    l
+                },
+                usage: Some(crate::usage::Usage {
+                    units: 1000,
+                    server: Some(crate::usage::ServerUsage {
+                        cpu: x,
+                        written: x * 1e6,
+                        rss: x * 1e8,
+                        ..crate::usage::ServerUsage::default()
+                    }),
+                    ..crate::usage::Usage::default()
+                }),
+                ..SampleSet::default()
+            };
+            let mut o = Outcome {
+                // The first load is repeated: its median counts.
+                samples: vec![
+                    load("one", x),
+                    load("one", 3.0 * x),
+                    load("one", x),
+                    load("two", x),
+                ],
+                ..Outcome::default()
+            };
+            o.figure("two, by its own", 5.0, "docs/s", None)
+                .of("two", Statistic::Rate);
+            o
+        };
+        let mut s = Sheets::new(&["a".into(), "b".into()]);
+        for _ in 0..MIN_PAIRS {
+            s.add(0, &turn(1.0));
+            s.add(1, &turn(0.5));
+        }
+        let mut out = Outcome::default();
+        s.write_down(&mut out);
+        let titles: Vec<&str> = out.tables.iter().map(|t| t.title.as_str()).collect();
+        assert_eq!(
+            titles,
+            [
+                "Compared with a",
+                "Rate, compared with a",
+                "p99, compared with a",
+                "Server CPU a document, compared with a",
+                "Bytes written a document, compared with a",
+                "Largest resident size, compared with a"
+            ]
+        );
+        let names =
+            |i: usize| -> Vec<String> { out.tables[i].rows.iter().map(|r| r[0].clone()).collect() };
+        assert_eq!(names(1), ["one", "one"], "two's rate is a figure already");
+        assert_eq!(names(3), ["one", "one", "two", "two"]);
+        let cpu = &out.tables[3].rows;
+        assert_eq!(cpu[0][3], "1,000");
+        assert_eq!((cpu[1][3].as_str(), cpu[1][4].as_str()), ("500", "0.500"));
+        assert_eq!(cpu[1][8], "lower");
+        assert_eq!(out.tables[5].rows[0][3], "300");
+        assert_eq!(out.tables[5].rows[1][8], "lower");
     }
 
     #[test]

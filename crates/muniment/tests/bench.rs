@@ -76,7 +76,16 @@ fn w1_runs_and_writes_its_report() {
     let stdout = String::from_utf8_lossy(&out.stdout);
     let stderr = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success(), "{stdout}\n{stderr}");
+    // Where there are two cores, each concern is measured on one and on two.
+    let placements: &[&str] = match std::thread::available_parallelism().unwrap().get() {
+        1 => &["one core"],
+        _ => &["one core", "two cores"],
+    };
+    for p in placements {
+        assert!(stdout.contains(&format!("w:1, {p}")), "{stdout}");
+    }
     for want in [
+        "One connection: the server pinned to CPU",
         "w:0",
         "w:1",
         "j:true",
@@ -90,7 +99,8 @@ fn w1_runs_and_writes_its_report() {
     }
     let html = std::fs::read_to_string(dir.0.join("report/report.html")).unwrap();
     assert!(html.contains("<svg") && html.contains("Latency of one insert"));
-    assert!(dir.0.join("report/histograms/w1-w-1.hlog").is_file());
+    let hlog = dir.0.join("report/histograms/w1-w-1-one-core.hlog");
+    assert!(hlog.is_file());
     // The page can be made from what was kept, in either form, and is the same to the byte.
     for kept in ["report", "results.jsonl"] {
         let again = dir.0.join("again");
@@ -111,10 +121,158 @@ fn w1_runs_and_writes_its_report() {
     let out = plain(&["compare".as_ref(), a.as_os_str(), b.as_os_str()]);
     assert_eq!(out.status.code(), Some(0), "{out:?}");
     let lines = std::fs::read_to_string(dir.0.join("results.jsonl")).unwrap();
-    // The environment, four concerns, the result.
-    assert_eq!(lines.lines().count(), 6);
+    // The environment, four concerns in every placement, the result.
+    assert_eq!(lines.lines().count(), 4 * placements.len() + 2);
     assert!(lines.lines().all(|l| l.starts_with("{\"kind\":")));
     assert_eq!(leftovers(&dir.0), Vec::<PathBuf>::new());
+}
+
+/// `results.json`, line by line.
+fn results(dir: &Path) -> Vec<serde_json::Value> {
+    let text = std::fs::read_to_string(dir.join("results.jsonl")).unwrap();
+    text.lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect()
+}
+
+#[test]
+fn a_part_on_two_targets_is_compared_with_every_plot_and_cost() {
+    let dir = Dir::new("compared");
+    let me = format!("b={}", env!("CARGO_BIN_EXE_muniment"));
+    let args = [
+        "w3",
+        "--only",
+        "batch=100,1000",
+        "--only",
+        "concern=default",
+        "--only",
+        "cores=one",
+        "--cacheSizeGB",
+        "0.25",
+        "--target",
+        "a=embedded",
+        "--target",
+        &me,
+        "--turns",
+        "2",
+    ];
+    let out = bench(&dir.0, &args).output().unwrap();
+    let stdout = String::from_utf8_lossy(&out.stdout);
+    assert!(
+        out.status.success(),
+        "{stdout}{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    assert!(
+        !stdout.contains("w:0 batch") && !stdout.contains("two cores  "),
+        "{stdout}"
+    );
+    let all = results(&dir.0);
+    let of = |id: &str| {
+        let found = all
+            .iter()
+            .find(|l| l["kind"] == "result" && l["experiment"] == id);
+        found.unwrap_or_else(|| panic!("{id} is missing in {stdout}"))
+    };
+    // The parts that were asked for, nothing else, and it is said.
+    let first = of("w3-a");
+    assert_eq!(first["tables"][0]["rows"].as_array().unwrap().len(), 2);
+    let deviations = first["deviations"].to_string();
+    assert!(
+        deviations.contains("Only a part was run: batch 100, 1000; concern default; cores one.")
+    );
+    assert!(deviations.contains("a cache of 0.25 GiB"));
+    let cache = all[0]["environment"].as_array().unwrap().iter();
+    assert_eq!(cache.filter(|e| e[1] == "268 MB").count(), 2, "{}", all[0]);
+    // Every plot of the experiment has both targets in it.
+    let compared = of("w3-compared");
+    let series: Vec<&str> = compared["plots"][0]["series"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| s["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(series, ["a", "b", "post, default concern"]);
+    // Rates, the slow end and costs, with their ratios, which two turns do not judge.
+    let tables = compared["tables"].as_array().unwrap();
+    for title in [
+        "Compared with a",
+        "p99, compared with a",
+        "Server CPU a document, compared with a",
+        "Bytes written a document, compared with a",
+        "Largest resident size, compared with a",
+    ] {
+        let t = tables.iter().find(|t| t["title"] == title);
+        let t = t.unwrap_or_else(|| panic!("{title} is missing in {stdout}"));
+        let judged: Vec<_> = t["rows"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|r| r[1] == "b")
+            .collect();
+        for row in &judged {
+            let ratio: f64 = row[4].as_str().unwrap().parse().unwrap();
+            assert!(ratio > 0.0);
+            assert_eq!(
+                (&row[5], &row[8]),
+                (&"–".into(), &"too few turns to judge".into())
+            );
+        }
+        assert_eq!(
+            judged.len(),
+            if title.starts_with("Largest") { 1 } else { 2 }
+        );
+    }
+    let findings = compared["findings"].to_string();
+    assert!(
+        findings.contains(
+            "Too few turns to judge (2 of at least 5). Ratios over a: b, default batch 100"
+        )
+    );
+    assert!(!findings.contains("No difference"), "{findings}");
+    assert_eq!(leftovers(&dir.0), Vec::<PathBuf>::new());
+}
+
+/// A server that is no child of the lab is pinned while it is measured, and freed.
+#[test]
+fn a_server_that_runs_already_is_as_free_afterwards_as_before() {
+    let dir = Dir::new("freed");
+    let server = testkit::Server::start(testkit::ServerOptions::new());
+    let uri = format!("mongodb://{}", server.address());
+    let cores = || {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid().unwrap())).unwrap();
+        let mut all: Vec<String> = tasks
+            .filter_map(|t| std::fs::read_to_string(t.ok()?.path().join("status")).ok())
+            .filter_map(|s| {
+                Some(
+                    s.lines()
+                        .find(|l| l.starts_with("Cpus_allowed_list:"))?
+                        .to_string(),
+                )
+            })
+            .collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    };
+    let before = cores();
+    let args = ["w1", "--only", "concern=w:1", "--uri", &uri];
+    let child = bench(&dir.0, &args).spawn().unwrap();
+    // Meanwhile it is somewhere else, if there is anywhere else to be.
+    let mut pinned = false;
+    let begin = Instant::now();
+    let mut child = child;
+    while child.try_wait().unwrap().is_none() {
+        pinned |= cores() != before;
+        assert!(begin.elapsed() < Duration::from_secs(60), "it still runs");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    let out = child.wait_with_output().unwrap();
+    let stdout = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{stdout}");
+    assert!(stdout.contains("w:1, one core"), "{stdout}");
+    assert!(pinned || before[0].ends_with("\t0"), "it never was pinned");
+    assert_eq!(cores(), before);
 }
 
 #[test]
@@ -166,6 +324,21 @@ fn mistakes_are_said_plainly() {
     let dir = Dir::new("mistakes");
     for (args, code, want) in [
         (&["w9"][..], 2, "there is no experiment 'w9'"),
+        (
+            &["w3", "--only", "batch=3"][..],
+            2,
+            "batch of w3 with preset smoke is 1, 10, 100, 1000",
+        ),
+        (
+            &["w1", "--only", "concern=w:7"][..],
+            1,
+            "--only concern=w:7: here concern is w:0, w:1, j:true, majority",
+        ),
+        (
+            &["w1", "--only", "size=1"][..],
+            2,
+            "there is no 'size' to choose from: w1 has concern, cores",
+        ),
         (
             &["w1", "--uri", "mongodb://127.0.0.1:1"][..],
             1,

@@ -137,9 +137,7 @@ pub fn parse(args: &[OsString]) -> Result<Command> {
                 }
             }
             "--cacheSizeGB" => {
-                let v = text(value()?)?;
-                let n = v.parse().ok().filter(|n| *n > 0.0);
-                cache_gb = Some(n.ok_or_else(|| Failure(format!("--cacheSizeGB {v} is no size")))?);
+                cache_gb = Some(cli::cache_size(text(value()?)?)?);
             }
             other if other.starts_with('-') => {
                 let long = other.strip_prefix("--").unwrap_or_default();
@@ -321,6 +319,10 @@ mod tests {
                 "threads=0: threads must be a whole number from 1",
             ),
             ("insert --preset huge", "there are smoke, quick and paper"),
+            (
+                "insert --cacheSizeGB much",
+                "--cacheSizeGB much: it must be GiB, above 0",
+            ),
             (
                 "insert --uri mongodb://h:1 --cacheSizeGB 1",
                 "belongs to embedded servers",

@@ -6,6 +6,7 @@ pub mod figure;
 pub mod html;
 pub mod json;
 pub mod number;
+pub mod overlay;
 pub mod scaling;
 pub mod side_by_side;
 pub mod svg;
@@ -67,6 +68,13 @@ pub struct SampleSet {
     /// When it began, s since 1970.
     #[serde(rename = "began_unix_s", with = "number")]
     pub began: f64,
+    /// Connections, one worker each; 0 if it was not kept.
+    #[serde(default)]
+    pub workers: u64,
+    /// On which cores client and server of a single connection were: `one core`, `two cores`, or
+    /// nothing where they were not pinned.
+    #[serde(default)]
+    pub placement: String,
     /// Second by second.
     pub intervals: Vec<Interval>,
     /// What it cost.
@@ -214,6 +222,8 @@ pub(crate) mod tests {
         let set = SampleSet {
             name: "w:1".into(),
             began: 1_700_000_000.123,
+            workers: 1,
+            placement: "two cores".into(),
             operations: latency.count(),
             timeline: vec![(0.0, 0.0), (0.3 - 0.1, 3.0), (1.5, 199.0)],
             each_ms: vec![0.1, f64::NAN],

@@ -1,12 +1,9 @@
 //! Several runs on one page: what each was, the figures they share in columns, and their plots laid
-//! over each other where the colours last.
+//! over each other.
 
-use super::svg::{Plot, Series};
+use super::svg::Plot;
 use super::table::{Table, ms, rate};
-use super::{Figure, Outcome, Run};
-
-/// Most series of ours in a plot: as many as there are colours.
-const COLOURS: usize = 8;
+use super::{Figure, Outcome, Run, overlay};
 
 /// What a run is called: A, B, … Z, then by number.
 pub fn label(i: usize) -> String {
@@ -92,50 +89,12 @@ fn one(first: &Outcome, all: &[(String, &Outcome)]) -> Outcome {
     if !t.rows.is_empty() {
         o.tables.push(t);
     }
-    for p in &first.plots {
-        let alike: Vec<(&str, &Plot)> = all
-            .iter()
-            .filter_map(|(l, x)| {
-                let q = x.plots.iter().find(|q| {
-                    q.title == p.title
-                        && q.categories == p.categories
-                        && q.x.label == p.x.label
-                        && q.y.label == p.y.label
-                })?;
-                Some((l.as_str(), q))
-            })
-            .collect();
-        o.plots.extend(overlay(p, &alike));
-    }
+    let plots: Vec<(&str, &[Plot])> = all
+        .iter()
+        .map(|(l, x)| (l.as_str(), x.plots.as_slice()))
+        .collect();
+    o.plots = overlay::side_by_side(&plots);
     o
-}
-
-/// The plots in one; `None` if there are not several, or more series than colours.
-fn overlay(first: &Plot, all: &[(&str, &Plot)]) -> Option<Plot> {
-    let ours = |p: &Plot| p.series.iter().filter(|s| !s.published).count();
-    let count: usize = all.iter().map(|(_, p)| ours(p)).sum();
-    if all.len() < 2 || count > COLOURS {
-        return None;
-    }
-    let mut series: Vec<Series> = Vec::new();
-    for (label, p) in all {
-        for s in p.series.iter().filter(|s| !s.published) {
-            series.push(Series {
-                name: format!("{label}: {}", s.name),
-                color: series.len(),
-                ..s.clone()
-            });
-        }
-    }
-    let theirs = first.series.iter().filter(|s| s.published);
-    series.extend(theirs.map(|s| Series {
-        color: COLOURS - 1,
-        ..s.clone()
-    }));
-    Some(Plot {
-        series,
-        ..first.clone()
-    })
 }
 
 fn value(f: &Figure) -> String {
@@ -168,7 +127,7 @@ mod tests {
         // The bars are in one run alone.
         assert_eq!(o.plots.len(), 1);
         let names: Vec<&str> = o.plots[0].series.iter().map(|s| s.name.as_str()).collect();
-        assert_eq!(names, ["A: w:1", "A: w:0", "B: w:1", "B: w:0", "post"]);
+        assert_eq!(names, ["A: w:1", "B: w:1", "A: w:0", "B: w:0", "post"]);
         let colours: Vec<usize> = o.plots[0].series.iter().map(|s| s.color).collect();
         assert_eq!(colours, [0, 1, 2, 3, 7]);
     }

@@ -11,27 +11,55 @@ const MOST: usize = 8;
 /// The plots of the longest loads of `samples`: operations a second, and p99 of each second. None
 /// when all were short.
 pub fn plots(samples: &[SampleSet]) -> Vec<Plot> {
+    let (long, left_out) = longest(samples);
+    let mut caption = "Second by second, each load from its own beginning.".to_string();
+    if left_out > 0 {
+        caption += &format!(" The {MOST} longest; {left_out} more are in results.json.");
+    }
+    drawn(&long, &caption)
+}
+
+/// As [`plots`], of several targets that ran the same: the loads that are among the longest of any
+/// of them, for each of them.
+pub fn of_all(targets: &[Vec<SampleSet>]) -> Vec<Vec<Plot>> {
+    let mut names: Vec<&str> = Vec::new();
+    for s in targets.iter().flat_map(|t| longest(t).0) {
+        if !names.contains(&s.name.as_str()) {
+            names.push(&s.name);
+        }
+    }
+    let caption = "Second by second, each load from its own beginning: the longest of any target.";
+    let of = |samples: &Vec<SampleSet>| {
+        let found = names
+            .iter()
+            .filter_map(|n| samples.iter().find(|s| s.name == *n));
+        drawn(&found.collect::<Vec<_>>(), caption)
+    };
+    targets.iter().map(of).collect()
+}
+
+/// The longest loads, in the order in which they ran, and how many long ones are left out.
+fn longest(samples: &[SampleSet]) -> (Vec<&SampleSet>, usize) {
     let mut long: Vec<&SampleSet> = samples
         .iter()
         .filter(|s| s.intervals.len() >= FEWEST)
         .collect();
-    if long.is_empty() {
-        return Vec::new();
-    }
-    // The longest, in the order in which they ran.
     let mut lengths: Vec<usize> = long.iter().map(|s| s.intervals.len()).collect();
     lengths.sort_unstable_by(|a, b| b.cmp(a));
     let shortest = lengths.get(MOST - 1).copied().unwrap_or(FEWEST);
     long.retain(|s| s.intervals.len() >= shortest);
     let left_out = lengths.len() - long.len().min(MOST);
     long.truncate(MOST);
-    let mut caption = "Second by second, each load from its own beginning.".to_string();
-    if left_out > 0 {
-        caption += &format!(" The {MOST} longest; {left_out} more are in results.json.");
+    (long, left_out)
+}
+
+fn drawn(loads: &[&SampleSet], caption: &str) -> Vec<Plot> {
+    if loads.is_empty() {
+        return Vec::new();
     }
     let draw = |title: &str, label: &str, scale, value: &dyn Fn(&Interval) -> f64| Plot {
         title: title.into(),
-        caption: caption.clone(),
+        caption: caption.into(),
         x: Axis {
             label: "seconds".into(),
             scale: Scale::Linear,
@@ -41,7 +69,7 @@ pub fn plots(samples: &[SampleSet]) -> Vec<Plot> {
             scale,
         },
         categories: Vec::new(),
-        series: long
+        series: loads
             .iter()
             .enumerate()
             .map(|(i, s)| Series {
@@ -121,6 +149,23 @@ mod tests {
             "nothing ended in one second"
         );
         assert!(!p[0].caption.contains("more"));
+    }
+
+    #[test]
+    fn targets_draw_the_same_loads() {
+        // What takes long on one of them takes a moment on the other.
+        let a = vec![load("x", 9), load("y", 2), load("z", 3)];
+        let b = vec![load("x", 3), load("y", 7), load("z", 3)];
+        let all = of_all(&[a, b]);
+        for plots in &all {
+            let names: Vec<&str> = plots[0].series.iter().map(|s| s.name.as_str()).collect();
+            assert_eq!(names, ["x", "y"]);
+        }
+        assert!(
+            of_all(&[vec![load("x", 2)], Vec::new()])
+                .concat()
+                .is_empty()
+        );
     }
 
     #[test]

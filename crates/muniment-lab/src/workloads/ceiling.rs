@@ -1,11 +1,13 @@
 //! The load generator's own ceiling: what one host reaches when the server does nothing.
 
 use super::Spec;
+use super::only::CORES;
 use super::options::{Opt, numbers, seconds};
 use crate::conn::Conn;
 use crate::fail::Result;
 use crate::lab::Lab;
 use crate::load::{self, Limit};
+use crate::placement::{self, Placement};
 use crate::procs::own_cpu_seconds;
 use crate::report::Outcome;
 use crate::report::table::{Table, ms, rate};
@@ -17,7 +19,7 @@ use std::time::Duration;
 pub const SPEC: Spec = Spec {
     name: "ceiling",
     title: "The load generator's own ceiling",
-    about: "Single inserts of {a: 1, b: \"hat\"} against the null responder, which parses each message as the server does and answers a constant: what is left is the client, the kernel's sockets and the switches between two processes. No figure of another experiment can be above this; one above half of it says so.",
+    about: "Single inserts of {a: 1, b: \"hat\"} against the null responder, which parses each message as the server does and answers a constant: what is left is the client, the kernel's sockets and the switches between two processes. One connection is measured with both on one core and on two. No figure of another experiment can be above this; one above half of it says so.",
     options: &[
         Opt {
             name: "connections",
@@ -32,6 +34,7 @@ pub const SPEC: Spec = Spec {
             check: |v| seconds(v).map(|_| ()),
         },
     ],
+    dimensions: &[CORES],
     run,
 };
 
@@ -51,6 +54,7 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
         "Single inserts against the null responder",
         &[
             ">connections",
+            "<cores",
             ">operations/s",
             ">client µs each",
             ">responder µs each",
@@ -62,7 +66,16 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
     );
     let address = lab.null_address()?;
     let pid = lab.null_pid();
+    let server = lab.null_server()?;
+    let mut rows = Vec::new();
     for n in connections {
+        let placements = match n {
+            1 => lab.placements(&server)?,
+            _ => vec![Placement::Anywhere],
+        };
+        rows.extend(placements.into_iter().map(|p| (n, p)));
+    }
+    for (n, placement) in rows {
         if stop::asked() {
             break;
         }
@@ -75,8 +88,10 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
             .collect::<Result<Vec<_>>>()?;
         let cpu = own_cpu_seconds();
         let limit = Limit::time(Duration::from_secs_f64(seconds));
-        let name = format!("{n} connections");
-        let load = load::run(&name, workers, limit, pid, &mut lab.progress)?;
+        let name = placement.called(&format!("{n} connections"));
+        let load = lab.placed(&server, placement, &name, |lab| {
+            load::run(&name, workers, limit, pid, &mut lab.progress)
+        })?;
         let cpu = own_cpu_seconds() - cpu;
         let operations = load.samples.operations.max(1) as f64;
         let client = cpu * 1e6 / operations;
@@ -84,6 +99,7 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
         let latency = &load.samples.latency;
         t.row([
             rate(n as f64),
+            placement.name().to_string(),
             rate(load.rate()),
             format!("{client:.2}"),
             responder.map_or_else(|| "–".into(), |r| format!("{r:.2}")),
@@ -99,7 +115,10 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
         }
         out.samples.push(load.samples);
     }
-    t.note("CPU is that of the whole process, user and system: the driver's own thread is in it.");
+    t.note(format!(
+        "CPU is that of the whole process, user and system: the driver's own thread is in it. {}",
+        placement::NOTE
+    ));
     out.tables.push(t);
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 mod ceiling;
 mod concerns;
+pub mod only;
 pub mod options;
 mod query;
 mod w1;
@@ -25,6 +26,8 @@ pub struct Spec {
     pub about: &'static str,
     /// The options that only it has.
     pub options: &'static [options::Opt],
+    /// What it goes through, for `--only`.
+    pub dimensions: &'static [only::Dimension],
     /// Runs it. What was found before an error or Ctrl-C is in the outcome.
     pub run: fn(&mut Lab, &mut Outcome) -> Result<()>,
 }

@@ -2,10 +2,12 @@
 
 use super::Spec;
 use super::concerns::{Concern, Set};
+use super::only::{CORES, Dimension};
 use crate::disk;
 use crate::fail::Result;
 use crate::lab::{Lab, Preset, Target};
 use crate::load::{self, Limit, Load};
+use crate::placement::{self, Placement};
 use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
 use crate::report::table::{Table, ms, rate};
 use crate::report::{Outcome, Statistic};
@@ -19,8 +21,16 @@ use std::time::Duration;
 pub const SPEC: Spec = Spec {
     name: "w1",
     title: "Write-concern latency",
-    about: "One connection inserts {a: 1, b: \"hat\"} 200 times, one after the other. The whole run is done twice and the second is kept; the first pays for creating the collection. The latency of each operation is plotted against its number, so that ramp-up and spikes show.",
+    about: "One connection inserts {a: 1, b: \"hat\"} 200 times, one after the other. The whole run is done twice and the second is kept; the first pays for creating the collection. Each is measured with client and server on one core and on two. The latency of each operation is plotted against its number, so that ramp-up and spikes show.",
     options: &[],
+    dimensions: &[
+        Dimension {
+            name: "concern",
+            about: "its name in the table; which there are depends on the server",
+            values: |_| Vec::new(),
+        },
+        CORES,
+    ],
     run,
 };
 
@@ -66,23 +76,35 @@ fn measure(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> {
     };
     let mut admin = target.connect()?;
     let set = Set::ask(&mut admin);
-    let concerns = set.concerns();
+    let concerns = lab
+        .only
+        .keep("concern", set.concerns(), |c| c.name.clone())?;
     out.deviations.push(set.deviation());
+    let placements = lab.placements(&target.server())?;
     let mut worst = Vec::new();
     let mut given_up = Vec::new();
-    for (i, concern) in concerns.iter().enumerate() {
+    let all = concerns
+        .iter()
+        .flat_map(|c| placements.iter().map(move |p| (c, *p)));
+    for (i, (concern, placement)) in all.enumerate() {
         if stop::asked() {
             break;
         }
-        lab.progress.step(format!("W1 {}", concern.name));
+        if given_up.contains(&concern.name) {
+            continue;
+        }
+        let name = placement.called(&concern.name);
+        lab.progress.step(format!("W1 {name}"));
         target.drop_collection(&mut admin, COLLECTION)?;
         let c = &concern.doc;
         let keep = Limit {
             keep_each: true,
             ..Limit::operations(INSERTS, Duration::from_secs(300))
         };
-        let both = one(lab, target, &concern.name, c, keep)
-            .and_then(|_| one(lab, target, &concern.name, c, keep));
+        let both = lab.placed(&target.server(), placement, &name, |lab| {
+            one(lab, target, &name, c, keep)?;
+            one(lab, target, &name, c, keep)
+        });
         let load = match both {
             // A member that is down, or a mode that no member can satisfy.
             Err(e) if concern.replicated => {
@@ -95,8 +117,7 @@ fn measure(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> {
         let stored = target.count(&mut admin, COLLECTION)?;
         if stored != 2 * INSERTS && !load.cut_short {
             out.warnings.push(format!(
-                "{}: {stored} documents are stored of {} sent",
-                concern.name,
+                "{name}: {stored} documents are stored of {} sent",
                 2 * INSERTS
             ));
         }
@@ -107,7 +128,7 @@ fn measure(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> {
                 .map_or_else(String::new, ms)
         };
         table.row([
-            concern.name.clone(),
+            name.clone(),
             rate(l.count() as f64),
             ms(l.mean_ms()),
             ms(l.min_ms()),
@@ -118,29 +139,14 @@ fn measure(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> {
             post(1),
             post(2),
         ]);
-        out.figure(
-            format!("{} avg", concern.name),
-            l.mean_ms(),
-            "ms",
-            p.map(|p| p[0]),
-        )
-        .of(&concern.name, Statistic::Mean);
-        out.figure(
-            format!("{} p50", concern.name),
-            l.quantile_ms(0.5),
-            "ms",
-            None,
-        )
-        .of(&concern.name, Statistic::P50);
-        out.figure(
-            format!("{} p99", concern.name),
-            l.quantile_ms(0.99),
-            "ms",
-            None,
-        )
-        .of(&concern.name, Statistic::P99);
+        out.figure(format!("{name} avg"), l.mean_ms(), "ms", p.map(|p| p[0]))
+            .of(&name, Statistic::Mean);
+        out.figure(format!("{name} p50"), l.quantile_ms(0.5), "ms", None)
+            .of(&name, Statistic::P50);
+        out.figure(format!("{name} p99"), l.quantile_ms(0.99), "ms", None)
+            .of(&name, Statistic::P99);
         plot.series.push(Series {
-            name: concern.name.clone(),
+            name: name.clone(),
             mark: Mark::Line,
             published: false,
             color: i % 8,
@@ -152,7 +158,8 @@ fn measure(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> {
                 .map(|(n, y)| (n as f64 + 1.0, *y))
                 .collect(),
         });
-        if let Some(p) = p {
+        // The post has one line for both placements.
+        if let Some(p) = p.filter(|_| placements.first() == Some(&placement)) {
             plot.series.push(Series {
                 name: format!("{} (post, average)", concern.name),
                 mark: Mark::Level,
@@ -161,9 +168,11 @@ fn measure(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> {
                 points: vec![(1.0, p[0])],
             });
         }
-        if concern.journaled {
-            let pairs = against_the_disk(lab, target, &concern.name, c)?;
-            out.findings.push(durable(&concern.name, &pairs));
+        if concern.journaled && placement == placement::representative(&placements) {
+            let pairs = lab.placed(&target.server(), placement, &name, |lab| {
+                against_the_disk(lab, target, &name, c)
+            })?;
+            out.findings.push(durable(&name, &pairs));
         }
         worst.push(load.clone());
         out.samples.push(load.samples);
@@ -174,16 +183,20 @@ fn measure(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> {
         row.extend([ms(avg), ms(min), ms(max)]);
         table.row(row);
     }
-    table.note("w:0 is the time to hand the message to the kernel: nothing is waited for.");
+    table.note(format!(
+        "w:0 is the time to hand the message to the kernel: nothing is waited for. {}",
+        placement::NOTE
+    ));
+    out.findings.extend(by_cores("w:1", &worst));
     out.tables.push(table);
     out.plots.push(plot);
     if lab.preset != Preset::Smoke {
         let measured = concerns.iter().filter(|c| !given_up.contains(&c.name));
-        percentiles(lab, target, measured, out)?;
+        percentiles(lab, target, measured, &placements, out)?;
     }
     for load in &worst {
         // The few operations of w:0 are sends into a socket buffer: a ceiling says nothing there.
-        if load.samples.name != "w:0" {
+        if !load.samples.name.starts_with("w:0") {
             lab.doubt(&load.samples.name, load, 1);
         }
     }
@@ -194,6 +207,22 @@ fn measure(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> {
 fn one(lab: &mut Lab, target: &Target, name: &str, concern: &DocBuf, limit: Limit) -> Result<Load> {
     let w = Inserts::w1_document(target.connect()?, COLLECTION, Some(concern));
     load::run(name, vec![w], limit, target.pid, &mut lab.progress)
+}
+
+/// What the cores make of a concern's median.
+fn by_cores(concern: &str, loads: &[Load]) -> Option<String> {
+    let median = |p: Placement| {
+        let name = p.called(concern);
+        let load = loads.iter().find(|l| l.samples.name == name)?;
+        Some(load.samples.latency.quantile_ms(0.5))
+    };
+    let (one, two) = median(Placement::OneCore).zip(median(Placement::TwoCores))?;
+    Some(format!(
+        "{concern}: a median of {} ms with client and server on one core, {} ms on two: {:.2} ×.",
+        ms(one),
+        ms(two),
+        two / one
+    ))
 }
 
 /// Medians in ms of a few journaled inserts and of a few writes with fdatasync on the same disk,
@@ -244,6 +273,7 @@ fn durable(name: &str, pairs: &[[f64; 2]]) -> String {
         Verdict::NoDifference => {
             "no difference from the disk's own price shown, as a synced write may be"
         }
+        Verdict::TooFew => "too few turns to judge",
     };
     format!(
         "{name}: p50 {} ms against {} ms for a 4 KiB write + fdatasync on the same disk, taken in turns; ratio {}: {verdict}.",
@@ -258,6 +288,7 @@ fn percentiles<'a>(
     lab: &mut Lab,
     target: &Target,
     concerns: impl Iterator<Item = &'a Concern>,
+    placements: &[Placement],
     out: &mut Outcome,
 ) -> Result<()> {
     let limit = Duration::from_secs(if lab.preset == Preset::Quick {
@@ -279,25 +310,20 @@ fn percentiles<'a>(
             ">max",
         ],
     );
-    for concern in concerns {
+    let all = concerns.flat_map(|c| placements.iter().map(move |p| (c, *p)));
+    for (concern, placement) in all {
         if stop::asked() {
             break;
         }
-        let name = format!("{} ×10,000", concern.name);
+        let called = placement.called(&concern.name);
+        let name = placement.called(&format!("{} ×10,000", concern.name));
         lab.progress.step(format!("W1 {name}"));
-        let load = one(
-            lab,
-            target,
-            &name,
-            &concern.doc,
-            Limit::operations(10_000, limit),
-        )?;
+        let limit = Limit::operations(10_000, limit);
+        let load = lab.placed(&target.server(), placement, &name, |lab| {
+            one(lab, target, &name, &concern.doc, limit)
+        })?;
         let l = &load.samples.latency;
-        let mut row = vec![
-            concern.name.clone(),
-            rate(l.count() as f64),
-            ms(l.mean_ms()),
-        ];
+        let mut row = vec![called, rate(l.count() as f64), ms(l.mean_ms())];
         row.extend([0.5, 0.9, 0.99, 0.999, 0.9999, 1.0].map(|q| ms(l.quantile_ms(q))));
         t.row(row);
         if load.cut_short {

@@ -4,6 +4,7 @@
 //! curves, not figures: the shape is what can be compared.
 
 use super::Spec;
+use super::only::{CORES, Dimension, texts};
 use super::options::{self, Opt};
 use crate::fail::Result;
 use crate::hist::Latency;
@@ -15,9 +16,10 @@ use crate::linkbench::load::{self as loading, loaders};
 use crate::linkbench::transaction::unsupported;
 use crate::load::{self, Limit, Load};
 use crate::meter::Measured;
-use crate::report::Outcome;
+use crate::placement::{self, Placement};
 use crate::report::scaling::scaling;
 use crate::report::table::{Table, bytes, ms, rate};
+use crate::report::{Outcome, Statistic};
 use crate::stop;
 use muniment_value::doc;
 use std::sync::Arc;
@@ -27,18 +29,49 @@ use std::time::Duration;
 pub const SPEC: Spec = Spec {
     name: "w2",
     title: "LinkBench against concurrency",
-    about: "A social graph's nodes, links and counts of links. For every number of clients the graph is loaded anew by as many loaders, then requests run twice and the second run is reported. Profile 2015 is the store that was measured then (ObjectId keys, unique indexes, half of all requests are lists of links); v2 is the later one (keys in _id, mostly single nodes). The Universal Scalability Law is fitted to the rates.",
+    about: "A social graph's nodes, links and counts of links. For every number of clients the graph is loaded anew by as many loaders, then requests run twice and the second run is reported. Profile 2015 is the store that was measured then (ObjectId keys, unique indexes, half of all requests are lists of links); v2 is the later one (keys in _id, mostly single nodes). One client is measured with client and server on one core and on two. The Universal Scalability Law is fitted to the rates.",
     options: &[Opt {
         name: "count-index",
         value: "",
         about: "make v2's index on a field that counts do not have, as the original does",
         check: options::none,
     }],
+    dimensions: &[
+        Dimension {
+            name: "profile",
+            about: "the store",
+            values: |_| texts(PROFILES.map(short)),
+        },
+        Dimension {
+            name: "clients",
+            about: "connections",
+            values: |preset| texts(clients_of(preset)),
+        },
+        CORES,
+    ],
     run,
 };
 
+const PROFILES: [Profile; 2] = [Profile::Y2015, Profile::V2];
+
+/// A profile's name for `--only`.
+fn short(p: Profile) -> &'static str {
+    match p {
+        Profile::Y2015 => "2015",
+        Profile::V2 => "v2",
+    }
+}
+
 /// Clients of the post.
 const CLIENTS: [u64; 13] = [1, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48];
+
+/// The numbers of clients of a preset.
+fn clients_of(preset: Preset) -> &'static [u64] {
+    match preset {
+        Preset::Smoke => &[1, 4, 16, 48],
+        _ => &CLIENTS,
+    }
+}
 
 /// Operations whose tail is reported.
 const TAILS: [(&str, &str); 4] = [
@@ -51,6 +84,7 @@ const TAILS: [(&str, &str); 4] = [
 /// One number of clients.
 struct Point {
     clients: u64,
+    placement: Placement,
     load: Load,
     requests: Load,
     size: f64,
@@ -58,10 +92,11 @@ struct Point {
 
 fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
     let ids = lab.preset.pick(4000, 50_000, 10_000_000);
-    let clients: &[u64] = match lab.preset {
-        Preset::Smoke => &[1, 4, 16, 48],
-        _ => &CLIENTS,
-    };
+    let all = clients_of(lab.preset).to_vec();
+    let clients = lab.only.keep("clients", all, ToString::to_string)?;
+    let profiles = lab
+        .only
+        .keep("profile", PROFILES.to_vec(), |p| short(*p).to_string())?;
     let seconds = lab.preset.pick(0.7, 3.0, 1800.0);
     if lab.preset != Preset::Paper {
         out.deviations.push(format!(
@@ -73,15 +108,24 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
         out.deviations.push("v2: the original's index on a field that counts do not have (id1) is not made; --count-index makes it.".into());
     }
     let mut failed = Ok(());
-    for profile in [Profile::Y2015, Profile::V2] {
+    for profile in profiles {
         let mut target = lab.target(Some(lab.preset.pick(1.0, 1.0, 12.0)))?;
         let transactions = transactions(&target, profile, out)?;
         let mut points = Vec::new();
-        for n in clients {
+        let mut steps = Vec::new();
+        for n in &clients {
+            let placements = match n {
+                1 => lab.placements(&target.server())?,
+                _ => vec![Placement::Anywhere],
+            };
+            steps.extend(placements.into_iter().map(|p| (*n, p)));
+        }
+        for (n, placement) in steps {
             if stop::asked() {
                 break;
             }
-            match point(lab, &target, (profile, transactions), ids, *n, seconds) {
+            let who = (n, placement);
+            match point(lab, &target, (profile, transactions), ids, who, seconds) {
                 Ok(p) => points.push(p),
                 Err(e) => {
                     target.check_alive()?;
@@ -128,11 +172,11 @@ fn point(
     target: &Target,
     (profile, transactions): (Profile, bool),
     ids: u64,
-    clients: u64,
+    (clients, placement): (u64, Placement),
     seconds: f64,
 ) -> Result<Point> {
     let graph = Graph::new(profile, ids);
-    let name = format!("LinkBench {}, {clients} clients", profile.name());
+    let name = placement.called(&format!("LinkBench {}, {clients} clients", profile.name()));
     lab.progress.step(format!("{name}: load"));
     let mut conn = target.connect()?;
     let count_index = lab.options.get("count-index").is_some();
@@ -151,14 +195,10 @@ fn point(
     let mut requests = None;
     for round in ["first", "second"] {
         lab.progress.step(format!("{name}: {round} run"));
-        requests = Some(requesting(
-            lab,
-            target,
-            (&graph, transactions),
-            clients,
-            time,
-            &name,
-        )?);
+        requests = Some(lab.placed(&target.server(), placement, &name, |lab| {
+            let graph = (&graph, transactions);
+            requesting(lab, target, graph, clients, time, &name)
+        })?);
         if stop::asked() {
             break;
         }
@@ -168,6 +208,7 @@ fn point(
     match requests {
         Some(requests) => Ok(Point {
             clients,
+            placement,
             load,
             requests,
             size,
@@ -200,6 +241,15 @@ fn requesting(
 }
 
 fn write_down(name: &str, points: &[Point], out: &mut Outcome) {
+    // In the curve one client has one rate.
+    let in_curve = placement::representative(
+        &points
+            .iter()
+            .filter(|p| p.clients == 1)
+            .map(|p| p.placement)
+            .collect::<Vec<_>>(),
+    );
+    let stands = |p: &Point| p.clients > 1 || p.placement == in_curve;
     let Some(best) = points
         .iter()
         .max_by(|a, b| rate_of(a).total_cmp(&rate_of(b)))
@@ -210,6 +260,7 @@ fn write_down(name: &str, points: &[Point], out: &mut Outcome) {
         &format!("LinkBench {name} by clients"),
         &[
             ">clients",
+            "<cores",
             ">links loaded/s",
             ">requests/s",
             ">p99 ms update-node",
@@ -234,6 +285,7 @@ fn write_down(name: &str, points: &[Point], out: &mut Outcome) {
         let [a, b, c, d] = TAILS.map(|(kind, _)| tail(kind));
         t.row([
             rate(p.clients as f64),
+            p.placement.name().to_string(),
             rate(p.load.rate()),
             rate(rate_of(p)),
             a,
@@ -247,16 +299,23 @@ fn write_down(name: &str, points: &[Point], out: &mut Outcome) {
             bytes(p.size),
             rate(r.kinds.values().map(retries).sum::<u64>() as f64),
         ]);
-        out.figure(
-            format!("{name} load, {} clients", p.clients),
-            p.load.rate(),
-            "links/s",
-            None,
-        );
         let mut samples = r.samples.clone();
         samples.name = format!("LinkBench {name}, requests, {} workers", p.clients);
+        if stands(p) {
+            out.figure(
+                format!("{name} load, {} clients", p.clients),
+                p.load.rate(),
+                "links/s",
+                None,
+            );
+        } else {
+            samples.name = p.placement.called(&samples.name);
+            out.figure(&samples.name, rate_of(p), "operations/s", None)
+                .of(&samples.name, Statistic::Rate);
+        }
         out.samples.push(samples);
     }
+    t.note(placement::NOTE);
     out.tables.push(t);
 
     let mut t = Table::new(
@@ -292,6 +351,7 @@ fn write_down(name: &str, points: &[Point], out: &mut Outcome) {
     out.tables.push(t);
     let curve: Vec<(f64, f64)> = points
         .iter()
+        .filter(|p| stands(p))
         .map(|p| (p.clients as f64, rate_of(p)))
         .collect();
     scaling(&format!("LinkBench {name}, requests"), &curve, out);

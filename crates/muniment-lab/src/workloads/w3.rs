@@ -1,10 +1,12 @@
 //! W3: insertMany against the batch size.
 
 use super::Spec;
+use super::only::{CORES, Dimension, texts};
 use crate::batches::{Batches, Documents};
 use crate::fail::Result;
 use crate::lab::{DB, Lab, Preset, Target};
 use crate::load::{self, Limit, Load};
+use crate::placement::{self, Placement};
 use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
 use crate::report::table::{Table, rate};
 use crate::report::{Outcome, Statistic};
@@ -18,10 +20,26 @@ use std::time::Duration;
 pub const SPEC: Spec = Spec {
     name: "w3",
     title: "insertMany batch sweep",
-    about: "One client inserts documents of about 113 bytes into a fresh collection with insertMany batches of 1 to 400,000; batches above the server's maxWriteBatchSize are split, as drivers do. The documents are built in memory before the clock starts. Once with the server's default write concern, once with w:0: no reply is read, and an acknowledged command on the same connection closes the clock.",
+    about: "One client inserts documents of about 113 bytes into a fresh collection with insertMany batches of 1 to 400,000; batches above the server's maxWriteBatchSize are split, as drivers do. The documents are built in memory before the clock starts. Once with the server's default write concern, once with w:0: no reply is read, and an acknowledged command on the same connection closes the clock. Each with client and server on one core and on two.",
     options: &[],
+    dimensions: &[
+        Dimension {
+            name: "batch",
+            about: "documents a batch",
+            values: |preset| texts(sizes(preset)),
+        },
+        Dimension {
+            name: "concern",
+            about: "write concern",
+            values: |_| texts(CONCERNS),
+        },
+        CORES,
+    ],
     run,
 };
+
+/// As they are called, and whether nothing is acknowledged.
+const CONCERNS: [&str; 2] = ["default", "w:0"];
 
 const COLLECTION: &str = "batches";
 /// The post's rate at a batch of 1000 on both of its versions; beyond 1000 it says flat.
@@ -71,18 +89,22 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
         Preset::Paper => out.deviations.push("Three times each, the median; the post ran each once.".into()),
     }
     lab.progress.step("W3 building the documents");
-    let most = sizes(p).iter().map(|b| documents(p, *b)).max().unwrap_or(0);
+    let sizes = lab
+        .only
+        .keep("batch", sizes(p).to_vec(), ToString::to_string)?;
+    let most = sizes.iter().map(|b| documents(p, *b)).max().unwrap_or(0);
     let documents = Arc::new(Documents::make(most));
     let mut target = lab.target(None)?;
-    let result = sweep(lab, &target, &documents, out);
+    let result = sweep(lab, &target, &sizes, &documents, out);
     target.check_alive()?;
     lab.done(target);
     result
 }
 
-/// One batch size's results.
-#[derive(Default)]
+/// One batch size's results in one placement.
 struct Row {
+    batch: u64,
+    placement: Placement,
     default: Vec<f64>,
     applied: Vec<f64>,
     sent: Vec<f64>,
@@ -92,34 +114,47 @@ struct Row {
 fn sweep(
     lab: &mut Lab,
     target: &Target,
-    documents_: &Arc<Documents>,
+    sizes: &[u64],
+    documents: &Arc<Documents>,
     out: &mut Outcome,
 ) -> Result<()> {
     let p = lab.preset;
-    let mut rows: Vec<(u64, Row)> = Vec::new();
+    let concerns = lab
+        .only
+        .keep("concern", CONCERNS.to_vec(), ToString::to_string)?;
+    let placements = lab.placements(&target.server())?;
+    let mut rows: Vec<Row> = Vec::new();
+    for &batch in sizes {
+        rows.extend(placements.iter().map(|placement| Row {
+            batch,
+            placement: *placement,
+            default: Vec::new(),
+            applied: Vec::new(),
+            sent: Vec::new(),
+            server_us: Vec::new(),
+        }));
+    }
     let result = (|| -> Result<()> {
         for round in 0..p.pick(1, 2, 3) {
-            for (k, &batch) in sizes(p).iter().enumerate() {
-                if round == 0 {
-                    rows.push((batch, Row::default()));
-                }
+            for (k, r) in rows.iter_mut().enumerate() {
                 // A B, B A: neither mode always runs first.
                 let first = (round + k) % 2 == 0;
                 for unacknowledged in [!first, first] {
+                    if !concerns.contains(&CONCERNS[usize::from(unacknowledged)]) {
+                        continue;
+                    }
                     if stop::asked() {
                         return Ok(());
                     }
-                    let n = documents(p, batch);
-                    let load = one(lab, target, documents_, batch, n, unacknowledged, out)?;
-                    if let Some((_, r)) = rows.iter_mut().find(|(b, _)| *b == batch) {
-                        if unacknowledged {
-                            r.applied.push(load.rate());
-                            r.sent.push(load.sent_rate());
-                        } else {
-                            r.default.push(load.rate());
-                            r.server_us.extend(load.server_us());
-                        }
+                    let load = one(lab, target, documents, r, unacknowledged, out)?;
+                    if unacknowledged {
+                        r.applied.push(load.rate());
+                        r.sent.push(load.sent_rate());
+                    } else {
+                        r.default.push(load.rate());
+                        r.server_us.extend(load.server_us());
                     }
+                    let batch = r.batch;
                     if !unacknowledged && batch < 1000 {
                         lab.doubt(&load.samples.name, &load, 1);
                     } else if !unacknowledged {
@@ -138,13 +173,14 @@ fn sweep(
 fn one(
     lab: &mut Lab,
     target: &Target,
-    documents: &Arc<Documents>,
-    batch: u64,
-    n: u64,
+    made: &Arc<Documents>,
+    row: &Row,
     unacknowledged: bool,
     out: &mut Outcome,
 ) -> Result<Load> {
-    let name = name_of(batch, unacknowledged);
+    let batch = row.batch;
+    let n = documents(lab.preset, batch);
+    let name = name_of(row, unacknowledged);
     lab.progress.step(format!("W3 {name}"));
     let mut admin = target.connect()?;
     target.drop_collection(&mut admin, COLLECTION)?;
@@ -154,14 +190,16 @@ fn one(
         target.connect()?,
         COLLECTION,
         concern.as_ref(),
-        documents.clone(),
+        made.clone(),
         n,
         batch,
         target.max_batch as u64,
     );
     let time = Duration::from_secs(lab.preset.pick(4, 120, 3600));
     let limit = Limit::operations(n.div_ceil(batch), time);
-    let load = load::run(&name, vec![w], limit, target.pid, &mut lab.progress)?;
+    let load = lab.placed(&target.server(), row.placement, &name, |lab| {
+        load::run(&name, vec![w], limit, target.pid, &mut lab.progress)
+    })?;
     let stored = target.count(&mut admin, COLLECTION)?;
     if stored != load.documents {
         out.warnings.push(format!(
@@ -179,19 +217,18 @@ fn one(
 }
 
 /// What the loads of one kind are called.
-fn name_of(batch: u64, unacknowledged: bool) -> String {
-    format!(
-        "{} batch {}",
-        if unacknowledged { "w:0" } else { "default" },
-        rate(batch as f64)
-    )
+fn name_of(row: &Row, unacknowledged: bool) -> String {
+    let concern = CONCERNS[usize::from(unacknowledged)];
+    let name = format!("{concern} batch {}", rate(row.batch as f64));
+    row.placement.called(&name)
 }
 
-fn write_down(rows: &[(u64, Row)], out: &mut Outcome) {
+fn write_down(rows: &[Row], out: &mut Outcome) {
     let mut t = Table::new(
         "Documents a second",
         &[
             "<batch size",
+            "<cores",
             ">default concern",
             ">w:0 sent",
             ">w:0 applied",
@@ -200,17 +237,25 @@ fn write_down(rows: &[(u64, Row)], out: &mut Outcome) {
             "*docs/s",
         ],
     );
-    let (mut default, mut applied) = (Vec::new(), Vec::new());
-    for (batch, r) in rows {
+    // By placement: (batch, rate) with the default concern, and applied of w:0.
+    type Points = Vec<(f64, f64)>;
+    let mut lines: Vec<(Placement, Points, Points)> = Vec::new();
+    for r in rows {
         if r.default.is_empty() && r.applied.is_empty() {
             continue;
         }
         let (d, a, s) = (median(&r.default), median(&r.applied), median(&r.sent));
-        let b = *batch as f64;
-        default.push((b, d));
-        applied.push((b, a));
+        let b = r.batch as f64;
+        if lines.iter().all(|l| l.0 != r.placement) {
+            lines.push((r.placement, Vec::new(), Vec::new()));
+        }
+        if let Some((_, default, applied)) = lines.iter_mut().find(|l| l.0 == r.placement) {
+            default.push((b, d));
+            applied.push((b, a));
+        }
         t.row([
             rate(b),
+            r.placement.name().to_string(),
             rate(d),
             rate(s),
             rate(a),
@@ -224,39 +269,30 @@ fn write_down(rows: &[(u64, Row)], out: &mut Outcome) {
             } else {
                 format!("{:.1}", median(&r.server_us))
             },
-            if *batch == 1000 {
+            if r.batch == 1000 {
                 rate(PUBLISHED)
             } else {
                 String::new()
             },
         ]);
-        let post = (*batch == 1000).then_some(PUBLISHED);
-        out.figure(format!("default batch {batch}"), d, "docs/s", post)
-            .of(name_of(*batch, false), Statistic::Rate);
-        out.figure(format!("w:0 applied batch {batch}"), a, "docs/s", None)
-            .of(name_of(*batch, true), Statistic::Rate);
-        out.figure(format!("w:0 sent batch {batch}"), s, "docs/s", None);
-    }
-    t.note("The post: 102k/s at batch 1000 on both of its versions (16 vCPU, NVMe), flat beyond; w:0 \"marginal\".");
-    let at = |x: f64| default.iter().find(|p| p.0 == x).map(|p| p.1);
-    if let (Some(one), Some(thousand)) = (at(1.0), at(1000.0)) {
-        out.findings.push(format!(
-            "Batches of 1000 insert {:.1} × as fast as single inserts.",
-            thousand / one
-        ));
-        let beyond: Vec<f64> = default
-            .iter()
-            .filter(|p| p.0 > 1000.0)
-            .map(|p| p.1 / thousand)
-            .collect();
-        if let (Some(lo), Some(hi)) = (
-            beyond.iter().copied().reduce(f64::min),
-            beyond.iter().copied().reduce(f64::max),
-        ) {
-            out.findings.push(format!(
-                "Beyond 1000 the rate is {lo:.2} to {hi:.2} × that of 1000 (the post: flat)."
-            ));
+        let called = |what: &str| r.placement.called(&format!("{what} batch {}", r.batch));
+        let post = (r.batch == 1000).then_some(PUBLISHED);
+        if !r.default.is_empty() {
+            out.figure(called("default"), d, "docs/s", post)
+                .of(name_of(r, false), Statistic::Rate);
         }
+        if !r.applied.is_empty() {
+            out.figure(called("w:0 applied"), a, "docs/s", None)
+                .of(name_of(r, true), Statistic::Rate);
+            out.figure(called("w:0 sent"), s, "docs/s", None);
+        }
+    }
+    t.note(format!(
+        "The post: 102k/s at batch 1000 on both of its versions (16 vCPU, NVMe), flat beyond; w:0 \"marginal\". {}",
+        placement::NOTE
+    ));
+    for (placement, default, _) in &lines {
+        beyond_one(*placement, default, out);
     }
     out.tables.push(t);
     let series = |name: &str, color, published, points| Series {
@@ -278,17 +314,71 @@ fn write_down(rows: &[(u64, Row)], out: &mut Outcome) {
             scale: Scale::Linear,
         },
         categories: Vec::new(),
-        series: vec![
-            series("default concern", 0, false, default),
-            series("w:0, applied", 1, false, applied),
-            series(
+        series: lines
+            .into_iter()
+            .enumerate()
+            .flat_map(|(i, (placement, default, applied))| {
+                [
+                    series(
+                        &placement.called("default concern"),
+                        2 * i,
+                        false,
+                        measured(default),
+                    ),
+                    series(
+                        &placement.called("w:0 applied"),
+                        2 * i + 1,
+                        false,
+                        measured(applied),
+                    ),
+                ]
+            })
+            .filter(|s| !s.points.is_empty())
+            .chain([series(
                 "post, default concern",
                 0,
                 true,
                 vec![(1000.0, PUBLISHED), (400_000.0, PUBLISHED)],
-            ),
-        ],
+            )])
+            .collect(),
     });
+}
+
+/// Without what was not measured.
+fn measured(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    points.into_iter().filter(|p| p.1.is_finite()).collect()
+}
+
+/// What batches are worth, and what larger ones than 1000 are.
+fn beyond_one(placement: Placement, default: &[(f64, f64)], out: &mut Outcome) {
+    let at = |x: f64| {
+        let found = default.iter().find(|p| p.0 == x).map(|p| p.1);
+        found.filter(|r| r.is_finite())
+    };
+    let Some(thousand) = at(1000.0) else { return };
+    let whose = match placement.name() {
+        "" => String::new(),
+        name => format!(" on {name}"),
+    };
+    if let Some(one) = at(1.0) {
+        out.findings.push(format!(
+            "Batches of 1000 insert {:.1} × as fast as single inserts{whose}.",
+            thousand / one
+        ));
+    }
+    let beyond: Vec<f64> = default
+        .iter()
+        .filter(|p| p.0 > 1000.0)
+        .map(|p| p.1 / thousand)
+        .collect();
+    if let (Some(lo), Some(hi)) = (
+        beyond.iter().copied().reduce(f64::min),
+        beyond.iter().copied().reduce(f64::max),
+    ) {
+        out.findings.push(format!(
+            "Beyond 1000 the rate is {lo:.2} to {hi:.2} × that of 1000{whose} (the post: flat)."
+        ));
+    }
 }
 
 #[cfg(test)]

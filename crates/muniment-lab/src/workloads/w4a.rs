@@ -1,10 +1,12 @@
 //! W4a: single inserts by write concern, with one thread and with ten.
 
 use super::Spec;
+use super::only::{CORES, Dimension, texts};
 use crate::docs;
 use crate::fail::Result;
 use crate::lab::{DB, Lab, Preset, Target};
 use crate::load::{self, Limit, Load};
+use crate::placement::{self, Placement};
 use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
 use crate::report::table::{Table, ms, rate};
 use crate::report::{Outcome, Statistic};
@@ -17,8 +19,21 @@ use std::time::Duration;
 pub const SPEC: Spec = Spec {
     name: "w4a",
     title: "Inserts by write concern, one thread and ten",
-    about: "Documents of 2382 to 2400 bytes are inserted one by one into a fresh collection with an index on fName: with one thread, then with ten that share the count; in the post's order NONE, JOURNAL_SAFE, NORMAL, SAFE. The clock of w:0 ends when an acknowledged command on the same connections shows that everything is applied.",
+    about: "Documents of 2382 to 2400 bytes are inserted one by one into a fresh collection with an index on fName: with one thread, then with ten that share the count; in the post's order NONE, JOURNAL_SAFE, NORMAL, SAFE. The clock of w:0 ends when an acknowledged command on the same connections shows that everything is applied. One thread is measured with client and server on one core and on two.",
     options: &[],
+    dimensions: &[
+        Dimension {
+            name: "threads",
+            about: "connections",
+            values: |_| texts([1, THREADS]),
+        },
+        Dimension {
+            name: "concern",
+            about: "write concern",
+            values: |_| texts(CONCERNS.iter().map(|c| c.0)),
+        },
+        CORES,
+    ],
     run,
 };
 
@@ -27,6 +42,14 @@ const THREADS: u64 = 10;
 
 /// An old driver's name, what it means today, and the document.
 type Concern = (&'static str, &'static str, fn() -> DocBuf);
+
+/// One measurement: the concern's name, threads, and where they were.
+struct One {
+    name: &'static str,
+    threads: u64,
+    placement: Placement,
+    load: Load,
+}
 
 const CONCERNS: &[Concern] = &[
     ("NONE", "w:0", || doc! { "w": 0 }),
@@ -58,78 +81,97 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
     result
 }
 
-fn measure(
-    lab: &mut Lab,
-    target: &Target,
-    loads: &mut Vec<(&'static str, u64, Load)>,
-    out: &mut Outcome,
-) -> Result<()> {
+fn measure(lab: &mut Lab, target: &Target, loads: &mut Vec<One>, out: &mut Outcome) -> Result<()> {
     let total: u64 = lab.preset.pick(10_000, 50_000, 1_000_000);
     let time = Duration::from_secs(lab.preset.pick(2, 60, 86_400));
     let mut admin = target.connect()?;
-    for threads in [1, THREADS] {
-        for &(name, means, concern) in CONCERNS {
-            if stop::asked() {
-                return Ok(());
-            }
-            let label = format!(
-                "{name} ({means}), {threads} thread{}",
-                if threads == 1 { "" } else { "s" }
-            );
-            lab.progress.step(format!("W4a {label}"));
-            target.drop_collection(&mut admin, COLLECTION)?;
-            admin.command(
-                DB,
-                &doc! { "createIndexes": COLLECTION, "indexes": array![doc! { "key": doc! { "fName": 1 }, "name": "fName_1" }] },
-            )?;
-            let share = total / threads;
-            let c = concern();
-            let workers = target
-                .connections(threads as usize)?
-                .into_iter()
-                .enumerate()
-                .map(|(k, conn)| {
-                    let mut i = k as u64 * share;
-                    Inserts::new(
-                        conn,
-                        COLLECTION,
-                        Some(&c),
-                        Box::new(move |o| {
-                            i += 1;
-                            docs::w4a(i, docs::object_id(), o);
-                        }),
-                    )
-                })
-                .collect();
-            let load = load::run(
-                &label,
-                workers,
-                Limit::operations(share, time),
-                target.pid,
-                &mut lab.progress,
-            )?;
-            let stored = target.count(&mut admin, COLLECTION)?;
-            if stored != load.documents {
-                out.warnings.push(format!(
-                    "{label}: {stored} documents are stored of {} sent",
-                    load.documents
-                ));
-            }
-            if means == "w:1" {
-                lab.doubt(&load.samples.name, &load, threads as usize);
-            }
-            loads.push((name, threads, load));
+    let all = vec![1, THREADS];
+    let concerns = lab
+        .only
+        .keep("concern", CONCERNS.to_vec(), |c| c.0.to_string())?;
+    let mut rows = Vec::new();
+    for threads in lab.only.keep("threads", all, ToString::to_string)? {
+        let placements = match threads {
+            1 => lab.placements(&target.server())?,
+            _ => vec![Placement::Anywhere],
+        };
+        for placement in placements {
+            rows.extend(concerns.iter().map(|c| (threads, placement, *c)));
         }
+    }
+    for (threads, placement, (name, means, concern)) in rows {
+        if stop::asked() {
+            return Ok(());
+        }
+        let label = placement.called(&format!(
+            "{name} ({means}), {threads} thread{}",
+            if threads == 1 { "" } else { "s" }
+        ));
+        lab.progress.step(format!("W4a {label}"));
+        target.drop_collection(&mut admin, COLLECTION)?;
+        admin.command(
+            DB,
+            &doc! { "createIndexes": COLLECTION, "indexes": array![doc! { "key": doc! { "fName": 1 }, "name": "fName_1" }] },
+        )?;
+        let share = total / threads;
+        let c = concern();
+        let workers = target
+            .connections(threads as usize)?
+            .into_iter()
+            .enumerate()
+            .map(|(k, conn)| {
+                let mut i = k as u64 * share;
+                Inserts::new(
+                    conn,
+                    COLLECTION,
+                    Some(&c),
+                    Box::new(move |o| {
+                        i += 1;
+                        docs::w4a(i, docs::object_id(), o);
+                    }),
+                )
+            })
+            .collect();
+        let limit = Limit::operations(share, time);
+        let load = lab.placed(&target.server(), placement, &label, |lab| {
+            load::run(&label, workers, limit, target.pid, &mut lab.progress)
+        })?;
+        let stored = target.count(&mut admin, COLLECTION)?;
+        if stored != load.documents {
+            out.warnings.push(format!(
+                "{label}: {stored} documents are stored of {} sent",
+                load.documents
+            ));
+        }
+        if means == "w:1" {
+            lab.doubt(&load.samples.name, &load, threads as usize);
+        }
+        loads.push(One {
+            name,
+            threads,
+            placement,
+            load,
+        });
     }
     Ok(())
 }
 
-fn write_down(lab: &Lab, loads: &[(&'static str, u64, Load)], out: &mut Outcome) {
-    let rate_of = |name: &str, threads: u64| {
+fn write_down(lab: &Lab, loads: &[One], out: &mut Outcome) {
+    let of = |name: &str, threads: u64, placement: Placement| {
         loads
             .iter()
-            .find(|(n, t, _)| *n == name && *t == threads)
-            .map_or(f64::NAN, |(_, _, l)| l.rate())
+            .find(|o| o.name == name && o.threads == threads && o.placement == placement)
+            .map_or(f64::NAN, |o| o.load.rate())
+    };
+    let mut placements: Vec<Placement> = Vec::new();
+    for o in loads.iter().filter(|o| o.threads == 1) {
+        if !placements.contains(&o.placement) {
+            placements.push(o.placement);
+        }
+    }
+    let rate_of = |name: &str, threads: u64| match threads {
+        1 => of(name, 1, placement::representative(&placements)),
+        n => of(name, n, Placement::Anywhere),
     };
     let mut t = Table::new(
         "Documents a second",
@@ -137,6 +179,7 @@ fn write_down(lab: &Lab, loads: &[(&'static str, u64, Load)], out: &mut Outcome)
             "<write concern",
             "<means",
             ">threads",
+            "<cores",
             ">n",
             ">sent/s",
             ">applied/s",
@@ -148,13 +191,15 @@ fn write_down(lab: &Lab, loads: &[(&'static str, u64, Load)], out: &mut Outcome)
             "*docs/s",
         ],
     );
-    for (name, threads, l) in loads {
+    for o in loads {
+        let (name, threads, l) = (&o.name, &o.threads, &o.load);
         let means = CONCERNS.iter().find(|c| c.0 == *name).map_or("", |c| c.1);
         let h = &l.samples.latency;
         t.row([
             (*name).to_string(),
             means.to_string(),
             threads.to_string(),
+            o.placement.name().to_string(),
             rate(l.documents as f64),
             rate(l.sent_rate()),
             rate(l.rate()),
@@ -174,7 +219,7 @@ fn write_down(lab: &Lab, loads: &[(&'static str, u64, Load)], out: &mut Outcome)
             },
         ]);
         out.figure(
-            format!("{name} {threads} threads"),
+            o.placement.called(&format!("{name} {threads} threads")),
             l.rate(),
             "docs/s",
             (*name == "JOURNAL_SAFE" && *threads == 1).then_some(24.0),
@@ -231,20 +276,21 @@ fn write_down(lab: &Lab, loads: &[(&'static str, u64, Load)], out: &mut Outcome)
         ),
     ];
     let mut r = Table::new("Ratios", &["<ratio", ">ours", "*ratio", "*in words"]);
-    for (name, ours, post, words) in &ratios {
+    for (name, ours, post, words) in ratios.iter().filter(|r| r.1.is_finite()) {
         r.row([
             (*name).to_string(),
-            if ours.is_finite() {
-                format!("{ours:.2}")
-            } else {
-                "–".into()
-            },
+            format!("{ours:.2}"),
             post.map_or_else(|| "below 1".into(), |p| p.to_string()),
             (*words).to_string(),
         ]);
         out.figure(*name, *ours, "ratio", *post);
     }
-    r.note("10:1 is the rate with ten threads over the rate with one.");
+    r.note(match placement::representative(&placements).name() {
+        "" => "10:1 is the rate with ten threads over the rate with one.".to_string(),
+        name => format!(
+            "10:1 is the rate with ten threads over the rate with one, which is the one on {name}, as in all ratios."
+        ),
+    });
     out.tables.push(r);
     let bar = |name: &str, color, published, points| Series {
         name: name.into(),
@@ -253,26 +299,34 @@ fn write_down(lab: &Lab, loads: &[(&'static str, u64, Load)], out: &mut Outcome)
         color,
         points,
     };
-    let points = |threads: u64| -> Vec<(f64, f64)> {
+    let points = |threads: u64, placement: Placement| -> Vec<(f64, f64)> {
         CONCERNS
             .iter()
             .enumerate()
-            .map(|(i, c)| (i as f64, rate_of(c.0, threads)))
+            .map(|(i, c)| (i as f64, of(c.0, threads, placement)))
             .filter(|p| p.1.is_finite())
             .collect()
     };
+    let mut series: Vec<Series> = placements
+        .iter()
+        .enumerate()
+        .map(|(i, p)| bar(&p.called("1 thread"), i, false, points(1, *p)))
+        .collect();
+    let ten = points(THREADS, Placement::Anywhere);
+    series.push(bar("10 threads", series.len(), false, ten));
+    series.retain(|s| !s.points.is_empty());
+    series.push(bar("post, 1 thread", 0, true, vec![(1.0, 24.0)]));
     out.plots.push(Plot {
         title: "Documents a second by write concern".into(),
         caption: "Logarithmic, since JOURNAL_SAFE waits for the disk. The post gives only JOURNAL_SAFE's 24/s with one thread.".into(),
         x: Axis { label: "write concern".into(), scale: Scale::Linear },
         y: Axis { label: "documents/s".into(), scale: Scale::Log },
         categories: CONCERNS.iter().map(|c| c.0.to_string()).collect(),
-        series: vec![
-            bar("1 thread", 0, false, points(1)),
-            bar("10 threads", 1, false, points(THREADS)),
-            bar("post, 1 thread", 0, true, vec![(1.0, 24.0)]),
-        ],
+        series,
     });
+    if ratios.iter().all(|r| !r.1.is_finite()) {
+        return;
+    }
     out.plots.push(Plot {
         title: "Ratios, ours and the post's".into(),
         caption: "SAFE/NORMAL is a ratio of times with one thread; 10:1 is rate with ten threads over rate with one.".into(),

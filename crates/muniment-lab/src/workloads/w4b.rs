@@ -1,11 +1,13 @@
 //! W4b: sixty million inserts with and without a secondary index, in six batches.
 
 use super::Spec;
+use super::only::{CORES, Dimension, texts};
 use crate::conn::{Conn, number_at};
 use crate::docs::{self, W4B_NAME};
 use crate::fail::Result;
 use crate::lab::{DB, Lab, Preset, Target};
 use crate::load::{self, Limit, Load};
+use crate::placement::{self, Placement};
 use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
 use crate::report::table::{Table, bytes, ms, rate};
 use crate::report::{Outcome, Statistic};
@@ -18,10 +20,21 @@ use std::time::{Duration, Instant};
 pub const SPEC: Spec = Spec {
     name: "w4b",
     title: "Inserts with and without a secondary index",
-    about: "Six batches of the same 2401-byte rows are inserted one by one with w:0, first without a secondary index, then into a fresh server with the index {name: 1} on ten random letters. After each batch a find by name is done twice and the collection's statistics are read. The cache is scaled with the data, so that the data outgrow it six-fold a batch, as they did the post's memory.",
+    about: "Six batches of the same 2401-byte rows are inserted one by one with w:0, first without a secondary index, then into a fresh server with the index {name: 1} on ten random letters. After each batch a find by name is done twice and the collection's statistics are read. The cache is scaled with the data, so that the data outgrow it six-fold a batch, as they did the post's memory. Everything once with client and server on one core and once on two.",
     options: &[],
+    dimensions: &[
+        Dimension {
+            name: "index",
+            about: "without and with the secondary index",
+            values: |_| texts(INDEXES),
+        },
+        CORES,
+    ],
     run,
 };
+
+/// Without and with the index, as `--only` calls it.
+const INDEXES: [&str; 2] = ["none", "name"];
 
 const COLLECTION: &str = "rows";
 const BATCHES: usize = 6;
@@ -31,6 +44,20 @@ const POST_ROWS: f64 = 10_000_000.0;
 /// The post's rates: unindexed flat (inferred from its totals), indexed in its two batches.
 const POST_PLAIN: f64 = 8_500.0;
 const POST_INDEXED: [f64; 2] = [3_492.0, 2_281.0];
+
+/// All batches in one placement, without or with the index.
+struct Run {
+    indexed: bool,
+    placement: Placement,
+    batches: Vec<Batch>,
+}
+
+impl Run {
+    fn called(&self) -> String {
+        let index = if self.indexed { "indexed" } else { "unindexed" };
+        self.placement.called(index)
+    }
+}
 
 /// What one batch showed.
 struct Batch {
@@ -43,7 +70,8 @@ struct Batch {
 
 fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
     let rows: u64 = lab.preset.pick(10_000, 100_000, 10_000_000);
-    let cache_gb = POST_MEMORY_GB * rows as f64 / POST_ROWS;
+    let own = POST_MEMORY_GB * rows as f64 / POST_ROWS;
+    let cache_gb = lab.cache(Some(own)).unwrap_or(own);
     out.deviations = vec![
         "The post's exact names are not known; ten random letters are used, except for one row a batch that the finds look for.".into(),
         "The post's machine had 4 GB of memory in all; here only the server's cache is scaled, and the operating system's file cache is not.".into(),
@@ -66,42 +94,57 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
                 .into(),
         );
     }
-    let mut runs: Vec<(bool, Vec<Batch>)> = Vec::new();
+    let indexes = lab
+        .only
+        .keep("index", INDEXES.to_vec(), ToString::to_string)?;
+    let mut runs: Vec<Run> = Vec::new();
     let mut failure = Ok(());
-    for indexed in [false, true] {
-        if stop::asked() {
-            break;
-        }
-        let mut batches = Vec::new();
-        let r = (|| -> Result<()> {
-            let mut target = lab.target(Some(cache_gb))?;
-            let r = grow(lab, &target, indexed, rows, &mut batches, out);
-            target.check_alive()?;
+    // Which placements there are is known when the first server runs.
+    let mut placements: Option<Vec<Placement>> = None;
+    let mut next = 0;
+    while failure.is_ok() && !stop::asked() {
+        let mut target = match lab.target(Some(cache_gb)) {
+            Ok(t) => t,
+            Err(e) => {
+                failure = Err(e);
+                break;
+            }
+        };
+        let there = match &placements {
+            Some(p) => p.clone(),
+            None => lab.placements(&target.server())?,
+        };
+        let (placement, index) = (
+            there.get(next / indexes.len().max(1)).copied(),
+            indexes.get(next % indexes.len().max(1)).copied(),
+        );
+        placements = Some(there);
+        let Some((placement, index)) = placement.zip(index) else {
             lab.done(target);
-            r
-        })();
-        runs.push((indexed, batches));
-        if r.is_err() {
-            failure = r;
             break;
+        };
+        next += 1;
+        let mut run = Run {
+            indexed: index != "none",
+            placement,
+            batches: Vec::new(),
+        };
+        failure = grow(lab, &target, rows, &mut run, out);
+        if let Err(e) = target.check_alive() {
+            failure = Err(e);
         }
+        lab.done(target);
+        runs.push(run);
     }
     let cache = (!lab.endpoint.is_external()).then_some(cache_gb * 1024.0 * 1024.0 * 1024.0);
     write_down(&runs, rows, cache, out);
     failure
 }
 
-fn grow(
-    lab: &mut Lab,
-    target: &Target,
-    indexed: bool,
-    rows: u64,
-    batches: &mut Vec<Batch>,
-    out: &mut Outcome,
-) -> Result<()> {
+fn grow(lab: &mut Lab, target: &Target, rows: u64, run: &mut Run, out: &mut Outcome) -> Result<()> {
     let mut admin = target.connect()?;
     admin.command(DB, &doc! { "create": COLLECTION })?;
-    if indexed {
+    if run.indexed {
         admin.command(
             DB,
             &doc! { "createIndexes": COLLECTION, "indexes": array![doc! { "key": doc! { "name": 1 }, "name": "name_1" }] },
@@ -114,10 +157,8 @@ fn grow(
         if stop::asked() {
             return Ok(());
         }
-        let name = format!(
-            "{} batch {b}",
-            if indexed { "indexed" } else { "unindexed" }
-        );
+        let index = if run.indexed { "indexed" } else { "unindexed" };
+        let name = run.placement.called(&format!("{index} batch {b}"));
         lab.progress.step(format!("W4b {name}"));
         let mut i = 0;
         let now = docs::now_ms();
@@ -130,13 +171,10 @@ fn grow(
                 i += 1;
             }),
         );
-        let load = load::run(
-            &name,
-            vec![w],
-            Limit::operations(rows, time),
-            target.pid,
-            &mut lab.progress,
-        )?;
+        let limit = Limit::operations(rows, time);
+        let load = lab.placed(&target.server(), run.placement, &name, |lab| {
+            load::run(&name, vec![w], limit, target.pid, &mut lab.progress)
+        })?;
         stored += load.documents;
         if load.cut_short && !stop::asked() {
             out.warnings.push(format!(
@@ -156,7 +194,7 @@ fn grow(
         let finds_ms = [find(&mut admin, b)?, find(&mut admin, b)?];
         let stats = admin.command(DB, &doc! { "collStats": COLLECTION })?;
         let s = |p: &str| number_at(stats.as_doc(), p).unwrap_or(f64::NAN);
-        batches.push(Batch {
+        run.batches.push(Batch {
             load,
             finds_ms,
             data: s("size"),
@@ -188,17 +226,12 @@ fn find(conn: &mut Conn, expected: usize) -> Result<f64> {
     Ok(took)
 }
 
-fn write_down(runs: &[(bool, Vec<Batch>)], rows: u64, cache: Option<f64>, out: &mut Outcome) {
-    let of = |indexed: bool| {
-        runs.iter()
-            .find(|r| r.0 == indexed)
-            .map_or(&[][..], |r| r.1.as_slice())
-    };
-    let (plain, with) = (of(false), of(true));
+fn write_down(runs: &[Run], rows: u64, cache: Option<f64>, out: &mut Outcome) {
     let mut t = Table::new(
         "After each batch",
         &[
             "<index",
+            "<cores",
             ">batch",
             ">rows/s applied",
             ">sent/s",
@@ -213,16 +246,17 @@ fn write_down(runs: &[(bool, Vec<Batch>)], rows: u64, cache: Option<f64>, out: &
             "*rows/s",
         ],
     );
-    for (indexed, batches) in runs {
-        for (i, b) in batches.iter().enumerate() {
+    for run in runs {
+        for (i, b) in run.batches.iter().enumerate() {
             let l = &b.load;
-            let post = if *indexed {
+            let post = if run.indexed {
                 POST_INDEXED.get(i).copied()
             } else {
                 Some(POST_PLAIN)
             };
             t.row([
-                if *indexed { "{name: 1}" } else { "none" }.to_string(),
+                if run.indexed { "{name: 1}" } else { "none" }.to_string(),
+                run.placement.name().to_string(),
                 (i + 1).to_string(),
                 rate(l.rate()),
                 rate(l.sent_rate()),
@@ -237,11 +271,15 @@ fn write_down(runs: &[(bool, Vec<Batch>)], rows: u64, cache: Option<f64>, out: &
                     .map_or_else(|| "–".into(), |u| format!("{u:.1}")),
                 post.map_or_else(String::new, rate),
             ]);
-            let which = if *indexed { "indexed" } else { "unindexed" };
-            out.figure(format!("{which} batch {}", i + 1), l.rate(), "rows/s", post)
+            let which = if run.indexed { "indexed" } else { "unindexed" };
+            let called = |what: &str| {
+                let name = format!("{which} batch {}{what}", i + 1);
+                run.placement.called(&name)
+            };
+            out.figure(called(""), l.rate(), "rows/s", post)
                 .of(&l.samples.name, Statistic::Rate);
             out.figure(
-                format!("{which} batch {} longest stall", i + 1),
+                called(" longest stall"),
                 l.samples.latency.max_ms(),
                 "ms",
                 None,
@@ -250,31 +288,38 @@ fn write_down(runs: &[(bool, Vec<Batch>)], rows: u64, cache: Option<f64>, out: &
         }
     }
     t.note(format!(
-        "A batch is {} rows of 2401 bytes. With w:0 a stall is a send that blocks because the server does not read. The post's unindexed rate is inferred.",
-        rate(rows as f64)
+        "A batch is {} rows of 2401 bytes. With w:0 a stall is a send that blocks because the server does not read. The post's unindexed rate is inferred. {}",
+        rate(rows as f64),
+        placement::NOTE
     ));
     out.tables.push(t);
     let mut r = Table::new(
         "Indexed rate over unindexed rate",
-        &["<batch", ">ours", "*ratio"],
+        &["<batch", "<cores", ">ours", "*ratio"],
     );
-    for (i, (a, b)) in with.iter().zip(plain).enumerate() {
-        let ratio = a.load.rate() / b.load.rate();
-        let post = [0.40, 0.27].get(i).copied();
-        r.row([
-            (i + 1).to_string(),
-            format!("{ratio:.2}"),
-            post.map_or_else(String::new, |p| format!("{p:.2}")),
-        ]);
-        out.figure(
-            format!("indexed/unindexed batch {}", i + 1),
-            ratio,
-            "ratio",
-            post,
-        );
+    for run in runs.iter().filter(|r| r.indexed) {
+        let plain = runs
+            .iter()
+            .find(|r| !r.indexed && r.placement == run.placement)
+            .map_or(&[][..], |r| r.batches.as_slice());
+        for (i, (a, b)) in run.batches.iter().zip(plain).enumerate() {
+            let ratio = a.load.rate() / b.load.rate();
+            let post = [0.40, 0.27].get(i).copied();
+            r.row([
+                (i + 1).to_string(),
+                run.placement.name().to_string(),
+                format!("{ratio:.2}"),
+                post.map_or_else(String::new, |p| format!("{p:.2}")),
+            ]);
+            let name = format!("indexed/unindexed batch {}", i + 1);
+            out.figure(run.placement.called(&name), ratio, "ratio", post);
+        }
     }
-    out.tables.push(r);
-    for (name, b) in [("unindexed", plain), ("indexed", with)] {
+    if !r.rows.is_empty() {
+        out.tables.push(r);
+    }
+    for run in runs {
+        let (name, b) = (run.called(), run.batches.as_slice());
         if let (Some(first), Some(last)) = (b.first(), b.last()) {
             out.findings.push(format!(
                 "{name}: the last batch runs at {:.2} × the rate of the first; longest stall of a single insert {} ms.",
@@ -308,25 +353,19 @@ fn write_down(runs: &[(bool, Vec<Batch>)], rows: u64, cache: Option<f64>, out: &
             scale: Scale::Linear,
         },
         categories: Vec::new(),
-        series: vec![
-            line("unindexed", 0, false, points(plain)),
-            line("indexed {name: 1}", 1, false, points(with)),
-            line(
-                "post, unindexed (inferred)",
-                0,
-                true,
-                (1..=BATCHES).map(|i| (i as f64, POST_PLAIN)).collect(),
-            ),
-            line(
-                "post, indexed",
-                1,
-                true,
-                POST_INDEXED
-                    .iter()
-                    .enumerate()
-                    .map(|(i, y)| (i as f64 + 1.0, *y))
-                    .collect(),
-            ),
-        ],
+        series: runs
+            .iter()
+            .enumerate()
+            .map(|(i, r)| line(&r.called(), i, false, points(&r.batches)))
+            .chain(runs.iter().position(|r| !r.indexed).map(|i| {
+                let points = (1..=BATCHES).map(|i| (i as f64, POST_PLAIN)).collect();
+                line("post, unindexed (inferred)", i, true, points)
+            }))
+            .chain(runs.iter().position(|r| r.indexed).map(|i| {
+                let points = POST_INDEXED.iter().enumerate();
+                let points = points.map(|(i, y)| (i as f64 + 1.0, *y)).collect();
+                line("post, indexed", i, true, points)
+            }))
+            .collect(),
     });
 }

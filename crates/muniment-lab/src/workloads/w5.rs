@@ -5,8 +5,10 @@
 //! (shards come with the router), and YCSB's workload files.
 
 use super::Spec;
+use super::only::{CORES, Dimension, texts};
 use crate::fail::{Failure, Result};
 use crate::lab::{DB, Lab, Preset, Target};
+use crate::placement::{self, Placement};
 use crate::report::scaling::scaling;
 use crate::report::svg::{Axis, Plot, Scale};
 use crate::report::table::{Table, bytes, rate};
@@ -23,10 +25,35 @@ use std::time::Duration;
 pub const SPEC: Spec = Spec {
     name: "w5",
     title: "YCSB: five scenarios, workloads A to F",
-    about: "YCSB's CoreWorkload through the lab's raw client: keys, choices and values as the released YCSB makes them. S1 loads documents of 8 fields of 250 bytes with 32 workers; S2 to S5 read, update and insert by uniform keys; A to F are YCSB's own files (10 fields of 100 bytes). The sweep runs S3's mix with more and more workers and fits the Universal Scalability Law.",
+    about: "YCSB's CoreWorkload through the lab's raw client: keys, choices and values as the released YCSB makes them. S1 loads documents of 8 fields of 250 bytes with 32 workers; S2 to S5 read, update and insert by uniform keys; A to F are YCSB's own files (10 fields of 100 bytes). The sweep runs S3's mix with more and more workers and fits the Universal Scalability Law; one worker is measured with client and server on one core and on two, and counts as on two.",
     options: &[],
+    dimensions: &[
+        Dimension {
+            name: "scenario",
+            about: "what runs; loads that it needs run too",
+            values: |_| texts(names()),
+        },
+        Dimension {
+            name: "workers",
+            about: "of the sweep",
+            values: |_| texts(SWEPT),
+        },
+        CORES,
+    ],
     run,
 };
+
+/// Workers of the sweep.
+const SWEPT: [u64; 7] = [1, 2, 4, 8, 16, 32, 48];
+
+/// The sweep among the scenarios, for `--only`.
+const SWEEPS: &str = "sweep";
+
+/// Everything that runs, in its order.
+fn names() -> Vec<&'static str> {
+    let scenarios = [&LOAD].into_iter().chain(&SCENARIOS).chain(&STOCK);
+    scenarios.map(|s| s.name).chain([SWEEPS]).collect()
+}
 
 /// How long the server may take to finish what is behind a load.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -177,11 +204,19 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
     }
     out.deviations
         .push("One server: the post's 2 to 8 shards need the router.".into());
+    let wanted = lab.only.keep("scenario", names(), ToString::to_string)?;
+    let swept = lab
+        .only
+        .keep("workers", SWEPT.to_vec(), ToString::to_string)?;
     // The post's machine held all of its data.
     let mut target = lab.target(Some(lab.preset.pick(1.0, 1.0, 24.0)))?;
     let (mut rows, mut points) = (Vec::new(), Vec::new());
-    let result = scenarios(lab, &target, &size, &mut rows)
-        .and_then(|data| sweep(lab, &target, &size, data, &mut points, out));
+    let result = scenarios(lab, &target, &size, &wanted, &mut rows).and_then(|data| {
+        match data.filter(|_| wanted.contains(&SWEEPS)) {
+            Some(data) => sweep(lab, &target, (&size, &swept), data, &mut points, out),
+            None => Ok(()),
+        }
+    });
     if result.is_err() {
         target.check_alive()?;
     }
@@ -198,26 +233,35 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
     result
 }
 
-/// All scenarios; gives the post's collection as they leave it.
-fn scenarios(lab: &mut Lab, target: &Target, size: &Size, rows: &mut Vec<Row>) -> Result<Data> {
+/// The scenarios that are wanted, with the loads that they need; gives the post's collection as
+/// they leave it, if it was needed.
+fn scenarios(
+    lab: &mut Lab,
+    target: &Target,
+    size: &Size,
+    wanted: &[&str],
+    rows: &mut Vec<Row>,
+) -> Result<Option<Data>> {
+    let is_wanted = |s: &&'static Scenario| wanted.contains(&s.name);
     let mut post = Data {
         table: "usertable",
         common: POST,
         records: size.records,
     };
-    rows.push(one(
-        lab,
-        target,
-        &LOAD,
-        &mut post,
-        size.records,
-        size,
-        true,
-    )?);
-    lab.settle(target, LONGEST_PAUSE);
-    for s in &SCENARIOS {
+    let needs_post = [SWEEPS, LOAD.name]
+        .into_iter()
+        .chain(SCENARIOS.iter().map(|s| s.name))
+        .any(|n| wanted.contains(&n));
+    if needs_post {
+        let row = one(lab, target, &LOAD, &mut post, size.records, size, true)?;
+        if wanted.contains(&LOAD.name) {
+            rows.push(row);
+        }
+        lab.settle(target, LONGEST_PAUSE);
+    }
+    for s in SCENARIOS.iter().filter(is_wanted) {
         if stop::asked() {
-            return Ok(post);
+            return Ok(Some(post));
         }
         rows.push(one(
             lab,
@@ -228,6 +272,10 @@ fn scenarios(lab: &mut Lab, target: &Target, size: &Size, rows: &mut Vec<Row>) -
             size,
             false,
         )?);
+    }
+    let post = needs_post.then_some(post);
+    if !STOCK.iter().any(|s| wanted.contains(&s.name)) {
+        return Ok(post);
     }
     let mut stock = Data {
         table: "usertable_stock",
@@ -244,7 +292,7 @@ fn scenarios(lab: &mut Lab, target: &Target, size: &Size, rows: &mut Vec<Row>) -
         true,
     )?;
     lab.settle(target, LONGEST_PAUSE);
-    for s in &STOCK {
+    for s in STOCK.iter().filter(is_wanted) {
         if stop::asked() {
             break;
         }
@@ -322,7 +370,7 @@ fn run_one(
 fn sweep(
     lab: &mut Lab,
     target: &Target,
-    size: &Size,
+    (size, swept): (&Size, &[u64]),
     mut data: Data,
     points: &mut Vec<(f64, f64)>,
     out: &mut Outcome,
@@ -331,27 +379,34 @@ fn sweep(
         .iter()
         .find(|s| s.name == "S3")
         .ok_or_else(|| Failure::new("there is no S3"))?;
-    for workers in [1, 2, 4, 8, 16, 32, 48] {
-        if stop::asked() {
-            break;
+    for &workers in swept {
+        let placements = match workers {
+            1 => lab.placements(&target.server())?,
+            _ => vec![Placement::Anywhere],
+        };
+        for &placement in &placements {
+            if stop::asked() {
+                return Ok(());
+            }
+            let mut name = format!("{SWEEP}, {workers} workers");
+            let seconds = size.sweep_seconds;
+            let p = lab.placed(&target.server(), placement, &name, |lab| {
+                run_one(lab, target, s3, &mut data, 0, seconds, workers, false)
+            })?;
+            let x = p.load.samples.operations as f64 / p.load.samples.seconds;
+            // In the curve one worker has one rate. The names are those of the sweep's figures.
+            if placement == placement::representative(&placements) {
+                points.push((workers as f64, x));
+            } else {
+                name = placement.called(&name);
+                out.figure(&name, x, "operations/s", None)
+                    .of(&name, Statistic::Rate);
+            }
+            out.samples.push(SampleSet {
+                name,
+                ..p.load.samples
+            });
         }
-        let p = run_one(
-            lab,
-            target,
-            s3,
-            &mut data,
-            0,
-            size.sweep_seconds,
-            workers,
-            false,
-        )?;
-        let x = p.load.samples.operations as f64 / p.load.samples.seconds;
-        points.push((workers as f64, x));
-        // Named as the sweep's figures are.
-        out.samples.push(SampleSet {
-            name: format!("{SWEEP}, {workers} workers"),
-            ..p.load.samples
-        });
     }
     Ok(())
 }

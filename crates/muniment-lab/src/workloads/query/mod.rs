@@ -20,9 +20,11 @@ mod text;
 mod unwind_group;
 
 use super::Spec;
+use super::only::{CORES, Dimension, texts};
 use crate::conn::Conn;
 use crate::fail::{Failure, Result};
 use crate::lab::{DB, Lab, Preset, Target};
+use crate::placement::{self, Placement};
 use crate::procs;
 use crate::report::Outcome;
 use crate::report::svg::{Axis, Plot, Scale};
@@ -37,8 +39,16 @@ use std::time::{Duration, Instant};
 pub const SPEC: Spec = Spec {
     name: "query",
     title: "Queries over orders and customers",
-    about: "Orders of about 400 bytes with three nested items each, and customers, a tenth as many (at full size 1 M and 100 k). Each query runs alone on one connection, once unmeasured and then several times; its rate is the documents it works on by second of the server's CPU, so that it does not depend on what else the machine does. Memory is the growth of the server's peak resident size during the query.",
+    about: "Orders of about 400 bytes with three nested items each, and customers, a tenth as many (at full size 1 M and 100 k). Each query runs alone on one connection, once unmeasured and then several times; its rate is the documents it works on by second of the server's CPU, so that it does not depend on what else the machine does. By the clock it is measured with client and server on one core and on two. Memory is the growth of the server's peak resident size during the query.",
     options: &[],
+    dimensions: &[
+        Dimension {
+            name: "query",
+            about: "its name",
+            values: |_| texts(QUERIES.iter().map(|q| q.name)),
+        },
+        CORES,
+    ],
     run,
 };
 
@@ -79,6 +89,7 @@ const QUERIES: &[&Query] = &[
 /// What was measured.
 struct Measured {
     query: &'static Query,
+    placement: Placement,
     documents: u64,
     runs: usize,
     wall: f64,
@@ -118,18 +129,22 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
     let average = data::load(lab, &mut conn, &size)?;
     let mut measured = Vec::new();
     let mut skipped = Vec::new();
-    for query in QUERIES {
+    let queries = lab
+        .only
+        .keep("query", QUERIES.to_vec(), |q| q.name.to_string())?;
+    let placements = lab.placements(&target.server())?;
+    for query in queries {
         if stop::asked() {
             break;
         }
-        match measure(lab, &target, &mut conn, query, &size) {
-            Ok(m) => measured.push(m),
+        match measure(lab, &target, &mut conn, query, &placements, &size) {
+            Ok(m) => measured.extend(m),
             Err(e) => {
                 target.check_alive()?;
                 if stop::asked() {
                     break;
                 }
-                skipped.push((*query, e.0));
+                skipped.push((query, e.0));
             }
         }
     }
@@ -144,15 +159,27 @@ fn measure(
     target: &Target,
     conn: &mut Conn,
     query: &'static Query,
+    placements: &[Placement],
     size: &Size,
-) -> Result<Measured> {
+) -> Result<Vec<Measured>> {
     lab.progress.step(format!("query {}", query.name));
     let index = query.index.map(|make| make());
     if let Some((collection, spec)) = &index {
         let create = doc! { "createIndexes": *collection, "indexes": array![spec] };
         conn.command(DB, &create)?;
     }
-    let measured = runs(lab, target, conn, query, size);
+    let mut measured = Ok(Vec::new());
+    for &placement in placements {
+        let name = placement.called(query.name);
+        // This thread asks by itself: no load's worker does it.
+        let one = lab.placed(&target.server(), placement, &name, |lab| {
+            placement::here(|| runs(lab, target, conn, (query, placement), size))
+        });
+        measured = measured.and_then(|mut all: Vec<Measured>| {
+            all.push(one?);
+            Ok(all)
+        });
+    }
     if let Some((collection, spec)) = &index {
         let name = spec.as_doc().get_str("name").unwrap_or_default();
         conn.command(DB, &doc! { "dropIndexes": *collection, "index": name })?;
@@ -164,7 +191,7 @@ fn runs(
     lab: &Lab,
     target: &Target,
     conn: &mut Conn,
-    query: &'static Query,
+    (query, placement): (&'static Query, Placement),
     size: &Size,
 ) -> Result<Measured> {
     let command = (query.command)(size);
@@ -203,6 +230,7 @@ fn runs(
     let runs = walls.len().max(1);
     Ok(Measured {
         query,
+        placement,
         documents: (query.documents)(size),
         runs,
         wall: median(&walls),
@@ -308,6 +336,7 @@ fn write_down(
         &[
             "<query",
             "<what",
+            "<cores",
             ">documents",
             ">documents/s a core",
             ">target",
@@ -328,6 +357,7 @@ fn write_down(
         t.row([
             m.query.name.to_string(),
             m.query.title.to_string(),
+            m.placement.name().to_string(),
             rate(m.documents as f64),
             rate(m.rate()),
             m.query
@@ -340,24 +370,38 @@ fn write_down(
             m.memory.map_or_else(|| "–".into(), bytes),
             m.plan.clone(),
         ]);
-        out.figure(m.query.name, m.rate(), "documents/s a core", None);
-        out.figure(format!("{} wall", m.query.name), m.wall * 1e3, "ms", None);
+        let called = |what: &str| m.placement.called(&format!("{}{what}", m.query.name));
+        out.figure(called(""), m.rate(), "documents/s a core", None);
+        out.figure(called(" wall"), m.wall * 1e3, "ms", None);
         if let Some(memory) = m.memory {
-            out.figure(format!("{} memory", m.query.name), memory, "bytes", None);
+            out.figure(called(" memory"), memory, "bytes", None);
         }
     }
     t.note(format!(
-        "{} orders of {average:.0} bytes on average, {} customers. A document counts once for every run that works on it.",
+        "{} orders of {average:.0} bytes on average, {} customers. A document counts once for every run that works on it. {}",
         rate(size.orders as f64),
-        rate(size.customers as f64)
+        rate(size.customers as f64),
+        placement::NOTE
     ));
     out.tables.push(t);
     for (query, error) in skipped {
         out.warnings
             .push(format!("query {} was skipped: {error}", query.name));
     }
-    let judged: Vec<&Measured> = measured
+    // Every query once, on two cores where it was on both.
+    let stands: Vec<&Measured> = measured
         .iter()
+        .rev()
+        .enumerate()
+        .filter(|(i, m)| {
+            let later = measured.iter().rev().take(*i);
+            later.into_iter().all(|o| o.query.name != m.query.name)
+        })
+        .map(|(_, m)| m)
+        .collect();
+    let judged: Vec<&Measured> = stands
+        .iter()
+        .copied()
         .filter(|m| m.query.target.is_some())
         .collect();
     let kept = judged
@@ -367,19 +411,20 @@ fn write_down(
         "{} of {} targets are kept; {} of {} queries ran.",
         kept.count(),
         judged.len(),
-        measured.len(),
-        QUERIES.len()
+        stands.len(),
+        stands.len() + skipped.len()
     ));
     if measured.is_empty() {
         return;
     }
-    let rows: Vec<_> = measured
+    let rows: Vec<_> = stands
         .iter()
+        .rev()
         .map(|m| (m.query.name, m.rate(), m.query.target))
         .collect();
     out.plots.push(Plot::beside(
         "Documents a second of CPU",
-        "Filled: measured. Outlined: promised, where something is.",
+        "Filled: measured, on two cores where there are two. Outlined: promised, where something is.",
         "query",
         Axis {
             label: "documents/s a core".into(),

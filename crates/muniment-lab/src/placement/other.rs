@@ -1,0 +1,45 @@
+//! Systems on which threads are not pinned.
+
+use std::io::{Error, ErrorKind, Result};
+
+fn none<T>() -> Result<T> {
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        "threads are pinned on Linux only",
+    ))
+}
+
+/// The cores on which a thread may run.
+pub fn cpus(_: Option<u32>) -> Result<Vec<usize>> {
+    none()
+}
+
+/// Sets them.
+pub fn set_cpus(_: Option<u32>, _: &[usize]) -> Result<()> {
+    none()
+}
+
+/// The threads of a process.
+pub fn threads(_: u32) -> Result<Vec<u32>> {
+    none()
+}
+
+/// The core on which the calling thread runs.
+pub fn running_on() -> usize {
+    0
+}
+
+/// Whether an error says that a thread has ended.
+pub fn is_gone(_: &Error) -> bool {
+    false
+}
+
+/// Whether a process listens on a port.
+pub fn listens(_: u32, _: u16) -> Result<bool> {
+    none()
+}
+
+/// Package and core of a CPU.
+pub fn core_of(cpu: usize) -> (usize, usize) {
+    (0, cpu)
+}

@@ -1,0 +1,365 @@
+//! One plot of several: of runs or targets that drew the same. The turns of a target come together
+//! first, by medians; then the series of all stand side by side, in as many plots as there must be
+//! for their colours to differ.
+
+use super::svg::{Plot, Series};
+use crate::placement::Placement;
+use crate::stats::median;
+
+/// As many as there are colours.
+const COLOURS: usize = 8;
+
+/// Lines of more points show single measurements, of which a median over turns would hide what is
+/// to be seen.
+const DENSE: usize = 60;
+
+/// The plots of one target over its turns: series with the same points in every turn are their
+/// medians, others are the first turn's. The captions say which.
+pub fn over_turns(turns: &[Vec<Plot>]) -> Vec<Plot> {
+    let Some((first, rest)) = turns.split_first() else {
+        return Vec::new();
+    };
+    let mut out = Vec::new();
+    for p in first {
+        let mut plot = p.clone();
+        let (mut medians, mut single) = (false, false);
+        for s in &mut plot.series {
+            let others: Vec<&Series> = rest
+                .iter()
+                .filter_map(|t| {
+                    let q = t.iter().find(|q| q.title == p.title)?;
+                    q.series.iter().find(|o| same_points(o, s))
+                })
+                .collect();
+            if rest.is_empty() || others.len() < rest.len() || s.points.len() > DENSE {
+                single |= !s.published;
+                continue;
+            }
+            medians |= !s.published;
+            let own = s.points.clone();
+            for (i, (point, first)) in s.points.iter_mut().zip(own).enumerate() {
+                let values: Vec<f64> = others
+                    .iter()
+                    .filter_map(|o| o.points.get(i).map(|p| p.1))
+                    .chain([first.1])
+                    .filter(|y| y.is_finite())
+                    .collect();
+                point.1 = median(&values);
+            }
+        }
+        let said = match (medians, single) {
+            (true, false) => format!("Medians of {} turns.", turns.len()),
+            (true, true) => format!(
+                "Medians of {} turns; lines of many points are the first turn's.",
+                turns.len()
+            ),
+            _ => "The first turn's.".to_string(),
+        };
+        plot.caption = format!("{} {said}", plot.caption).trim().to_string();
+        out.push(plot);
+    }
+    out
+}
+
+/// The same series at the same places.
+fn same_points(a: &Series, b: &Series) -> bool {
+    a.name == b.name
+        && a.published == b.published
+        && a.points.len() == b.points.len()
+        && a.points.iter().zip(&b.points).all(|(p, q)| p.0 == q.0)
+}
+
+/// Every plot that several of `all` have, with all of them in it.
+pub fn side_by_side(all: &[(&str, &[Plot])]) -> Vec<Plot> {
+    let mut done: Vec<&Plot> = Vec::new();
+    let mut out = Vec::new();
+    for p in all.iter().flat_map(|(_, plots)| *plots) {
+        if done.iter().any(|d| alike(d, p)) {
+            continue;
+        }
+        done.push(p);
+        let these: Vec<(&str, &Plot)> = all
+            .iter()
+            .filter_map(|(label, plots)| Some((*label, plots.iter().find(|q| alike(q, p))?)))
+            .collect();
+        if these.len() > 1 {
+            out.extend(one(&these));
+        }
+    }
+    out
+}
+
+/// Whether two plots show the same.
+fn alike(p: &Plot, q: &Plot) -> bool {
+    q.title == p.title
+        && q.categories == p.categories
+        && q.x.label == p.x.label
+        && q.y.label == p.y.label
+}
+
+/// One plot of several, or as many as its series need.
+fn one(all: &[(&str, &Plot)]) -> Vec<Plot> {
+    let Some((_, first)) = all.first() else {
+        return Vec::new();
+    };
+    let mut names: Vec<&str> = Vec::new();
+    for s in all.iter().flat_map(|(_, p)| &p.series) {
+        if !s.published && !names.contains(&s.name.as_str()) {
+            names.push(&s.name);
+        }
+    }
+    let theirs = all
+        .iter()
+        .any(|(_, p)| p.series.iter().any(|s| s.published));
+    let room = ((COLOURS - usize::from(theirs)) / all.len()).max(1);
+    let plots = names.len().div_ceil(room).max(1);
+    let each = names.len().div_ceil(plots).max(1);
+    names
+        .chunks(each)
+        .map(|chunk| {
+            let title = match plots {
+                1 => first.title.clone(),
+                _ => format!("{}: {}", first.title, chunk.join("; ")),
+            };
+            Plot {
+                title,
+                caption: first.caption.clone(),
+                x: first.x.clone(),
+                y: first.y.clone(),
+                categories: first.categories.clone(),
+                series: together(all, chunk),
+            }
+        })
+        .collect()
+}
+
+/// The series of these names of all plots, then what was published.
+fn together(all: &[(&str, &Plot)], names: &[&str]) -> Vec<Series> {
+    let mut series: Vec<Series> = Vec::new();
+    // Where the first series of each stands, for what was fitted to it.
+    let mut colour_of: Vec<Option<usize>> = vec![None; all.len()];
+    for name in names {
+        for ((label, p), colour) in all.iter().zip(&mut colour_of) {
+            let found = p.series.iter().find(|s| !s.published && s.name == *name);
+            let Some(s) = found else { continue };
+            let color = series.len() % COLOURS;
+            colour.get_or_insert(color);
+            series.push(Series {
+                name: match names.len() == 1 && all.iter().all(|(_, p)| ours(p) == 1) {
+                    true => (*label).to_string(),
+                    false => format!("{label}: {}", s.name),
+                },
+                color,
+                ..s.clone()
+            });
+        }
+    }
+    let mut seen: Vec<&Series> = Vec::new();
+    for ((label, p), colour) in all.iter().zip(&colour_of) {
+        for s in p
+            .series
+            .iter()
+            .filter(|s| s.published && belongs(s, p, names))
+        {
+            if seen
+                .iter()
+                .any(|o| o.name == s.name && o.points == s.points)
+            {
+                continue;
+            }
+            // A post's figure is one for all; a fitted law is each one's own.
+            let own = all.iter().any(|(_, q)| {
+                let same = q.series.iter().find(|o| o.published && o.name == s.name);
+                same.is_some_and(|o| o.points != s.points)
+            });
+            seen.push(s);
+            series.push(Series {
+                name: match own {
+                    true => format!("{label}: {}", s.name),
+                    false => s.name.clone(),
+                },
+                color: match colour {
+                    Some(c) if own => *c,
+                    _ => COLOURS - 1,
+                },
+                ..s.clone()
+            });
+        }
+    }
+    series
+}
+
+/// How many series of a plot are ours.
+fn ours(p: &Plot) -> usize {
+    p.series.iter().filter(|s| !s.published).count()
+}
+
+/// Whether a published series of `p` belongs to one of these names: it has the colour of the one
+/// that it belongs to, in whichever placement, or of none.
+fn belongs(s: &Series, p: &Plot, names: &[&str]) -> bool {
+    let mut mine = p
+        .series
+        .iter()
+        .filter(|o| !o.published && o.color == s.color);
+    let any = mine.clone().next().is_none();
+    let same = |o: &Series, name: &&str| Placement::without(name) == Placement::without(&o.name);
+    any || mine.any(|o| names.iter().any(|n| same(o, n)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::indexing_slicing)]
+    use super::*;
+    use crate::report::svg::{Axis, Mark, Scale};
+
+    fn series(name: &str, published: bool, color: usize, ys: &[f64]) -> Series {
+        Series {
+            name: name.into(),
+            mark: Mark::Line,
+            published,
+            color,
+            points: ys.iter().enumerate().map(|(i, y)| (i as f64, *y)).collect(),
+        }
+    }
+
+    fn plot(title: &str, series: Vec<Series>) -> Plot {
+        let axis = |label: &str| Axis {
+            label: label.into(),
+            scale: Scale::Linear,
+        };
+        Plot {
+            title: title.into(),
+            caption: "How.".into(),
+            x: axis("x"),
+            y: axis("y"),
+            categories: Vec::new(),
+            series,
+        }
+    }
+
+    fn names(p: &Plot) -> Vec<&str> {
+        p.series.iter().map(|s| s.name.as_str()).collect()
+    }
+
+    #[test]
+    fn turns_come_together_by_medians() {
+        let turn = |y: f64| {
+            let long = vec![y; DENSE + 1];
+            vec![
+                plot("sweep", vec![series("s", false, 0, &[y, 2.0 * y])]),
+                plot("each", vec![series("e", false, 0, &long)]),
+                plot(
+                    "both",
+                    vec![series("s", false, 0, &[y]), series("e", false, 1, &long)],
+                ),
+            ]
+        };
+        let mut turns = vec![turn(1.0), turn(5.0), turn(2.0)];
+        // What one turn alone has stays what it is.
+        turns[0].push(plot("time", vec![series("t", false, 0, &[9.0])]));
+        let out = over_turns(&turns);
+        assert_eq!(out[0].series[0].points, [(0.0, 2.0), (1.0, 4.0)]);
+        assert_eq!(out[0].caption, "How. Medians of 3 turns.");
+        assert_eq!(out[1].series[0].points[7], (7.0, 1.0));
+        assert_eq!(out[1].caption, "How. The first turn's.");
+        assert_eq!(
+            out[2].caption,
+            "How. Medians of 3 turns; lines of many points are the first turn's."
+        );
+        assert_eq!(out[3].series[0].points, [(0.0, 9.0)]);
+        assert_eq!(over_turns(&turns[..1])[0].caption, "How. The first turn's.");
+        assert!(over_turns(&[]).is_empty());
+    }
+
+    #[test]
+    fn all_stand_in_one_plot_while_the_colours_last() {
+        let of = |y: f64| {
+            vec![plot(
+                "p",
+                vec![
+                    series("w:1", false, 0, &[y]),
+                    series("w:0", false, 1, &[y]),
+                    series("post", true, 0, &[7.0]),
+                ],
+            )]
+        };
+        let (a, b) = (of(1.0), of(2.0));
+        let out = side_by_side(&[("a", &a), ("b", &b)]);
+        assert_eq!(out.len(), 1);
+        assert_eq!(
+            names(&out[0]),
+            ["a: w:1", "b: w:1", "a: w:0", "b: w:0", "post"]
+        );
+        let colours: Vec<usize> = out[0].series.iter().map(|s| s.color).collect();
+        assert_eq!(colours, [0, 1, 2, 3, 7]);
+    }
+
+    #[test]
+    fn many_series_are_several_plots_and_none_is_lost() {
+        let of = |y: f64| {
+            let mut all: Vec<Series> = (0..8)
+                .map(|i| series(&format!("s{i}"), false, i, &[y]))
+                .collect();
+            all.push(series("post of s6", true, 6, &[1.0]));
+            vec![plot("p", all)]
+        };
+        let (a, b) = (of(1.0), of(2.0));
+        let out = side_by_side(&[("a", &a), ("b", &b)]);
+        assert_eq!(out.len(), 3);
+        assert_eq!(out[0].title, "p: s0; s1; s2");
+        let ours: usize = out.iter().map(super::ours).sum();
+        assert_eq!(ours, 16);
+        for p in &out {
+            let mut colours: Vec<usize> = p.series.iter().map(|s| s.color).collect();
+            colours.sort_unstable();
+            colours.dedup();
+            assert_eq!(colours.len(), p.series.len());
+        }
+        // The post's stands with the one that it belongs to.
+        assert!(!names(&out[0]).contains(&"post of s6"));
+        assert!(names(&out[2]).contains(&"post of s6"));
+        // Ten targets have no ten colours, but a plot.
+        let many: Vec<(String, Vec<Plot>)> = (0..10).map(|i| (i.to_string(), of(1.0))).collect();
+        let many: Vec<(&str, &[Plot])> = many.iter().map(|(n, p)| (n.as_str(), &p[..])).collect();
+        let out = side_by_side(&many);
+        assert_eq!((out.len(), super::ours(&out[0])), (8, 10));
+    }
+
+    #[test]
+    fn what_was_published_belongs_to_every_placement() {
+        let of = |y: f64| {
+            let ours = ["a, one core", "b, one core", "a, two cores", "b, two cores"];
+            let mut all: Vec<Series> = ours
+                .iter()
+                .enumerate()
+                .map(|(i, n)| series(n, false, i, &[y]))
+                .collect();
+            all.push(series("post of a", true, 0, &[1.0]));
+            vec![plot("p", all)]
+        };
+        let (a, b) = (of(1.0), of(2.0));
+        let out = side_by_side(&[("x", &a), ("y", &b)]);
+        assert_eq!(out.len(), 2);
+        assert!(out.iter().all(|p| names(p).contains(&"post of a")));
+    }
+
+    #[test]
+    fn a_fitted_law_is_each_targets_own() {
+        let of = |y: f64| {
+            vec![plot(
+                "p",
+                vec![
+                    series("measured", false, 0, &[y]),
+                    series("law", true, 1, &[y]),
+                ],
+            )]
+        };
+        let (a, b) = (of(1.0), of(2.0));
+        let out = side_by_side(&[("a", &a), ("b", &b)]);
+        assert_eq!(names(&out[0]), ["a", "b", "a: law", "b: law"]);
+        let colours: Vec<usize> = out[0].series.iter().map(|s| s.color).collect();
+        assert_eq!(colours, [0, 1, 0, 1]);
+        // What only one has is no comparison.
+        assert!(side_by_side(&[("a", &a), ("b", &[])]).is_empty());
+    }
+}

@@ -1,0 +1,267 @@
+//! `--only NAME=VALUE,…`: parts of experiments. An experiment names its dimensions in its `SPEC`
+//! and asks [`Only::keep`] for the values it shall go through.
+
+use super::Spec;
+use crate::fail::{Failure, Result};
+use crate::lab::Preset;
+use std::fmt::Write;
+
+/// What an experiment goes through, one value after the other.
+pub struct Dimension {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What its values are, a few words.
+    pub about: &'static str,
+    /// Its values with this preset; none where only the server can tell.
+    pub values: fn(Preset) -> Vec<String>,
+}
+
+/// Where client and server of a single connection run: a dimension of everything that has one.
+pub const CORES: Dimension = Dimension {
+    name: "cores",
+    about: "of one connection's client and server",
+    values: |_| texts(["one", "two"]),
+};
+
+/// Values as texts.
+pub fn texts<T: ToString>(all: impl IntoIterator<Item = T>) -> Vec<String> {
+    all.into_iter().map(|v| v.to_string()).collect()
+}
+
+/// What was given: dimensions and their values.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Only(Vec<(String, Vec<String>)>);
+
+impl Only {
+    /// Takes `NAME=VALUE,VALUE…`; values of the same name add up.
+    ///
+    /// # Errors
+    /// It is not of this form.
+    pub fn add(&mut self, text: &str) -> Result<()> {
+        let parts = text.split_once('=').filter(|(n, v)| {
+            !n.trim().is_empty() && v.split(',').all(|value| !value.trim().is_empty())
+        });
+        let (name, values) = parts.ok_or_else(|| {
+            Failure(format!(
+                "--only {text}: it must be NAME=VALUE,VALUE…, or a yardstick's number"
+            ))
+        })?;
+        let name = name.trim();
+        let values = values.split(',').map(|v| v.trim().to_string());
+        match self.0.iter_mut().find(|(n, _)| n == name) {
+            Some((_, all)) => all.extend(values),
+            None => self.0.push((name.to_string(), values.collect())),
+        }
+        Ok(())
+    }
+
+    /// True if nothing was given.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What was given for a dimension.
+    pub fn values(&self, name: &str) -> Option<&[String]> {
+        let found = self.0.iter().find(|(n, _)| n == name);
+        found.map(|(_, v)| v.as_slice())
+    }
+
+    /// Refuses dimensions that none of `specs` has, and values that one of them does not have.
+    ///
+    /// # Errors
+    /// What there is instead.
+    pub fn check(&self, specs: &[&Spec], preset: Preset) -> Result<()> {
+        for (name, values) in &self.0 {
+            let mut known = false;
+            for s in specs {
+                let Some(d) = s.dimensions.iter().find(|d| d.name == name) else {
+                    continue;
+                };
+                known = true;
+                let there = (d.values)(preset);
+                if let Some(other) = values.iter().find(|v| !there.contains(v))
+                    && !there.is_empty()
+                {
+                    return Err(Failure(format!(
+                        "--only {name}={other}: {} of {} with preset {} is {}",
+                        name,
+                        s.name,
+                        preset.name(),
+                        there.join(", ")
+                    )));
+                }
+            }
+            if !known {
+                let there: Vec<String> = specs.iter().map(|s| has(s)).collect();
+                return Err(Failure(format!(
+                    "--only {name}: there is no '{name}' to choose from: {}",
+                    match there.as_slice() {
+                        [] => "the yardsticks have numbers, --only N".to_string(),
+                        some => some.join("; "),
+                    }
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Those of `all` that were asked for, in their own order: all, if dimension `name` was not
+    /// given. `called` tells their values.
+    ///
+    /// # Errors
+    /// A value was asked for that none of them has.
+    pub fn keep<T>(
+        &self,
+        name: &str,
+        all: Vec<T>,
+        called: impl Fn(&T) -> String,
+    ) -> Result<Vec<T>> {
+        let Some(wanted) = self.values(name) else {
+            return Ok(all);
+        };
+        let there: Vec<String> = all.iter().map(&called).collect();
+        if let Some(missing) = wanted.iter().find(|w| !there.contains(w)) {
+            return Err(Failure(format!(
+                "--only {name}={missing}: here {name} is {}",
+                there.join(", ")
+            )));
+        }
+        Ok(all
+            .into_iter()
+            .filter(|x| wanted.contains(&called(x)))
+            .collect())
+    }
+
+    /// What of it an experiment has to say: it was not run whole.
+    pub fn told(&self, spec: &Spec) -> Option<String> {
+        let mine = |(name, _): &&(String, _)| spec.dimensions.iter().any(|d| d.name == name);
+        let parts: Vec<String> = self
+            .0
+            .iter()
+            .filter(mine)
+            .map(|(name, values)| format!("{name} {}", values.join(", ")))
+            .collect();
+        (!parts.is_empty()).then(|| format!("Only a part was run: {}.", parts.join("; ")))
+    }
+}
+
+/// What an experiment can be asked for.
+fn has(spec: &Spec) -> String {
+    let names: Vec<&str> = spec.dimensions.iter().map(|d| d.name).collect();
+    match names.as_slice() {
+        [] => format!("{} has nothing", spec.name),
+        some => format!("{} has {}", spec.name, some.join(", ")),
+    }
+}
+
+/// The dimensions of all experiments, for the help.
+pub fn help(specs: &[&Spec]) -> String {
+    let mut o = String::new();
+    for s in specs.iter().filter(|s| !s.dimensions.is_empty()) {
+        let names: Vec<String> = s
+            .dimensions
+            .iter()
+            .map(|d| {
+                let values = (d.values)(Preset::Smoke);
+                match values.as_slice() {
+                    [] => format!("{} ({})", d.name, d.about),
+                    some => format!("{}={} ({})", d.name, some.join(","), d.about),
+                }
+            })
+            .collect();
+        let _ = writeln!(o, "  {:<11} {}", s.name, names.join("\n              "));
+    }
+    o
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use super::*;
+    use crate::workloads::ALL;
+
+    fn only(parts: &[&str]) -> Only {
+        let mut o = Only::default();
+        for p in parts {
+            o.add(p).unwrap();
+        }
+        o
+    }
+
+    fn specs(names: &[&str]) -> Vec<&'static Spec> {
+        names
+            .iter()
+            .flat_map(|n| crate::workloads::named(n))
+            .collect()
+    }
+
+    #[test]
+    fn parts_add_up_and_keep_their_order() {
+        let o = only(&["batch=100,1", "batch=10", "cores = two"]);
+        let kept = o.keep("batch", vec![1, 10, 100, 1000], ToString::to_string);
+        assert_eq!(kept.unwrap(), [1, 10, 100]);
+        assert_eq!(o.values("cores"), Some(&["two".to_string()][..]));
+        let all = o.keep("clients", vec![1, 4], ToString::to_string);
+        assert_eq!(all.unwrap(), [1, 4], "nothing was said of it");
+        let e = o.keep("batch", vec![1, 10], ToString::to_string);
+        assert_eq!(e.unwrap_err().0, "--only batch=100: here batch is 1, 10");
+    }
+
+    #[test]
+    fn what_there_is_not_is_answered_with_what_there_is() {
+        let check = |parts: &[&str], names: &[&str]| {
+            only(parts)
+                .check(&specs(names), Preset::Smoke)
+                .map_err(|e| e.0)
+        };
+        assert_eq!(check(&["batch=1,10"], &["w3"]), Ok(()));
+        // The others go through everything.
+        assert_eq!(check(&["batch=1,10"], &["w1", "w3"]), Ok(()));
+        // What only the server knows is checked when it has been asked.
+        assert_eq!(check(&["concern=w:2"], &["w1"]), Ok(()));
+        let e = check(&["bacth=1"], &["w3"]).unwrap_err();
+        assert_eq!(
+            e,
+            "--only bacth: there is no 'bacth' to choose from: w3 has batch, concern, cores"
+        );
+        let e = check(&["batch=3"], &["w3"]).unwrap_err();
+        assert_eq!(
+            e,
+            "--only batch=3: batch of w3 with preset smoke is 1, 10, 100, 1000, 10000, 100000, 400000"
+        );
+        for bad in ["", "batch", "=1", "batch=", "batch=1,,2"] {
+            let e = Only::default().add(bad).unwrap_err().0;
+            assert!(e.contains("it must be NAME=VALUE"), "{bad}: {e}");
+        }
+    }
+
+    #[test]
+    fn a_part_is_called_one() {
+        let o = only(&["batch=1", "clients=4"]);
+        let told = |name: &str| o.told(specs(&[name])[0]);
+        assert_eq!(told("w3").unwrap(), "Only a part was run: batch 1.");
+        assert_eq!(told("w1"), None);
+    }
+
+    #[test]
+    fn every_dimension_has_values_that_are_no_lists() {
+        for s in ALL {
+            for d in s.dimensions {
+                for preset in [Preset::Smoke, Preset::Quick, Preset::Paper] {
+                    let values = (d.values)(preset);
+                    assert!(
+                        values.iter().all(|v| !v.contains(',')),
+                        "{} {}",
+                        s.name,
+                        d.name
+                    );
+                    let mut once = values.clone();
+                    once.sort_unstable();
+                    once.dedup();
+                    assert_eq!(once.len(), values.len(), "{} {}", s.name, d.name);
+                }
+            }
+        }
+        assert!(help(ALL).contains("batch=1,10,100"));
+    }
+}
