@@ -29,6 +29,7 @@ pub fn browser() -> Result<Outcome, String> {
 fn look(chromium: &Path, dir: &Path, scratch: &Path) -> Result<(), String> {
     std::fs::create_dir_all(scratch).map_err(|e| format!("{}: {e}", scratch.display()))?;
     let (one, several) = (scratch.join("one"), scratch.join("several"));
+    let compared = scratch.join("compared");
     let bench = || {
         let mut c = Command::new(server_binary());
         c.arg("bench");
@@ -42,6 +43,15 @@ fn look(chromium: &Path, dir: &Path, scratch: &Path) -> Result<(), String> {
             .arg("--out")
             .arg(&one),
     )?;
+    // Plots of several targets: lines over each other, and bars beside each other.
+    check(
+        bench()
+            .args(["w1", "w3", "w4a", "--turns", "2", "--only", "batch=10,1000"])
+            .args(["--target", "a=embedded", "--target", "b=embedded", "--data"])
+            .arg(scratch)
+            .arg("--out")
+            .arg(&compared),
+    )?;
     check(
         bench()
             .arg("report")
@@ -53,6 +63,6 @@ fn look(chromium: &Path, dir: &Path, scratch: &Path) -> Result<(), String> {
         command("node", dir)
             .arg("check.js")
             .arg(chromium)
-            .args([&one, &several]),
+            .args([&one, &several, &compared]),
     )
 }

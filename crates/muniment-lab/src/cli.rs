@@ -328,7 +328,7 @@ what they show beside what was published.
 
 Usage: muniment bench [EXPERIMENT…] [OPTIONS]
 {usage}
-Without EXPERIMENT all of them run (under three minutes with the smoke preset); w4 is
+Without EXPERIMENT all of them run (some five minutes with the smoke preset); w4 is
 w4a and w4b. 'yardsticks' measures the server against the raw engine and against a
 server that does nothing.
 

@@ -283,12 +283,14 @@ impl Lab {
         if self.described.contains(&self.target_name) {
             return;
         }
+        let first = self.described.is_empty();
         self.described.push(self.target_name.clone());
         let data = t.data.clone();
         let mut e = std::mem::take(&mut self.environment);
-        let first = e.is_empty();
         if first {
-            e = environment::host(data.as_deref());
+            // In front of what was learned before there was a server.
+            let known = std::mem::replace(&mut e, environment::host(data.as_deref()));
+            e.extend(known);
         }
         let name = self
             .target_name
@@ -564,4 +566,33 @@ fn external(uri: &Uri) -> Result<Target> {
         "no server to work on:\n  {}",
         reasons.join("\n  ")
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_host_is_described_whatever_was_known_before() {
+        let (address, _) =
+            crate::fake::server(|_, _| doc! { "ok": 1.0, "isWritablePrimary": true });
+        let uri = crate::uri::parse(&format!("mongodb://{address}")).unwrap();
+        let parent = std::env::temp_dir();
+        let mut lab = Lab::new(Endpoint::Server(uri), Preset::Smoke, parent);
+        // As an experiment without a server leaves it.
+        lab.environment.push(("One connection".into(), "x".into()));
+        let target = lab.target(None).unwrap();
+        let at = |key: &str| lab.environment.iter().position(|(k, _)| k == key);
+        assert_eq!(at("CPU"), Some(0));
+        assert!(at("One connection") > at("Kernel"));
+        assert!(at("4 KiB write + fdatasync").is_some());
+        assert_eq!(lab.cache(Some(1.0)), Some(1.0));
+        lab.cache_gb = Some(0.5);
+        assert_eq!(
+            (lab.cache(Some(1.0)), lab.cache(None)),
+            (Some(0.5), Some(0.5))
+        );
+        lab.done(target);
+    }
 }

@@ -233,21 +233,30 @@ impl Said {
     }
 }
 
-/// The ratios of what has too few turns; nothing if there is none.
-fn too_few(all: &[&(String, String, bool, Ratio)], base: &str) -> Option<String> {
-    let turns = all.iter().map(|s| s.3.pairs).max()?;
-    let mut ratios: Vec<String> = all
-        .iter()
-        .take(MOST_FINDINGS)
-        .map(|(variant, name, _, r)| format!("{variant}, {name} {:.3}", r.median))
-        .collect();
-    if all.len() > MOST_FINDINGS {
-        ratios.push(format!("{} more in the table", all.len() - MOST_FINDINGS));
-    }
-    Some(format!(
-        "Too few turns to judge ({turns} of at least {MIN_PAIRS}). Ratios over {base}: {}.",
-        ratios.join("; ")
-    ))
+/// The ratios of what has too few turns, a sentence a variant.
+fn too_few(all: &[&(String, String, bool, Ratio)], base: &str) -> Vec<String> {
+    let mut variants: Vec<&str> = all.iter().map(|s| s.0.as_str()).collect();
+    variants.sort_unstable();
+    variants.dedup();
+    variants
+        .into_iter()
+        .map(|variant| {
+            let mine: Vec<_> = all.iter().filter(|s| s.0 == variant).collect();
+            let turns = mine.iter().map(|s| s.3.pairs).max().unwrap_or(0);
+            let mut ratios: Vec<String> = mine
+                .iter()
+                .take(MOST_FINDINGS)
+                .map(|(_, name, _, r)| format!("{name} {:.3}", r.median))
+                .collect();
+            if mine.len() > MOST_FINDINGS {
+                ratios.push(format!("{} more in the table", mine.len() - MOST_FINDINGS));
+            }
+            format!(
+                "Too few turns to judge ({turns} of at least {MIN_PAIRS}). {variant} over {base}: {}.",
+                ratios.join("; ")
+            )
+        })
+        .collect()
 }
 
 /// What is compared of an experiment: its own figures, and of each of its loads the rate, the slow
@@ -400,9 +409,7 @@ mod tests {
         s.write_down(&mut out);
         assert_eq!(
             out.findings,
-            [
-                "Too few turns to judge (4 of at least 5). Ratios over a: b, inserts 2.000; b, p99 0.500."
-            ]
+            ["Too few turns to judge (4 of at least 5). b over a: inserts 2.000; p99 0.500."]
         );
         assert_eq!(
             out.tables[0].rows[1][4..],

@@ -225,9 +225,7 @@ fn a_part_on_two_targets_is_compared_with_every_plot_and_cost() {
     }
     let findings = compared["findings"].to_string();
     assert!(
-        findings.contains(
-            "Too few turns to judge (2 of at least 5). Ratios over a: b, default batch 100"
-        )
+        findings.contains("Too few turns to judge (2 of at least 5). b over a: default batch 100")
     );
     assert!(!findings.contains("No difference"), "{findings}");
     assert_eq!(leftovers(&dir.0), Vec::<PathBuf>::new());

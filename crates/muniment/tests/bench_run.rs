@@ -214,10 +214,58 @@ fn errors_end_the_run_or_are_counted() {
     let o = bench(&[&file, "--uri", &uri, "--out", &out]);
     let said = printed(&o);
     assert!(!o.status.success() && said.contains("E11000"), "{said}");
-    assert!(said.contains("first: "), "{said}");
+    // One thread: its finding names the cores.
+    assert!(said.contains("\n  - first, "), "{said}");
     let o = bench(&["orders", "--set", "thread=1"]);
     assert_eq!(o.status.code(), Some(2));
     assert!(printed(&o).contains("is 'threads' meant?"));
+}
+
+#[test]
+fn one_thread_runs_on_one_core_and_on_two_as_often_as_its_file_allows() {
+    let two = std::thread::available_parallelism().unwrap().get() > 1;
+    let server = Server::start(ServerOptions::new());
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
+    let (file, out, json) = (path("own.toml"), path("report"), path("r.jsonl"));
+    let phase = |name: &str, how: &str| {
+        format!(
+            "[[phase]]\nname = \"{name}\"\nkind = \"run\"\n{how}\n[[phase.operation]]\nkind = \"insert\"\ndocument = {{ phase = \"{name}\" }}\n"
+        )
+    };
+    let text = format!(
+        "name = \"own\"\ndatabase = \"shop_test\"\n[[collection]]\nname = \"c\"\n{}{}{}",
+        phase("timed", "seconds = 0.2"),
+        phase("counted", "operations = 7"),
+        phase("many", "seconds = 0.2\nthreads = 3"),
+    );
+    std::fs::write(&file, text).unwrap();
+    let uri = format!("mongodb://{}", server.address());
+    let o = bench(&[&file, "--uri", &uri, "--out", &out, "--json", &json]);
+    let said = printed(&o);
+    assert!(o.status.success(), "{said}");
+    let last = if two { "two cores" } else { "one core" };
+    for want in [
+        "timed, one core",
+        &format!("timed, {last}"),
+        &format!("counted, {last}"),
+    ] {
+        assert!(
+            said.contains(&format!("\n  - {want}: ")),
+            "{want} in {said}"
+        );
+    }
+    assert_eq!(two, !said.contains("counted, one core"), "{said}");
+    assert!(
+        said.contains("\n  - many: ") && !said.contains("many, "),
+        "{said}"
+    );
+    // Seven are seven.
+    assert_eq!(count(&server, "c", doc! { "phase": "counted" }), 7);
+    let placed = std::fs::read_to_string(&json).unwrap();
+    assert!(placed.contains("\"workers\":1,\"placement\":\"one core\""));
+    assert!(placed.contains("\"workers\":3,\"placement\":\"\""));
+    assert!(!said.contains("wherever the scheduler"), "{said}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::distributions::counter::Counter;
 use crate::fail::{Failure, Result};
 use crate::lab::{Lab, Target};
 use crate::load::{self, Limit, Load, Pace};
+use crate::placement::{Placement, representative};
 use muniment_value::{ArrayBuf, doc};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
@@ -53,7 +54,15 @@ pub fn prepare(lab: &mut Lab, target: &Target, plan: &Plan) -> Result<Ready> {
         if crate::stop::asked() {
             break;
         }
-        let load = one(lab, target, plan, phase, &phase.name, &mut ready)?;
+        let placement = representative(&placements(lab, target, phase)?);
+        let load = one(
+            lab,
+            target,
+            plan,
+            phase,
+            (&phase.name, placement),
+            &mut ready,
+        )?;
         ready.loads.push((phase.name.clone(), load));
     }
     if !ready.loads.is_empty() {
@@ -65,6 +74,10 @@ pub fn prepare(lab: &mut Lab, target: &Target, plan: &Plan) -> Result<Ready> {
 
 /// Runs the other phases once: `into` gets by phase what it did, each named `LABEL PHASE` (without
 /// a label, `PHASE`). What was done before an error is there.
+///
+/// A phase of one thread that lasts for a time runs in both placements, on one core and on two; the
+/// second stands for the phase, the first one's name says so. One that has a number of operations or
+/// documents runs once, on two cores: twice would be more than it says.
 ///
 /// # Errors
 /// An operation that failed, unless its errors are counted.
@@ -84,10 +97,32 @@ pub fn measure(
             "" => phase.name.clone(),
             _ => format!("{label} {}", phase.name),
         };
-        let load = one(lab, target, plan, phase, &name, ready)?;
-        into.push((phase.name.clone(), load));
+        let all = placements(lab, target, phase)?;
+        let stands = representative(&all);
+        let counted = phase.operations.is_some() || phase.records.is_some();
+        for placement in all {
+            if crate::stop::asked() || (counted && placement != stands) {
+                continue;
+            }
+            let load = one(lab, target, plan, phase, (&name, placement), ready)?;
+            into.push((
+                match placement == stands {
+                    true => phase.name.clone(),
+                    false => placement.called(&phase.name),
+                },
+                load,
+            ));
+        }
     }
     Ok(())
+}
+
+/// Where a phase can run.
+fn placements(lab: &mut Lab, target: &Target, phase: &Phase) -> Result<Vec<Placement>> {
+    match phase.threads {
+        1 => lab.placements(&target.server()),
+        _ => Ok(vec![Placement::Anywhere]),
+    }
 }
 
 impl Ready {
@@ -157,9 +192,10 @@ fn one(
     target: &Target,
     plan: &Plan,
     phase: &Phase,
-    name: &str,
+    (name, placement): (&str, Placement),
     ready: &mut Ready,
 ) -> Result<Load> {
+    let name = &placement.called(name);
     let mut conn = target.connect()?;
     if phase.fresh {
         ready.begin(plan);
@@ -188,7 +224,9 @@ fn one(
             pace,
             ..Limit::time(seconds(phase.warmup))
         };
-        load::run(name, workers, limit, target.pid, &mut lab.progress)?;
+        lab.placed(&target.server(), placement, name, |lab| {
+            load::run(name, workers, limit, target.pid, &mut lab.progress)
+        })?;
     }
     lab.progress.step(format!("{} {name}", plan.name));
     let only = only_inserts(phase).and_then(|c| plan.collection(c));
@@ -207,7 +245,9 @@ fn one(
         },
     };
     let limit = Limit { pace, ..limit };
-    let load = load::run(name, workers, limit, target.pid, &mut lab.progress)?;
+    let load = lab.placed(&target.server(), placement, name, |lab| {
+        load::run(name, workers, limit, target.pid, &mut lab.progress)
+    })?;
     if let (Some(c), Some(before)) = (only, before) {
         let now = count(&mut conn, &plan.database, &c.name)?;
         if now != before + load.documents {

@@ -6,6 +6,7 @@ use crate::fail::Result;
 use crate::hist::Latency;
 use crate::lab::{Lab, Target};
 use crate::load::Load;
+use crate::placement::Placement;
 use crate::report::table::{Table, ms, rate};
 use crate::report::{Outcome, SampleSet};
 
@@ -37,11 +38,16 @@ fn all(lab: &mut Lab, target: &Target, plan: &Plan, out: &mut Outcome) -> Result
     write_down(plan, &loads, out);
     out.warnings.append(&mut ready.warnings);
     for (name, load) in &loads {
-        let phase = plan.phases.iter().find(|p| p.name == *name);
+        let phase = plan.phases.iter().find(|p| is_of(&p.name, name));
         let threads = phase.map_or(1, |p| p.threads);
         lab.doubt(name, load, threads as usize);
     }
     measured
+}
+
+/// Whether a load of this name is phase `phase`, in whichever placement.
+fn is_of(phase: &str, name: &str) -> bool {
+    phase == name || phase == Placement::without(name)
 }
 
 /// Tables, plots, findings, figures and samples of what the phases did.
@@ -78,7 +84,12 @@ pub fn write_down(plan: &Plan, loads: &[(String, Load)], out: &mut Outcome) {
         ]);
     };
     let mut paced = false;
-    for (name, load) in loads {
+    for (phase, load) in loads {
+        // Where it was, if it was pinned, is part of the name.
+        let name = &match load.samples.placement.as_str() {
+            "" => phase.clone(),
+            placement => format!("{}, {placement}", Placement::without(phase)),
+        };
         let seconds = load.samples.seconds;
         if load.kinds.len() > 1 {
             row(
@@ -132,7 +143,7 @@ fn finding(plan: &Plan, name: &str, load: &Load, out: &mut Outcome) {
     let throughput = n as f64 / load.samples.seconds;
     out.figure(name, throughput, "operations/s", None);
     let mut words = format!("{name}: {} operations/s", rate(throughput));
-    let phase = plan.phases.iter().find(|p| p.name == name);
+    let phase = plan.phases.iter().find(|p| is_of(&p.name, name));
     let inserts = phase.is_some_and(|p| p.work.iter().all(|o| o.document.is_some()));
     if inserts && load.documents != n {
         out.figure(

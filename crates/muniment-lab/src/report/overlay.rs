@@ -112,25 +112,71 @@ fn one(all: &[(&str, &Plot)]) -> Vec<Plot> {
         .iter()
         .any(|(_, p)| p.series.iter().any(|s| s.published));
     let room = ((COLOURS - usize::from(theirs)) / all.len()).max(1);
-    let plots = names.len().div_ceil(room).max(1);
-    let each = names.len().div_ceil(plots).max(1);
-    names
-        .chunks(each)
-        .map(|chunk| {
-            let title = match plots {
-                1 => first.title.clone(),
-                _ => format!("{}: {}", first.title, chunk.join("; ")),
-            };
-            Plot {
-                title,
-                caption: first.caption.clone(),
-                x: first.x.clone(),
-                y: first.y.clone(),
-                categories: first.categories.clone(),
-                series: together(all, chunk),
-            }
+    let plots = packed(&names, room);
+    let whole = plots.len() == 1;
+    plots
+        .iter()
+        .map(|some| Plot {
+            title: match whole {
+                true => first.title.clone(),
+                false => format!("{}: {}", first.title, called(some, &names).join("; ")),
+            },
+            caption: first.caption.clone(),
+            x: first.x.clone(),
+            y: first.y.clone(),
+            categories: first.categories.clone(),
+            series: together(all, some),
         })
         .collect()
+}
+
+/// Names without their placements, each once.
+fn without<'a>(names: &[&'a str]) -> Vec<&'a str> {
+    let mut out: Vec<&str> = Vec::new();
+    for name in names.iter().map(|n| Placement::without(n)) {
+        if !out.contains(&name) {
+            out.push(name);
+        }
+    }
+    out
+}
+
+/// What `part` of the names shows, without placements where it has all of them.
+fn called<'a>(part: &[&'a str], names: &[&'a str]) -> Vec<&'a str> {
+    let whole = |base: &str| {
+        let mut mine = names.iter().filter(|n| Placement::without(n) == base);
+        mine.all(|n| part.contains(n))
+    };
+    let mut out: Vec<&str> = Vec::new();
+    for name in part {
+        let base = Placement::without(name);
+        let name = if whole(base) { base } else { name };
+        if !out.contains(&name) {
+            out.push(name);
+        }
+    }
+    out
+}
+
+/// The names in as many parts as there must be, at most `room` in each; what differs in its
+/// placement alone stays together where it can.
+fn packed<'a>(names: &[&'a str], room: usize) -> Vec<Vec<&'a str>> {
+    if names.len() <= room {
+        return vec![names.to_vec()];
+    }
+    let mut out: Vec<Vec<&str>> = Vec::new();
+    for base in without(names) {
+        let group: Vec<&str> = names
+            .iter()
+            .copied()
+            .filter(|n| Placement::without(n) == base)
+            .collect();
+        match out.last_mut() {
+            Some(last) if last.len() + group.len() <= room => last.extend(group),
+            _ => out.extend(group.chunks(room).map(<[&str]>::to_vec)),
+        }
+    }
+    out
 }
 
 /// The series of these names of all plots, then what was published.
@@ -337,10 +383,36 @@ mod tests {
             all.push(series("post of a", true, 0, &[1.0]));
             vec![plot("p", all)]
         };
-        let (a, b) = (of(1.0), of(2.0));
-        let out = side_by_side(&[("x", &a), ("y", &b)]);
-        assert_eq!(out.len(), 2);
-        assert!(out.iter().all(|p| names(p).contains(&"post of a")));
+        // Four targets leave room for one series of each.
+        let all: Vec<(String, Vec<Plot>)> = (0..4).map(|i| (i.to_string(), of(1.0))).collect();
+        let all: Vec<(&str, &[Plot])> = all.iter().map(|(n, p)| (n.as_str(), &p[..])).collect();
+        let out = side_by_side(&all);
+        let posts: Vec<bool> = out
+            .iter()
+            .map(|p| names(p).contains(&"post of a"))
+            .collect();
+        assert_eq!(posts, [true, true, false, false]);
+        assert_eq!(out[1].title, "p: a, two cores");
+    }
+
+    #[test]
+    fn placements_stay_together() {
+        let names = [
+            "a, one core",
+            "a, two cores",
+            "b, one core",
+            "b, two cores",
+            "c",
+        ];
+        let parts = packed(&names, 3);
+        assert_eq!(
+            parts,
+            [&names[..2], &names[2..]],
+            "c has room beside b's placements"
+        );
+        assert_eq!(called(&parts[1], &names), ["b", "c"]);
+        assert_eq!(packed(&names, 5), [names.to_vec()]);
+        assert_eq!(packed(&names, 1).len(), 5);
     }
 
     #[test]

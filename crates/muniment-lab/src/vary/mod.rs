@@ -8,6 +8,7 @@ use crate::custom::{self, Plan, Ready};
 use crate::fail::{Failure, Result};
 use crate::lab::{Lab, Target};
 use crate::load::Load;
+use crate::placement::Placement;
 use crate::report::scaling::scaling;
 use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
 use crate::report::table::{Table, ms, rate};
@@ -215,6 +216,7 @@ fn figures_of(phase: &str, load: &Load) -> Vec<Figure> {
             None,
         )
         .better(Better::Lower);
+        o.figure(format!("{phase} largest RSS"), s.rss / 1e6, "MB", None);
     }
     o.figures
 }
@@ -304,14 +306,27 @@ impl Done {
                 ">p99.9 ms",
                 ">server CPU µs/op",
                 ">KB written/op",
+                ">largest RSS, MB",
             ],
         );
-        for (v, variant) in variants.iter().enumerate() {
+        // One thread stands for itself on two cores; what it did on one has a row of its own.
+        let alone = Placement::OneCore.called(phase);
+        let rows = variants
+            .iter()
+            .enumerate()
+            .flat_map(|(v, variant)| [(v, variant, phase), (v, variant, alone.as_str())]);
+        for (v, variant, phase) in rows {
             let of = |what: &str| self.median(v, &format!("{phase} {what}"));
             let operations = of("operations");
+            if phase == alone && !operations.is_finite() {
+                continue;
+            }
             let documents = of("documents");
             t.row([
-                variant.name.clone(),
+                match phase == alone {
+                    true => Placement::OneCore.called(&variant.name),
+                    false => variant.name.clone(),
+                },
                 rate(operations),
                 rate(if documents.is_finite() {
                     documents
@@ -323,6 +338,7 @@ impl Done {
                 ms(of("p99.9")),
                 rate(of("server CPU")),
                 rate(of("written")),
+                rate(of("largest RSS")),
             ]);
         }
         out.tables.push(t);

@@ -10,7 +10,7 @@ use crate::load::Load;
 use crate::report::scaling::scaling;
 use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
 use crate::report::table::{Table, ms, rate};
-use crate::report::{Outcome, SampleSet};
+use crate::report::{Outcome, SampleSet, Statistic};
 use crate::stop;
 use crate::usl::Fit;
 use std::time::Duration;
@@ -125,11 +125,19 @@ fn sweep(
         let label = format!("{workers} workers");
         let mut loads = Vec::new();
         custom::measure(lab, target, &p, &label, ready, &mut loads)?;
-        for (_, load) in loads {
+        for (which, load) in loads {
             let x = load.samples.operations as f64 / load.samples.seconds;
-            points.push((workers as f64, x));
+            let mut name = format!("{phase}, {workers} workers");
+            // In the curve one worker has one rate.
+            if which == phase {
+                points.push((workers as f64, x));
+            } else {
+                name = format!("{name}, {}", load.samples.placement);
+                out.figure(&name, x, "operations/s", None)
+                    .of(&name, Statistic::Rate);
+            }
             out.samples.push(SampleSet {
-                name: format!("{phase}, {workers} workers"),
+                name,
                 ..load.samples
             });
         }

@@ -19,7 +19,7 @@ pub struct Dimension {
 /// Where client and server of a single connection run: a dimension of everything that has one.
 pub const CORES: Dimension = Dimension {
     name: "cores",
-    about: "of one connection's client and server",
+    about: "of a single connection's client and server",
     values: |_| texts(["one", "two"]),
 };
 
@@ -157,21 +157,34 @@ fn has(spec: &Spec) -> String {
 /// The dimensions of all experiments, for the help.
 pub fn help(specs: &[&Spec]) -> String {
     let mut o = String::new();
-    for s in specs.iter().filter(|s| !s.dimensions.is_empty()) {
-        let names: Vec<String> = s
-            .dimensions
-            .iter()
-            .map(|d| {
-                let values = (d.values)(Preset::Smoke);
-                match values.as_slice() {
-                    [] => format!("{} ({})", d.name, d.about),
-                    some => format!("{}={} ({})", d.name, some.join(","), d.about),
-                }
-            })
-            .collect();
-        let _ = writeln!(o, "  {:<11} {}", s.name, names.join("\n              "));
+    for s in specs {
+        let mut head = s.name;
+        for d in s.dimensions.iter().filter(|d| d.name != CORES.name) {
+            put(&mut o, head, d);
+            head = "";
+        }
     }
+    put(&mut o, "all", &CORES);
     o
+}
+
+/// One dimension in lines of the help's width.
+fn put(o: &mut String, head: &str, d: &Dimension) {
+    const WIDTH: usize = 78;
+    let values = (d.values)(Preset::Smoke).join(",");
+    let text = match values.as_str() {
+        "" => format!("{}: {}", d.name, d.about),
+        some => format!("{}={some} ({})", d.name, d.about),
+    };
+    let mut line = format!("  {head:<11} ");
+    for part in text.split_inclusive([',', ' ']) {
+        if line.chars().count() + part.trim_end().chars().count() > WIDTH {
+            let _ = writeln!(o, "{}", line.trim_end());
+            line = " ".repeat(16);
+        }
+        line.push_str(part);
+    }
+    let _ = writeln!(o, "{}", line.trim_end());
 }
 
 #[cfg(test)]
@@ -262,6 +275,8 @@ mod tests {
                 }
             }
         }
-        assert!(help(ALL).contains("batch=1,10,100"));
+        let help = help(ALL);
+        assert!(help.contains("batch=1,10,100") && help.contains("all         cores=one,two"));
+        assert!(help.lines().all(|l| l.chars().count() <= 90), "{help}");
     }
 }
