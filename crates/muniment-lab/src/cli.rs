@@ -387,7 +387,12 @@ fn experiments(o: &Options) -> Result<()> {
                 ..Outcome::default()
             };
             let run = |lab: &mut Lab, out: &mut Outcome| {
+                let before = lab.placements_asked;
                 let result = (spec.run)(lab, out);
+                if lab.placements_asked == before && o.parts.values(only::CORES.name).is_some() {
+                    out.warnings
+                        .push("--only cores: nothing that was run has a single connection.".into());
+                }
                 out.deviations.extend(o.parts.told(spec));
                 out.deviations.extend(o.cache_gb.map(|gb| {
                     format!("Embedded servers had a cache of {gb} GiB (--cacheSizeGB).")

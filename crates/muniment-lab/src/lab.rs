@@ -130,6 +130,8 @@ pub struct Lab {
     pub options: Given,
     /// Which parts of experiments are run.
     pub only: Only,
+    /// How often an experiment wanted to know where a single connection can be.
+    pub placements_asked: usize,
     /// The cache of embedded servers, GiB, whatever an experiment would give them.
     pub cache_gb: Option<f64>,
     /// What the user sees meanwhile.
@@ -166,6 +168,7 @@ impl Lab {
             preset,
             options: Given::default(),
             only: Only::default(),
+            placements_asked: 0,
             cache_gb: None,
             progress: Progress::new(),
             data_parent,

@@ -224,6 +224,7 @@ const SURROUNDINGS: &[&str] = &[
     "Data on",
     "Lab",
     "Client and server",
+    "One connection",
     "Server version",
     "Storage engine",
     "Configured cache",

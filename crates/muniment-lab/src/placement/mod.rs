@@ -89,8 +89,16 @@ pub struct Server {
     pub same_host: bool,
 }
 
-/// Where this server and its client can be pinned, or why they cannot.
-fn place(server: &Server) -> Result<(u32, Place), String> {
+/// Where this server and its client can be pinned, or why they cannot. It has been tried.
+fn place(server: &Server) -> Result<Place, String> {
+    let (pid, place) = find(server)?;
+    // Whether it is allowed shows only when it is done.
+    Pin::new(pid, &place, representative(&place.placements())).map_err(|e| e.to_string())?;
+    Ok(place)
+}
+
+/// The server's process, and the cores for it and its client.
+fn find(server: &Server) -> Result<(u32, Place), String> {
     if !server.same_host {
         return Err("the server is on another host".into());
     }
@@ -111,15 +119,13 @@ fn place(server: &Server) -> Result<(u32, Place), String> {
     let cores = system::cpus(Some(pid)).map_err(|e| said("reading the server's cores", e))?;
     let place = choice::choose(&client, &cores, system::core_of)
         .ok_or("client and server have no core in common and no two apart")?;
-    // Whether it is allowed shows only when it is done.
-    Pin::new(pid, &place, representative(&place.placements())).map_err(|e| e.to_string())?;
     Ok((pid, place))
 }
 
 /// The placements that a client of this server can have: [`Placement::Anywhere`] alone where they
 /// cannot be pinned.
 pub fn possible(server: &Server) -> Vec<Placement> {
-    place(server).map_or_else(|_| vec![Placement::Anywhere], |(_, p)| p.placements())
+    place(server).map_or_else(|_| vec![Placement::Anywhere], |p| p.placements())
 }
 
 /// What a load's worker does about its own core.

@@ -1,6 +1,6 @@
 //! What an experiment does with placements.
 
-use super::{Pin, Placement, Server, UNPINNED, place};
+use super::{Pin, Placement, Server, UNPINNED, find, place};
 use crate::fail::{Failure, Result};
 use crate::lab::{Lab, Target};
 use crate::workloads::only::CORES;
@@ -25,8 +25,9 @@ impl Lab {
     /// `--only cores=` asks for one that cannot be had.
     pub fn placements(&mut self, server: &Server) -> Result<Vec<Placement>> {
         let asked = self.only.values(CORES.name).is_some();
+        self.placements_asked += 1;
         let there = match place(server) {
-            Ok((_, place)) => {
+            Ok(place) => {
                 let (key, value) = ("One connection", place.text());
                 if !self.environment.iter().any(|(k, _)| k == key) {
                     self.environment.push((key.into(), value));
@@ -70,7 +71,7 @@ impl Lab {
             return f(self);
         }
         let failed = |why: String| Failure(format!("{name}: pinning client and server: {why}"));
-        let (pid, place) = place(server).map_err(failed)?;
+        let (pid, place) = find(server).map_err(failed)?;
         let pin = Pin::new(pid, &place, placement).map_err(|e| failed(e.to_string()))?;
         let result = f(self);
         for why in pin.end() {

@@ -58,6 +58,9 @@ pub fn scaling(what: &str, points: &[(f64, f64)], out: &mut Outcome) {
                     },
                     rate(f.at(knee))
                 ),
+                None if !f.limit().is_finite() => {
+                    format!("{what}: no knee and no limit of contention shown.")
+                }
                 None => format!(
                     "{what}: no knee shown; the limit of contention is {} operations/s.",
                     rate(f.limit())
@@ -118,5 +121,13 @@ mod tests {
                 .any(|f| f.contains("the knee is at 22 workers, "))
         );
         assert_eq!((out.tables.len(), out.plots.len()), (1, 1));
+        // So few and so uneven that contention is fitted as none: nothing limits then.
+        let uneven = [(1.0, 486.0), (4.0, 7996.0), (8.0, 6607.0)];
+        let mut out = Outcome::default();
+        scaling("a mix", &uneven, &mut out);
+        assert_eq!(
+            out.findings,
+            ["a mix: no knee and no limit of contention shown."]
+        );
     }
 }

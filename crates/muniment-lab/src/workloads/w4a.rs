@@ -291,7 +291,9 @@ fn write_down(lab: &Lab, loads: &[One], out: &mut Outcome) {
             "10:1 is the rate with ten threads over the rate with one, which is the one on {name}, as in all ratios."
         ),
     });
-    out.tables.push(r);
+    if !r.rows.is_empty() {
+        out.tables.push(r);
+    }
     let bar = |name: &str, color, published, points| Series {
         name: name.into(),
         mark: Mark::Bar,

@@ -100,45 +100,49 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
     let mut runs: Vec<Run> = Vec::new();
     let mut failure = Ok(());
     // Which placements there are is known when the first server runs.
-    let mut placements: Option<Vec<Placement>> = None;
-    let mut next = 0;
-    while failure.is_ok() && !stop::asked() {
-        let mut target = match lab.target(Some(cache_gb)) {
-            Ok(t) => t,
-            Err(e) => {
-                failure = Err(e);
-                break;
-            }
-        };
-        let there = match &placements {
-            Some(p) => p.clone(),
-            None => lab.placements(&target.server())?,
-        };
-        let (placement, index) = (
-            there.get(next / indexes.len().max(1)).copied(),
-            indexes.get(next % indexes.len().max(1)).copied(),
-        );
-        placements = Some(there);
-        let Some((placement, index)) = placement.zip(index) else {
+    let mut left: Option<Vec<Run>> = None;
+    while failure.is_ok() && !stop::asked() && left.as_ref().is_none_or(|l| !l.is_empty()) {
+        failure = (|| -> Result<()> {
+            let mut target = lab.target(Some(cache_gb))?;
+            let r = next(lab, &target, &indexes, &mut left).and_then(|run| {
+                let Some(mut run) = run else { return Ok(()) };
+                let r = grow(lab, &target, rows, &mut run, out);
+                runs.push(run);
+                r
+            });
+            target.check_alive()?;
             lab.done(target);
-            break;
-        };
-        next += 1;
-        let mut run = Run {
-            indexed: index != "none",
-            placement,
-            batches: Vec::new(),
-        };
-        failure = grow(lab, &target, rows, &mut run, out);
-        if let Err(e) = target.check_alive() {
-            failure = Err(e);
-        }
-        lab.done(target);
-        runs.push(run);
+            r
+        })();
     }
     let cache = (!lab.endpoint.is_external()).then_some(cache_gb * 1024.0 * 1024.0 * 1024.0);
     write_down(&runs, rows, cache, out);
     failure
+}
+
+/// The next of what is left; the first time that is everything, once in each placement.
+fn next(
+    lab: &mut Lab,
+    target: &Target,
+    indexes: &[&str],
+    left: &mut Option<Vec<Run>>,
+) -> Result<Option<Run>> {
+    let all = match left {
+        Some(all) => all,
+        None => {
+            let mut all = Vec::new();
+            for placement in lab.placements(&target.server())? {
+                all.extend(indexes.iter().map(|index| Run {
+                    indexed: *index != "none",
+                    placement,
+                    batches: Vec::new(),
+                }));
+            }
+            all.reverse();
+            left.insert(all)
+        }
+    };
+    Ok(all.pop())
 }
 
 fn grow(lab: &mut Lab, target: &Target, rows: u64, run: &mut Run, out: &mut Outcome) -> Result<()> {

@@ -208,6 +208,11 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
     let swept = lab
         .only
         .keep("workers", SWEPT.to_vec(), ToString::to_string)?;
+    if lab.only.values("workers").is_some() && !wanted.contains(&SWEEPS) {
+        return Err(Failure(format!(
+            "--only workers are the sweep's, which was not asked for: --only scenario={SWEEPS}"
+        )));
+    }
     // The post's machine held all of its data.
     let mut target = lab.target(Some(lab.preset.pick(1.0, 1.0, 24.0)))?;
     let (mut rows, mut points) = (Vec::new(), Vec::new());
