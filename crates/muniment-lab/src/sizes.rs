@@ -41,7 +41,14 @@ impl Sizes {
 /// The table of what several databases were at their end; `None` without any.
 pub fn table(sizes: &[Sizes]) -> Option<Table> {
     // A server that was left empty was not what was measured.
-    let sizes: Vec<&Sizes> = sizes.iter().filter(|s| s.data > 0.0).collect();
+    let mut sizes: Vec<&Sizes> = sizes.iter().filter(|s| s.data > 0.0).collect();
+    // The turns of a comparison leave the same behind again and again.
+    let mut seen: Vec<&Sizes> = Vec::new();
+    sizes.retain(|s| {
+        let new = !seen.contains(s);
+        seen.push(s);
+        new
+    });
     if sizes.is_empty() {
         return None;
     }
@@ -87,6 +94,7 @@ mod tests {
         };
         let t = table(std::slice::from_ref(&s)).unwrap();
         assert_eq!(t.rows[0][5], "6.000");
+        assert_eq!(table(&[s.clone(), s.clone()]).unwrap().rows.len(), 1);
         s.cache = None;
         assert_eq!(table(&[s]).unwrap().rows[0][5], "–");
         assert!(table(&[]).is_none());

@@ -161,9 +161,11 @@ impl Sheet {
                 t.row(row);
             }
         }
-        t.note(format!(
-            "Measured in turns, forwards and backwards (A B, B A, …); ratios are medians over the turns of the ratio within a turn, with a bootstrap 95 % interval. Fewer than {MIN_PAIRS} turns are too few to judge by."
-        ));
+        if self.title.is_empty() {
+            t.note(format!(
+                "Measured in turns, forwards and backwards (A B, B A, …); ratios are medians over the turns of the ratio within a turn, with a bootstrap 95 % interval. Fewer than {MIN_PAIRS} turns are too few to judge by."
+            ));
+        }
         let prefix = match self.title.as_str() {
             "" => String::new(),
             title => format!("{title}: "),
