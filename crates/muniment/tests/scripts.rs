@@ -1,5 +1,6 @@
 //! The scripts below `scripts/`: commands and their replies, a file for each theme. `testkit` tells
-//! how they are written.
+//! how they are written. Those below `scripts/manual/` are the examples of MongoDB's manual, a
+//! section for each; a section's title names the page.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -7,10 +8,20 @@ use testkit::{Server, ServerOptions, run_script};
 
 #[test]
 fn every_script_replies_as_it_says() {
-    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
+    run_folder("tests/scripts");
+}
+
+#[test]
+fn the_manual_s_examples_reply_as_they_say() {
+    run_folder("tests/scripts/manual");
+}
+
+fn run_folder(folder: &str) {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut files: Vec<_> = std::fs::read_dir(dir)
         .unwrap()
         .map(|e| e.unwrap().path())
+        .filter(|path| path.is_file())
         .collect();
     files.sort();
     assert!(!files.is_empty());

@@ -16,7 +16,7 @@ pub use damage::{files_below, flip_bit, truncate_file};
 pub use power::{layer, materialise, probe};
 pub use script::run_script;
 pub use server::{Server, ServerOptions};
-pub use shell::{shell, shell_value};
+pub use shell::{shell, shell_text, shell_value};
 
 /// True if the servers keep what they store: not where all tests are asked to run on the memory
 /// engine (`MUNIMENT_TEST_ENGINE`).

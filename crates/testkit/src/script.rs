@@ -12,21 +12,23 @@
 //! ```
 //!
 //! `>` is a command (`>admin ` runs it in that database; lines behind it that begin with white space
-//! belong to it). What it must reply:
+//! belong to it), `//` a remark. What it must reply:
 //!
 //! | | |
 //! |---|---|
-//! | nothing | `ok: 1` and no write error (they are an error beside `<`, `=` and `~`, too, unless `ok: 0` is asked for) |
+//! | nothing | `ok: 1` and no write error (they are an error beside all but `!`, too, unless `ok: 0` is asked for) |
 //! | `= [ … ]` | exactly these documents in the cursor's batch, types and order of fields included |
 //! | `~ [ … ]` | the same in any order |
+//! | `: [ … ]` | these documents as a shell prints them: the fields in this order, but a plain number may be of another type of the same value (`2` is a double, too), and `ANY` is any value |
+//! | `% [ … ]` | the same in any order |
 //! | `< { … }` | these fields, at every depth, equal as the query language has it; `ANY` is any value, `NONE` a field that is not there |
 //! | `! CODE text` | an error, or a first write error, with this code, and with this text in its message |
 //!
 //! `$CURSOR` in a command is the id of the cursor that came last, `$UUID` that of the collection that
 //! was listed last, `$DB` the database's name.
 
-use crate::shell::{shell, shell_value};
-use muniment_value::{ArrayBuf, Doc, DocBuf, Value, values_equal};
+use crate::shell::{shell, shell_text, shell_value};
+use muniment_value::{Doc, DocBuf, Value, values_equal};
 use muniment_wire::Connection;
 
 /// Runs a script; returns what was not as it says, a line each.
@@ -107,6 +109,7 @@ fn steps(text: &str) -> Vec<Step> {
         };
         let rest = line[mark.len_utf8()..].trim_end();
         match mark {
+            '/' if rest.starts_with('/') => {}
             '#' | '>' => all.push(Step {
                 line: n + 1,
                 mark,
@@ -116,7 +119,7 @@ fn steps(text: &str) -> Vec<Step> {
                 },
                 wants: Vec::new(),
             }),
-            '=' | '~' | '<' | '!' => {
+            '=' | '~' | ':' | '%' | '<' | '!' => {
                 let step = all.last_mut().unwrap_or_else(|| panic!("line {}", n + 1));
                 step.wants.push((mark, rest.trim_start().to_owned()));
             }
@@ -178,7 +181,7 @@ impl Step {
                     }
                 }
                 _ => {
-                    let want = shell_value(want);
+                    let want = shell_value(&want.replace("ANY", "'\u{1}any'"));
                     let got = documents(reply);
                     let want: Vec<Doc<'_>> = want
                         .as_value()
@@ -186,9 +189,16 @@ impl Step {
                         .into_iter()
                         .flat_map(|a| a.iter().filter_map(|e| e.value().as_doc()))
                         .collect();
-                    if !same(&want, &got, *mark == '~') {
-                        let list: ArrayBuf = got.iter().copied().collect();
-                        out.push(format!("got {}", Value::Array(list.as_doc()).to_display()));
+                    let as_it_says = match mark {
+                        ':' | '%' => printed_alike(&want, &got, *mark == '%'),
+                        _ => same(&want, &got, *mark == '~'),
+                    };
+                    if !as_it_says {
+                        let got: Vec<String> = got
+                            .iter()
+                            .map(|d| shell_text(Value::Document(*d)))
+                            .collect();
+                        out.push(format!("got [{}]", got.join(",\n    ")));
                     }
                 }
             }
@@ -235,6 +245,48 @@ fn same(want: &[Doc<'_>], got: &[Doc<'_>], any_order: bool) -> bool {
         all
     };
     bytes(want) == bytes(got)
+}
+
+/// Whether a shell prints these documents as those that are wanted.
+fn printed_alike(want: &[Doc<'_>], got: &[Doc<'_>], any_order: bool) -> bool {
+    let mut left: Vec<Doc<'_>> = got.to_vec();
+    let alike = |w: &Doc<'_>, g: &Doc<'_>| prints_as(Value::Document(*w), Value::Document(*g));
+    want.len() == got.len()
+        && want.iter().all(|w| {
+            let at = match any_order {
+                true => left.iter().position(|g| alike(w, g)),
+                false => left.first().is_some_and(|g| alike(w, g)).then_some(0),
+            };
+            at.map(|at| left.remove(at)).is_some()
+        })
+}
+
+/// Whether a value that a shell printed as `want` may have been this one. Whole numbers are printed
+/// alike whether int32 or double; constructors tell the other types, except that the parser has
+/// made an int64 of a large plain number.
+fn prints_as(want: Value<'_>, got: Value<'_>) -> bool {
+    let parts = |w: Doc<'_>, g: Doc<'_>| {
+        w.count() == g.count()
+            && (w.iter().zip(g.iter()))
+                .all(|(w, g)| w.name() == g.name() && prints_as(w.value(), g.value()))
+    };
+    match (want, got) {
+        (Value::String("\u{1}any"), _) => true,
+        (Value::Document(w), Value::Document(g)) | (Value::Array(w), Value::Array(g)) => {
+            parts(w, g)
+        }
+        (Value::Double(w), Value::Double(g)) if w.is_nan() => g.is_nan(),
+        (
+            Value::Int32(_) | Value::Int64(_) | Value::Double(_),
+            Value::Int32(_) | Value::Int64(_) | Value::Double(_),
+        ) => values_equal(want, got),
+        _ => {
+            let mut of = [DocBuf::new(), DocBuf::new()];
+            of[0].append("v", want);
+            of[1].append("v", got);
+            of[0].as_bytes() == of[1].as_bytes()
+        }
+    }
 }
 
 /// Whether what is wanted is there.

@@ -5,7 +5,7 @@
 //! are the constructors of the BSON types, with or without `new`.
 
 use muniment_value::decimal::Decimal;
-use muniment_value::{ArrayBuf, DocBuf, Value, ValueBuf};
+use muniment_value::{ArrayBuf, Doc, DocBuf, JsonMode, Value, ValueBuf};
 
 /// Parses a document.
 ///
@@ -29,6 +29,73 @@ pub fn shell_value(text: &str) -> ValueBuf {
         p.fail("the end");
     }
     v
+}
+
+/// Writes a value as it can be written in a script: [`shell_value`] reads the same value from it.
+pub fn shell_text(value: Value<'_>) -> String {
+    let each = |d: Doc<'_>, named: bool| {
+        let parts = d.iter().map(|e| match named {
+            true => format!("{}: {}", name_text(e.name()), shell_text(e.value())),
+            false => shell_text(e.value()),
+        });
+        parts.collect::<Vec<_>>().join(", ")
+    };
+    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    match value {
+        Value::Document(d) => format!("{{{}}}", each(d, true)),
+        Value::Array(a) => format!("[{}]", each(a, false)),
+        Value::String(s) => quoted(s),
+        Value::Double(n) if n.is_infinite() && n > 0.0 => "Infinity".to_owned(),
+        Value::Double(n) if n.is_infinite() => "-Infinity".to_owned(),
+        Value::Double(n) if n.is_nan() => "NaN".to_owned(),
+        Value::Double(n) => format!("{n:?}"),
+        Value::Int64(n) => format!("NumberLong('{n}')"),
+        Value::Decimal128(_) => format!("NumberDecimal('{}')", value.to_display()),
+        Value::ObjectId(id) => format!("ObjectId('{}')", hex(&id)),
+        Value::Binary { subtype, bytes } => format!("HexData({subtype}, '{}')", hex(bytes)),
+        Value::DateTime(ms) => {
+            let mut d = DocBuf::new();
+            d.append("d", value);
+            let json = d.as_doc().to_json(JsonMode::Relaxed);
+            match json.split('"').find(|part| part.contains('T')) {
+                Some(date) if date.ends_with('Z') => format!("ISODate('{date}')"),
+                _ => format!("Date({ms})"),
+            }
+        }
+        Value::Code(code) => format!("Code({})", quoted(code)),
+        Value::CodeWithScope { code, scope } => {
+            format!("Code({}, {{{}}})", quoted(code), each(scope, true))
+        }
+        Value::Symbol(s) => format!("Symbol({})", quoted(s)),
+        Value::Timestamp { t, i } => format!("Timestamp({t}, {i})"),
+        Value::Undefined => "undefined".to_owned(),
+        Value::MinKey => "MinKey".to_owned(),
+        Value::MaxKey => "MaxKey".to_owned(),
+        _ => value.to_display(),
+    }
+}
+
+fn quoted(s: &str) -> String {
+    let mut out = String::from("'");
+    for c in s.chars() {
+        match c {
+            '\\' | '\'' => out.extend(['\\', c]),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            '\0' => out.push_str("\\0"),
+            c => out.push(c),
+        }
+    }
+    out + "'"
+}
+
+fn name_text(name: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '$');
+    let starts = name.starts_with(|c: char| plain(c) && !c.is_ascii_digit());
+    match starts && name.chars().all(plain) {
+        true => name.to_owned(),
+        false => quoted(name),
+    }
 }
 
 struct Parser<'t> {
@@ -383,6 +450,12 @@ mod tests {
         ] {
             assert_eq!(shell_value(text).as_value().to_display(), shown);
         }
+    }
+
+    #[test]
+    fn what_is_written_is_read_as_it_was() {
+        let text = "{a: [1, 2.0, NumberLong('3'), NumberDecimal('4.50')], 'b.c': 'it\\'s\\n', $d: ISODate('2020-01-02T03:04:05Z'), e: [HexData(0, '00ff'), ObjectId('0102030405060708090a0b0c'), Timestamp(1, 2), MinKey, NaN, -Infinity], f: /x/i, g: Code('1', {h: null})}";
+        assert_eq!(shell_text(shell_value(text).as_value()), text);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `createIndexes`.
 
-use crate::args::{Field, Types, opt, refused, req};
+use crate::args::{Field, Types, opt, req};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
@@ -12,8 +12,7 @@ use std::sync::Arc;
 const FIELDS: &[Field] = &[
     req("indexes", Types::ARRAY),
     opt("ignoreUnknownIndexOptions", Types::SAFE_BOOL),
-    // Nothing votes on a standalone: MongoDB refuses it there too.
-    refused("commitQuorum", Types::ANY),
+    opt("commitQuorum", Types::ANY),
 ];
 
 /// Options of an index that are known; others go with ignoreUnknownIndexOptions.
@@ -59,6 +58,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let default = cx.engine().store.collection(cx.ns());
     let default = default.map(|c| c.collation().clone()).unwrap_or_default();
     let specs = parse(cx, &default)?;
+    // Nothing votes on a standalone.
+    if cx.args.get("commitQuorum").is_some() {
+        return Err(Error::bad_value("Standalones can't specify commitQuorum"));
+    }
     let store = &cx.engine().store;
     let (collection, created_collection) = loop {
         if let Some(c) = store.collection(cx.ns()) {

@@ -128,7 +128,7 @@ impl Derivative {
         }
         let (dx, dy) = (number::to_f64(dx)?, number::to_f64(dy)?);
         Some(Value::Double(match self.unit {
-            Some(ms) => dy / (dx / ms as f64),
+            Some(ms) => dy / dx * ms as f64,
             None => dy / dx,
         }))
     }

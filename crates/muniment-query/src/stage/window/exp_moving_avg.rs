@@ -9,7 +9,7 @@ use crate::bytes::put;
 use crate::expr::arena::with_arena;
 use crate::expr::{EvalContext, Expr};
 use muniment_value::decimal::Decimal;
-use muniment_value::{Error, Result, Value, ValueBuf, number};
+use muniment_value::{Error, Result, Value, number};
 use std::sync::Arc;
 
 pub(super) const SPEC: Spec = Spec {
@@ -38,10 +38,7 @@ fn parse(call: &Call<'_>) -> Result<Function> {
                         n.to_display()
                     ))
                 })?;
-            Alpha {
-                double: 2.0 / (n as f64 + 1.0),
-                decimal: Decimal::from_i64(2).div(Decimal::from_i64(n.saturating_add(1))),
-            }
+            Decimal::from_i64(2).div(Decimal::from_i64(n.saturating_add(1)))
         }
         (None, Some(a)) => {
             let double = number::to_f64(a).filter(|a| *a > 0.0 && *a < 1.0);
@@ -51,10 +48,7 @@ fn parse(call: &Call<'_>) -> Result<Function> {
                     a.to_display()
                 ))
             })?;
-            Alpha {
-                double,
-                decimal: number::to_decimal(a).unwrap_or(Decimal::from_f64(double)),
-            }
+            number::to_decimal(a).unwrap_or(Decimal::from_f64(double))
         }
         _ => {
             return Err(Error::failed_to_parse(
@@ -67,58 +61,55 @@ fn parse(call: &Call<'_>) -> Result<Function> {
         Box::new(Moving {
             input: Arc::clone(&input),
             alpha,
-            mean: ValueBuf::new(Value::Null),
+            mean: None,
+            decimals: false,
         })
     })))
 }
 
-#[derive(Clone, Copy)]
-struct Alpha {
-    double: f64,
-    decimal: Decimal,
-}
-
 struct Moving {
     input: Arc<Expr>,
-    alpha: Alpha,
-    mean: ValueBuf,
+    alpha: Decimal,
+    mean: Option<Decimal>,
+    /// Whether a decimal has come: then the mean is one, too.
+    decimals: bool,
 }
 
 impl Moving {
-    fn next(&self, v: Value<'_>) -> Value<'static> {
-        let decimals = [v, self.mean.as_value()]
-            .iter()
-            .any(|v| matches!(v, Value::Decimal128(_)));
-        let first = !self.mean.as_value().is_number();
-        if decimals {
-            let d = |v| number::to_decimal(v).unwrap_or(Decimal::from_i64(0));
-            let a = self.alpha.decimal;
-            let mean = if first {
-                d(v)
-            } else {
-                let rest = Decimal::from_i64(1).sub(a);
-                d(v).mul(a).add(d(self.mean.as_value()).mul(rest))
-            };
-            return Value::Decimal128(mean.to_bid());
+    /// The mean is computed in decimals whatever the numbers are, so that its last digits are
+    /// MongoDB's.
+    fn add(&mut self, v: Value<'_>) {
+        let Some(n) = number::to_decimal(v) else {
+            return;
+        };
+        self.decimals |= matches!(v, Value::Decimal128(_));
+        self.mean = Some(match self.mean {
+            None => n,
+            Some(before) => {
+                let rest = Decimal::from_i64(1).sub(self.alpha);
+                n.mul(self.alpha).add(before.mul(rest))
+            }
+        });
+    }
+
+    fn mean(&self) -> Value<'static> {
+        match self.mean {
+            None => Value::Null,
+            Some(mean) if self.decimals => Value::Decimal128(mean.to_bid()),
+            Some(mean) => Value::Double(mean.to_f64()),
         }
-        let f = |v| number::to_f64(v).unwrap_or(0.0);
-        let a = self.alpha.double;
-        Value::Double(if first {
-            f(v)
-        } else {
-            f(v) * a + f(self.mean.as_value()) * (1.0 - a)
-        })
     }
 }
 
 impl Rowwise for Moving {
     fn row(&mut self, row: &Row<'_>, name: &[u8], out: &mut Vec<u8>) -> Result<()> {
         with_arena(|arena| {
-            let v = self.input.eval(&EvalContext::new(row.doc, arena))?;
+            let input = Arc::clone(&self.input);
+            let v = input.eval(&EvalContext::new(row.doc, arena))?;
             if let Some(v) = v.filter(Value::is_number) {
-                self.mean = ValueBuf::new(self.next(v));
+                self.add(v);
             }
-            put(out, name, &self.mean);
+            put(out, name, &self.mean());
             Ok(())
         })
     }

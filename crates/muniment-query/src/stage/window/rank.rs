@@ -1,11 +1,10 @@
 //! `$rank`, `$denseRank` and `$documentNumber`: a document's place in its partition.
 
 use super::registry::Spec;
-use super::stream::value;
 use super::{Call, Function, Row, Rowwise};
 use crate::bytes::put;
-use crate::expr::Expr;
-use muniment_value::{Collation, Error, Result, Value, ValueBuf, number};
+use crate::sort::SortSpec;
+use muniment_value::{Error, Result, Value, number};
 use std::sync::Arc;
 
 pub(super) const RANK: Spec = Spec {
@@ -43,7 +42,7 @@ fn parse(call: &Call<'_>, kind: Kind) -> Result<Function> {
             ),
         ));
     }
-    let Some((by, _)) = call.order.single() else {
+    let (Some(_), Some(sort)) = (call.order.single(), &call.order.sort) else {
         return Err(Error::location(
             5_371_602,
             format!(
@@ -58,24 +57,24 @@ fn parse(call: &Call<'_>, kind: Kind) -> Result<Function> {
             format!("{} must be specified with '{{}}' as the value", call.name),
         ));
     }
-    let by = Arc::clone(by);
-    let collation = call.ctx.collation.clone();
+    let sort = Arc::new(sort.clone());
     Ok(Function::Rowwise(Box::new(move || {
         Box::new(Rank {
             kind,
-            by: Arc::clone(&by),
-            collation: collation.clone(),
+            sort: Arc::clone(&sort),
             last: None,
             rank: 0,
         })
     })))
 }
 
+/// Documents that the sort holds for equal have the same rank: null and a missing field, and arrays
+/// with the same least element.
 struct Rank {
     kind: Kind,
-    by: Arc<Expr>,
-    collation: Collation,
-    last: Option<ValueBuf>,
+    sort: Arc<SortSpec>,
+    /// The sort key of the document before.
+    last: Option<Vec<u8>>,
     rank: i64,
 }
 
@@ -87,14 +86,14 @@ impl Rowwise for Rank {
         match self.kind {
             Kind::Number => self.rank = number,
             Kind::Rank | Kind::Dense => {
-                let v = value(&self.by, row.doc)?;
-                let same = |last: &ValueBuf| self.collation.equal(last.as_value(), v.as_value());
-                if !self.last.as_ref().is_some_and(same) {
+                let mut key = Vec::new();
+                self.sort.key(row.doc, &mut key)?;
+                if self.last.as_ref() != Some(&key) {
                     self.rank = match self.kind {
                         Kind::Dense => self.rank + 1,
                         _ => number,
                     };
-                    self.last = Some(v);
+                    self.last = Some(key);
                 }
             }
         }

@@ -163,6 +163,16 @@ fn table_of_the_stage() {
             "[{_id:1,s:5,r:1,d:1},{_id:2,s:5,r:1,d:1},{_id:3,s:7,r:3,d:2}]",
         ),
         (
+            "[{_id:1,s:null},{_id:2},{_id:3,s:[2,9]},{_id:4,s:[5,2]},{_id:5,s:[3]}]",
+            "[{$setWindowFields:{sortBy:{s:1},output:{r:{$rank:{}},d:{$denseRank:{}}}}},{$project:{s:0}}]",
+            "[{_id:1,r:1,d:1},{_id:2,r:1,d:1},{_id:3,r:3,d:2},{_id:4,r:3,d:2},{_id:5,r:5,d:3}]",
+        ),
+        (
+            "[{_id:1,v:82},{_id:2,v:94},{_id:3,v:112}]",
+            "[{$setWindowFields:{sortBy:{_id:1},output:{v:{$expMovingAvg:{input:'$v',N:2}}}}}]",
+            "[{_id:1,v:82.0},{_id:2,v:90.0},{_id:3,v:104.66666666666667}]",
+        ),
+        (
             "[{_id:1,t:{$date:'2024-01-31T00:00:00Z'},v:1},{_id:2,t:{$date:'2024-02-29T00:00:00Z'},v:2}]",
             "[{$setWindowFields:{sortBy:{t:1},output:{s:{$sum:'$v',window:{range:[0,1],unit:'month'}}}}},{$project:{s:1}}]",
             "[{_id:1,s:3},{_id:2,s:2}]",
