@@ -4,7 +4,7 @@ use crate::expr::ops::text;
 use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose};
-use muniment_value::{Error, Result, Value};
+use muniment_value::{Code, Error, Result, Value};
 
 /// The subtype of UUIDs.
 pub(super) const UUID: u8 = 4;
@@ -131,6 +131,14 @@ pub(super) fn subtype(v: Value<'_>) -> Result<u8> {
 /// # Errors
 /// 241 when the format does not fit the data, or for too long a text.
 pub(super) fn to_text(bytes: &[u8], sub: u8, format: Format) -> Result<String> {
+    let no_text = |why: &str| {
+        let subtype = sub;
+        let value = Value::Binary { subtype, bytes }.to_display();
+        Error::new(
+            Code::ConversionFailure,
+            format!("Failed to convert '{value}' to string in $convert with no onError value: {why}"),
+        )
+    };
     let format = match format {
         Format::Auto if sub == UUID && bytes.len() == 16 => Format::Uuid,
         Format::Auto => Format::Base64,
@@ -151,13 +159,10 @@ pub(super) fn to_text(bytes: &[u8], sub: u8, format: Format) -> Result<String> {
         Format::Base64Url => URL.encode(bytes),
         Format::Hex => text::hex(bytes).to_ascii_uppercase(),
         Format::Utf8 => std::str::from_utf8(bytes)
-            .map_err(|_| super::failure("BinData does not represent a valid UTF-8 string"))?
+            .map_err(|_| no_text("BinData does not represent a valid UTF-8 string"))?
             .to_string(),
         Format::Uuid if sub != UUID || bytes.len() != 16 => {
-            return Err(super::failure(format_args!(
-                "Only the UUID subtype of binData is allowed with the UUID format, found subtype {sub} of {} bytes",
-                bytes.len()
-            )));
+            return Err(no_text("BinData does not represent a valid UUID"));
         }
         Format::Uuid => {
             let hex = text::hex(bytes);
@@ -179,18 +184,37 @@ pub(super) fn to_text(bytes: &[u8], sub: u8, format: Format) -> Result<String> {
 /// # Errors
 /// 241 when the text is not in the format, or the format does not go with the subtype.
 pub(super) fn from_text(s: &str, sub: u8, format: Format) -> Result<Vec<u8>> {
-    let uuid = matches!(format, Format::Uuid | Format::Auto);
-    if uuid != (sub == UUID) {
-        return Err(super::failure(format_args!(
-            "The format {format:?} cannot be used with binData subtype {sub}"
-        )));
+    let unparsable = |why: &str| super::unparsable("BinData", s, why);
+    if (format == Format::Uuid) != (sub == UUID) {
+        return Err(unparsable(
+            "Only the 'uuid' format is allowed with the UUID subtype",
+        ));
     }
-    let bytes = match format {
-        Format::Base64 => general_purpose::STANDARD.decode(s).ok(),
-        Format::Base64Url => URL.decode(s).ok(),
-        Format::Hex => from_hex(s),
-        Format::Utf8 => Some(s.as_bytes().to_vec()),
-        Format::Auto | Format::Uuid => {
+    let base64 = |engine: &GeneralPurpose, least: usize| {
+        let last = match s.len() % 4 {
+            0 => 4,
+            n => n,
+        };
+        engine.decode(s).map_err(|_| {
+            unparsable(match last < least {
+                true => "invalid base64",
+                false => "Invalid base64 character",
+            })
+        })
+    };
+    match format {
+        Format::Base64 => base64(&general_purpose::STANDARD, 4),
+        Format::Base64Url => base64(&URL, 2),
+        Format::Hex if s.len() % 2 == 1 => Err(unparsable("Hex blob with odd digit count")),
+        Format::Hex => from_hex(s).ok_or_else(|| {
+            let wrong = s.bytes().find(|b| !b.is_ascii_hexdigit()).unwrap_or(0);
+            unparsable(&format!(
+                "The character \\x{wrong:02x} failed to parse from hex."
+            ))
+        }),
+        Format::Utf8 => Ok(s.as_bytes().to_vec()),
+        Format::Auto => Err(unparsable("Invalid format 'auto'")),
+        Format::Uuid => {
             let dashes = s.bytes().enumerate().all(|(i, b)| {
                 let here = matches!(i, 8 | 13 | 18 | 23);
                 (b == b'-') == here
@@ -198,9 +222,9 @@ pub(super) fn from_text(s: &str, sub: u8, format: Format) -> Result<Vec<u8>> {
             (s.len() == 36 && dashes)
                 .then(|| from_hex(&s.replace('-', "")))
                 .flatten()
+                .ok_or_else(|| unparsable(&format!("Invalid UUID string: {s}")))
         }
-    };
-    bytes.ok_or_else(|| super::failure(format_args!("Input is not a valid {format:?} text")))
+    }
 }
 
 fn from_hex(s: &str) -> Option<Vec<u8>> {
