@@ -136,7 +136,9 @@ pub(super) fn to_text(bytes: &[u8], sub: u8, format: Format) -> Result<String> {
         let value = Value::Binary { subtype, bytes }.to_display();
         Error::new(
             Code::ConversionFailure,
-            format!("Failed to convert '{value}' to string in $convert with no onError value: {why}"),
+            format!(
+                "Failed to convert '{value}' to string in $convert with no onError value: {why}"
+            ),
         )
     };
     let format = match format {
