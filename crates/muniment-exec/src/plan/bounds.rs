@@ -54,23 +54,24 @@ pub fn rank(intervals: &[Interval]) -> usize {
 pub fn of_pred(pred: &Pred, multikey: bool, texts: Texts<'_>) -> Option<FieldBounds> {
     match pred {
         Pred::Eq(v) => of_eq(v, texts),
-        Pred::Lt(v) => of_range(v, Side::Below, false, texts),
-        Pred::Lte(v) => of_range(v, Side::Below, true, texts),
-        Pred::Gt(v) => of_range(v, Side::Above, false, texts),
-        Pred::Gte(v) => of_range(v, Side::Above, true, texts),
+        Pred::Lt(v) => of_range(v, Side::Below, false, multikey, texts),
+        Pred::Lte(v) => of_range(v, Side::Below, true, multikey, texts),
+        Pred::Gt(v) => of_range(v, Side::Above, false, multikey, texts),
+        Pred::Gte(v) => of_range(v, Side::Above, true, multikey, texts),
         Pred::In { values, regexes } => of_in(values, regexes, texts),
         Pred::Regex(r) => of_regex(r, texts),
         Pred::Exists(true) => Some(FieldBounds::new(vec![Interval::all()], false, false)),
         Pred::Exists(false) => Some(missing()),
+        Pred::Other(op) if op.wants_number() => {
+            Some(FieldBounds::new(vec![numbers()], false, false))
+        }
         Pred::Other(op) => op.types().map(of_types),
         Pred::ElemMatchObject(_) => None,
         Pred::ElemMatchValue(list) => {
-            let mut all = FieldBounds::new(vec![Interval::all()], false, false);
             // All conditions are on one element, so they may be intersected.
-            for b in list.iter().filter_map(|p| of_pred(p, false, texts)) {
-                all.intervals = intersect(&all.intervals, &b.intervals);
-            }
-            Some(all)
+            let each = list.iter().filter_map(|p| of_pred(p, false, texts));
+            let all = each.map(|b| b.intervals).reduce(|a, b| intersect(&a, &b))?;
+            Some(FieldBounds::new(all, false, false))
         }
         Pred::Not(inner) => of_not(inner, multikey, texts),
         Pred::And(list) => of_and(list, multikey, texts),
@@ -103,13 +104,15 @@ fn of_eq(v: &ValueBuf, texts: Texts<'_>) -> Option<FieldBounds> {
     })
 }
 
+/// Every number, with NaN, which no comparison reaches.
+fn numbers() -> Interval {
+    Interval::new(f64::NAN, true, f64::INFINITY, true)
+}
+
 /// `$type`. Types that compare as one share an interval, so every key is looked at again.
 fn of_types(types: &[Type]) -> FieldBounds {
     let interval = |t: &Type| match t {
-        // With NaN, which no comparison reaches.
-        Type::Double | Type::Int32 | Type::Int64 | Type::Decimal128 => {
-            Some(Interval::new(f64::NAN, true, f64::INFINITY, true))
-        }
+        Type::Double | Type::Int32 | Type::Int64 | Type::Decimal128 => Some(numbers()),
         Type::String => bracket(Value::String("")),
         Type::Document => bracket(Value::Document(Doc::EMPTY)),
         Type::Binary => bracket(Value::Binary {
@@ -120,12 +123,25 @@ fn of_types(types: &[Type]) -> FieldBounds {
         Type::Bool => bracket(Value::Bool(false)),
         Type::DateTime => bracket(Value::DateTime(0)),
         Type::Timestamp => bracket(Value::Timestamp { t: 0, i: 0 }),
+        Type::Regex => bracket(Value::Regex {
+            pattern: "",
+            options: "",
+        }),
+        Type::DbPointer => bracket(Value::DbPointer {
+            namespace: "",
+            id: [0; 12],
+        }),
+        Type::Code => bracket(Value::Code("")),
+        Type::CodeWithScope => bracket(Value::CodeWithScope {
+            code: "",
+            scope: Doc::EMPTY,
+        }),
         Type::Null => Some(Interval::point(Value::Null)),
         Type::Undefined => Some(Interval::point(Value::Undefined)),
         Type::MinKey => Some(Interval::point(Value::MinKey)),
         Type::MaxKey => Some(Interval::point(Value::MaxKey)),
-        // An array's keys are its elements; the others are rare.
-        _ => None,
+        // An array's keys are its elements; symbols are texts, of which an index keeps no more.
+        Type::Array | Type::Symbol => None,
     };
     let intervals = types
         .iter()
@@ -138,7 +154,39 @@ enum Side {
     Above,
 }
 
-fn of_range(v: &ValueBuf, side: Side, incl: bool, texts: Texts<'_>) -> Option<FieldBounds> {
+/// A range that ends at a value that every type compares with. Only one side of it holds more
+/// than the value itself, and that side holds missing fields too.
+fn of_extreme(v: Value<'_>, side: &Side, incl: bool, multikey: bool) -> FieldBounds {
+    let beyond = matches!(
+        (v, side),
+        (Value::MinKey, Side::Below) | (Value::MaxKey, Side::Above)
+    );
+    if beyond {
+        let itself = if incl {
+            vec![Interval::point(v)]
+        } else {
+            Vec::new()
+        };
+        return FieldBounds::new(itself, true, false);
+    }
+    let mut all = Interval::all();
+    // An array is not its only element: [MinKey] is greater than MinKey, and its key is MinKey.
+    if !multikey {
+        match side {
+            Side::Below => all.high_incl = incl,
+            Side::Above => all.low_incl = incl,
+        }
+    }
+    FieldBounds::new(vec![all], !multikey, true)
+}
+
+fn of_range(
+    v: &ValueBuf,
+    side: Side,
+    incl: bool,
+    multikey: bool,
+    texts: Texts<'_>,
+) -> Option<FieldBounds> {
     let v = texts.end(v)?;
     let value = v.as_value();
     if number::is_nan(value) {
@@ -158,9 +206,8 @@ fn of_range(v: &ValueBuf, side: Side, incl: bool, texts: Texts<'_>) -> Option<Fi
                 FieldBounds::new(Vec::new(), true, false)
             });
         }
-        // These compare with every type.
         (Value::MinKey | Value::MaxKey, _) => {
-            return Some(FieldBounds::new(vec![Interval::all()], false, true));
+            return Some(of_extreme(value, &side, incl, multikey));
         }
         _ => {}
     }
@@ -405,6 +452,78 @@ mod tests {
                 r#"{"a": {"$exists": false}}"#,
                 false,
                 "[undefined, null] ~ missing",
+            ),
+            (r#"{"a": {"$mod": [4, 1]}}"#, false, "[nan, inf] ~"),
+            (r#"{"a": {"$not": {"$mod": [4, 1]}}}"#, false, "none"),
+            (r#"{"a": {"$size": 1}}"#, false, "none"),
+            (r#"{"a": {"$elemMatch": {"$size": 1}}}"#, true, "none"),
+            (
+                r#"{"a": {"$gt": {"$minKey": 1}}}"#,
+                false,
+                "(MinKey, MaxKey] missing",
+            ),
+            (
+                r#"{"a": {"$gt": {"$minKey": 1}}}"#,
+                true,
+                "[MinKey, MaxKey] ~ missing",
+            ),
+            (
+                r#"{"a": {"$gte": {"$minKey": 1}}}"#,
+                false,
+                "[MinKey, MaxKey] missing",
+            ),
+            (
+                r#"{"a": {"$lte": {"$minKey": 1}}}"#,
+                true,
+                "[MinKey, MinKey]",
+            ),
+            (r#"{"a": {"$lt": {"$minKey": 1}}}"#, false, ""),
+            (
+                r#"{"a": {"$lt": {"$maxKey": 1}}}"#,
+                false,
+                "[MinKey, MaxKey) missing",
+            ),
+            (
+                r#"{"a": {"$lte": {"$maxKey": 1}}}"#,
+                true,
+                "[MinKey, MaxKey] ~ missing",
+            ),
+            (
+                r#"{"a": {"$gte": {"$maxKey": 1}}}"#,
+                true,
+                "[MaxKey, MaxKey]",
+            ),
+            (r#"{"a": {"$gt": {"$maxKey": 1}}}"#, false, ""),
+            (
+                r#"{"a": {"$not": {"$gt": {"$minKey": 1}}}}"#,
+                false,
+                "[MinKey, MinKey] missing",
+            ),
+            (r#"{"a": {"$not": {"$gt": {"$minKey": 1}}}}"#, true, "none"),
+            (
+                r#"{"a": {"$gt": {"$code": "f"}}}"#,
+                false,
+                "(f, CodeWScope( , {}))",
+            ),
+            (
+                r#"{"a": {"$lte": {"$code": "f", "$scope": {"x": 1}}}}"#,
+                false,
+                "[CodeWScope( , {}), CodeWScope( f, { x: 1 })]",
+            ),
+            (
+                r#"{"a": {"$gte": {"$code": "f", "$scope": {}}}}"#,
+                true,
+                "[CodeWScope( f, {}), MaxKey)",
+            ),
+            (
+                r#"{"a": {"$type": ["javascript", "dbPointer"]}}"#,
+                false,
+                "[DBRef('',ObjectId('000000000000000000000000')), CodeWScope( , {})) ~",
+            ),
+            (
+                r#"{"a": {"$type": "regex"}}"#,
+                false,
+                "[//, DBRef('',ObjectId('000000000000000000000000'))) ~",
             ),
             (
                 r#"{"a": {"$ne": 3}}"#,

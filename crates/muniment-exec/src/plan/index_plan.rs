@@ -183,12 +183,15 @@ impl BoundIndex {
         self.fields.get(first).map_or(usize::MAX, |f| rank(f) + 2)
     }
 
-    /// True when the scan reads less than the whole collection.
+    /// True when the filter says something of the index's first field: such a scan is taken
+    /// before one of the collection, even where it reads all keys, as MongoDB takes it.
     pub fn narrows(&self) -> bool {
         self.bounded > 0
-            && (self.rank() < EVERYTHING
-                || self.info.sparse
-                || self.info.index.partial_filter().is_some())
+    }
+
+    /// True when the scan reads every key.
+    pub fn is_whole(&self) -> bool {
+        self.rank() >= EVERYTHING
     }
 }
 

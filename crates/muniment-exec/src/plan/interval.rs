@@ -271,7 +271,48 @@ pub fn bracket(v: Value<'_>) -> Option<Interval> {
             },
             true,
         ),
-        _ => return None,
+        Value::Regex { .. } => Interval::new(
+            Value::Regex {
+                pattern: "",
+                options: "",
+            },
+            true,
+            Value::DbPointer {
+                namespace: "",
+                id: [0; 12],
+            },
+            false,
+        ),
+        Value::DbPointer { .. } => Interval::new(
+            Value::DbPointer {
+                namespace: "",
+                id: [0; 12],
+            },
+            true,
+            Value::Code(""),
+            false,
+        ),
+        Value::Code(_) => Interval::new(
+            Value::Code(""),
+            true,
+            Value::CodeWithScope {
+                code: "",
+                scope: Doc::EMPTY,
+            },
+            false,
+        ),
+        Value::CodeWithScope { .. } => Interval::new(
+            Value::CodeWithScope {
+                code: "",
+                scope: Doc::EMPTY,
+            },
+            true,
+            Value::MaxKey,
+            false,
+        ),
+        Value::Array(_) | Value::Null | Value::Undefined | Value::MinKey | Value::MaxKey => {
+            return None;
+        }
     })
 }
 

@@ -205,7 +205,9 @@ impl Plan {
                 .flat_map(|i| binds(i, &leaves, false))
                 .filter(BoundIndex::narrows)
                 .min_by_key(|b| (b.rank(), usize::MAX - b.points, b.residual.len()));
-            if let Some(bound) = best {
+            // An $or inside may do better than all keys of an index.
+            let nested = !leaves.ors.is_empty() && depth > 0;
+            if let Some(bound) = best.filter(|b| !(nested && b.is_whole())) {
                 self.take(&bound);
                 let (key_filter, filter) = residual(&leaves, &bound);
                 branches.push(Branch {

@@ -38,6 +38,16 @@ impl Rng {
                     r#"{"$minKey": 1}"#,
                     r#"{"$maxKey": 1}"#,
                     r#"{"$oid": "000000000000000000000001"}"#,
+                    r#"{"$minKey": 1}"#,
+                    r#"{"$maxKey": 1}"#,
+                    r#"{"$code": "f"}"#,
+                    r#"{"$code": ""}"#,
+                    r#"{"$code": "f", "$scope": {}}"#,
+                    r#"{"$code": "g", "$scope": {"x": 1}}"#,
+                    r#"{"$timestamp": {"t": 1, "i": 2}}"#,
+                    r#"{"$binary": {"base64": "AA==", "subType": "00"}}"#,
+                    r#"{"$symbol": "ab"}"#,
+                    r#"{"$dbPointer": {"$ref": "c", "$id": {"$oid": "000000000000000000000001"}}}"#,
                 ])
                 .into(),
         }
@@ -100,7 +110,7 @@ impl Rng {
 
     fn predicate(&mut self, depth: usize) -> String {
         let s = self.scalar();
-        match self.below(18) {
+        match self.below(20) {
             0..=3 => format!(r#"{{"$eq": {}}}"#, self.value(true)),
             4 => format!(r#"{{"$gt": {s}}}"#),
             5 => format!(r#"{{"$gte": {s}}}"#),
@@ -130,6 +140,10 @@ impl Rng {
                     r#""array""#,
                     r#"["undefined", "date"]"#,
                     r#"["minKey", "objectId"]"#,
+                    r#"["maxKey", "javascript"]"#,
+                    r#"["javascriptWithScope", "dbPointer"]"#,
+                    r#"["symbol", "regex"]"#,
+                    r#"["binData", "timestamp"]"#,
                 ])
             ),
             14 => format!(r#"{{"$size": {}}}"#, self.below(3)),
@@ -146,6 +160,20 @@ impl Rng {
                 _ => format!(r#"{{"$elemMatch": {{"x": {}}}}}"#, self.predicate(0)),
             },
             16 => format!(r#"{{"$all": [{s}, {}]}}"#, self.scalar()),
+            18 => format!(r#"{{"$mod": [{}, {}]}}"#, 1 + self.below(3), self.below(2)),
+            19 => self
+                .pick(&[
+                    r#"{"$gt": {"$minKey": 1}}"#,
+                    r#"{"$gte": {"$minKey": 1}}"#,
+                    r#"{"$lte": {"$minKey": 1}}"#,
+                    r#"{"$lt": {"$maxKey": 1}}"#,
+                    r#"{"$lte": {"$maxKey": 1}}"#,
+                    r#"{"$gte": {"$maxKey": 1}}"#,
+                    r#"{"$exists": true}"#,
+                    r#"{"$gt": {"$code": ""}}"#,
+                    r#"{"$lt": {"$code": "g", "$scope": {}}}"#,
+                ])
+                .into(),
             17 if depth > 0 => format!(r#"{{"$not": {}}}"#, self.predicate(0)),
             _ => format!(r#"{{"$eq": {s}}}"#),
         }

@@ -136,6 +136,10 @@ pub trait FieldOp: std::fmt::Debug + Send + Sync {
     fn types(&self) -> Option<&[Type]> {
         None
     }
+    /// True when no value but a number satisfies it (`$mod`), for the planner.
+    fn wants_number(&self) -> bool {
+        false
+    }
     /// The query of a geospatial predicate, for the planner.
     fn geo(&self) -> Option<&GeoQuery> {
         None

@@ -31,19 +31,23 @@ impl Flat {
             Flat::Box { low, high } => {
                 (low.0..=high.0).contains(&x) && (low.1..=high.1).contains(&y)
             }
-            Flat::Circle { center, radius } => (x - center.0).hypot(y - center.1) <= *radius,
+            Flat::Circle { center, radius } => in_circle(*center, *radius, (x, y)),
             Flat::Polygon(corners) => in_polygon(corners, x, y),
         }
     }
 
-    /// The least box around it: least x and y, greatest x and y.
+    /// A box around it, its rounded edge within: least x and y, greatest x and y.
     pub fn bounds(&self) -> ((f64, f64), (f64, f64)) {
         match self {
             Flat::Box { low, high } => (*low, *high),
-            Flat::Circle { center, radius } => (
-                (center.0 - radius, center.1 - radius),
-                (center.0 + radius, center.1 + radius),
-            ),
+            Flat::Circle { center, radius } => {
+                let reach = |c: f64| radius + rounding(c, *radius);
+                let (x, y) = (reach(center.0), reach(center.1));
+                (
+                    (center.0 - x, center.1 - y),
+                    (center.0 + x, center.1 + y),
+                )
+            }
             Flat::Polygon(corners) => {
                 let mut low = (f64::INFINITY, f64::INFINITY);
                 let mut high = (f64::NEG_INFINITY, f64::NEG_INFINITY);
@@ -54,6 +58,24 @@ impl Flat {
                 (low, high)
             }
         }
+    }
+}
+
+/// More than what sums of a coordinate and a radius are rounded by.
+pub(super) fn rounding(coordinate: f64, radius: f64) -> f64 {
+    (coordinate.abs() + radius) * 4.0 * f64::EPSILON
+}
+
+/// Straight beside or above the middle the radius is added rather than the coordinates subtracted:
+/// 52 − 51.9999 is a little more than 0.0001, while 51.9999 + 0.0001 is 52.
+fn in_circle(center: (f64, f64), radius: f64, (x, y): (f64, f64)) -> bool {
+    let reaches = |a: f64, b: f64| a.min(b) + radius >= a.max(b);
+    if x == center.0 {
+        reaches(y, center.1)
+    } else if y == center.1 {
+        reaches(x, center.0)
+    } else {
+        (x - center.0).hypot(y - center.1) <= radius
     }
 }
 

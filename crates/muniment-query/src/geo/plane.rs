@@ -3,7 +3,7 @@
 //! A cell's hash is the interleaved bits of x and y, x first, at the top of 64 bits; so all points
 //! of a cell are one range of hashes.
 
-use super::flat::Flat;
+use super::flat::{Flat, rounding};
 
 /// A 2d index's grid.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -177,7 +177,10 @@ impl Square {
         match (self.with_box(low, high), shape) {
             (relation, Flat::Box { .. }) => relation,
             (Relation::Apart, _) => Relation::Apart,
-            (_, Flat::Circle { center, radius }) => self.with_ring(*center, 0.0, *radius),
+            (_, Flat::Circle { center, radius }) => {
+                let slack = rounding(center.0, *radius) + rounding(center.1, *radius);
+                self.with_ring(*center, 0.0, radius + slack)
+            }
             // The box around a polygon says nothing of what is inside.
             (_, Flat::Polygon(_)) => Relation::Some,
         }

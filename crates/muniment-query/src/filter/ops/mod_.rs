@@ -83,6 +83,10 @@ impl FieldOp for Mod {
             .and_then(whole)
             .is_some_and(|n| n.wrapping_rem(self.divisor) == self.remainder)
     }
+
+    fn wants_number(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]
