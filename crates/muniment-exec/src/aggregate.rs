@@ -5,7 +5,7 @@
 //! through [`crate::host`].
 
 use crate::count::CountRequest;
-use crate::cursor::{CurrentOp, Cursor, CursorFlags};
+use crate::cursor::{CurrentOp, Cursor, CursorFlags, Opener};
 use crate::database::Database;
 use crate::find::{Hint, projection_kind};
 use crate::host::Link;
@@ -13,9 +13,10 @@ use crate::operation::OpContext;
 use crate::plan::cache::{COMMAND, NEEDS};
 use crate::plan::candidate::{Query, candidates};
 use crate::plan::choose::{Choice, choose};
+use crate::plan::express::LookUp;
 use crate::plan::shape::shape;
 use crate::plan::text::bind_text;
-use crate::run::exec::{Exec, Output, Recipe, into_bytes};
+use crate::run::exec::{Exec, Output, ProjectionKind, Recipe, into_bytes};
 use bytes::Bytes;
 use muniment_query::filter::Node;
 use muniment_query::stage::{CountOnly, check_target};
@@ -126,6 +127,23 @@ impl Split {
             .map_or(Doc::EMPTY, |(_, d)| d.as_doc())
     }
 
+    /// The short ways that MongoDB takes with the stages that it gives its planner: with `needs`,
+    /// it projects to these paths.
+    fn look_up(&self, needs: Option<&[String]>) -> LookUp {
+        let simple = match &self.project {
+            Some((_, source)) => projection_kind(source.as_doc()) == ProjectionKind::Simple,
+            None => needs.is_none_or(|n| !n.iter().any(|path| path.contains('.'))),
+        };
+        let by_id = self.skip == 0;
+        let express = by_id && self.metadata.is_empty();
+        LookUp {
+            by_id,
+            express: express && simple,
+            by_field: express && needs.is_none(),
+            one: self.limit == Some(1),
+        }
+    }
+
     /// What the plan cache knows the plan by.
     pub(crate) fn shape(&self) -> String {
         let mut shape = shape(&self.filter, self.sort_source(), self.project_source());
@@ -170,7 +188,11 @@ pub(crate) struct Rows {
 impl Rows {
     /// The rows of `exec`, which lets go of its snapshot with the cursor of `op`.
     pub(crate) fn new(exec: Exec, op: &Arc<CurrentOp>) -> Rows {
-        let exec = Arc::new(Mutex::new(exec));
+        Rows::of(Arc::new(Mutex::new(exec)), op)
+    }
+
+    /// The same of a plan that somebody else looks at, too.
+    pub(crate) fn of(exec: Arc<Mutex<Exec>>, op: &Arc<CurrentOp>) -> Rows {
         op.register(&exec);
         Rows {
             exec,
@@ -215,9 +237,13 @@ impl Database {
         let current = CurrentOp::new(op);
         let link = Link::new(self, &current, request)?;
         let namespace = request.namespace();
-        Ok(match link.open(request.pipeline, &ctx, request.hint)? {
+        let opened = link
+            .open(request.pipeline, &ctx, request.hint)
+            .map_err(|e| e.executing_context(&Opener::Aggregate.context(&namespace)))?;
+        Ok(match opened {
             Opened::Plan(exec, collection) => {
                 Cursor::of_exec(&namespace, collection, *exec, CursorFlags::default())
+                    .opened_by(Opener::Aggregate)
             }
             Opened::Stream(stream, collection) => {
                 Cursor::of_stream(&namespace, collection, stream, current)
@@ -316,6 +342,7 @@ impl Database {
             allowed: self
                 .index_filters
                 .of(collection, &filter, split.sort_source(), Doc::EMPTY),
+            look_up: split.look_up(needs.as_deref()),
             ..Query::of(&filter)
         };
         let candidates = candidates(collection, &query)?;

@@ -22,6 +22,13 @@ use std::sync::atomic::Ordering::Relaxed;
 /// The largest reply.
 const MAX_REPLY: usize = 16 << 20;
 
+/// What MongoDB puts before an error of the plan.
+const FAILED: &str = "Executor error during distinct command :: caused by :: ";
+
+fn plan_failed(e: Error) -> Error {
+    e.context(FAILED)
+}
+
 /// A `distinct` command's content.
 #[derive(Clone, Debug)]
 pub struct DistinctRequest<'a> {
@@ -65,15 +72,17 @@ impl Database {
         if !restricted && let Some(scan) = distinct_scan(&collection, request, &filter)? {
             op.set_plan_summary(&scan.candidate);
             scan.candidate.note_use();
-            scan.run(op, self, &collection, &path, &mut found)?;
+            scan.run(op, self, &collection, &path, &mut found)
+                .map_err(plan_failed)?;
             return Ok(found.sorted());
         }
-        let mut exec = self
-            .plan_distinct(op, &collection, request, &filter, false)?
-            .exec;
+        let choice = self.plan_distinct(op, &collection, request, &filter, false);
+        let mut exec = choice.map_err(|e| e.executing_context(FAILED))?.exec;
         op.set_plan_summary(exec.candidate());
-        while let Some(row) = exec.next_row(op)? {
-            found.add_path(Doc::new(&row.doc), &path)?;
+        while let Some(row) = exec.next_row(op).map_err(plan_failed)? {
+            found
+                .add_path(Doc::new(&row.doc), &path)
+                .map_err(plan_failed)?;
         }
         Ok(found.sorted())
     }

@@ -1,10 +1,11 @@
 //! `find`.
 
-use crate::cursor::{Cursor, CursorFlags};
+use crate::cursor::{Cursor, CursorFlags, Opener};
 use crate::database::Database;
 use crate::operation::OpContext;
-use crate::plan::candidate::{BY_ID, Query, candidates, natural};
+use crate::plan::candidate::{Query, candidates, natural};
 use crate::plan::choose::{Choice, choose};
+use crate::plan::express::{self, LookUp};
 use crate::plan::shape::shape;
 use crate::plan::text::{bind_text, refuse_text};
 use crate::run::exec::{Output, ProjectionKind, Recipe};
@@ -59,6 +60,8 @@ pub struct FindRequest<'a> {
     pub no_cursor_timeout: bool,
     /// Close the cursor after the first batch.
     pub single_batch: bool,
+    /// The first batch's size was given.
+    pub batched: bool,
     /// `allowDiskUse`: `Some(false)` makes a sort above the memory limit an error.
     pub allow_disk_use: Option<bool>,
     /// The command's `let`, as it came (values may be expressions).
@@ -86,6 +89,7 @@ impl<'a> FindRequest<'a> {
             await_data: false,
             no_cursor_timeout: false,
             single_batch: false,
+            batched: false,
             allow_disk_use: None,
             let_: Doc::EMPTY,
             collation: None,
@@ -119,14 +123,27 @@ impl<'a> Hint<'a> {
 }
 
 impl FindRequest<'_> {
-    /// True when an `_id` alone decides what is found and how it looks.
-    fn is_plain(&self) -> bool {
+    /// True when an `_id` alone decides what is found.
+    fn may_look_up(&self) -> bool {
         self.hint.is_none()
             && self.min.is_empty()
             && self.max.is_empty()
-            && !self.return_key
+            && self.skip == 0
             && !self.show_record_id
             && !self.tailable
+    }
+
+    /// The short ways that MongoDB takes with such a request.
+    fn look_up(&self, metadata: MetaSet) -> LookUp {
+        let by_id = self.may_look_up();
+        let simple = projection_kind(self.projection) == ProjectionKind::Simple;
+        let express = by_id && !self.return_key && !self.batched && metadata.is_empty();
+        LookUp {
+            by_id,
+            express: express && simple,
+            by_field: express && self.projection.is_empty(),
+            one: self.limit == 1,
+        }
     }
 }
 
@@ -231,19 +248,25 @@ impl Database {
                 }
             };
         };
-        if request.is_plain()
+        if request.may_look_up()
+            && !request.return_key
             && parsed.metadata.is_empty()
             && collection.finds_by_id()
             && let Some(id) = parsed.filter.id_equality_by(collection.collation())
         {
-            op.set_point_plan(BY_ID);
-            let doc = self.find_by_id(op, &collection, request, &parsed, id)?;
+            let express = request.look_up(parsed.metadata).express;
+            op.set_point_plan(express::summary(&collection, express, None));
+            let doc = self.find_by_id(op, &collection, &parsed, id);
+            let context = |e: Error| e.context(&Opener::Find.context(request.namespace));
+            let doc = doc.map_err(context)?;
             return Ok(Cursor::of_one(request.namespace, doc, flags));
         }
         if request.tailable {
             check_tailable(&collection, request, &parsed)?;
         }
-        let choice = self.plan_find(op, &collection, request, parsed, false)?;
+        let choice = self.plan_find(op, &collection, request, parsed, false);
+        let context = Opener::Find.context(request.namespace);
+        let choice = choice.map_err(|e| e.executing_context(&context))?;
         let exec = choice.exec;
         op.set_plan_summary(exec.candidate());
         Ok(Cursor::of_exec(request.namespace, collection, exec, flags))
@@ -254,21 +277,19 @@ impl Database {
         &self,
         op: &OpContext,
         collection: &Collection,
-        request: &FindRequest<'_>,
         parsed: &Parsed,
         id: &ValueBuf,
     ) -> Result<Option<Bytes>> {
         op.check()?;
-        op.counters.keys_examined.fetch_add(1, Relaxed);
         let view = self.store.glance()?;
         still_there(view.timestamp(), collection, [])?;
         let Some((_, doc)) = view.find_by_id(collection, id.as_value())? else {
             return Ok(None);
         };
+        op.counters
+            .keys_examined
+            .fetch_add(u64::from(!collection.is_keyed_by_id()), Relaxed);
         op.counters.docs_examined.fetch_add(1, Relaxed);
-        if request.skip > 0 {
-            return Ok(None);
-        }
         let Some(projection) = &parsed.projection else {
             return Ok(Some(doc));
         };
@@ -343,6 +364,7 @@ impl Database {
                 request.sort,
                 request.projection,
             ),
+            look_up: request.look_up(parsed.metadata),
         };
         let candidates = candidates(collection, &query)?;
         let want_info = parsed
@@ -350,7 +372,7 @@ impl Database {
             .as_ref()
             .is_some_and(Projection::needs_match_info);
         let output = match parsed.projection {
-            _ if request.return_key => Output::Key { fields: Vec::new() },
+            _ if request.return_key => Output::Key,
             None => Output::Whole,
             Some(projection) => Output::Projected {
                 projection,

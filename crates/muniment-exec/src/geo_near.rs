@@ -28,7 +28,16 @@ pub(crate) struct NearRows {
 impl NearRows {
     /// The rows of `exec`, which lets go of its snapshot with the cursor of `op`.
     pub(crate) fn new(exec: Exec, stage: GeoNear, key: Path, op: &Arc<CurrentOp>) -> NearRows {
-        let exec = Arc::new(Mutex::new(exec));
+        NearRows::of(Arc::new(Mutex::new(exec)), stage, key, op)
+    }
+
+    /// The same of a plan that somebody else looks at, too.
+    pub(crate) fn of(
+        exec: Arc<Mutex<Exec>>,
+        stage: GeoNear,
+        key: Path,
+        op: &Arc<CurrentOp>,
+    ) -> NearRows {
         op.register(&exec);
         NearRows {
             exec,

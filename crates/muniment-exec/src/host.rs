@@ -116,7 +116,8 @@ impl Link {
         let split = Split::of(pipeline);
         let op = self.op.get();
         if let Some(counts) = &split.counts {
-            let n = self.engine.count_split(&op, &collection, hint, &split)?;
+            let counted = self.engine.count_split(&op, &collection, hint, &split);
+            let n = counted.map_err(Error::while_executing)?;
             let doc = counts.result(n).map(|d| Bytes::from(d.into_bytes()));
             let stream = given(doc.into_iter().collect());
             return Ok(Opened::Stream(stream, Some(collection)));

@@ -37,7 +37,7 @@ pub use cursor::{
 };
 pub use database::{Database, Figures};
 pub use distinct::DistinctRequest;
-pub use explain::{Explainable, Verbosity};
+pub use explain::{Explainable, MapReduceRequest, Verbosity, omitted};
 pub use find::{FindRequest, Hint};
 pub use operation::{Counters, DisconnectProbe, OpContext, OpGuard, OpStart, Operations};
 pub use plan::filters::{ShapeSpec, shape_without_query};

@@ -16,6 +16,19 @@ struct Inner {
     message: String,
     labels: Vec<&'static str>,
     extra: DocBuf,
+    phase: Phase,
+}
+
+/// When an error came up. MongoDB tells of it before the message, in words of each command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    /// While the command was read and planned.
+    #[default]
+    Parsing,
+    /// While constants were evaluated.
+    Optimizing,
+    /// While documents were looked at.
+    Executing,
 }
 
 impl Error {
@@ -26,6 +39,7 @@ impl Error {
             message: message.into(),
             labels: Vec::new(),
             extra: DocBuf::new(),
+            phase: Phase::default(),
         }))
     }
 
@@ -104,6 +118,44 @@ impl Error {
     pub fn context(mut self, prefix: &str) -> Error {
         self.0.message = format!("{prefix}{}", self.0.message);
         self
+    }
+
+    /// As [`Error::context`], for an error of parsing: what a constant raised says nothing of where
+    /// it stands.
+    #[must_use]
+    pub fn parsing_context(self, prefix: &str) -> Error {
+        match self.is_optimizing() {
+            true => self,
+            false => self.context(prefix),
+        }
+    }
+
+    /// As [`Error::context`], for an error that came up while documents were looked at.
+    #[must_use]
+    pub fn executing_context(self, prefix: &str) -> Error {
+        match self.0.phase {
+            Phase::Executing => self.context(prefix),
+            _ => self,
+        }
+    }
+
+    /// This error, which evaluating a constant raised.
+    #[must_use]
+    pub fn while_optimizing(mut self) -> Error {
+        self.0.phase = Phase::Optimizing;
+        self
+    }
+
+    /// This error, which came up while documents were looked at.
+    #[must_use]
+    pub fn while_executing(mut self) -> Error {
+        self.0.phase = Phase::Executing;
+        self
+    }
+
+    /// True when evaluating a constant raised it.
+    pub fn is_optimizing(&self) -> bool {
+        self.0.phase == Phase::Optimizing
     }
 
     /// The labels.

@@ -169,9 +169,38 @@ pub struct Cursor {
     pub(crate) flags: CursorFlags,
     /// What is left of the `maxTimeMS` of the command that opened it.
     time_left: Option<std::time::Duration>,
+    opener: Opener,
+}
+
+/// The command that opens a cursor, for what stands before its errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opener {
+    Find,
+    Aggregate,
+    /// Any other, which runs no plan.
+    Other,
+}
+
+impl Opener {
+    /// What MongoDB puts before an error of the first batch.
+    pub(crate) fn context(self, namespace: &str) -> String {
+        match self {
+            Opener::Find => {
+                format!("Executor error during find command: {namespace} :: caused by :: ")
+            }
+            Opener::Aggregate => "PlanExecutor error during aggregation :: caused by :: ".into(),
+            Opener::Other => String::new(),
+        }
+    }
 }
 
 impl Cursor {
+    /// This cursor, opened by another command than a find.
+    pub(crate) fn opened_by(mut self, opener: Opener) -> Cursor {
+        self.opener = opener;
+        self
+    }
+
     pub(crate) fn empty(namespace: &str, flags: CursorFlags) -> Cursor {
         Cursor {
             namespace: namespace.to_string(),
@@ -179,6 +208,7 @@ impl Cursor {
             source: Source::Empty,
             held: None,
             time_left: None,
+            opener: Opener::Find,
             flags,
         }
     }
@@ -203,6 +233,7 @@ impl Cursor {
             source: Source::Plan(Box::new(exec)),
             held: None,
             time_left: None,
+            opener: Opener::Find,
             flags,
         }
     }
@@ -219,6 +250,7 @@ impl Cursor {
             source: Source::Stream { stream, op },
             held: None,
             time_left: None,
+            opener: Opener::Aggregate,
             flags: CursorFlags::default(),
         }
     }
@@ -227,6 +259,7 @@ impl Cursor {
     pub fn of_documents(namespace: &str, documents: Vec<Bytes>) -> Cursor {
         Cursor {
             source: Source::Documents(documents.into_iter()),
+            opener: Opener::Other,
             ..Cursor::empty(namespace, CursorFlags::default())
         }
     }

@@ -74,7 +74,8 @@ impl Database {
     ) -> Result<i64> {
         let namespace = cursor.namespace.clone();
         append_reply(out, "firstBatch", &namespace, |out| {
-            let end = cursor.fill_batch(op, out, limits)?;
+            let end = cursor.fill_batch(op, out, limits);
+            let end = end.map_err(|e| e.context(&cursor.opener.context(&cursor.namespace)))?;
             if end.exhausted || cursor.flags.single_batch {
                 return Ok(0);
             }
@@ -148,8 +149,9 @@ fn next_batch(
             "collection dropped between getMore calls",
         ));
     }
+    let plan_failed = |e: Error| e.context("Executor error during getMore :: caused by :: ");
     if !(cursor.flags.tailable && cursor.flags.await_data) {
-        return cursor.fill_batch(op, out, limits);
+        return cursor.fill_batch(op, out, limits).map_err(plan_failed);
     }
     let until = Instant::now() + request.await_time.unwrap_or(Duration::from_secs(1));
     loop {
@@ -158,7 +160,7 @@ fn next_batch(
             .collection
             .as_ref()
             .map_or(0, |c| c.wait_insert(0, Duration::ZERO, &**op));
-        let end = cursor.fill_batch(op, out, limits)?;
+        let end = cursor.fill_batch(op, out, limits).map_err(plan_failed)?;
         let now = Instant::now();
         if end.docs > 0 || end.exhausted || now >= until {
             return Ok(end);

@@ -1,5 +1,6 @@
 //! All plans that could answer a query.
 
+use super::express::{IXSCAN, LookUp, by_field, by_id};
 use super::filters::IndexFilter;
 use super::index_plan::{BoundIndex, IndexInfo, binds};
 use super::interval::Interval;
@@ -47,6 +48,8 @@ pub struct Query<'q> {
     pub max: Doc<'q>,
     /// The indexes that `planCacheSetFilter` left for this shape.
     pub allowed: Option<Arc<IndexFilter>>,
+    /// The short ways that are open to it.
+    pub look_up: LookUp,
 }
 
 impl<'q> Query<'q> {
@@ -61,6 +64,7 @@ impl<'q> Query<'q> {
             min: Doc::EMPTY,
             max: Doc::EMPTY,
             allowed: None,
+            look_up: LookUp::default(),
         }
     }
 }
@@ -179,6 +183,8 @@ pub struct Candidate {
     pub signature: String,
     /// The rule's rank: 0 and 1 need no trial.
     pub rank: usize,
+    /// The stage's name, for what MongoDB runs without planning: see [`super::express`].
+    pub express: Option<&'static str>,
 }
 
 /// The error of a hint that names no usable index.
@@ -223,6 +229,7 @@ fn collscan(query: &Query<'_>, backward: bool) -> Candidate {
         needed_exactly: false,
         signature: "COLLSCAN".into(),
         rank: usize::MAX,
+        express: None,
     }
 }
 
@@ -234,6 +241,7 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
     // A filter on indexes overrules hints.
     let hint = query.hint.filter(|_| query.allowed.is_none());
     if hint.is_none()
+        && query.look_up.by_id
         && query.allowed.is_none()
         && query.min.is_empty()
         && query.max.is_empty()
@@ -248,6 +256,7 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
             needed_exactly: false,
             signature: "IDHACK".into(),
             rank: 0,
+            express: query.look_up.express.then(|| by_id(collection)),
         }]);
     }
     let namespace = collection.namespace();
@@ -260,6 +269,7 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
             needed_exactly: false,
             signature: "EOF".into(),
             rank: 0,
+            express: None,
         }]);
     }
     if query.filter.has_text() {
@@ -355,6 +365,9 @@ pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Cand
             }
         }
     }
+    if let Some(one) = by_field(query, collection, &out) {
+        return Ok(vec![one]);
+    }
     out.extend(or_candidates(query, &leaves, &infos));
     if out.is_empty() {
         out.push(collscan(query, false));
@@ -426,6 +439,7 @@ pub(super) fn finish(
             needed_exactly,
             signature: format!("SORT_MERGE {}", bound.info.name()),
             rank,
+            express: None,
         };
     }
     let (covered, needed_exactly) = match &filter {
@@ -445,6 +459,7 @@ pub(super) fn finish(
         needed_exactly,
         signature,
         rank,
+        express: None,
     }
 }
 
@@ -482,6 +497,13 @@ impl Candidate {
             true => "CLUSTERED_IXSCAN".into(),
             false => stage("IXSCAN", info),
         };
+        if let Some(name) = self.express {
+            return match &self.access {
+                Access::Index(a) => stage(name, &a.bound.info),
+                _ if name == IXSCAN => format!("{name} {{ _id: 1 }}"),
+                _ => name.into(),
+            };
+        }
         match &self.access {
             Access::Eof => "EOF".into(),
             Access::CollScan { .. } => "COLLSCAN".into(),

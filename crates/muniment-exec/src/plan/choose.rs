@@ -121,6 +121,7 @@ fn select(
             needed_exactly: false,
             signature: "EOF".into(),
             rank: 0,
+            express: None,
         }));
     };
     // A unique point or nothing at all cannot be beaten.
@@ -139,7 +140,8 @@ fn select(
     {
         let mut exec = Exec::build(recipe, c, None);
         let allowed = entry.works.saturating_mul(REPLAN_FACTOR).max(1000);
-        exec.trial(op, allowed, rows)?;
+        exec.trial(op, allowed, rows)
+            .map_err(Error::while_executing)?;
         if exec.at_eof() || exec.buffered() >= rows {
             return Ok(Choice {
                 exec,
@@ -164,7 +166,8 @@ fn select(
     'trial: while works < TRIAL_WORKS {
         works += TRIAL_SLICE;
         for p in &mut plans {
-            p.trial(op, TRIAL_SLICE, rows)?;
+            p.trial(op, TRIAL_SLICE, rows)
+                .map_err(Error::while_executing)?;
         }
         for p in &plans {
             if p.at_eof() || p.buffered() >= rows {

@@ -8,6 +8,7 @@ pub mod cache;
 pub mod candidate;
 pub mod choose;
 pub mod collated;
+pub mod express;
 pub mod filters;
 pub mod index_plan;
 pub mod interval;

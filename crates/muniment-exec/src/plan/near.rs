@@ -109,5 +109,6 @@ pub fn near_candidate(
         needed_exactly: false,
         signature,
         rank: 0,
+        express: None,
     })
 }

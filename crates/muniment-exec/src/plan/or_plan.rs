@@ -172,6 +172,7 @@ impl Plan {
             needed_exactly: false,
             signature: self.signature,
             rank: self.rank.max(2),
+            express: None,
         }
     }
 

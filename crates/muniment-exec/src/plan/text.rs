@@ -93,6 +93,7 @@ pub fn text_candidate(
             covered: None,
             needed_exactly: false,
             rank: 0,
+            express: None,
         }),
         None => or_candidate(query, &Leaves::of(query.filter), infos),
     };

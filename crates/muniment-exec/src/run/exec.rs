@@ -12,6 +12,7 @@ use super::{Cx, Row, Stage, Step};
 use crate::cursor::CurrentOp;
 use crate::operation::OpContext;
 use crate::plan::candidate::{Access, Branch, Candidate, IndexAccess, MergeInput};
+use crate::plan::express::stage_doc;
 use bytes::Bytes;
 use muniment_query::meta::carry;
 use muniment_query::{Filter, Interrupt, MetaSet, Projection, SortSpec};
@@ -49,10 +50,7 @@ pub enum Output {
         kind: ProjectionKind,
     },
     /// The index key (returnKey).
-    Key {
-        /// The fields of the index; empty without an index.
-        fields: Vec<(Path, bool)>,
-    },
+    Key,
 }
 
 /// What a plan is built from, beside a candidate.
@@ -141,8 +139,9 @@ impl Exec {
             Access::IdHack(id) => Stage::IdHack(Box::new(IdHack::new(id.clone()))),
             Access::Index(access) => {
                 fetched = false;
-                Stage::IxScan(Box::new(IxScan::new(
-                    access.clone(),
+                Stage::IxScan(Box::new(ix_scan(
+                    recipe,
+                    access,
                     Some(recipe.sort_limits.clone()),
                 )))
             }
@@ -169,8 +168,9 @@ impl Exec {
                 or(recipe, branches)
             }
         };
-        let keys_suffice = (keys_wanted && filter.is_none())
-            || matches!(recipe.output, Output::Key { .. }) && filter.is_none();
+        // A sort needs the documents, whatever is returned.
+        let key_output = matches!(recipe.output, Output::Key) && !candidate.needs_sort;
+        let keys_suffice = (keys_wanted || key_output) && filter.is_none();
         let mut skip = recipe.skip;
         let reads = candidate.covered.is_some() || !keys_suffice;
         if skip > 0 && !fetched && !candidate.needs_sort && filter.is_none() && reads {
@@ -203,15 +203,12 @@ impl Exec {
                 root = Stage::Load(Box::new(Load::new(root, access.clone())));
             }
         }
-        let mut output = recipe.output.clone();
-        if let (Output::Key { fields }, Access::Index(a)) = (&mut output, &candidate.access) {
-            *fields = a.bound.info.fields().to_vec();
-        }
         Exec {
             cx,
             root,
-            output,
-            show_record_id: recipe.show_record_id,
+            output: recipe.output.clone(),
+            // The key is all that is returned.
+            show_record_id: recipe.show_record_id && !matches!(recipe.output, Output::Key),
             tailable: recipe.tailable,
             skip,
             limit: recipe.limit,
@@ -397,7 +394,7 @@ impl Exec {
             Output::Projected { projection, .. } => {
                 projection.apply(Doc::new(&row.doc), row.info, out)?;
             }
-            Output::Key { fields } => emit_key(fields, row, out)?,
+            Output::Key => self.emit_key(row, out),
         }
         if self.show_record_id {
             let mut d = DocBuf::from_bytes_trusted(out.split_off(start));
@@ -407,6 +404,19 @@ impl Exec {
         Ok(())
     }
 
+    /// The key by which the row was found; nothing for what no index was asked for.
+    fn emit_key(&self, row: &Row, out: &mut Vec<u8>) {
+        if matches!(self.candidate.access, Access::IdHack(_)) {
+            let mut d = DocBuf::new();
+            d.append_some("_id", Doc::new(&row.doc).get("_id"));
+            out.extend_from_slice(d.as_bytes());
+        } else if row.bits.is_empty() {
+            out.extend_from_slice(Doc::EMPTY.as_bytes());
+        } else {
+            out.extend_from_slice(Doc::new(&row.bits).as_bytes());
+        }
+    }
+
     /// True when `emit` gives the stored document itself.
     pub fn emits_whole(&self) -> bool {
         matches!(self.output, Output::Whole) && !self.show_record_id
@@ -414,6 +424,9 @@ impl Exec {
 
     /// The tree as explain shows it, with skip, projection and limit around the stages.
     pub fn explain(&self, exec: bool) -> DocBuf {
+        if let Some(d) = self.explain_express(exec.then_some(self.returned), None) {
+            return d;
+        }
         let mut d = self.root.explain(exec);
         if let Access::Or { rooted: true, .. } = &self.candidate.access {
             d = wrap("SUBPLAN", exec, self.root.stats(), |_| {}, d);
@@ -471,13 +484,15 @@ impl Exec {
                     d,
                 );
             }
-            Output::Key { .. } => {
+            Output::Key => {
                 d = wrap("RETURN_KEY", exec, stats(self.returned), |_| {}, d);
             }
         }
+        let point = matches!(self.candidate.access, Access::IdHack(_));
         if let Some(limit) = self.limit
             && !self.keys_only
             && !self.candidate.needs_sort
+            && !point
         {
             d = wrap(
                 "LIMIT",
@@ -492,6 +507,18 @@ impl Exec {
         d
     }
 
+    /// The stage of an express plan, by itself or as the stage `write`; `returned`: with figures of
+    /// what it has done. `None` for other plans.
+    pub fn explain_express(&self, returned: Option<u64>, write: Option<&str>) -> Option<DocBuf> {
+        let mut d = stage_doc(&self.candidate, write)?;
+        if let Some(returned) = returned {
+            d.append("keysExamined", self.cx.keys as i64);
+            d.append("docsExamined", self.cx.docs as i64);
+            d.append("nReturned", returned as i64);
+        }
+        Some(d)
+    }
+
     /// What the top stage has done.
     pub fn stats(&self) -> super::Stats {
         self.root.stats()
@@ -503,10 +530,15 @@ impl Exec {
     }
 }
 
+/// An index scan, whose rows carry what the recipe makes of them.
+fn ix_scan(recipe: &Recipe, access: &Arc<IndexAccess>, limits: Option<SortLimits>) -> IxScan {
+    IxScan::new(access.clone(), limits).giving_keys(matches!(recipe.output, Output::Key))
+}
+
 /// An index scan, with the documents where something is left to be matched on them.
 fn scan(recipe: &Recipe, access: &Arc<IndexAccess>, filter: Option<&Filter>) -> Stage {
     let limits = Some(recipe.sort_limits.clone());
-    let scan = IxScan::new(access.clone(), limits);
+    let scan = ix_scan(recipe, access, limits);
     filtered(Stage::IxScan(Box::new(scan)), filter)
 }
 
@@ -553,7 +585,7 @@ fn merge(recipe: &Recipe, list: &[MergeInput]) -> Stage {
         .all(|i| i.disjoint && !i.access.bound.info.repeats());
     let inputs = list.iter().map(|i| {
         // What an input finds twice the merge leaves out.
-        let scan = IxScan::new(i.access.clone(), None);
+        let scan = ix_scan(recipe, &i.access, None);
         filtered(Stage::IxScan(Box::new(scan)), i.filter.as_ref())
     });
     let pattern = recipe
@@ -588,19 +620,6 @@ pub fn wrap(
     more(&mut d);
     d.append("inputStage", input);
     d
-}
-
-fn emit_key(fields: &[(Path, bool)], row: &Row, out: &mut Vec<u8>) -> Result<()> {
-    let mut d = DocBuf::new();
-    if !fields.is_empty() && row.key.is_empty() && !row.doc.is_empty() {
-        if let Some(id) = Doc::new(&row.doc).get("_id") {
-            d.append("_id", id);
-        }
-        out.extend_from_slice(d.as_bytes());
-        return Ok(());
-    }
-    out.extend_from_slice(key_document(fields, row)?.as_bytes());
-    Ok(())
 }
 
 /// The values of a row's index key by the names of the index's fields.

@@ -1,5 +1,6 @@
 //! The stages that read the storage: COLLSCAN, IDHACK, IXSCAN.
 
+use super::exec::key_document;
 use super::key_doc::KeyDoc;
 use super::seen::Seen;
 use super::sort::SortLimits;
@@ -191,12 +192,13 @@ impl IdHack {
         self.stats.works += 1;
         self.stats.eof = true;
         cx.step();
-        cx.keys += 1;
         let collection = cx.collection.clone();
         let found = cx.snapshot()?.find_by_id(&collection, self.id.as_value())?;
         let Some((record_key, doc)) = found else {
             return Ok(Step::Eof);
         };
+        // A collection keyed by `_id` has no key to look at.
+        cx.keys += u64::from(!collection.is_keyed_by_id());
         cx.docs += 1;
         self.stats.advanced += 1;
         Ok(Step::Row(Row {
@@ -210,7 +212,7 @@ impl IdHack {
         let mut d = doc! { "stage": "IDHACK" };
         if exec {
             self.stats.append(&mut d);
-            d.append("keysExamined", self.stats.works.min(1) as i64);
+            d.append("keysExamined", self.stats.advanced as i64);
             d.append("docsExamined", self.stats.advanced as i64);
         }
         d
@@ -259,6 +261,8 @@ pub struct IxScan {
     seen: Option<Seen>,
     /// A key as a document, for the predicates on keys.
     key_doc: Vec<u8>,
+    /// Rows carry their key as a document in place of its type bits (returnKey).
+    gives_keys: bool,
     examined: u64,
     seeks: u64,
     pub(super) stats: Stats,
@@ -274,6 +278,7 @@ impl IxScan {
                 .filter(|_| access.bound.info.repeats())
                 .map(Seen::new),
             key_doc: Vec::new(),
+            gives_keys: false,
             ranges: access.ranges(),
             access,
             at: 0,
@@ -287,6 +292,22 @@ impl IxScan {
             seeks: 0,
             stats: Stats::default(),
         }
+    }
+
+    /// This scan with rows that carry their key as a document in `Row::bits`.
+    pub fn giving_keys(mut self, gives: bool) -> IxScan {
+        self.gives_keys = gives;
+        self
+    }
+
+    /// A row that passed, as it is given.
+    fn given(&mut self, mut row: Row) -> Result<Step> {
+        self.stats.advanced += 1;
+        if self.gives_keys && !self.access.bound.info.clustered {
+            let key = key_document(self.access.bound.info.fields(), &row)?;
+            row.bits = Bytes::from(key.into_bytes());
+        }
+        Ok(Step::Row(row))
     }
 
     /// The next range of the scan.
@@ -427,8 +448,7 @@ impl IxScan {
                         if !self.passes(&row)? {
                             continue;
                         }
-                        self.stats.advanced += 1;
-                        return Ok(Step::Row(row));
+                        return self.given(row);
                     }
                     self.resuming = self.last.is_some();
                     self.open(cx, range)?
@@ -487,8 +507,7 @@ impl IxScan {
             {
                 continue;
             }
-            self.stats.advanced += 1;
-            return Ok(Step::Row(row));
+            return self.given(row);
         }
         Ok(Step::Pause)
     }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use muniment_query::stage::host::NoHost;
 use muniment_query::stage::sorter::Sorter;
 use muniment_query::{MatchInfo, MemoryBudget, Runtime, SortSpec};
-use muniment_value::{Code, Doc, DocBuf, Error, Result, doc};
+use muniment_value::{Doc, DocBuf, Error, Result, doc};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -82,9 +82,7 @@ impl Sort {
                 }
                 Step::Eof => {
                     self.loaded = true;
-                    self.sorter
-                        .finish(&self.limits.runtime(cx))
-                        .map_err(not_allowed)?;
+                    self.sorter.finish(&self.limits.runtime(cx))?;
                 }
             }
         }
@@ -116,9 +114,7 @@ impl Sort {
             &row.doc,
         ];
         if self.sorter.push(&self.key, &parts)? {
-            self.sorter
-                .spill(&self.limits.runtime(cx))
-                .map_err(not_allowed)?;
+            self.sorter.spill(&self.limits.runtime(cx))?;
         }
         Ok(())
     }
@@ -141,18 +137,6 @@ impl Sort {
         d.append("inputStage", self.input.explain(exec));
         d
     }
-}
-
-/// The error of a sort that may not spill, as a find words it.
-fn not_allowed(e: Error) -> Error {
-    if e.code() != Code::QueryExceededMemoryLimitNoDiskUseAllowed {
-        return e;
-    }
-    let message = format!(
-        "Executor error during find command :: caused by :: {}",
-        e.message()
-    );
-    Error::new(e.code(), message)
 }
 
 fn head(row: &Row) -> Result<[u8; HEAD]> {

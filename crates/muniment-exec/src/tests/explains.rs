@@ -90,7 +90,7 @@ fn plans() {
     let b = bench();
     // filter, sort, projection: the plan
     let table = [
-        (r#"{"_id": 5}"#, "{}", "{}", "IDHACK"),
+        (r#"{"_id": 5}"#, "{}", "{}", "EXPRESS_IXSCAN _id_ {}"),
         ("{}", "{}", "{}", "COLLSCAN"),
         (r#"{"z": 1}"#, "{}", "{}", "COLLSCAN +filter"),
         (

@@ -143,6 +143,9 @@ impl Database {
             Explainable::FindAndModify(r) => {
                 return self.refuse_view(r.namespace).map(|()| None);
             }
+            Explainable::MapReduce(r) => {
+                return self.refuse_view(r.find.namespace).map(|()| None);
+            }
         };
         let Some(view) = self.resolve_view(namespace)? else {
             return Ok(None);

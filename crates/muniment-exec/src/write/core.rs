@@ -7,8 +7,9 @@ use super::validator::{Log, Validator, Validators};
 use crate::database::Database;
 use crate::find::{Hint, natural_hint};
 use crate::operation::OpContext;
-use crate::plan::candidate::{BY_ID, Query, candidates, natural};
+use crate::plan::candidate::{Query, candidates, natural};
 use crate::plan::choose::{Choice, choose};
+use crate::plan::express::{self, LookUp, Verb};
 use crate::plan::shape::shape;
 use crate::plan::text::{bind_text, refuse_text};
 use crate::run::Row;
@@ -55,6 +56,8 @@ pub(crate) struct Write<'w> {
     pub change: Change<'w>,
     /// What the sort and the projection ask for.
     pub metadata: MetaSet,
+    /// The document is returned by a projection.
+    pub returns_fields: bool,
 }
 
 /// What a write statement did.
@@ -133,6 +136,7 @@ impl<'w> Write<'w> {
             multi,
             change,
             metadata: ctx.metadata.asked(),
+            returns_fields: false,
         })
     }
 
@@ -151,9 +155,30 @@ impl<'w> Write<'w> {
         matches!(&self.change, Change::Update { upsert: true, .. })
     }
 
+    /// Notes that the document is looked up by its `_id`, without a plan.
+    fn note_look_up(&self, op: &OpContext, collection: &Collection) {
+        let write = match &self.change {
+            Change::Update { .. } => Verb::Update,
+            Change::Delete => Verb::Delete,
+        };
+        op.set_point_plan(express::summary(collection, self.is_express(), Some(write)));
+    }
+
+    /// True when a look-up by `_id` is all that the write needs.
+    fn is_express(&self) -> bool {
+        !self.upserts() && !self.needs_info() && !self.returns_fields && self.metadata.is_empty()
+    }
+
     fn needs_info(&self) -> bool {
         matches!(&self.change, Change::Update { update, .. } if update.needs_match_info())
     }
+}
+
+/// Books what finding one document by its `_id` looks at.
+fn note_found(op: &OpContext, keyed_by_id: bool) {
+    let keys = u64::from(!keyed_by_id);
+    op.counters.keys_examined.fetch_add(keys, Relaxed);
+    op.counters.docs_examined.fetch_add(1, Relaxed);
 }
 
 /// The `let` variables with a pipeline update's constants.
@@ -258,7 +283,8 @@ impl Database {
                 return Ok(());
             }
             let collection = self.collection_or_create(op, namespace)?;
-            match self.upsert(op, &collection, write, update, *bypass_validation) {
+            let upserted = self.upsert(op, &collection, write, update, *bypass_validation);
+            match upserted.map_err(Error::while_executing) {
                 Ok((id, doc, commit)) => {
                     op.counters.written.fetch_add(1, Relaxed);
                     done.upserted = Some(id);
@@ -345,6 +371,10 @@ impl Database {
             allowed: self
                 .index_filters
                 .of(collection, &filter, source.as_doc(), Doc::EMPTY),
+            look_up: LookUp {
+                express: write.is_express(),
+                ..LookUp::default()
+            },
             ..Query::of(&filter)
         };
         let candidates = candidates(collection, &query)?;
@@ -386,7 +416,7 @@ impl Database {
         // What came before an error stays, as in MongoDB.
         let rest = match slices.has_failed() {
             true => Ok(()),
-            false => slices.commit(),
+            false => slices.commit().map_err(Error::while_executing),
         };
         let (stored, commit) = slices.into_stored();
         op.counters.written.fetch_add(stored.modified, Relaxed);
@@ -408,15 +438,15 @@ impl Database {
             && write.hint.is_none()
             && collection.finds_by_id()
         {
-            op.set_point_plan(BY_ID);
-            return slices.change_by_id(id.as_value(), |unit, found| match found {
+            write.note_look_up(op, collection);
+            let changed = slices.change_by_id(id.as_value(), |unit, found| match found {
                 Some((key, old)) => {
-                    op.counters.keys_examined.fetch_add(1, Relaxed);
-                    op.counters.docs_examined.fetch_add(1, Relaxed);
+                    note_found(op, collection.is_keyed_by_id());
                     change(unit, write, validator, &key, old, MatchInfo::default())
                 }
                 None => Ok(Ok(Done::default())),
             });
+            return changed.map_err(Error::while_executing);
         }
         // A match that changed before it was locked says nothing of others, which may have come to
         // match since: one that is there all the time must be found.
@@ -448,18 +478,19 @@ impl Database {
         let (mut more, mut found, mut lost) = (true, false, false);
         while more && (write.multi || !found) {
             while rows.len() < batch && more {
-                match exec.next_row(op)? {
+                match exec.next_row(op).map_err(Error::while_executing)? {
                     Some(row) => rows.push(row),
                     None => more = false,
                 }
             }
             for row in rows.drain(..) {
-                match self.write_row(write, validator, row, slices)? {
+                let written = self.write_row(write, validator, row, slices);
+                match written.map_err(Error::while_executing)? {
                     true => found = true,
                     false => lost = true,
                 }
             }
-            slices.commit()?;
+            slices.commit().map_err(Error::while_executing)?;
         }
         Ok((found, lost))
     }

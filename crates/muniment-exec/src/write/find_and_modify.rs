@@ -57,6 +57,13 @@ pub struct FindAndModifyOutcome {
     pub commit: Option<CommitId>,
 }
 
+/// What MongoDB puts before what comes up once it is found and modified.
+const FAILED: &str = "Plan executor error during findAndModify :: caused by :: ";
+
+fn failed(e: Error) -> Error {
+    e.context(FAILED)
+}
+
 impl FindAndModifyOutcome {
     /// The reply without `ok`: `{lastErrorObject: {n, updatedExisting, upserted}, value}`.
     pub fn to_doc(&self) -> DocBuf {
@@ -106,7 +113,11 @@ impl<'a> FindAndModifyRequest<'a> {
             },
             None => Change::Delete,
         };
-        Write::new(ctx, self.filter, self.sort, self.hint, false, change)
+        let write = Write::new(ctx, self.filter, self.sort, self.hint, false, change)?;
+        Ok(Write {
+            returns_fields: !self.fields.is_empty(),
+            ..write
+        })
     }
 }
 
@@ -141,7 +152,8 @@ impl Database {
             Some(projection)
         };
         let mut done = Done::default();
-        self.write(op, request.namespace, &write, &mut done)?;
+        self.write(op, request.namespace, &write, &mut done)
+            .map_err(|e| e.executing_context(FAILED))?;
         let shown = match (request.remove, request.new) {
             (false, true) => done.new,
             _ => done.old,
@@ -149,10 +161,10 @@ impl Database {
         let value = match (shown, projection) {
             (Some(doc), Some(p)) => {
                 let info = match p.needs_match_info() {
-                    true => write
-                        .filter
-                        .matches_info(Doc::new(&doc))?
-                        .unwrap_or(done.info),
+                    true => {
+                        let info = write.filter.matches_info(Doc::new(&doc));
+                        info.map_err(failed)?.unwrap_or(done.info)
+                    }
                     false => done.info,
                 };
                 let with = match done.metadata.as_slice() {
@@ -160,7 +172,7 @@ impl Database {
                     metadata => Bytes::from([&*doc, metadata].concat()),
                 };
                 let mut out = Vec::new();
-                p.apply(Doc::new(&with), info, &mut out)?;
+                p.apply(Doc::new(&with), info, &mut out).map_err(failed)?;
                 Some(without(out.into()))
             }
             (doc, _) => doc,

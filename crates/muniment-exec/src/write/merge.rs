@@ -240,6 +240,7 @@ impl MergeWriter {
             hint: None,
             multi: false,
             metadata: MetaSet::NONE,
+            returns_fields: false,
             change: Change::Update {
                 update,
                 upsert,

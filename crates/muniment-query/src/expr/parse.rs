@@ -56,7 +56,7 @@ impl<'c> Parser<'c> {
         let e = self.parse_inner(value);
         self.depth -= 1;
         match self.late.take() {
-            Some(late) if self.depth == 0 => e.and(Err(late)),
+            Some(late) if self.depth == 0 => e.and(Err(late.while_optimizing())),
             None if self.depth == 0 => e.map(|e| e.collated(&self.ctx.collation)),
             late => {
                 self.late.set(late);

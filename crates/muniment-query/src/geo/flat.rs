@@ -43,10 +43,7 @@ impl Flat {
             Flat::Circle { center, radius } => {
                 let reach = |c: f64| radius + rounding(c, *radius);
                 let (x, y) = (reach(center.0), reach(center.1));
-                (
-                    (center.0 - x, center.1 - y),
-                    (center.0 + x, center.1 + y),
-                )
+                ((center.0 - x, center.1 - y), (center.0 + x, center.1 + y))
             }
             Flat::Polygon(corners) => {
                 let mut low = (f64::INFINITY, f64::INFINITY);

@@ -180,7 +180,8 @@ impl<'a> Cx<'a> {
         Ok(true)
     }
 
-    /// Projects every element of an array, or the one at `only`.
+    /// Projects every element of an array, or of those that are left of it the one at `only`: the
+    /// inclusion comes before the cut, so that elements without fields do not count.
     fn array(
         &self,
         level: &'a Fields,
@@ -190,10 +191,12 @@ impl<'a> Cx<'a> {
     ) -> Result<()> {
         let start = open(out);
         let mut n = 0;
-        for (i, e) in array.iter().enumerate() {
-            if only.is_some_and(|o| o != i) {
-                continue;
-            }
+        if let Some(only) = only {
+            let stays = |e: &Elem<'_>| matches!(e.value(), Value::Document(_) | Value::Array(_));
+            let e = array.iter().filter(stays).nth(only).ok_or_else(mismatch)?;
+            return self.cut_to(level, e, start, out);
+        }
+        for e in array.iter() {
             let name = IndexName::new(n);
             let name = name.as_bytes();
             match e.value() {
@@ -213,6 +216,29 @@ impl<'a> Cx<'a> {
                 _ => continue,
             }
             n += 1;
+        }
+        close(out, start);
+        Ok(())
+    }
+
+    /// An array, begun at `start`, of one element.
+    fn cut_to(
+        &self,
+        level: &'a Fields,
+        e: Elem<'_>,
+        start: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        match e.value() {
+            Value::Document(d) => {
+                head(out, Type::Document, b"0");
+                self.document(level, d, out)?;
+            }
+            Value::Array(a) => {
+                head(out, Type::Array, b"0");
+                self.array(level, a, None, out)?;
+            }
+            _ => {}
         }
         close(out, start);
         Ok(())
@@ -257,13 +283,7 @@ impl<'a> Cx<'a> {
             }
         };
         let index = self.info.array_index.ok_or_else(no_match)?;
-        let item = array.iter().nth(index).ok_or_else(|| {
-            Error::location(
-                51247,
-                "Executor error during find command :: caused by :: positional operator '.$' \
-                 element mismatch",
-            )
-        })?;
+        let item = array.iter().nth(index).ok_or_else(mismatch)?;
         head(out, Type::Array, e.name_bytes());
         let start = open(out);
         put(out, b"0", &item);
@@ -284,9 +304,12 @@ fn only_positional(level: &Fields) -> bool {
 fn no_match() -> Error {
     Error::location(
         51246,
-        "Executor error during find command :: caused by :: positional operator '.$' couldn't \
-         find a matching element in the array",
+        "positional operator '.$' couldn't find a matching element in the array",
     )
+}
+
+fn mismatch() -> Error {
+    Error::location(51247, "positional operator '.$' element mismatch")
 }
 
 /// find's `$slice`: a part of an array; anything else stays as it is.

@@ -270,8 +270,25 @@ fn table_of_positional() {
             "{'a.$':1}",
             "{_id:1,a:[1]}",
             None,
-            "51246: Executor error during find command :: caused by :: positional operator '.$' \
-          couldn't find a matching element in the array",
+            "51246: positional operator '.$' couldn't find a matching element in the array",
+        ),
+        (
+            "{'b.c.$':1}",
+            "{_id:1,b:[5,{c:7}]}",
+            Some(0),
+            "{_id:1,b:[{c:7}]}",
+        ),
+        (
+            "{'b.c.$':1}",
+            "{_id:1,b:[5,{c:7}]}",
+            Some(1),
+            "51247: positional operator '.$' element mismatch",
+        ),
+        (
+            "{'a.$':1}",
+            "{_id:1,a:[1]}",
+            Some(1),
+            "51247: positional operator '.$' element mismatch",
         ),
     ] {
         let parsed = Projection::parse(json(p).as_doc(), Some(&filter), &ctx);

@@ -44,7 +44,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
             ),
             _ => err,
         };
-        err.context(&format!("Invalid {} :: caused by :: ", e.name()))
+        err.parsing_context(&format!("Invalid {} :: caused by :: ", e.name()))
     })?;
     stages.push(Stage::Map(Arc::new(p)));
     Ok(())

@@ -53,6 +53,7 @@ mod top_k;
 mod union_with;
 mod unset;
 mod unwind;
+mod watch;
 pub mod window;
 mod write_stream;
 
@@ -60,6 +61,7 @@ pub use coll_stats::scale as coll_stats_scale;
 pub use geo_near::GeoNear;
 pub use pipeline::{CountOnly, Pipeline, check_target, check_update_stages};
 pub use registry::{Input, Place, Position, Spec, Within, registry};
+pub use watch::{Figures, Watched};
 
 pub(crate) use pipeline::parse_update_pipeline;
 

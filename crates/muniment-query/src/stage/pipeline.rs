@@ -2,6 +2,7 @@
 
 use super::registry::{Input, Position, Within, find, place};
 use super::sort::SortStream;
+use super::watch::{Figures, Watched};
 use super::{DocStream, MapStream, Stage, Ticker, Transform, count, geo_near, limit, match_, skip};
 use crate::context::{QueryContext, Runtime};
 use crate::filter::{Filter, Node};
@@ -133,9 +134,16 @@ impl Pipeline {
         let mut sources = VecDeque::new();
         // The context of a stage behind those that change which metadata there are.
         let mut behind: Option<QueryContext> = None;
+        // What constants raise comes after all errors of parsing.
+        let mut late = None;
         for v in stages.values() {
             let at = parsed.len();
-            parse_stage(v, behind.as_ref().unwrap_or(ctx), &mut parsed)?;
+            match parse_stage(v, behind.as_ref().unwrap_or(ctx), &mut parsed) {
+                Err(e) if e.is_optimizing() => {
+                    late.get_or_insert(e);
+                }
+                other => other?,
+            }
             let before = behind.as_ref().unwrap_or(ctx).metadata.available;
             let new = parsed.get(at..).unwrap_or_default();
             let after = new.iter().fold(before, |m, s| s.metadata(m));
@@ -148,6 +156,13 @@ impl Pipeline {
                 sources.push_back(source.to_buf());
             }
             sources.resize_with(parsed.len(), DocBuf::new);
+        }
+        if let Some(e) = late {
+            // One inside another's stage says so once.
+            return Err(match ctx.sub_pipelines {
+                0 => e.context("Failed to optimize pipeline :: caused by :: "),
+                _ => e,
+            });
         }
         let mut p = Pipeline {
             stages: parsed.into(),
@@ -498,7 +513,39 @@ impl Pipeline {
     ///
     /// # Errors
     /// What opening a stage raises.
-    pub fn open(mut self, source: Box<dyn DocStream>, rt: &Runtime) -> Result<Box<dyn DocStream>> {
+    pub fn open(self, source: Box<dyn DocStream>, rt: &Runtime) -> Result<Box<dyn DocStream>> {
+        self.open_each(source, rt, |_, top| top)
+    }
+
+    /// As [`Pipeline::open`], with the stages as they were written and what each is found to give.
+    ///
+    /// # Errors
+    /// As [`Pipeline::open`].
+    #[allow(clippy::type_complexity)] // the stages, and the figures of each
+    pub fn open_watched(
+        self,
+        source: Box<dyn DocStream>,
+        rt: &Runtime,
+    ) -> Result<(Box<dyn DocStream>, Vec<(DocBuf, Arc<Figures>)>)> {
+        let mut all: Vec<(DocBuf, Arc<Figures>)> = Vec::new();
+        let top = self.open_each(source, rt, |source, top| {
+            let (watched, figures) = Watched::new(top);
+            match all.last_mut() {
+                // What another stage became too: the last of them gives what that one gives.
+                Some((_, last)) if source.as_doc().is_empty() => *last = figures,
+                _ => all.push((source, figures)),
+            }
+            Box::new(watched)
+        })?;
+        Ok((top, all))
+    }
+
+    fn open_each(
+        mut self,
+        source: Box<dyn DocStream>,
+        rt: &Runtime,
+        mut each: impl FnMut(DocBuf, Box<dyn DocStream>) -> Box<dyn DocStream>,
+    ) -> Result<Box<dyn DocStream>> {
         let mut top = source;
         let keeps_key = self.metadata.asked().has(Meta::SortKey);
         loop {
@@ -507,10 +554,10 @@ impl Pipeline {
                 Some(Stage::Other(op)) if op.as_unwind().is_some() => self.needs(),
                 _ => None,
             };
-            let Some(stage) = self.stages.pop_front() else {
+            let Some((stage, written)) = self.pop() else {
                 return Ok(top);
             };
-            top = match stage {
+            let opened: Box<dyn DocStream> = match stage {
                 Stage::Match(f) => Box::new(match_::MatchStream::new(top, f, rt)),
                 Stage::Project(p) => Box::new(MapStream {
                     source: top,
@@ -530,6 +577,7 @@ impl Pipeline {
                 Stage::Count(name) => Box::new(count::CountStream::new(top, name, rt)),
                 Stage::Other(op) => op.open_for(top, rt, needs)?,
             };
+            top = each(written, opened);
         }
     }
 }

@@ -23,7 +23,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
         ));
     };
     let p = Projection::parse_stage(d, ctx)
-        .map_err(|e| e.context("Invalid $project :: caused by :: "))?;
+        .map_err(|e| e.parsing_context("Invalid $project :: caused by :: "))?;
     stages.push(Stage::Project(Arc::new(p)));
     Ok(())
 }

@@ -1,13 +1,15 @@
 //! `explain`.
 
-use super::{aggregate, count, delete, distinct, find, find_and_modify, query_shape, update};
+use super::{
+    aggregate, count, delete, distinct, find, find_and_modify, map_reduce, query_shape, update,
+};
 use crate::args::{Args, Field, Types, opt};
 use crate::context::CommandContext;
 use crate::generic::Generic;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
-use muniment_exec::{Explainable, Verbosity};
-use muniment_value::{Code, Doc, Error, Result, Value, doc};
+use muniment_exec::{Explainable, Verbosity, omitted};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
 
 const FIELDS: &[Field] = &[opt("verbosity", Types::STRING)];
 
@@ -128,11 +130,25 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             };
             answer(cx, &what, verbosity, command)
         }
+        "mapReduce" => map_reduce::explain(cx, &args, &ns, verbosity, command),
         other => Err(Error::new(
             Code::IllegalOperation,
             format!("Cannot explain cmd: {other}"),
         )),
     }
+}
+
+/// What a reply has beside the plan and the command, in bytes, and more.
+const AROUND: usize = 4096;
+
+/// The command with its database behind it, as it was sent.
+fn with_db(command: Doc<'_>, db: &str) -> DocBuf {
+    let mut d = DocBuf::new();
+    for e in command.iter().filter(|e| e.name() != "$db") {
+        d.append_elem(e);
+    }
+    d.append("$db", db);
+    d
 }
 
 /// Explains and answers.
@@ -143,6 +159,7 @@ pub(super) fn answer(
     command: Doc<'_>,
 ) -> Result<()> {
     let explained = cx.engine().explain(cx.op, what, verbosity)?;
+    let db = cx.db().to_string();
     let w = &mut cx.reply;
     w.elements(explained.as_doc());
     let reads = matches!(
@@ -155,7 +172,13 @@ pub(super) fn answer(
     if reads {
         w.field("queryShapeHash", query_shape::hash(command).as_str());
     }
-    w.field("command", command);
+    // With what the command itself is, the reply must stay a document.
+    let whole = explained.as_doc().byte_len() + command.byte_len() + AROUND;
+    if whole < muniment_query::bytes::MAX_DOCUMENT {
+        w.field("command", with_db(command, db.as_str()));
+    } else {
+        w.field("warning", omitted("command").as_str());
+    }
     w.field(
         "serverInfo",
         doc! {

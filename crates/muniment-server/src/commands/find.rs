@@ -79,6 +79,7 @@ pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<FindRequest<'a>> 
         await_data: a.bool("awaitData", false),
         no_cursor_timeout: a.bool("noCursorTimeout", false),
         single_batch: a.bool("singleBatch", false),
+        batched: a.get("batchSize").is_some(),
         allow_disk_use: a.get("allowDiskUse").map(|v| v.truthy()),
         let_: doc("let"),
         collation: a.collation()?,

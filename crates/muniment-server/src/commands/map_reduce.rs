@@ -3,10 +3,12 @@
 //!
 //! Old; kept for clients that still send it. All emitted values are held in memory, up to a limit.
 
-use crate::args::{Field, Types, idle, opt, req};
+use crate::args::{Args, Field, Types, idle, opt, req};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
-use muniment_exec::{AggregateRequest, FindRequest};
+use muniment_exec::{
+    AggregateRequest, CountRequest, Explainable, FindRequest, MapReduceRequest, Verbosity,
+};
 use muniment_query::running;
 use muniment_value::{
     ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, ValueBuf, array, doc, number,
@@ -65,8 +67,8 @@ enum Out {
     Stage(DocBuf, ValueBuf),
 }
 
-fn out(cx: &CommandContext<'_>) -> Result<Out> {
-    let (v, own) = (cx.args.get("out"), cx.db());
+fn out(args: &Args<'_>, own: &str) -> Result<Out> {
+    let v = args.get("out");
     let replace = |db: &str, coll: &str, shown: ValueBuf| {
         let to = doc! { "db": db, "coll": coll };
         Out::Stage(doc! { "$out": to }, shown)
@@ -94,7 +96,7 @@ fn out(cx: &CommandContext<'_>) -> Result<Out> {
             }
             ("reduce", Value::String(name)) => {
                 let into = doc! { "db": db, "coll": name };
-                let merge = doc! { "into": into, "whenMatched": reducing(cx) };
+                let merge = doc! { "into": into, "whenMatched": reducing(args) };
                 return Ok(Out::Stage(doc! { "$merge": merge }, shown(name)));
             }
             _ => {}
@@ -106,9 +108,9 @@ fn out(cx: &CommandContext<'_>) -> Result<Out> {
 }
 
 /// What becomes of a document that is there: its value and the new one reduced, then finalized.
-fn reducing(cx: &CommandContext<'_>) -> ArrayBuf {
+fn reducing(args: &Args<'_>) -> ArrayBuf {
     let call = |name: &str, value: Value<'_>| {
-        let body = cx.args.get(name)?;
+        let body = args.get(name)?;
         let function = doc! { "body": body, "args": array!["$_id", value], "lang": "js" };
         Some(doc! { "$project": doc! { "value": doc! { "$function": function } } })
     };
@@ -120,8 +122,8 @@ fn reducing(cx: &CommandContext<'_>) -> ArrayBuf {
     stages.into_iter().flatten().collect()
 }
 
-fn function(cx: &CommandContext<'_>, name: &str) -> Option<Arc<str>> {
-    match cx.args.get(name) {
+fn function(args: &Args<'_>, name: &str) -> Option<Arc<str>> {
+    match args.get(name) {
         Some(Value::String(s) | Value::Code(s)) => Some(s.into()),
         _ => None,
     }
@@ -131,21 +133,28 @@ fn call(f: &Arc<str>, args: &ArrayBuf) -> Result<ValueBuf> {
     running::with_engine(|e| e.call(f, None, args.as_doc()))
 }
 
-/// Maps every document: the emitted pairs.
-fn map(cx: &CommandContext<'_>, f: &Arc<str>) -> Result<Vec<(ValueBuf, ValueBuf)>> {
-    let request = FindRequest {
-        filter: cx.args.doc("query").unwrap_or(Doc::EMPTY),
-        sort: cx.args.doc("sort").unwrap_or(Doc::EMPTY),
-        limit: cx
-            .args
+/// What is mapped.
+fn input<'a>(args: &Args<'a>, ns: &'a str) -> Result<FindRequest<'a>> {
+    Ok(FindRequest {
+        filter: args.doc("query").unwrap_or(Doc::EMPTY),
+        sort: args.doc("sort").unwrap_or(Doc::EMPTY),
+        limit: args
             .get("limit")
             .and_then(number::to_i64_clamped)
             .and_then(|n| u64::try_from(n).ok())
             .unwrap_or(0),
-        collation: cx.args.collation()?,
-        ..FindRequest::new(cx.ns())
-    };
-    let mut cursor = cx.engine().find(cx.op, &request)?;
+        collation: args.collation()?,
+        ..FindRequest::new(ns)
+    })
+}
+
+/// Maps every document: the emitted pairs.
+fn map(
+    cx: &CommandContext<'_>,
+    request: &FindRequest<'_>,
+    f: &Arc<str>,
+) -> Result<Vec<(ValueBuf, ValueBuf)>> {
+    let mut cursor = cx.engine().find(cx.op, request)?;
     let (mut pairs, mut bytes) = (Vec::new(), 0);
     loop {
         let mut mapped = 0;
@@ -182,18 +191,18 @@ fn map(cx: &CommandContext<'_>, f: &Arc<str>) -> Result<Vec<(ValueBuf, ValueBuf)
     Ok(pairs)
 }
 
-fn run(cx: &mut CommandContext<'_>) -> Result<()> {
-    let out = out(cx)?;
-    let (Some(f), Some(reduce)) = (function(cx, "map"), function(cx, "reduce")) else {
+/// Maps and reduces: the results, and how many pairs were emitted.
+fn results(cx: &CommandContext<'_>, args: &Args<'_>, ns: &str) -> Result<(Vec<DocBuf>, usize)> {
+    let (Some(f), Some(reduce)) = (function(args, "map"), function(args, "reduce")) else {
         return Err(Error::bad_value("map and reduce must be functions"));
     };
-    let finalize = function(cx, "finalize");
-    for e in cx.args.doc("scope").unwrap_or(Doc::EMPTY) {
+    let finalize = function(args, "finalize");
+    for e in args.doc("scope").unwrap_or(Doc::EMPTY) {
         running::with_engine(|engine| engine.set_global(e.name(), e.value()))?;
     }
-    let given = cx.args.collation()?;
-    let collation = cx.engine().collation_for(cx.ns(), given.as_ref())?;
-    let mut pairs = map(cx, &f)?;
+    let given = args.collation()?;
+    let collation = cx.engine().collation_for(ns, given.as_ref())?;
+    let mut pairs = map(cx, &input(args, ns)?, &f)?;
     pairs.sort_by(|a, b| collation.cmp(a.0.as_value(), b.0.as_value()));
     let mut results = Vec::new();
     let groups = pairs.chunk_by(|a, b| collation.equal(a.0.as_value(), b.0.as_value()));
@@ -211,6 +220,72 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         }
         results.push(doc! { "_id": key, "value": value });
     }
+    Ok((results, pairs.len()))
+}
+
+/// The stages that MongoDB makes of the functions.
+fn stages(args: &Args<'_>, out: &Out) -> Vec<DocBuf> {
+    let body = |name: &str| args.get(name).unwrap_or(Value::Null);
+    let emit = doc! { "eval": body("map"), "this": "$$ROOT" };
+    let emits = doc! { "emits": doc! { "$_internalJsEmit": emit }, "_id": false };
+    let reduce = doc! { "data": "$emits", "eval": body("reduce") };
+    let value = doc! { "$_internalJsReduce": reduce };
+    let mut all = vec![
+        doc! { "$project": emits },
+        doc! { "$unwind": doc! { "path": "$emits" } },
+        doc! { "$group": doc! { "_id": "$emits.k", "value": value } },
+    ];
+    if let Some(body) = args.get("finalize") {
+        let call = doc! { "body": body, "args": array!["$_id", "$value"], "lang": "js" };
+        let value = doc! { "$function": call };
+        all.push(doc! { "$project": doc! { "_id": true, "value": value } });
+    }
+    if let Out::Stage(stage, _) = out {
+        all.push(stage.clone());
+    }
+    all
+}
+
+/// Explains: the find that it begins with and the stages behind it. The functions are called for
+/// executionStats, unless their results would be written.
+pub(super) fn explain(
+    cx: &mut CommandContext<'_>,
+    args: &Args<'_>,
+    ns: &str,
+    verbosity: Verbosity,
+    command: Doc<'_>,
+) -> Result<()> {
+    let out = out(args, cx.db())?;
+    let request = input(args, ns)?;
+    let runs = verbosity > Verbosity::QueryPlanner && matches!(out, Out::Inline);
+    let mut given = Vec::new();
+    if runs {
+        let (results, emitted) = results(cx, args, ns)?;
+        let mapped = cx.engine().count(cx.op, &counting(&request))?;
+        given = [mapped, emitted as u64, results.len() as u64, results.len() as u64].to_vec();
+    }
+    let given = given.into_iter().map(Some).chain(std::iter::repeat(None));
+    let stages: Vec<(DocBuf, Option<u64>)> = stages(args, &out).into_iter().zip(given).collect();
+    let what = MapReduceRequest {
+        find: &request,
+        stages: &stages,
+    };
+    super::explain::answer(cx, &Explainable::MapReduce(&what), verbosity, command)
+}
+
+/// How many documents a find gives.
+fn counting<'a>(find: &FindRequest<'a>) -> CountRequest<'a> {
+    CountRequest {
+        filter: find.filter,
+        limit: find.limit,
+        collation: find.collation.clone(),
+        ..CountRequest::new(find.namespace)
+    }
+}
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let out = out(&cx.args, cx.db())?;
+    let (results, _) = results(cx, &cx.args, cx.ns())?;
     match out {
         Out::Inline => {
             let results: ArrayBuf = results.into_iter().collect();

@@ -14,10 +14,14 @@ pub(super) const SPEC: OpSpec = OpSpec::top(
     |p, v| {
         p.top_only("$expr")?;
         let expr = if p.ctx.collation.is_simple() || !looks_up_a_field(v) {
-            Expr::parse(v, p.ctx)?
+            Expr::parse(v, p.ctx)
         } else {
-            Expr::parse(v, &p.ctx.clone().with_collation(Collation::SIMPLE))?
+            Expr::parse(v, &p.ctx.clone().with_collation(Collation::SIMPLE))
         };
+        let expr = expr.map_err(|e| match e.is_optimizing() {
+            true => e.context("Failed to optimize expression :: caused by :: "),
+            false => e,
+        })?;
         Ok(match expr.as_constant().map(|v| v.truthy()) {
             Some(true) => Node::True,
             Some(false) => Node::False,

@@ -1,0 +1,274 @@
+//! `explain` of pipelines: `$cursor` with the planner's part, then the stages above it.
+
+use super::reply::{Around, Planned, Ran, drain, figures, listed, nothing_ran, plans, report};
+use super::{Explainable, Verbosity};
+use crate::aggregate::{AggregateRequest, Given, Rows, Split, SplitPlan};
+use crate::count::CountRequest;
+use crate::cursor::CurrentOp;
+use crate::database::Database;
+use crate::find::FindRequest;
+use crate::geo_near::NearRows;
+use crate::host::Link;
+use crate::operation::OpContext;
+use crate::plan::shape::shape;
+use crate::run::exec::Exec;
+use muniment_query::stage::Watched;
+use muniment_query::stage::geo_near::{at_front, behind_near};
+use muniment_query::{DocStream, Pipeline, QueryContext};
+use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, doc};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A `mapReduce` as the pipeline that MongoDB makes of it.
+pub struct MapReduceRequest<'a> {
+    /// What it reads.
+    pub find: &'a FindRequest<'a>,
+    /// The stages behind that, and how many documents each gave when it was run.
+    pub stages: &'a [(DocBuf, Option<u64>)],
+}
+
+/// A pipeline behind a plan.
+struct Above<'a> {
+    /// What the plan's part is called.
+    name: &'a str,
+    rest: Pipeline,
+    link: Link,
+    verbosity: Verbosity,
+    runs: bool,
+}
+
+impl Database {
+    pub(super) fn explain_aggregate(
+        &self,
+        op: &Arc<OpContext>,
+        r: &AggregateRequest<'_>,
+        verbosity: Verbosity,
+        d: &mut DocBuf,
+    ) -> Result<()> {
+        let ctx = self.aggregate_context(op, r)?;
+        let namespace = r.namespace();
+        if let Some(operand) = at_front(r.pipeline) {
+            return self.explain_near(op, r, operand, &ctx, verbosity, d);
+        }
+        let pipeline = Pipeline::parse(r.pipeline, &ctx)?;
+        let current = CurrentOp::new(op);
+        let link = Link::new(self, &current, r)?;
+        if pipeline.writes() {
+            pipeline.check_targets(&link.runtime()?)?;
+        }
+        let mut stages = ArrayBuf::new();
+        if r.collection.is_none() || pipeline.has_source() {
+            pipeline.sources().for_each(|s| {
+                stages.push(listed(s));
+            });
+            d.append("stages", stages);
+            return Ok(());
+        }
+        // What writes is not run.
+        let runs = verbosity > Verbosity::QueryPlanner && !pipeline.writes();
+        let split = Split::of(pipeline);
+        let mut planned = Planned::new(&namespace, split.filter.to_doc(), split.shape());
+        let collection = self.store.collection(&namespace);
+        if let (Some(counts), true) = (&split.counts, split.limit != Some(0)) {
+            let count = CountRequest {
+                filter: planned.parsed_query.as_doc(),
+                skip: split.skip,
+                limit: split.limit.unwrap_or(0),
+                hint: r.hint,
+                let_: r.let_,
+                collation: r.collation.clone(),
+                ..CountRequest::new(&namespace)
+            };
+            let mut cursor = DocBuf::new();
+            self.explain_count(op, &count, verbosity, &mut cursor)?;
+            let mut cursor = doc! { "$cursor": cursor };
+            let mut n = None;
+            if runs {
+                let counted = match &collection {
+                    Some(c) => self.count_split(op, c, r.hint, &split)?,
+                    None => 0,
+                };
+                append(&mut cursor, counted);
+                n = Some(u64::from(counts.result(counted).is_some()));
+            }
+            stages.push(cursor);
+            for s in split.rest.sources() {
+                let mut s = listed(s);
+                n.into_iter().for_each(|n| append(&mut s, n));
+                stages.push(s);
+            }
+            d.append("stages", stages);
+            return Ok(());
+        }
+        if let Some(c) = &collection {
+            planned.filtered = self.is_filtered(c, &split.filter, split.sort_source());
+            let how = SplitPlan {
+                shared: None,
+                hint: r.hint,
+                allow_disk_use: r.allow_disk_use,
+                explain: true,
+            };
+            planned.choice = Some(self.plan_split(op, c, &split, how)?);
+        }
+        if split.rest.is_empty() {
+            return report(op, d, planned, verbosity, Around::Nothing, &mut drain);
+        }
+        let above = Above {
+            name: "$cursor",
+            rest: split.rest,
+            link,
+            verbosity,
+            runs,
+        };
+        above.explain(planned, |exec| Box::new(Rows::of(exec, &current)), d)
+    }
+
+    /// A pipeline that begins with `$geoNear`.
+    fn explain_near(
+        &self,
+        op: &Arc<OpContext>,
+        r: &AggregateRequest<'_>,
+        (at, operand): (usize, Value<'_>),
+        ctx: &QueryContext,
+        verbosity: Verbosity,
+        d: &mut DocBuf,
+    ) -> Result<()> {
+        let namespace = r.namespace();
+        let collection = self.store.collection(&namespace);
+        let (stage, key, choice) = self.plan_geo_near(
+            op,
+            collection.as_ref(),
+            ctx,
+            r.hint,
+            r.allow_disk_use,
+            operand,
+            true,
+        )?;
+        let filter = stage.filter(key.as_str());
+        let parsed_query = filter.to_doc();
+        let mut planned = Planned::new(
+            &namespace,
+            parsed_query,
+            shape(&filter, Doc::EMPTY, Doc::EMPTY),
+        );
+        planned.choice = Some(choice);
+        let rest = behind_near(r.pipeline, at, ctx)?;
+        let runs = verbosity > Verbosity::QueryPlanner && !rest.writes();
+        let current = CurrentOp::new(op);
+        let above = Above {
+            name: "$geoNearCursor",
+            rest,
+            link: Link::new(self, &current, r)?,
+            verbosity,
+            runs,
+        };
+        let rows =
+            |exec| -> Box<dyn DocStream> { Box::new(NearRows::of(exec, stage, key, &current)) };
+        above.explain(planned, rows, d)
+    }
+
+    pub(super) fn explain_map_reduce(
+        &self,
+        op: &Arc<OpContext>,
+        r: &MapReduceRequest<'_>,
+        verbosity: Verbosity,
+        d: &mut DocBuf,
+    ) -> Result<()> {
+        let cursor = self.explain(op, &Explainable::Find(r.find), verbosity)?;
+        let mut reads = DocBuf::new();
+        for name in ["queryPlanner", "executionStats"] {
+            reads.append_some(name, cursor.as_doc().get(name));
+        }
+        let n = cursor
+            .as_doc()
+            .get_doc("executionStats")
+            .and_then(|s| s.get("nReturned"))
+            .and_then(|v| v.as_i64_exact());
+        let mut first = doc! { "$cursor": reads };
+        n.into_iter().for_each(|n| append(&mut first, n as u64));
+        let mut stages = ArrayBuf::new();
+        stages.push(first);
+        for (stage, given) in r.stages {
+            let mut s = listed(stage.as_doc());
+            given.iter().for_each(|n| append(&mut s, *n));
+            stages.push(s);
+        }
+        d.append("stages", stages);
+        Ok(())
+    }
+}
+
+/// Figures of a stage that is not watched: it takes no time of its own.
+fn append(d: &mut DocBuf, returned: u64) {
+    d.append("nReturned", returned as i64);
+    d.append("executionTimeMillisEstimate", 0_i64);
+}
+
+impl Above<'_> {
+    /// Appends `stages`; `rows` makes a stream of the plan.
+    fn explain(
+        self,
+        mut planned: Planned<'_>,
+        rows: impl FnOnce(Arc<Mutex<Exec>>) -> Box<dyn DocStream>,
+        d: &mut DocBuf,
+    ) -> Result<()> {
+        let mut cursor = DocBuf::new();
+        plans(&mut cursor, &planned, Around::Nothing);
+        let mut stages = ArrayBuf::new();
+        if !self.runs {
+            let mut first = DocBuf::new();
+            first.append(self.name, cursor);
+            stages.push(first);
+            self.rest.sources().for_each(|s| {
+                stages.push(listed(s));
+            });
+            d.append("stages", stages);
+            return Ok(());
+        }
+        let trials = planned
+            .choice
+            .as_mut()
+            .map(|c| std::mem::take(&mut c.trials));
+        let exec = planned.choice.take().map(|c| {
+            let mut exec = c.exec;
+            exec.cx.timed = true;
+            Arc::new(Mutex::new(exec))
+        });
+        let source = match &exec {
+            Some(exec) => rows(exec.clone()),
+            None => Box::new(Given(VecDeque::new())),
+        };
+        let (source, first_figures) = Watched::new(source);
+        let before = Instant::now();
+        let rt = self.link.runtime()?;
+        let (mut top, above) = self.rest.open_watched(Box::new(source), &rt)?;
+        while top.next()?.is_some() {}
+        let took = before.elapsed();
+        match &exec {
+            None => nothing_ran(&mut cursor, Around::Nothing),
+            Some(exec) => {
+                let exec = exec.lock();
+                let ran = Ran {
+                    returned: exec.returned(),
+                    figures: DocBuf::new(),
+                };
+                let trials = trials.filter(|_| self.verbosity == Verbosity::AllPlansExecution);
+                let trials = trials.as_deref();
+                figures(&mut cursor, &exec, Around::Nothing, &ran, took, trials);
+            }
+        }
+        let mut first = DocBuf::new();
+        first.append(self.name, cursor);
+        first_figures.append(&mut first);
+        stages.push(first);
+        for (stage, figures) in above {
+            let mut stage = listed(stage.as_doc());
+            figures.append(&mut stage);
+            stages.push(stage);
+        }
+        d.append("stages", stages);
+        Ok(())
+    }
+}

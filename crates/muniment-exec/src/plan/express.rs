@@ -1,0 +1,140 @@
+//! Express plans: an equality on one field that gives one document at most is looked up without
+//! planning (MongoDB 8.0's EXPRESS_IXSCAN, EXPRESS_CLUSTERED_IXSCAN, EXPRESS_UPDATE and
+//! EXPRESS_DELETE).
+//!
+//! By `_id` they stand for what was called IDHACK, which remains for look-ups with something around
+//! them (a batch size, returnKey, a computed projection, an upsert). By another field they need a
+//! plain index that begins with it: a unique one of that field alone, or any where one document is
+//! asked for.
+
+use super::candidate::{Access, BY_ID, Candidate, Query};
+use muniment_query::filter::{Node, Pred};
+use muniment_storage::Collection;
+use muniment_value::{DocBuf, Value, doc};
+
+/// The stage of a look-up in an index.
+pub const IXSCAN: &str = "EXPRESS_IXSCAN";
+/// The stage of a look-up in a collection that is keyed by `_id`.
+pub const CLUSTERED: &str = "EXPRESS_CLUSTERED_IXSCAN";
+
+/// The short ways that are open to a query.
+#[derive(Clone, Copy, Debug)]
+pub struct LookUp {
+    /// An equality on `_id` needs no planning.
+    pub by_id: bool,
+    /// Such a look-up is all there is: nothing is skipped, computed or inserted.
+    pub express: bool,
+    /// An equality on another field may be looked up as well.
+    pub by_field: bool,
+    /// No more than one document is asked for.
+    pub one: bool,
+}
+
+impl Default for LookUp {
+    fn default() -> LookUp {
+        LookUp {
+            by_id: true,
+            express: false,
+            by_field: false,
+            one: false,
+        }
+    }
+}
+
+/// The stage of a look-up by `_id` in the collection.
+pub fn by_id(collection: &Collection) -> &'static str {
+    match collection.is_keyed_by_id() {
+        true => CLUSTERED,
+        false => IXSCAN,
+    }
+}
+
+/// What a look-up by `_id` is for, beside reading.
+#[derive(Clone, Copy, Debug)]
+pub enum Verb {
+    /// An update.
+    Update,
+    /// A delete.
+    Delete,
+}
+
+/// The `planSummary` of a look-up by `_id` that is made without a plan.
+pub fn summary(collection: &Collection, express: bool, write: Option<Verb>) -> &'static str {
+    if !express {
+        return BY_ID;
+    }
+    match (collection.is_keyed_by_id(), write) {
+        (false, None) => "EXPRESS_IXSCAN { _id: 1 }",
+        (false, Some(Verb::Update)) => "EXPRESS_IXSCAN { _id: 1 },EXPRESS_UPDATE",
+        (false, Some(Verb::Delete)) => "EXPRESS_IXSCAN { _id: 1 },EXPRESS_DELETE",
+        (true, None) => CLUSTERED,
+        (true, Some(Verb::Update)) => "EXPRESS_CLUSTERED_IXSCAN,EXPRESS_UPDATE",
+        (true, Some(Verb::Delete)) => "EXPRESS_CLUSTERED_IXSCAN,EXPRESS_DELETE",
+    }
+}
+
+/// The plan that looks up an equality on one field, if there is one among `all`: by the index with
+/// the fewest fields.
+pub fn by_field(
+    query: &Query<'_>,
+    collection: &Collection,
+    all: &[Candidate],
+) -> Option<Candidate> {
+    let look_up = query.look_up;
+    if !look_up.by_field || query.sort.is_some() || collection.is_keyed_by_id() {
+        return None;
+    }
+    let Node::Field {
+        path,
+        pred: Pred::Eq(v),
+    } = query.filter.root()
+    else {
+        return None;
+    };
+    // Whose key says less than the value, or may stand for others.
+    if matches!(
+        v.as_value(),
+        Value::Null | Value::Undefined | Value::Array(_) | Value::Regex { .. }
+    ) {
+        return None;
+    }
+    let fitting = all.iter().filter_map(|c| {
+        let Access::Index(a) = &c.access else {
+            return None;
+        };
+        let info = &a.bound.info;
+        let first = info.fields().first()?;
+        let fields = info.fields().len();
+        let fits = c.filter.is_none()
+            && a.key_filter.is_none()
+            && info.index.kind().is_none()
+            && first.0.as_str() == path.as_str()
+            && a.bound.single_point(0)
+            && (look_up.one || info.unique && fields == 1);
+        fits.then_some(((fields, !info.unique), c))
+    });
+    let (_, best) = fitting.min_by_key(|(order, _)| *order)?;
+    Some(Candidate {
+        express: Some(IXSCAN),
+        ..best.clone()
+    })
+}
+
+/// The stage as explain shows it, under the name of the write that it is part of or its own.
+pub fn stage_doc(candidate: &Candidate, write: Option<&str>) -> Option<DocBuf> {
+    let own = candidate.express?;
+    let mut d = doc! { "stage": write.unwrap_or(own) };
+    match &candidate.access {
+        Access::Index(a) => {
+            let info = &a.bound.info;
+            d.append("keyPattern", info.pattern().as_doc().to_display().as_str());
+            d.append("indexName", info.index.spec().name.as_str());
+        }
+        _ if own == IXSCAN => {
+            d.append("keyPattern", "{ _id: 1 }");
+            d.append("indexName", "_id_");
+        }
+        _ => {}
+    }
+    Some(d)
+}
