@@ -256,3 +256,51 @@ fn sorts_and_groups_share_their_memory() {
     }
     assert_eq!(number(&status(&mut c), "muniment.queryMemory.usedBytes"), 0);
 }
+
+#[test]
+fn a_command_of_almost_16_mb_is_explained() {
+    const LIMIT: usize = 16 << 20;
+    let s = server();
+    let mut c = s.connect();
+    let docs = array![doc! { "_id": 1, "a": 1 }];
+    c.command("t", &doc! { "insert": "c", "documents": docs })
+        .unwrap();
+    // The plan is cut first; when the reply has no room for the command itself, that is left out.
+    for (less, told) in [(20_000, true), (3000, false)] {
+        let long = "x".repeat(LIMIT - less);
+        let filter = doc! { "a": long.as_str() };
+        let pipeline = array![
+            doc! { "$match": &filter },
+            doc! { "$group": doc! { "_id": 1 } }
+        ];
+        let commands = [
+            doc! { "find": "c", "filter": &filter },
+            doc! { "count": "c", "query": &filter },
+            doc! { "distinct": "c", "key": "a", "query": &filter },
+            doc! { "aggregate": "c", "pipeline": pipeline, "cursor": doc! {} },
+            doc! { "delete": "c", "deletes": array![doc! { "q": &filter, "limit": 0 }] },
+        ];
+        for command in &commands {
+            let what = command.as_doc().first().unwrap().name().to_string();
+            let reply = c.command("t", &doc! { "explain": command }).unwrap();
+            assert!(reply.as_bytes().len() < LIMIT, "{what}");
+            assert!(reply.as_bytes().len() > 1000, "{what}");
+            let warning = reply.as_doc().get_str("warning");
+            let want = "command has been omitted due to BSON size limit for explain";
+            assert_eq!(warning, (!told).then_some(want), "{what}");
+            assert_eq!(reply.as_doc().get("command").is_some(), told, "{what}");
+        }
+        let index = array![doc! { "key": doc! { "a": 1 }, "name": "a" }];
+        c.command("t", &doc! { "createIndexes": "c", "indexes": index })
+            .unwrap();
+    }
+    // What has room is told whole.
+    let filter = doc! { "a": "x".repeat(1 << 20).as_str() };
+    let find = doc! { "find": "c", "filter": &filter };
+    let reply = c.command("t", &doc! { "explain": &find }).unwrap();
+    let told = reply.as_doc().get_doc("command").unwrap();
+    assert_eq!(told.get_doc("filter").unwrap().to_buf(), filter);
+    assert_eq!(told.get_str("$db"), Some("t"));
+    let plan = reply.as_doc().get_doc("queryPlanner").unwrap();
+    assert!(plan.get("warning").is_none());
+}

@@ -12,7 +12,7 @@ eq(t.people.updateOne({ _id: 2 }, { $set: { rank: 'RADM' } }).modifiedCount, 1, 
 eq(t.people.countDocuments(), 3, 'countDocuments');
 eq(t.people.createIndex({ name: 1 }, { unique: true }), 'name_1', 'createIndex');
 eq(t.people.getIndexes().map((i) => i.name), ['_id_', 'name_1'], 'getIndexes');
-eq(t.people.find({ name: 'Ada' }).explain().queryPlanner.winningPlan.inputStage.indexName, 'name_1', 'explain');
+eq(t.people.find({ name: 'Ada' }).explain().queryPlanner.winningPlan.indexName, 'name_1', 'explain');
 eq(t.people.explain('executionStats').find({ name: 'Ada' }).finish().executionStats.nReturned, 1, 'executionStats');
 eq(t.people.aggregate([{ $match: { _id: { $gt: 1 } } }, { $count: 'n' }]).toArray(), [{ n: 2 }], 'aggregate');
 eq(t.people.distinct('name'), ['Ada', 'Barbara', 'Grace'], 'distinct');

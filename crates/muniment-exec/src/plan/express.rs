@@ -81,7 +81,11 @@ pub fn by_field(
     all: &[Candidate],
 ) -> Option<Candidate> {
     let look_up = query.look_up;
-    if !look_up.by_field || query.sort.is_some() || collection.is_keyed_by_id() {
+    if !look_up.by_field
+        || query.sort.is_some()
+        || collection.is_keyed_by_id()
+        || collection.is_time_series()
+    {
         return None;
     }
     let Node::Field {

@@ -326,7 +326,13 @@ pub fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<
             if !fits {
                 continue;
             }
-            let exactly = b.exact;
+            // A sparse index of this field alone holds the documents that have it.
+            let there = matches!(leaf.pred, Pred::Exists(true))
+                && info.sparse
+                && info.index.kind().is_none()
+                && info.fields().len() == 1
+                && path.parts().len() == 1;
+            let exactly = b.exact || there;
             here = Some(match here {
                 None => b.intervals,
                 Some(h) => intersect(&h, &b.intervals),

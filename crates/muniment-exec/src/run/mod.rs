@@ -360,6 +360,7 @@ impl Stage {
                 if exec {
                     s.append(&mut d);
                 }
+                d.append("type", "predicateEvalsToFalse");
                 d
             }
             Stage::CollScan(s) => s.explain(exec),
