@@ -184,7 +184,7 @@ fn plans() {
             r#"{"p": {"$exists": true}}"#,
             "{}",
             "{}",
-            "FETCH +filter < IXSCAN p {p: [MinKey, MaxKey]}",
+            "FETCH < IXSCAN p {p: [MinKey, MaxKey]}",
         ),
         (r#"{"p": null}"#, "{}", "{}", "COLLSCAN +filter"),
         (r#"{"h": 1}"#, "{}", "{}", "COLLSCAN +filter"),

@@ -262,7 +262,13 @@ pub(super) fn explain(
     if runs {
         let (results, emitted) = results(cx, args, ns)?;
         let mapped = cx.engine().count(cx.op, &counting(&request))?;
-        given = [mapped, emitted as u64, results.len() as u64, results.len() as u64].to_vec();
+        given = [
+            mapped,
+            emitted as u64,
+            results.len() as u64,
+            results.len() as u64,
+        ]
+        .to_vec();
     }
     let given = given.into_iter().map(Some).chain(std::iter::repeat(None));
     let stages: Vec<(DocBuf, Option<u64>)> = stages(args, &out).into_iter().zip(given).collect();
