@@ -11,6 +11,7 @@ use crate::find::Hint;
 use crate::geo_near::NearRows;
 use crate::join;
 use crate::plan::text::refuse_text;
+use crate::timeseries::TimeSeries;
 use crate::write::merge::MergeWriter;
 use crate::write::out::OutWriter;
 use bytes::Bytes;
@@ -99,6 +100,11 @@ impl Link {
         }
         let Some(collection) = self.collection(ctx) else {
             let namespace = format!("{}.{}", ctx.db, ctx.collection);
+            if let Some(series) = self.engine.buckets_of(&namespace) {
+                let buckets = self.open_buckets(&series, stages, ctx, hint)?;
+                let stream = pipeline.open(Box::new(buckets), &self.runtime()?)?;
+                return Ok(Opened::Stream(stream, Some(series)));
+            }
             if let Some(view) = self.engine.resolve_view(&namespace)? {
                 view.check_collation(&namespace, &ctx.collation)?;
                 let below = QueryContext {
@@ -189,7 +195,7 @@ impl Host for Link {
         ctx: &QueryContext,
     ) -> Result<Option<Box<dyn Join>>> {
         let namespace = format!("{}.{collection}", ctx.db);
-        if self.engine.view(&namespace)?.is_some() {
+        if self.engine.resolve_view(&namespace)?.is_some() {
             return Ok(None);
         }
         Ok(Some(join::open(self, &namespace, field, &ctx.collation)))
@@ -236,19 +242,26 @@ impl Database {
     pub fn index_stats(&self, namespace: &str, host: Option<&str>) -> Result<Vec<DocBuf>> {
         let below = self.resolve_view(namespace)?;
         let namespace = below.as_ref().map_or(namespace, |v| v.namespace.as_str());
-        let collection = self.store.collection(namespace);
+        let buckets = self.buckets_of(namespace);
+        let series = buckets.as_deref().and_then(TimeSeries::of);
+        let collection = buckets.or_else(|| self.store.collection(namespace));
         let indexes = collection.iter().flat_map(|c| c.indexes().to_vec());
         Ok(indexes
             .map(|index| {
                 let spec = index.spec();
                 let (ops, since) = index.usage();
-                let mut d = doc! { "name": spec.name.as_str(), "key": &spec.key };
+                let shown = match &series {
+                    Some(s) => s.index_of_buckets(spec.document.as_doc()),
+                    None => spec.document.clone(),
+                };
+                let key = shown.as_doc().get_doc("key").unwrap_or(Doc::EMPTY);
+                let mut d = doc! { "name": spec.name.as_str(), "key": key };
                 d.append_some("host", host);
                 d.append(
                     "accesses",
                     doc! { "ops": ops as i64, "since": Value::DateTime(since) },
                 );
-                d.append("spec", &spec.document);
+                d.append("spec", &shown);
                 d
             })
             .collect())

@@ -42,7 +42,9 @@ pub use find::{FindRequest, Hint};
 pub use operation::{Counters, DisconnectProbe, OpContext, OpGuard, OpStart, Operations};
 pub use plan::filters::{ShapeSpec, shape_without_query};
 pub use tickets::{TICKETS, TicketFigures, TicketPool, Tickets};
-pub use timeseries::{BUCKETS, TimeSeries, buckets_options, granularity_span, series_options};
+pub use timeseries::{
+    BUCKETS, BucketFigures, TimeSeries, buckets_options, granularity_span, series_options,
+};
 pub use ttl::TtlOutcome;
 pub use view::{
     MAX_DEPTH as MAX_VIEW_DEPTH, Resolved, View, check_pipeline as check_view_pipeline,

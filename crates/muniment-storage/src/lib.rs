@@ -53,5 +53,5 @@ pub use commit::stage::KeyCounts;
 pub use index::Index;
 pub use muniment_io::{Timestamp, spread};
 pub use store::{Budget, CommitId, EngineKind, JournalStats, Store, StoreOptions, StoreStats};
-pub use unit::{Busy, DuplicateKey, Staged, WriteUnit};
+pub use unit::{Busy, DuplicateKey, NewBucket, Staged, WriteUnit, fingerprint};
 pub use view::{Bound, Direction, DocCursor, Glance, IndexCursor, IndexEntry, KeyRange, Snapshot};

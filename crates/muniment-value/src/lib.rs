@@ -10,6 +10,7 @@ pub mod arbitrary;
 mod build;
 mod codes;
 pub mod collation;
+pub mod column;
 pub mod decimal;
 mod error;
 pub mod fuzzing;

@@ -134,6 +134,12 @@ fn elements(mut rest: &[u8], depth: usize) -> Result<(), Fault> {
     Ok(())
 }
 
+/// How long the value of type `ty` at the front of `v` is; `None` if it is not well formed.
+pub(crate) fn value_len(ty: u8, v: &[u8], depth: usize) -> Option<usize> {
+    let rest = element(ty, v, depth).ok()?;
+    Some(v.len() - rest.len())
+}
+
 /// Checks one value of type `ty` at the front of `v`; returns what follows it.
 #[inline]
 fn element(ty: u8, v: &[u8], depth: usize) -> Result<&[u8], Fault> {

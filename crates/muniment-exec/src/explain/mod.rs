@@ -10,17 +10,18 @@ use crate::aggregate::AggregateRequest;
 use crate::count::{CountRequest, window};
 use crate::database::Database;
 use crate::distinct::{DistinctRequest, distinct_scan};
-use crate::find::{FindRequest, Parsed};
+use crate::find::{FindRequest, Hint, Parsed, natural_hint};
 use crate::operation::OpContext;
 use crate::plan::shape::{of_command, shape};
 use crate::plan::text::{bind_text, refuse_text};
 use crate::run::exec::{Exec, Recipe};
+use crate::timeseries::BUCKETS;
 use crate::write::core::{Change, Write, is_everything, with_constants};
 use crate::write::{DeleteStatement, FindAndModifyRequest, UpdateStatement};
 use muniment_query::{Filter, Update};
 use muniment_storage::Collection;
 use muniment_value::number::narrow;
-use muniment_value::{Doc, DocBuf, Result, doc};
+use muniment_value::{ArrayBuf, Doc, DocBuf, Result, doc};
 use reply::{Around, Planned, Ran, counted, drain, fast_count, planner_doc, rename, report, whole};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -70,8 +71,17 @@ impl Database {
     ) -> Result<DocBuf> {
         let mut d = doc! { "explainVersion": "1" };
         if let Some((view, stages, hint, let_)) = self.view_below(what)? {
-            let pipeline = view.with(stages.as_doc());
-            let (db, collection) = view.parts();
+            let mut pipeline = view.with(stages.as_doc());
+            let (db, mut collection) = view.parts();
+            let natural = natural_hint(false);
+            let mut hint = hint;
+            if self.buckets_of(&view.namespace).is_some() {
+                // The plan of the measurements that buckets are made of; nothing below the making
+                // of buckets has a part in the rest.
+                collection = collection.strip_prefix(BUCKETS).unwrap_or(collection);
+                pipeline = ArrayBuf::new();
+                hint = Some(Hint::Pattern(natural.as_doc()));
+            }
             let request = AggregateRequest {
                 collection: Some(collection),
                 hint,

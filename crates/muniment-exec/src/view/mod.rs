@@ -334,7 +334,16 @@ impl Database {
     ///
     /// # Errors
     /// 165 ViewDepthLimitExceeded, 195 ViewPipelineMaxSizeExceeded.
+    ///
+    /// Buckets of a time-series collection are read as views are: theirs is one of themselves.
     pub fn resolve_view(&self, namespace: &str) -> Result<Option<Resolved>> {
+        if let Some(c) = self.buckets_of(namespace) {
+            return Ok(Some(Resolved {
+                namespace: namespace.to_string(),
+                pipeline: ArrayBuf::new(),
+                collation: c.collation().clone(),
+            }));
+        }
         let Some(top) = self.view(namespace)? else {
             return Ok(None);
         };

@@ -9,6 +9,7 @@ use crate::distinct::{DistinctRequest, Found};
 use crate::explain::Explainable;
 use crate::find::{FindRequest, Hint};
 use crate::operation::OpContext;
+use crate::plan::candidate::natural;
 use muniment_query::Interrupt;
 use muniment_value::path::Path;
 use muniment_value::{ArrayBuf, Code, Doc, Error, Result, Value, doc, number};
@@ -109,11 +110,13 @@ impl Database {
     ) -> Result<Cursor> {
         let pipeline = view.with(request.pipeline);
         let (db, collection) = view.parts();
+        let given = request.collation.as_ref();
         let below = AggregateRequest {
             db,
             collection: Some(collection),
             pipeline: pipeline.as_doc(),
-            collation: Some(view.collation.clone()),
+            // A given one is the view's own; buckets have none of their own.
+            collation: Some(given.unwrap_or(&view.collation).clone()),
             ..request.clone()
         };
         Ok(self.aggregate(op, &below)?.named(name))
@@ -138,10 +141,10 @@ impl Database {
                 None => return Ok(None),
             },
             Explainable::Update { namespace, .. } | Explainable::Delete { namespace, .. } => {
-                return self.refuse_view(namespace).map(|()| None);
+                return self.refuse_rendered(namespace).map(|()| None);
             }
             Explainable::FindAndModify(r) => {
-                return self.refuse_view(r.namespace).map(|()| None);
+                return self.refuse_rendered(r.namespace).map(|()| None);
             }
             Explainable::MapReduce(r) => {
                 return self.refuse_view(r.find.namespace).map(|()| None);
@@ -182,14 +185,29 @@ impl Database {
         view: &Resolved,
         r: &FindRequest<'_>,
     ) -> Result<Cursor> {
-        let stages = find_stages(r)?;
+        let reversed = doc! { "_id": -1 };
+        let mut read = r.clone();
+        if view.namespace == r.namespace {
+            // Buckets have an order of their own, and their cursors may last.
+            read.no_cursor_timeout = false;
+            if let Some(backward) = natural(r.sort) {
+                read.sort = if backward {
+                    reversed.as_doc()
+                } else {
+                    Doc::EMPTY
+                };
+            }
+        }
+        let stages = find_stages(&read)?;
         let request = AggregateRequest {
             hint: r.hint,
             allow_disk_use: r.allow_disk_use,
+            collation: r.collation.clone(),
             ..AggregateRequest::new(view.parts().0, stages.as_doc(), r.let_)
         };
         let mut cursor = self.aggregate_view(op, view, &request, r.namespace)?;
         cursor.flags.single_batch = r.single_batch;
+        cursor.flags.no_timeout = r.no_cursor_timeout;
         Ok(cursor)
     }
 
@@ -202,6 +220,7 @@ impl Database {
         let stages = count_stages(r);
         let request = AggregateRequest {
             hint: r.hint,
+            collation: r.collation.clone(),
             ..AggregateRequest::new(view.parts().0, stages.as_doc(), r.let_)
         };
         let mut cursor = self.aggregate_view(op, view, &request, r.namespace)?;
@@ -220,11 +239,12 @@ impl Database {
         let stages = distinct_stages(r);
         let request = AggregateRequest {
             hint: r.hint,
+            collation: r.collation.clone(),
             ..AggregateRequest::new(view.parts().0, stages.as_doc(), r.let_)
         };
         let mut cursor = self.aggregate_view(op, view, &request, r.namespace)?;
         let path = Path::new(r.key);
-        let mut found = Found::new(&view.collation);
+        let mut found = Found::new(r.collation.as_ref().unwrap_or(&view.collation));
         while let Some(d) = cursor.next_doc(op)? {
             op.check()?;
             found.add_path(Doc::new(&d), &path)?;

@@ -220,7 +220,7 @@ impl Database {
                 return Ok(c);
             }
             check_new_namespace(namespace)?;
-            self.refuse_view(namespace)?;
+            self.refuse_rendered(namespace)?;
             match self.create_collection(namespace, CollectionOptions::default(), op) {
                 // Another was first, and a third may have dropped it again.
                 Err(e) if e.code() == Code::NamespaceExists => op.check()?,
@@ -267,7 +267,7 @@ impl Database {
                 },
                 None => {
                     op.set_point_plan("EOF");
-                    self.refuse_view(namespace)?;
+                    self.refuse_rendered(namespace)?;
                     refuse_text(namespace, &write.filter)?;
                 }
             }

@@ -86,6 +86,9 @@ impl Database {
         docs: &Documents<'_>,
         options: InsertOptions,
     ) -> Result<BulkOutcome> {
+        if let Some(collection) = self.buckets_of(namespace) {
+            return self.insert_buckets(op, &collection, namespace, docs, options.ordered);
+        }
         let mut out = BulkOutcome::default();
         let mut list = docs().enumerate().peekable();
         let mut dropped = self.insert_list(op, namespace, &mut list, options, &mut out)?;

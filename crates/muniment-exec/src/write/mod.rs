@@ -20,6 +20,7 @@ pub use bulk::{BulkOutcome, StatementOutcome, WriteError};
 pub use delete::DeleteStatement;
 pub use find_and_modify::{FindAndModifyOutcome, FindAndModifyRequest};
 pub use insert::{Documents, InsertOptions};
+pub(crate) use insert::prepare;
 pub use observed::StatementFigures;
 pub use update::UpdateStatement;
 pub(crate) use validator::Validators;

@@ -23,6 +23,8 @@ const FIELDS: &[Field] = &[
     opt("cappedMax", Types::NUMBER),
     opt("expireAfterSeconds", Types::ANY),
     opt("timeseries", Types::OBJECT),
+    // Buckets are made of measurements, and may have any: nothing has to be remembered.
+    opt("timeseriesBucketsMayHaveMixedSchemaData", Types::SAFE_BOOL),
     opt("changeStreamPreAndPostImages", Types::OBJECT),
     opt("dryRun", Types::SAFE_BOOL),
 ];
@@ -63,6 +65,9 @@ const ORDER: &[&str] = &[
     "clusteredIndex",
     "timeseries",
 ];
+
+/// What mongorestore sets where a bucket has fields of several types.
+const MIXED: &str = "timeseriesBucketsMayHaveMixedSchemaData";
 
 fn changed(old: &CollectionOptions, changes: &Changes) -> CollectionOptions {
     let mut new = old.clone();
@@ -111,6 +116,16 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             return Err(invalid(format!(
                 "'{option}' option only supported on a view"
             )));
+        }
+    }
+    if let Some(v) = cx.args.get(MIXED) {
+        if !collection.is_time_series() {
+            return Err(invalid(format!(
+                "option only supported on a time-series collection: {MIXED}"
+            )));
+        }
+        if !v.truthy() {
+            return Err(invalid(format!("Cannot set {MIXED} to false")));
         }
     }
     if dry_run && index.as_ref().is_none_or(|i| i.unique.is_none()) {

@@ -4,7 +4,7 @@ use crate::args::{Field, Types, opt};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Target};
 use crate::state::ServerState;
-use muniment_storage::Store;
+use muniment_exec::Database;
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc, number};
 
 const FIELDS: &[Field] = &[opt("scale", Types::NUMBER)];
@@ -33,17 +33,20 @@ pub(super) fn scale(cx: &CommandContext<'_>) -> Result<u64> {
 }
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
-    let figures = figures(&cx.engine().store, cx.ns(), scale(cx)?);
+    let figures = figures(cx.engine(), cx.ns(), scale(cx)?)?;
     cx.reply.field("ns", cx.op.namespace());
     cx.reply.elements(figures.as_doc());
     Ok(())
 }
 
 /// The figures of a collection; zeros for one that does not exist.
-fn figures(store: &Store, ns: &str, scale: u64) -> DocBuf {
+fn figures(engine: &Database, ns: &str, scale: u64) -> Result<DocBuf> {
+    let store = &engine.store;
     let by = |n: u64| number::narrow((n / scale) as i64);
     let mut w = DocBuf::new();
-    let Some(c) = store.collection(ns) else {
+    let of_buckets = engine.buckets_of(ns);
+    let are_buckets = of_buckets.is_some();
+    let Some(c) = of_buckets.or_else(|| store.collection(ns)) else {
         for name in [
             "size",
             "count",
@@ -58,9 +61,16 @@ fn figures(store: &Store, ns: &str, scale: u64) -> DocBuf {
         w.append("indexDetails", DocBuf::new());
         w.append("indexSizes", DocBuf::new());
         w.append("scaleFactor", number::narrow(scale as i64));
-        return w;
+        return Ok(w);
     };
-    let (size, count) = (c.data_bytes(), c.count());
+    let (mut size, mut count) = (c.data_bytes(), c.count());
+    let buckets = match c.is_time_series() {
+        true => Some(engine.bucket_figures(&c)?),
+        false => None,
+    };
+    if let Some(b) = buckets.as_ref().filter(|_| are_buckets) {
+        (size, count) = (b.bytes, b.count);
+    }
     let storage = store.storage_bytes(&c);
     let options = c.options();
     let indexes = c.indexes();
@@ -75,6 +85,14 @@ fn figures(store: &Store, ns: &str, scale: u64) -> DocBuf {
         w.append("avgObjSize", number::narrow(average as i64));
     }
     w.append("numOrphanDocs", 0);
+    if let Some(b) = &buckets {
+        let mut d = doc! { "bucketsNs": b.namespace.as_str() };
+        d.append("bucketCount", number::narrow(b.count as i64));
+        if let Some(average) = b.bytes.checked_div(b.count) {
+            d.append("avgBucketSize", number::narrow(average as i64));
+        }
+        w.append("timeseries", d);
+    }
     w.append("storageSize", by(storage));
     w.append("freeStorageSize", 0);
     w.append("capped", options.capped_size.is_some());
@@ -96,7 +114,7 @@ fn figures(store: &Store, ns: &str, scale: u64) -> DocBuf {
     }
     w.append("indexSizes", all);
     w.append("scaleFactor", number::narrow(scale as i64));
-    w
+    Ok(w)
 }
 
 /// What the aggregation stage `$collStats` gives: one document. The operand is checked.
@@ -105,7 +123,9 @@ fn figures(store: &Store, ns: &str, scale: u64) -> DocBuf {
 /// 26 for a collection that does not exist, where its documents are asked about.
 pub(crate) fn stage(server: &ServerState, ns: &str, operand: Doc<'_>) -> Result<DocBuf> {
     let store = &server.engine.store;
-    let collection = store.collection(ns);
+    let buckets = server.engine.buckets_of(ns);
+    let are_buckets = buckets.is_some();
+    let collection = buckets.or_else(|| store.collection(ns));
     let needed = ["storageStats", "count", "queryExecStats"];
     if collection.is_none() && needed.iter().any(|n| operand.get(n).is_some()) {
         server.engine.refuse_view(ns)?;
@@ -135,13 +155,18 @@ pub(crate) fn stage(server: &ServerState, ns: &str, operand: Doc<'_>) -> Result<
     }
     if let Some(options) = operand.get_doc("storageStats") {
         let scale = muniment_query::stage::coll_stats_scale(options)?;
-        d.append("storageStats", figures(store, ns, scale.max(1) as u64));
+        let figures = figures(&server.engine, ns, scale.max(1) as u64)?;
+        d.append("storageStats", figures);
     }
     let Some(collection) = collection else {
         return Ok(d);
     };
     if operand.get("count").is_some() {
-        d.append("count", number::narrow(collection.count() as i64));
+        let count = match are_buckets {
+            true => server.engine.bucket_figures(&collection)?.count,
+            false => collection.count(),
+        };
+        d.append("count", number::narrow(count as i64));
     }
     if operand.get("queryExecStats").is_some() {
         let (total, tailable) = collection.scans();

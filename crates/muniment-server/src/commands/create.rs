@@ -9,9 +9,9 @@ use crate::args::{Field, Types, idle, opt, refused};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
-use muniment_exec::{View, check_view_pipeline};
+use muniment_exec::{BUCKETS, View, check_view_pipeline};
 use muniment_storage::CollectionOptions;
-use muniment_value::{Code, Collation, Doc, Error, Result, number};
+use muniment_value::{Code, Collation, Doc, Error, Result, Value, number};
 
 const FIELDS: &[Field] = &[
     opt("capped", Types::SAFE_BOOL),
@@ -126,7 +126,8 @@ fn options(cx: &CommandContext<'_>, collation: &Collation) -> Result<CollectionO
     }
     let level = word(a, "create", "validationLevel", LEVELS)?;
     let action = word(a, "create", "validationAction", ACTIONS)?;
-    if let Some(v) = a.doc("validator").filter(|v| !v.is_empty()) {
+    let given = a.doc("validator").filter(|v| !v.is_empty());
+    if let Some(v) = given.filter(|_| !of_buckets(cx)) {
         check_validator(cx.db(), cx.collection_name(), v)?;
         d.append("validator", v);
     }
@@ -140,10 +141,17 @@ fn options(cx: &CommandContext<'_>, collation: &Collation) -> Result<CollectionO
     Ok(o)
 }
 
+/// True for buckets by their own name: they may be given with what they are listed with, the
+/// shape of a bucket and how they lie.
+fn of_buckets(cx: &CommandContext<'_>) -> bool {
+    cx.collection_name().starts_with(BUCKETS) && cx.args.get("timeseries").is_some()
+}
+
 /// `clusteredIndex`, `timeseries` and `expireAfterSeconds`.
 fn clustering(cx: &CommandContext<'_>, o: &mut CollectionOptions) -> Result<()> {
     let a = &cx.args;
     let clustered = match a.get("clusteredIndex") {
+        Some(Value::Bool(true)) if of_buckets(cx) => None,
         Some(v) => clustered_index(v)?,
         None => None,
     };
@@ -171,6 +179,9 @@ fn clustering(cx: &CommandContext<'_>, o: &mut CollectionOptions) -> Result<()> 
         None => &["idIndex"],
     };
     for option in among {
+        if of_buckets(cx) && matches!(*option, "clusteredIndex" | "validator") {
+            continue;
+        }
         if a.get(option).is_some() {
             let beside = if series.is_some() {
                 "timeseries"
@@ -231,14 +242,27 @@ fn view(cx: &CommandContext<'_>, collation: Collation) -> Result<Option<View>> {
     }))
 }
 
+/// 20 for buckets that no time-series collection has.
+pub(super) fn no_series(ns: &str) -> Error {
+    Error::new(
+        Code::IllegalOperation,
+        format!(
+            "Creating a system.buckets collection without time-series options is not allowed: {ns}"
+        ),
+    )
+}
+
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     namespace::check_create(cx.db(), cx.collection_name())?;
-    if cx.collection_name().starts_with("system.buckets.") && cx.args.get("timeseries").is_none() {
-        return Err(Error::new(
-            Code::IllegalOperation,
-            "Creating a system.buckets collection without time-series options is not allowed",
-        ));
+    let buckets = cx.collection_name().strip_prefix(BUCKETS);
+    if buckets.is_some() && cx.args.get("timeseries").is_none() {
+        return Err(no_series(cx.ns()));
     }
+    // Buckets are made of measurements: what is created is the collection of these.
+    let ns = buckets.map_or_else(
+        || cx.ns().to_string(),
+        |name| format!("{}.{name}", cx.db()),
+    );
     let auto_index_id = cx.args.get("autoIndexId").is_some();
     if !cx.args.bool("autoIndexId", true) {
         return Err(Error::location(
@@ -257,14 +281,14 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         return Ok(());
     }
     let wanted = options.document.clone();
-    match cx.engine().create_collection(cx.ns(), options, cx.op) {
+    match cx.engine().create_collection(&ns, options, cx.op) {
         Ok(c) => cx.engine().create_series_index(&c, &**cx.op)?,
         Err(e) if e.code() == Code::NamespaceExists => {
             // The same collection again is no error.
             let same = cx
                 .engine()
                 .store
-                .collection(cx.ns())
+                .collection(&ns)
                 .is_some_and(|c| c.options().document == wanted);
             if !same {
                 return Err(e);

@@ -4,6 +4,7 @@ use crate::args::{Field, Types, opt, req};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
+use muniment_exec::{BUCKETS, TimeSeries};
 use muniment_query::Interrupt;
 use muniment_storage::{Collection, CollectionOptions, IndexSpec};
 use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result};
@@ -55,17 +56,22 @@ pub const COMMAND: CommandSpec = CommandSpec {
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     namespace::check_create(cx.db(), cx.collection_name())?;
-    let default = cx.engine().store.collection(cx.ns());
+    let buckets = cx.engine().buckets_of(cx.ns());
+    let default = buckets.clone().or_else(|| cx.engine().store.collection(cx.ns()));
     let default = default.map(|c| c.collation().clone()).unwrap_or_default();
-    let specs = parse(cx, &default)?;
+    let specs = parse(cx, &default, buckets.as_deref())?;
     // Nothing votes on a standalone.
     if cx.args.get("commitQuorum").is_some() {
         return Err(Error::bad_value("Standalones can't specify commitQuorum"));
     }
     let store = &cx.engine().store;
     let (collection, created_collection) = loop {
-        if let Some(c) = store.collection(cx.ns()) {
+        let there = buckets.clone().or_else(|| store.collection(cx.ns()));
+        if let Some(c) = there {
             break (c, false);
+        }
+        if cx.collection_name().starts_with(BUCKETS) {
+            return Err(super::create::no_series(cx.ns()));
         }
         let engine = cx.engine();
         engine.refuse_view(cx.ns())?;
@@ -149,7 +155,12 @@ pub(super) fn counted(collection: &Collection) -> usize {
     collection.indexes().len().saturating_sub(not_counted)
 }
 
-fn parse(cx: &CommandContext<'_>, default: &Collation) -> Result<Vec<IndexSpec>> {
+fn parse(
+    cx: &CommandContext<'_>,
+    default: &Collation,
+    buckets: Option<&Collection>,
+) -> Result<Vec<IndexSpec>> {
+    let series = buckets.and_then(TimeSeries::of);
     let ignore_unknown = cx.args.bool("ignoreUnknownIndexOptions", false);
     let mut specs = Vec::new();
     for e in cx.args.array("indexes").into_iter().flatten() {
@@ -167,6 +178,23 @@ fn parse(cx: &CommandContext<'_>, default: &Collation) -> Result<Vec<IndexSpec>>
             cleaned.as_doc()
         } else {
             d
+        };
+        let of_series;
+        let d = match &series {
+            // An index of buckets is one of their measurements.
+            Some(s) => {
+                of_series = s.index_of_series(d).ok_or_else(|| {
+                    Error::new(
+                        Code::CannotCreateIndex,
+                        format!(
+                            "No index of the measurements is the index {} of their buckets",
+                            muniment_value::Value::Document(d).to_display()
+                        ),
+                    )
+                })?;
+                of_series.as_doc()
+            }
+            None => d,
         };
         let parsed = checked(cx, d, default).map_err(|e| {
             let spec = muniment_value::Value::Document(d).to_display();

@@ -65,6 +65,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let estimate = cx.args.bool("estimate", false);
     let mut reached = false;
     let (size, objects) = match (cx.engine().store.collection(ns), min, max, pattern) {
+        (None, ..) if cx.engine().buckets_of(ns).is_some() => {
+            measure(cx, &FindRequest::new(ns), &most, &mut reached)?
+        }
         (None, ..) => (0, 0),
         (Some(_), Some(min), Some(max), Some(pattern)) => {
             if cmp_values(Value::Document(min), Value::Document(max)) != Ordering::Less {

@@ -20,13 +20,14 @@ pub const COMMAND: CommandSpec = CommandSpec {
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let store = &cx.engine().store;
-    let indexes = store.collection(cx.ns()).map(|c| c.indexes().len());
+    // Buckets go with the measurements that they are made of.
+    let buckets = cx.engine().buckets_of(cx.ns());
+    let ns = buckets.map_or_else(|| cx.ns().to_string(), |c| c.namespace());
+    let indexes = store.collection(&ns).map(|c| c.indexes().len());
     // A collection that does not exist is no error since MongoDB 7.0.
-    if store.drop_collection(cx.ns(), &**cx.op)? {
-        cx.engine()
-            .cursors
-            .invalidate(cx.ns(), "collection dropped");
-        cx.server.metrics.top_forget(cx.ns());
+    if store.drop_collection(&ns, &**cx.op)? {
+        cx.engine().cursors.invalidate(&ns, "collection dropped");
+        cx.server.metrics.top_forget(&ns);
         cx.note_write();
         cx.reply.field("nIndexesWas", indexes.unwrap_or(1) as i32);
         cx.reply.field("ns", cx.ns());

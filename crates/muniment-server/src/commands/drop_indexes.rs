@@ -4,6 +4,7 @@ use super::create_indexes::counted;
 use crate::args::{Types, check_type, req};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
+use muniment_exec::TimeSeries;
 use muniment_storage::Collection;
 use muniment_value::{Code, Doc, Error, Result, Value};
 use std::sync::Arc;
@@ -38,8 +39,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         check_type("dropIndexes", "index", INDEX, v.ty())?;
     }
     cx.engine().refuse_view(cx.ns())?;
-    let collection = store
-        .collection(cx.ns())
+    let buckets = cx.engine().buckets_of(cx.ns());
+    let series = buckets.as_deref().and_then(TimeSeries::of);
+    let collection = buckets
+        .or_else(|| store.collection(cx.ns()))
         .ok_or_else(|| Error::new(Code::NamespaceNotFound, format!("ns not found {}", cx.ns())))?;
     let before = counted(&collection);
     let by_id = match cx.args.get("index") {
@@ -71,7 +74,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
                 .collect()
         }
         Some(Value::String(name)) => vec![by_name(&collection, name)?],
-        Some(Value::Document(key)) => vec![by_key(&collection, key)?],
+        Some(Value::Document(key)) => {
+            let own = series.as_ref().and_then(|s| s.key_of_series(key));
+            vec![by_key(&collection, own.as_ref().map_or(key, |k| k.as_doc()))?]
+        }
         Some(Value::Array(list)) => {
             let mut names = Vec::new();
             for v in list.values() {

@@ -4,6 +4,7 @@ use super::cursor_reply::answer;
 use crate::args::{Field, Types, idle, opt};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Target};
+use muniment_exec::TimeSeries;
 use muniment_storage::Collection;
 use muniment_value::{Code, DocBuf, Error, Result, doc};
 
@@ -40,7 +41,11 @@ fn clustered_id(collection: &Collection) -> Option<DocBuf> {
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     cx.engine().refuse_view(cx.ns())?;
-    let collection = cx.engine().store.collection(cx.ns()).ok_or_else(|| {
+    let buckets = cx.engine().buckets_of(cx.ns());
+    // Those of buckets are shown with the fields of buckets.
+    let series = buckets.as_deref().and_then(TimeSeries::of);
+    let collection = buckets.or_else(|| cx.engine().store.collection(cx.ns()));
+    let collection = collection.ok_or_else(|| {
         Error::new(
             Code::NamespaceNotFound,
             format!("ns does not exist: {}", cx.ns()),
@@ -61,7 +66,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         .filter(|i| !(profile && i.is_id()))
         .map(|i| match clustered_id(&collection).filter(|_| i.is_id()) {
             Some(clustered) => clustered,
-            None => i.spec().document.clone(),
+            None => match &series {
+                Some(s) => s.index_of_buckets(i.spec().document.as_doc()),
+                None => i.spec().document.clone(),
+            },
         })
         .map(|listed| match build_info {
             true => doc! { "spec": &listed },

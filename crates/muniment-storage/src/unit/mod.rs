@@ -11,11 +11,13 @@
 //! Invariants: nothing is staged for a document unless all of it is in order; a unit whose commit
 //! failed has left nothing anywhere.
 
+mod buckets;
 mod capped;
 mod check;
 mod ids;
 mod timed;
 
+pub use buckets::{NewBucket, fingerprint};
 pub(crate) use check::{duplicate, taken_by_other};
 pub(crate) use ids::record_of;
 

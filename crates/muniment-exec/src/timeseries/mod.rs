@@ -1,15 +1,26 @@
 //! Time-series collections.
 //!
 //! A measurement is one document, keyed by its time: the natural order is the order of time, and
-//! what is too old goes by a range. There are no buckets; the names and options of MongoDB's are
-//! shown where MongoDB shows them. Invariants: every measurement has a date in the time field;
-//! updates change the meta field only, of all measurements that match.
+//! what is too old goes by a range. No buckets are stored; the names and options of MongoDB's are
+//! shown where MongoDB shows them, and `system.buckets.NAME` is made of the measurements when it
+//! is read ([`render`]) and taken apart when it is written ([`restore`]), so that dumps go both
+//! ways. Invariants: every measurement has a date in the time field; updates change the meta field
+//! only, of all measurements that match; a bucket is written as a whole or not at all.
+
+mod fields;
+mod keys;
+mod read;
+mod render;
+mod restore;
+mod unpack;
+
+pub use read::BucketFigures;
 
 use crate::database::Database;
 use crate::view::not_a_collection;
 use muniment_query::Interrupt;
 use muniment_storage::{Collection, IndexSpec};
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
 use std::sync::Arc;
 
 /// What stands before a time-series collection's name in the name of its buckets.
@@ -22,6 +33,10 @@ pub struct TimeSeries {
     pub time_field: String,
     /// The field that labels a series.
     pub meta_field: Option<String>,
+    /// What a bucket spans at most, ms.
+    pub span_ms: i64,
+    /// To what the time of a bucket is rounded down, ms.
+    pub rounding_ms: i64,
 }
 
 impl TimeSeries {
@@ -32,9 +47,19 @@ impl TimeSeries {
         }
         let options = collection.options();
         let d = options.document.as_doc().get_doc("timeseries")?;
+        let seconds = |name: &str| d.get(name).and_then(number::to_i64_clamped);
+        let granularity = d.get_str("granularity").unwrap_or("seconds");
+        let span = seconds("bucketMaxSpanSeconds").or_else(|| granularity_span(granularity));
+        let rounding = seconds("bucketRoundingSeconds").unwrap_or(match granularity {
+            "hours" => 86_400,
+            "minutes" => 3600,
+            _ => 60,
+        });
         Some(TimeSeries {
             time_field: d.get_str("timeField")?.to_string(),
             meta_field: d.get_str("metaField").map(str::to_string),
+            span_ms: span.unwrap_or(3600).saturating_mul(1000),
+            rounding_ms: rounding.saturating_mul(1000),
         })
     }
 
@@ -201,6 +226,7 @@ impl Database {
         let Some(TimeSeries {
             time_field,
             meta_field: Some(meta),
+            ..
         }) = TimeSeries::of(collection)
         else {
             return Ok(());
@@ -225,6 +251,24 @@ impl Database {
         self.store
             .collection(&format!("{db}.{series}"))
             .filter(|c| c.is_time_series())
+    }
+
+    /// Refuses a write that is not an insert of buckets: they are made of measurements.
+    ///
+    /// # Errors
+    /// 115 CommandNotSupported for a namespace of buckets; 166 for a view.
+    pub(crate) fn refuse_rendered(&self, namespace: &str) -> Result<()> {
+        match self.buckets_of(namespace) {
+            Some(c) => Err(Error::new(
+                Code::CommandNotSupported,
+                format!(
+                    "The buckets {namespace} are made of the measurements of {}: they can be read \
+                     and inserted; change the measurements",
+                    c.namespace()
+                ),
+            )),
+            None => self.refuse_view(namespace),
+        }
     }
 
     /// The name under which a collection's documents lie: a time-series collection's buckets have
@@ -284,6 +328,8 @@ mod tests {
         TimeSeries {
             time_field: "t".into(),
             meta_field: Some("m".into()),
+            span_ms: 3_600_000,
+            rounding_ms: 60_000,
         }
     }
 

@@ -1,0 +1,93 @@
+//! Inserts of buckets, as mongorestore sends them to `system.buckets.NAME`: each is taken apart
+//! and its measurements are stored, all of them or none.
+
+use super::TimeSeries;
+use super::render::is_rendered;
+use super::unpack::unpack;
+use crate::database::Database;
+use crate::operation::OpContext;
+use crate::write::{BulkOutcome, WriteError, prepare};
+use muniment_query::Interrupt;
+use muniment_storage::{Busy, Collection, CommitId, NewBucket};
+use muniment_value::{Code, Doc, Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Database {
+    /// Inserts buckets; what the outcome counts are buckets.
+    ///
+    /// # Errors
+    /// As [`Database::insert_many`].
+    pub(crate) fn insert_buckets<'d>(
+        &self,
+        op: &Arc<OpContext>,
+        collection: &Arc<Collection>,
+        namespace: &str,
+        buckets: &mut dyn Iterator<Item = Doc<'d>>,
+        ordered: bool,
+    ) -> Result<BulkOutcome> {
+        let mut out = BulkOutcome::default();
+        for (index, bucket) in buckets.enumerate() {
+            op.check().or_else(|e| match index {
+                0 => Err(e),
+                _ => Ok(out.errors.push(WriteError { index, error: e })),
+            })?;
+            if out.errors.last().is_some_and(|e| e.error.is_interruption()) {
+                break;
+            }
+            match self.insert_bucket(op, collection, namespace, bucket) {
+                Ok((commit, measurements)) => {
+                    out.n += 1;
+                    out.commit = out.commit.max(commit);
+                    op.counters.written.fetch_add(measurements, Relaxed);
+                }
+                Err(error) if index == 0 && ends(&error) => return Err(error),
+                Err(error) => {
+                    let end = ordered || ends(&error);
+                    out.errors.push(WriteError { index, error });
+                    if end {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    fn insert_bucket(
+        &self,
+        op: &Arc<OpContext>,
+        collection: &Arc<Collection>,
+        namespace: &str,
+        bucket: Doc<'_>,
+    ) -> Result<(Option<CommitId>, u64)> {
+        let series = TimeSeries::of(collection)
+            .ok_or_else(|| Error::internal("buckets of what is no time series"))?;
+        let unpacked = unpack(bucket, &series)?;
+        for m in &unpacked.measurements {
+            // `_id` is first and made where it was missing: nothing is changed.
+            prepare(Doc::new(m), false)?;
+        }
+        let first = unpacked.measurements.first();
+        let new = NewBucket {
+            id: unpacked.id,
+            namespace,
+            measurements: &unpacked.measurements,
+            rendered: first.is_some_and(|m| is_rendered(&series, unpacked.id, Doc::new(m))),
+        };
+        loop {
+            // A unit for each: what is staged of a bucket that cannot be stored goes with it.
+            let mut unit = self.store.write_unit(collection, &**op)?;
+            match unit.insert_bucket(&new)? {
+                Ok(()) => return Ok((unit.commit()?, unpacked.measurements.len() as u64)),
+                Err(Busy) => drop(unit),
+            }
+            op.check()?;
+        }
+    }
+}
+
+/// True for what is said of the whole command.
+fn ends(e: &Error) -> bool {
+    e.is_interruption() || matches!(e.code(), Code::NamespaceNotFound | Code::OutOfDiskSpace)
+}

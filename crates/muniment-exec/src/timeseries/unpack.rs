@@ -1,0 +1,237 @@
+//! The measurements of a bucket, of any of MongoDB's versions: 1 has a document for each column,
+//! 2 and 3 have compressed columns (3: not in the order of time).
+
+use super::TimeSeries;
+use super::render::is_known;
+use muniment_storage::fingerprint;
+use muniment_value::column::{COLUMN_SUBTYPE, Cell, ColumnReader};
+use muniment_value::number::to_i64_exact;
+use muniment_value::{Code, Doc, DocIter, Elem, Error, Result, Type, Value};
+use std::collections::HashSet;
+
+/// Measurements that a bucket may have: MongoDB's own have a thousand, and one with other settings
+/// may have more.
+const MOST_ROWS: usize = 1 << 20;
+
+/// Bytes that the measurements of a bucket may take. MongoDB's buckets have at most 12 MB before
+/// they are compressed, but for what labels the series, which each measurement has here.
+const MOST_BYTES: usize = 128 << 20;
+
+/// A bucket taken apart.
+#[derive(Debug)]
+pub(super) struct Unpacked {
+    pub id: [u8; 12],
+    /// Complete documents, `_id` first.
+    pub measurements: Vec<Vec<u8>>,
+}
+
+fn invalid(what: impl std::fmt::Display) -> Error {
+    Error::new(
+        Code::DocumentValidationFailure,
+        format!("Document failed validation: {what}"),
+    )
+}
+
+/// The values of a field, one after another.
+enum Column<'b> {
+    Plain(DocIter<'b>, Option<Elem<'b>>),
+    Packed(Box<ColumnReader<'b>>),
+}
+
+impl<'b> Column<'b> {
+    fn of(e: Elem<'b>, version: i64) -> Result<Column<'b>> {
+        match e.value() {
+            Value::Document(d) if version == 1 => {
+                let mut all = d.iter();
+                let next = all.next();
+                Ok(Column::Plain(all, next))
+            }
+            Value::Binary {
+                subtype: COLUMN_SUBTYPE,
+                bytes,
+            } if version != 1 => Ok(Column::Packed(Box::new(ColumnReader::new(bytes)))),
+            _ => Err(invalid(format_args!(
+                "data.{} is no column of a bucket of version {version}",
+                e.name()
+            ))),
+        }
+    }
+
+    /// What the column has in a row: they are asked for one after another.
+    fn next(&mut self, row: usize) -> Result<Cell<'_>> {
+        let (all, next) = match self {
+            Column::Packed(reader) => return reader.next(),
+            Column::Plain(all, next) => (all, next),
+        };
+        let Some(e) = *next else {
+            return Ok(Cell::End);
+        };
+        match e.name().parse::<usize>() {
+            Ok(n) if n == row && e.name() == row.to_string() => {
+                *next = all.next();
+                Ok(Cell::Value(e.ty(), e.raw_value()))
+            }
+            Ok(n) if n > row => Ok(Cell::Missing),
+            _ => Err(invalid(format_args!(
+                "'{}' is not the number of the measurement that comes next in a column",
+                e.name()
+            ))),
+        }
+    }
+}
+
+fn put(out: &mut Vec<u8>, ty: Type, name: &[u8], raw: &[u8]) {
+    out.push(ty as u8);
+    out.extend_from_slice(name);
+    out.push(0);
+    out.extend_from_slice(raw);
+}
+
+/// Takes a bucket apart.
+///
+/// # Errors
+/// 121 DocumentValidationFailure for what is no bucket of this collection; 22 InvalidBSON for a
+/// column that cannot be read; 10334 BSONObjectTooLarge.
+pub(super) fn unpack(bucket: Doc<'_>, series: &TimeSeries) -> Result<Unpacked> {
+    if let Some(e) = bucket.iter().find(|e| !is_known(e)) {
+        return Err(invalid(format_args!(
+            "'{}' of type {} is no part of a bucket",
+            e.name(),
+            e.ty().name()
+        )));
+    }
+    let Some(Value::ObjectId(id)) = bucket.get("_id") else {
+        return Err(invalid("a bucket has an ObjectId as its _id"));
+    };
+    let control = bucket.get_doc("control").unwrap_or(Doc::EMPTY);
+    let Some(version @ 1..=3) = control.get("version").and_then(to_i64_exact) else {
+        return Err(invalid("control.version must be 1, 2 or 3"));
+    };
+    for bound in ["min", "max"] {
+        let bounds = control.get_doc(bound).unwrap_or(Doc::EMPTY);
+        if series.time(bounds).is_none() {
+            return Err(invalid(format_args!(
+                "control.{bound}.{} must be a date",
+                series.time_field
+            )));
+        }
+    }
+    let meta = bucket.get_elem("meta");
+    if meta.is_some() && series.meta_field.is_none() {
+        return Err(invalid(
+            "a bucket has 'meta' in a time-series collection without a metaField",
+        ));
+    }
+    let mut columns = Vec::new();
+    let (mut times, mut ids) = (None, None);
+    let mut names = HashSet::new();
+    for e in bucket.get_doc("data").unwrap_or(Doc::EMPTY) {
+        if !names.insert(e.name_bytes()) || series.meta_field.as_deref() == Some(e.name()) {
+            return Err(invalid(format_args!("data.{} is no column", e.name())));
+        }
+        let column = Column::of(e, version)?;
+        match e.name() {
+            name if name == series.time_field => {
+                times = Some(columns.len());
+                columns.push((e, column));
+            }
+            "_id" => ids = Some(column),
+            _ => columns.push((e, column)),
+        }
+    }
+    let Some(times) = times else {
+        return Err(invalid(format_args!(
+            "data.{} is missing",
+            series.time_field
+        )));
+    };
+    let (mut measurements, mut bytes) = (Vec::new(), 0);
+    loop {
+        let row = measurements.len();
+        // The time first: it says whether there is another row.
+        let time = match columns
+            .get_mut(times)
+            .map(|(_, c)| c.next(row))
+            .transpose()?
+        {
+            None | Some(Cell::End) => break,
+            Some(Cell::Value(Type::DateTime, raw)) => raw.to_vec(),
+            Some(_) => {
+                return Err(invalid(format_args!(
+                    "measurement {row} has no date in data.{}",
+                    series.time_field
+                )));
+            }
+        };
+        let mut out = vec![0; 4];
+        match ids.as_mut().map(|c| c.next(row)).transpose()? {
+            Some(Cell::Value(ty, raw)) => put(&mut out, ty, b"_id", raw),
+            _ => put(&mut out, Type::ObjectId, b"_id", &made_id(id, row, &time)),
+        }
+        for (i, (e, column)) in columns.iter_mut().enumerate() {
+            if i == times {
+                put(&mut out, Type::DateTime, e.name_bytes(), &time);
+                if let (Some(m), Some(field)) = (meta, &series.meta_field) {
+                    put(&mut out, m.ty(), field.as_bytes(), m.raw_value());
+                }
+            } else if let Cell::Value(ty, raw) = column.next(row)? {
+                put(&mut out, ty, e.name_bytes(), raw);
+            }
+            if out.len() > MOST_BYTES {
+                return Err(too_large());
+            }
+        }
+        out.push(0);
+        let len = (out.len() as u32).to_le_bytes();
+        if let Some(head) = out.get_mut(..4) {
+            head.copy_from_slice(&len);
+        }
+        bytes += out.len();
+        measurements.push(out);
+        if bytes > MOST_BYTES || measurements.len() > MOST_ROWS {
+            return Err(too_large());
+        }
+    }
+    let rows = measurements.len();
+    if rows == 0 {
+        return Err(invalid("a bucket without measurements"));
+    }
+    let others = columns.iter_mut().enumerate().filter(|(i, _)| *i != times);
+    for column in others.map(|(_, (_, c))| c).chain(ids.as_mut()) {
+        if !matches!(column.next(rows)?, Cell::End) {
+            return Err(invalid("a column is longer than that of the time"));
+        }
+    }
+    let count = control.get("count").and_then(to_i64_exact);
+    if count.is_some_and(|n| n != rows as i64) {
+        return Err(invalid(format_args!(
+            "control.count is not the number of measurements, {rows}"
+        )));
+    }
+    Ok(Unpacked { id, measurements })
+}
+
+fn too_large() -> Error {
+    Error::new(
+        Code::BSONObjectTooLarge,
+        format!(
+            "a bucket has more than {MOST_ROWS} measurements or more than {MOST_BYTES} bytes of \
+             them"
+        ),
+    )
+}
+
+/// The `_id` of a measurement that has none: the same whenever its bucket is stored.
+fn made_id(bucket: [u8; 12], row: usize, time: &[u8]) -> [u8; 12] {
+    let ms = time.first_chunk().map_or(0, |b| i64::from_le_bytes(*b));
+    let print = fingerprint(&[b"_id", &bucket, &(row as u64).to_le_bytes()]) as u64;
+    let seconds = (ms.div_euclid(1000) as u32).to_be_bytes();
+    let mut id = [0; 12];
+    for (to, b) in id
+        .iter_mut()
+        .zip(seconds.into_iter().chain(print.to_be_bytes()))
+    {
+        *to = b;
+    }
+    id
+}
