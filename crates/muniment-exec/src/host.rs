@@ -101,7 +101,7 @@ impl Link {
         let Some(collection) = self.collection(ctx) else {
             let namespace = format!("{}.{}", ctx.db, ctx.collection);
             if let Some(series) = self.engine.buckets_of(&namespace) {
-                let buckets = self.open_buckets(&series, stages, ctx, hint)?;
+                let buckets = self.open_buckets(&series, &pipeline, stages, ctx, hint)?;
                 let stream = pipeline.open(Box::new(buckets), &self.runtime()?)?;
                 return Ok(Opened::Stream(stream, Some(series)));
             }

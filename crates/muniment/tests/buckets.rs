@@ -349,6 +349,11 @@ fn a_bucket_that_several_restore_is_stored_once() {
         threads.into_iter().map(|t| t.join().unwrap()).sum()
     });
     assert_eq!(stored, 40);
+    // They came in buckets of others; the buckets that are made of them are there, too.
+    let made = buckets(&mut c, "race");
+    assert_eq!(made.len(), 40);
+    let (n, codes) = errors(&insert(&mut c, "system.buckets.race", &made));
+    assert_eq!((n, codes.len()), (0, 40));
     let n = c.command(DB, &doc! { "count": "race" }).unwrap();
     assert_eq!(errors(&n).0, 2000);
 }

@@ -92,10 +92,10 @@ impl Bounds {
                 Bound::Nested(_, inner) if ranks == Ordering::Equal => {
                     inner.add(Doc::new(e.raw_value()).iter(), keep);
                 }
-                Bound::Value(v) if ranks == Ordering::Equal => {
-                    if cmp_values(e.value(), v.as_value()) == keep {
-                        *v = ValueBuf::new(e);
-                    }
+                Bound::Value(v)
+                    if ranks == Ordering::Equal && cmp_values(e.value(), v.as_value()) == keep =>
+                {
+                    *v = ValueBuf::new(e);
                 }
                 _ if ranks == keep => {
                     *bound = new_bound(e);
@@ -177,8 +177,8 @@ impl Columns {
         self.bytes
     }
 
-    /// Adds a row.
-    pub fn add<'e>(&mut self, elements: impl Iterator<Item = Elem<'e>>) {
+    /// Adds a row; without `kept` only its bytes are counted.
+    pub fn add<'e>(&mut self, elements: impl Iterator<Item = Elem<'e>>, kept: bool) {
         let row = self.rows.to_string();
         for (i, e) in elements.enumerate() {
             let column = self.columns.entry(e.name_bytes(), i, Column::default);
@@ -186,18 +186,18 @@ impl Columns {
             let Some(column) = column.filter(|c| c.next <= self.rows) else {
                 continue;
             };
-            column.next = self.rows + 1;
-            let column = &mut column.bytes;
-            if column.is_empty() {
-                column.extend_from_slice(&[0; 4]);
+            if column.next == 0 {
                 self.bytes += e.name_bytes().len() + 7;
             }
-            let before = column.len();
-            column.push(e.put_type() as u8);
-            column.extend_from_slice(row.as_bytes());
-            column.push(0);
-            column.extend_from_slice(e.raw_value());
-            self.bytes += column.len() - before;
+            column.next = self.rows + 1;
+            self.bytes += 2 + row.len() + e.raw_value().len();
+            if kept {
+                let column = &mut column.bytes;
+                column.push(e.put_type() as u8);
+                column.extend_from_slice(row.as_bytes());
+                column.push(0);
+                column.extend_from_slice(e.raw_value());
+            }
         }
         self.rows += 1;
     }
@@ -211,8 +211,8 @@ impl Columns {
             out.push(Type::Document as u8);
             out.extend_from_slice(name);
             out.push(0);
-            out.extend_from_slice(&(column.len() as u32 + 1).to_le_bytes());
-            out.extend_from_slice(column.get(4..).unwrap_or_default());
+            out.extend_from_slice(&(column.len() as u32 + 5).to_le_bytes());
+            out.extend_from_slice(column);
             out.push(0);
         }
         out.push(0);
@@ -272,15 +272,23 @@ mod tests {
     #[test]
     fn columns_have_gaps() {
         let mut c = Columns::default();
-        c.add(doc! { "a": 1, "b": "x" }.as_doc().iter());
-        c.add(doc! { "b": "y" }.as_doc().iter());
-        c.add(doc! { "c": 1, "a": 3, "a": 4 }.as_doc().iter());
+        let rows = [
+            doc! { "a": 1, "b": "x" },
+            doc! { "b": "y" },
+            doc! { "c": 1, "a": 3, "a": 4 },
+        ];
+        let mut counted = Columns::default();
+        for row in &rows {
+            c.add(row.as_doc().iter(), true);
+            counted.add(row.as_doc().iter(), false);
+        }
         let d = c.to_doc();
         muniment_value::validate(d.as_bytes()).unwrap();
         let expected = doc! {
             "a": doc! { "0": 1, "2": 3 }, "b": doc! { "0": "x", "1": "y" }, "c": doc! { "2": 1 },
         };
         assert_eq!(d, expected);
-        assert_eq!(c.rows(), 3);
+        assert_eq!((c.rows(), c.bytes() + 5), (3, d.len()));
+        assert_eq!((counted.rows(), counted.bytes()), (3, c.bytes()));
     }
 }

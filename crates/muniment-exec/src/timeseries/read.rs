@@ -8,7 +8,7 @@ use crate::find::{Hint, natural_hint};
 use crate::host::Link;
 use bytes::Bytes;
 use muniment_query::stage::host::NoHost;
-use muniment_query::{DocStream, NeverInterrupted, QueryContext, Runtime};
+use muniment_query::{DocStream, NeverInterrupted, Pipeline, QueryContext, Runtime};
 use muniment_storage::{Collection, Direction, DocCursor, KeyRange};
 use muniment_value::{ArrayBuf, Doc, Error, Result, array, doc};
 use std::sync::Arc;
@@ -20,6 +20,7 @@ impl Link {
     pub(crate) fn open_buckets(
         &self,
         collection: &Arc<Collection>,
+        pipeline: &Pipeline,
         stages: Doc<'_>,
         ctx: &QueryContext,
         hint: Option<Hint<'_>>,
@@ -53,7 +54,12 @@ impl Link {
             Opened::Plan(exec, _) => Box::new(Rows::new(*exec, &self.op)),
             Opened::Stream(stream, _) => stream,
         };
-        Ok(Buckets::new(points, series, self.runtime()?))
+        let heads = pipeline.needs().is_some_and(|all| {
+            let is_head =
+                |path: &String| path == "_id" || path == "meta" || path.starts_with("meta.");
+            all.iter().all(is_head)
+        });
+        Ok(Buckets::new(points, series, self.runtime()?, heads))
     }
 }
 
@@ -117,7 +123,7 @@ impl Database {
             spill_dir: limits.spill_dir,
             host: Arc::new(NoHost),
         };
-        let mut buckets = Buckets::new(Box::new(first), series, runtime);
+        let mut buckets = Buckets::new(Box::new(first), series, runtime, false);
         let (mut count, mut bytes) = (0_u64, 0_u64);
         while let Some(b) = buckets.next()? {
             count += 1;

@@ -69,6 +69,8 @@ pub(crate) struct Buckets {
     points: Box<dyn DocStream>,
     series: TimeSeries,
     runtime: Runtime,
+    /// Nobody asks for more than `_id` and `meta`.
+    heads: bool,
     /// The measurements of the window that is read.
     window: Option<Sorter>,
     /// The first one of the next window.
@@ -77,11 +79,18 @@ pub(crate) struct Buckets {
 }
 
 impl Buckets {
-    pub fn new(points: Box<dyn DocStream>, series: TimeSeries, runtime: Runtime) -> Buckets {
+    /// Buckets of `points`; with `heads` without what is not `_id` and `meta`.
+    pub fn new(
+        points: Box<dyn DocStream>,
+        series: TimeSeries,
+        runtime: Runtime,
+        heads: bool,
+    ) -> Buckets {
         Buckets {
             points,
             series,
             runtime,
+            heads,
             window: None,
             ahead: None,
             open: None,
@@ -138,7 +147,7 @@ impl Buckets {
         if let Some(open) = &mut self.open
             && open.takes(&self.series, measurement)
         {
-            open.add(&self.series, measurement);
+            open.add(&self.series, measurement, self.heads);
             return Ok(None);
         }
         let mut new = Bucket::new(self.time(&point)?, point.clone());
@@ -148,10 +157,10 @@ impl Buckets {
         {
             new.alike = closed.alike + 1;
         }
-        new.add(&self.series, measurement);
+        new.add(&self.series, measurement, self.heads);
         self.open = Some(new);
         self.runtime.interrupt.check()?;
-        Ok(closed.map(|b| b.finish(&self.series)))
+        Ok(closed.map(|b| b.finish(&self.series, self.heads)))
     }
 }
 
@@ -170,7 +179,7 @@ impl DocStream for Buckets {
             }
             self.window = None;
             if let Some(last) = self.open.take() {
-                return Ok(Some(last.finish(&self.series)));
+                return Ok(Some(last.finish(&self.series, self.heads)));
             }
         }
     }
@@ -217,16 +226,18 @@ impl Bucket {
             && self.min.agree(fields(series, measurement))
     }
 
-    fn add(&mut self, series: &TimeSeries, measurement: Doc<'_>) {
+    fn add(&mut self, series: &TimeSeries, measurement: Doc<'_>, heads: bool) {
         let bounded = measurement.byte_len() <= BOUNDED;
         let seen = |e: &Elem<'_>| bounded || e.is_named(&series.time_field);
-        self.columns.add(fields(series, measurement));
+        self.columns.add(fields(series, measurement), !heads);
         let fields = fields(series, measurement).filter(seen);
         self.min.add(fields.clone(), Ordering::Less);
-        self.max.add(fields, Ordering::Greater);
+        if !heads {
+            self.max.add(fields, Ordering::Greater);
+        }
     }
 
-    fn finish(self, series: &TimeSeries) -> Bytes {
+    fn finish(self, series: &TimeSeries, heads: bool) -> Bytes {
         let first = Doc::new(&self.first);
         let rounding = series.rounding_ms.max(1);
         let begin = self.begin.div_euclid(rounding).saturating_mul(rounding);
@@ -235,6 +246,11 @@ impl Bucket {
         let number = (mark(series, first) ^ self.alike).to_be_bytes();
         for (to, b) in id.iter_mut().zip(seconds.into_iter().chain(number)) {
             *to = b;
+        }
+        if heads {
+            let mut out = doc! { "_id": Value::ObjectId(id) };
+            out.append_some("meta", series.meta(first));
+            return Bytes::from(out.into_bytes());
         }
         let rounded = Some((series.time_field.as_str(), Value::DateTime(begin)));
         let control = doc! {

@@ -28,20 +28,18 @@ impl Database {
     ) -> Result<BulkOutcome> {
         let mut out = BulkOutcome::default();
         for (index, bucket) in buckets.enumerate() {
-            op.check().or_else(|e| match index {
-                0 => Err(e),
-                _ => Ok(out.errors.push(WriteError { index, error: e })),
-            })?;
-            if out.errors.last().is_some_and(|e| e.error.is_interruption()) {
-                break;
-            }
-            match self.insert_bucket(op, collection, namespace, bucket) {
+            let stored = op
+                .check()
+                .and_then(|()| self.insert_bucket(op, collection, namespace, bucket));
+            match stored {
                 Ok((commit, measurements)) => {
                     out.n += 1;
                     out.commit = out.commit.max(commit);
                     op.counters.written.fetch_add(measurements, Relaxed);
                 }
-                Err(error) if index == 0 && ends(&error) => return Err(error),
+                Err(error) if out.n == 0 && out.errors.is_empty() && ends(&error) => {
+                    return Err(error);
+                }
                 Err(error) => {
                     let end = ordered || ends(&error);
                     out.errors.push(WriteError { index, error });

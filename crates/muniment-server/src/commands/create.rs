@@ -259,10 +259,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         return Err(no_series(cx.ns()));
     }
     // Buckets are made of measurements: what is created is the collection of these.
-    let ns = buckets.map_or_else(
-        || cx.ns().to_string(),
-        |name| format!("{}.{name}", cx.db()),
-    );
+    let ns = buckets.map_or_else(|| cx.ns().to_string(), |name| format!("{}.{name}", cx.db()));
     let auto_index_id = cx.args.get("autoIndexId").is_some();
     if !cx.args.bool("autoIndexId", true) {
         return Err(Error::location(

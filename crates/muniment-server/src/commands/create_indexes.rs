@@ -57,7 +57,9 @@ pub const COMMAND: CommandSpec = CommandSpec {
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     namespace::check_create(cx.db(), cx.collection_name())?;
     let buckets = cx.engine().buckets_of(cx.ns());
-    let default = buckets.clone().or_else(|| cx.engine().store.collection(cx.ns()));
+    let default = buckets
+        .clone()
+        .or_else(|| cx.engine().store.collection(cx.ns()));
     let default = default.map(|c| c.collation().clone()).unwrap_or_default();
     let specs = parse(cx, &default, buckets.as_deref())?;
     // Nothing votes on a standalone.

@@ -76,7 +76,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         Some(Value::String(name)) => vec![by_name(&collection, name)?],
         Some(Value::Document(key)) => {
             let own = series.as_ref().and_then(|s| s.key_of_series(key));
-            vec![by_key(&collection, own.as_ref().map_or(key, |k| k.as_doc()))?]
+            vec![by_key(
+                &collection,
+                own.as_ref().map_or(key, |k| k.as_doc()),
+            )?]
         }
         Some(Value::Array(list)) => {
             let mut names = Vec::new();

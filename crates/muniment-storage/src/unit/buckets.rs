@@ -3,7 +3,8 @@
 //! There are no buckets in the store, only measurements; but a bucket that is there must not be
 //! stored twice. So what it brings gets record keys that are made of the bucket's `_id` and the
 //! place in it: the same bucket again finds its own keys taken. A bucket that was made here, for
-//! a reader, of measurements that came one by one, is recognized by these.
+//! a reader, is recognized by the measurements that it was made of: by any that came one by one,
+//! or by all of them, in whatever buckets they came.
 
 use super::{Busy, DuplicateKey, Staged, WriteUnit};
 use muniment_io::Timestamp;
@@ -42,6 +43,18 @@ pub fn fingerprint(parts: &[&[u8]]) -> u128 {
     hash.digest128()
 }
 
+/// Whether a measurement is stored already.
+enum Same {
+    /// It came by itself.
+    Alone,
+    /// It came in some bucket.
+    InBucket,
+    Not,
+}
+
+/// Measurements of one time that came in buckets, of which so many are looked at.
+const MOST_LOOKED_AT: usize = 10_000;
+
 /// The same fields with the same values, in any order.
 fn same_fields(a: Doc<'_>, b: Doc<'_>) -> bool {
     a.byte_len() == b.byte_len()
@@ -69,27 +82,39 @@ impl WriteUnit<'_> {
         let options = self.collection.options();
         let field = options.time_field.as_deref().unwrap_or_default();
         let mut keys = Vec::with_capacity(bucket.measurements.len());
+        let duplicate = || {
+            DuplicateKey {
+                namespace: bucket.namespace.to_string(),
+                index: "_id_".to_string(),
+                key_pattern: doc! { "_id": 1 },
+                key_value: doc! { "_id": Value::ObjectId(bucket.id) },
+                collation: Collation::default(),
+            }
+            .to_error()
+        };
+        let mut all = bucket.rendered && !bucket.measurements.is_empty();
         for (row, measurement) in bucket.measurements.iter().enumerate() {
             let view = Doc::new(measurement);
             let mut key = Vec::with_capacity(24);
             let time = view.get(field).unwrap_or(Value::Null);
             keyenc::encode(time, false, &mut key);
-            let alone = bucket.rendered && self.lies_alone(&key, view)?;
+            if bucket.rendered {
+                match self.same_stored(&key, view, all)? {
+                    Same::Alone => return Err(duplicate()),
+                    Same::InBucket => {}
+                    Same::Not => all = false,
+                }
+            }
             let print = fingerprint(&[&bucket.id, &(row as u64).to_le_bytes()]);
             key.push(OF_BUCKET);
             key.extend_from_slice(print.to_be_bytes().get(..NUMBER - 1).unwrap_or_default());
-            if alone || self.store.newest(self.collection.id, &key)?.is_some() {
-                let id = doc! { "_id": Value::ObjectId(bucket.id) };
-                return Err(DuplicateKey {
-                    namespace: bucket.namespace.to_string(),
-                    index: "_id_".to_string(),
-                    key_pattern: doc! { "_id": 1 },
-                    key_value: id,
-                    collation: Collation::default(),
-                }
-                .to_error());
+            if self.store.newest(self.collection.id, &key)?.is_some() {
+                return Err(duplicate());
             }
             keys.push(key);
+        }
+        if all {
+            return Err(duplicate());
         }
         for (key, measurement) in keys.iter().zip(bucket.measurements) {
             let view = Doc::new(measurement);
@@ -101,8 +126,9 @@ impl WriteUnit<'_> {
         Ok(Ok(()))
     }
 
-    /// True if a measurement of this time that came by itself is this one.
-    fn lies_alone(&self, time: &[u8], measurement: Doc<'_>) -> Result<bool> {
+    /// Looks for a measurement among those of its time; with `in_buckets` also among those that
+    /// came in buckets.
+    fn same_stored(&self, time: &[u8], measurement: Doc<'_>, in_buckets: bool) -> Result<Same> {
         let range = Range {
             low: bytes::Bytes::copy_from_slice(time),
             high: prefix_end(time).map(bytes::Bytes::from),
@@ -113,15 +139,22 @@ impl WriteUnit<'_> {
             .trees
             .cursor(tree, range, Timestamp::MAX, Direction::Forward);
         all.ask(muniment_query::running::check);
+        let mut looked = 0;
         while let Some((key, other)) = all.next()? {
-            if key.get(time.len()) == Some(&OF_BUCKET) {
-                // They are behind all the others of their time.
+            // Those of buckets are behind all the others of their time.
+            let of_bucket = key.get(time.len()) == Some(&OF_BUCKET);
+            looked += usize::from(of_bucket);
+            if of_bucket && (!in_buckets || looked > MOST_LOOKED_AT) {
                 break;
             }
             if same_fields(measurement, Doc::new(&other)) {
-                return Ok(true);
+                return Ok(if of_bucket {
+                    Same::InBucket
+                } else {
+                    Same::Alone
+                });
             }
         }
-        Ok(false)
+        Ok(Same::Not)
     }
 }
