@@ -1,12 +1,36 @@
-//! The bodies of the fuzz targets `bson_validate` and `key_encoding`, shared with the test that
+//! The bodies of the fuzz targets `bson_column`, `bson_validate` and `key_encoding`, shared with the test that
 //! replays their corpora. They panic if an invariant of the crate does not hold: never call them
 //! from production code.
 
+use crate::column::{Cell, ColumnReader};
 use crate::{
     Doc, DocBuf, IndexKeys, JsonMode, Value, ValueBuf, cmp_docs, cmp_values, index_keys, keyenc,
     path, validate,
 };
 use std::cmp::Ordering;
+
+/// Reads `data` as a column: every value must be well-formed BSON, and no larger than what it was
+/// made of.
+pub fn bson_column(data: &[u8]) {
+    let mut reader = ColumnReader::new(data);
+    for _ in 0..5000 {
+        match reader.next() {
+            Ok(Cell::End) | Err(_) => return,
+            Ok(Cell::Missing) => {}
+            Ok(Cell::Value(ty, raw)) => {
+                assert!(raw.len() <= data.len() * 2 + 32);
+                let mut d = vec![0, 0, 0, 0, ty as u8, 0];
+                d.extend_from_slice(raw);
+                d.push(0);
+                let len = (d.len() as u32).to_le_bytes();
+                if let Some(head) = d.get_mut(..4) {
+                    head.copy_from_slice(&len);
+                }
+                assert!(crate::validate_depth(&d, crate::MAX_MESSAGE_DEPTH).is_ok());
+            }
+        }
+    }
+}
 
 /// Reads `data` as a document, valid or not: nothing may panic; what validates must be read,
 /// rebuilt, compared, printed and encoded consistently.
@@ -254,6 +278,7 @@ mod tests {
 
     #[test]
     fn corpora_pass() {
+        replay("bson_column", super::bson_column);
         replay("bson_validate", super::bson_validate);
         replay("key_encoding", super::key_encoding);
     }

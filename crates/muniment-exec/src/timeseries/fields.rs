@@ -1,6 +1,6 @@
 //! What a bucket says of each field of its measurements: a column, the least value, the greatest.
 
-use muniment_value::{Doc, DocBuf, Elem, Put, Type, Value, ValueBuf, cmp_values};
+use muniment_value::{Collation, Doc, DocBuf, Elem, Put, Type, Value, ValueBuf};
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
@@ -56,7 +56,7 @@ impl<T> Named<T> {
 }
 
 /// The least or the greatest of each field, as MongoDB keeps them: of documents and arrays field
-/// by field, of everything else by the canonical order; where the kinds differ the order of the
+/// by field, of everything else by the canonical order (texts as the collection has it); where the kinds differ the order of the
 /// types decides.
 #[derive(Debug, Default)]
 pub(super) struct Bounds(Named<Bound>);
@@ -82,7 +82,12 @@ fn nested(ty: Type) -> bool {
 
 impl Bounds {
     /// Takes in a document's fields: `Less` keeps what is less, `Greater` what is greater.
-    pub fn add<'e>(&mut self, elements: impl Iterator<Item = Elem<'e>> + Clone, keep: Ordering) {
+    pub fn add<'e>(
+        &mut self,
+        elements: impl Iterator<Item = Elem<'e>> + Clone,
+        keep: Ordering,
+        collation: &Collation,
+    ) {
         for (i, e) in elements.enumerate() {
             let Some(bound) = self.0.entry(e.name_bytes(), i, || new_bound(e)) else {
                 continue;
@@ -90,17 +95,18 @@ impl Bounds {
             let ranks = e.ty().rank().cmp(&bound.ty().rank());
             match bound {
                 Bound::Nested(_, inner) if ranks == Ordering::Equal => {
-                    inner.add(Doc::new(e.raw_value()).iter(), keep);
+                    inner.add(Doc::new(e.raw_value()).iter(), keep, collation);
                 }
                 Bound::Value(v)
-                    if ranks == Ordering::Equal && cmp_values(e.value(), v.as_value()) == keep =>
+                    if ranks == Ordering::Equal
+                        && collation.cmp(e.value(), v.as_value()) == keep =>
                 {
                     *v = ValueBuf::new(e);
                 }
                 _ if ranks == keep => {
                     *bound = new_bound(e);
                     if let Bound::Nested(_, inner) = bound {
-                        inner.add(Doc::new(e.raw_value()).iter(), keep);
+                        inner.add(Doc::new(e.raw_value()).iter(), keep, collation);
                     }
                 }
                 _ => {}
@@ -239,8 +245,8 @@ mod tests {
         ];
         let (mut min, mut max) = (Bounds::default(), Bounds::default());
         for d in &docs {
-            min.add(d.as_doc().iter(), Ordering::Less);
-            max.add(d.as_doc().iter(), Ordering::Greater);
+            min.add(d.as_doc().iter(), Ordering::Less, &Collation::default());
+            max.add(d.as_doc().iter(), Ordering::Greater, &Collation::default());
         }
         let expected = doc! {
             "a": 1.5, "o": doc! { "x": 5, "y": "a", "z": true }, "l": array![1, 3, 2], "k": 1,
@@ -259,7 +265,7 @@ mod tests {
     fn types_agree_or_not() {
         let mut min = Bounds::default();
         let d = doc! { "a": 1, "o": doc! { "x": 5 }, "l": array!["s"] };
-        min.add(d.as_doc().iter(), Ordering::Less);
+        min.add(d.as_doc().iter(), Ordering::Less, &Collation::default());
         let agree = |d: DocBuf| min.agree(d.as_doc().iter());
         assert!(agree(doc! { "a": 2.5, "new": 1, "o": doc! { "y": 1 } }));
         assert!(agree(doc! { "l": array!["x", 1] }));

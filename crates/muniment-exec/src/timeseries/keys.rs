@@ -162,6 +162,7 @@ mod tests {
             meta_field: Some("m".into()),
             span_ms: 3_600_000,
             rounding_ms: 60_000,
+            collation: muniment_value::Collation::default(),
         }
     }
 

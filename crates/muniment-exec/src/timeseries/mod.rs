@@ -20,7 +20,7 @@ use crate::database::Database;
 use crate::view::not_a_collection;
 use muniment_query::Interrupt;
 use muniment_storage::{Collection, IndexSpec};
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
+use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, Value, doc, number};
 use std::sync::Arc;
 
 /// What stands before a time-series collection's name in the name of its buckets.
@@ -37,6 +37,8 @@ pub struct TimeSeries {
     pub span_ms: i64,
     /// To what the time of a bucket is rounded down, ms.
     pub rounding_ms: i64,
+    /// How its texts compare.
+    pub collation: Collation,
 }
 
 impl TimeSeries {
@@ -60,6 +62,7 @@ impl TimeSeries {
             meta_field: d.get_str("metaField").map(str::to_string),
             span_ms: span.unwrap_or(3600).saturating_mul(1000),
             rounding_ms: rounding.saturating_mul(1000),
+            collation: collection.collation().clone(),
         })
     }
 
@@ -330,6 +333,7 @@ mod tests {
             meta_field: Some("m".into()),
             span_ms: 3_600_000,
             rounding_ms: 60_000,
+            collation: Collation::default(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Opening the buckets of a time-series collection for a pipeline.
 
-use super::render::Buckets;
+use super::render::{Buckets, MOST_BYTES, MOST_ROWS};
 use super::{BUCKETS, TimeSeries};
 use crate::aggregate::{Opened, Rows};
 use crate::database::Database;
@@ -11,6 +11,7 @@ use muniment_query::stage::host::NoHost;
 use muniment_query::{DocStream, NeverInterrupted, Pipeline, QueryContext, Runtime};
 use muniment_storage::{Collection, Direction, DocCursor, KeyRange};
 use muniment_value::{ArrayBuf, Doc, Error, Result, array, doc};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -63,8 +64,8 @@ impl Link {
     }
 }
 
-/// How many buckets there are, and their bytes: as many measurements as [`SAMPLE`] are put into
-/// buckets, and the rest is taken to be like them.
+/// How many buckets there are, and their bytes: exact up to [`SAMPLE`] measurements, above that
+/// an estimate from so many of them.
 #[derive(Clone, Debug)]
 pub struct BucketFigures {
     /// The buckets' namespace.
@@ -76,7 +77,7 @@ pub struct BucketFigures {
 }
 
 /// Measurements that are looked at to tell how many buckets there are.
-const SAMPLE: u64 = 100_000;
+const SAMPLE: u64 = 20_000;
 
 /// The first measurements of a collection.
 struct First {
@@ -123,17 +124,30 @@ impl Database {
             spill_dir: limits.spill_dir,
             host: Arc::new(NoHost),
         };
-        let mut buckets = Buckets::new(Box::new(first), series, runtime, false);
-        let (mut count, mut bytes) = (0_u64, 0_u64);
+        let mut buckets = Buckets::new(Box::new(first), series.clone(), runtime, false);
+        let (mut count, mut bytes, mut data) = (0_u64, 0_u64, 0_u64);
+        let mut labels = HashSet::new();
         while let Some(b) = buckets.next()? {
             count += 1;
             bytes += b.len() as u64;
+            let d = Doc::new(&b);
+            data += d.get_doc("data").map_or(0, |d| d.byte_len() as u64);
+            labels.insert(d.get_elem("meta").map(|e| e.as_bytes().to_vec()));
         }
         let (read, all) = (read.load(Relaxed), collection.count());
         if read >= SAMPLE && all > read {
-            let more = all as f64 / read as f64;
-            count = (count as f64 * more).round() as u64;
-            bytes = (bytes as f64 * more).round() as u64;
+            let times = [Direction::Forward, Direction::Backward].map(|direction| {
+                let mut docs = snapshot.docs(collection, &KeyRange::all(), direction);
+                let end = docs.next()?.and_then(|(_, d)| series.time(Doc::new(&d)));
+                Ok(end.unwrap_or_default().div_euclid(series.span_ms.max(1)))
+            });
+            let [first, last]: [Result<i64>; 2] = times;
+            let windows = last?.saturating_sub(first?).saturating_add(1).max(1) as f64;
+            let point = data as f64 / read as f64;
+            let head = bytes.saturating_sub(data) as f64 / count.max(1) as f64;
+            let estimated = estimate(all as f64, windows * labels.len() as f64, point);
+            count = estimated as u64;
+            bytes = (all as f64 * point + estimated * head) as u64;
         }
         Ok(BucketFigures {
             namespace,
@@ -141,6 +155,15 @@ impl Database {
             bytes,
         })
     }
+}
+
+/// How many buckets `all` measurements of `point` bytes have that lie evenly in so many places, one
+/// for each series in each window of time.
+fn estimate(all: f64, places: f64, point: f64) -> f64 {
+    let rows = (MOST_BYTES as f64 / point.max(1.0))
+        .min(f64::from(MOST_ROWS))
+        .max(1.0);
+    (places * (all / places / rows).ceil()).min(all).round()
 }
 
 /// A hint must name an index that the buckets are shown with.
@@ -166,5 +189,20 @@ fn check_hint(collection: &Collection, series: &TimeSeries, hint: Option<Hint<'_
             "error processing query: planner returned error :: caused by :: hint provided does \
              not correspond to an existing index",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::estimate;
+
+    #[test]
+    fn estimates_of_buckets() {
+        // A hundred series in three windows, 3333 measurements each: four buckets each.
+        assert_eq!(estimate(1e6, 300.0, 60.0).round() as i64, 1200);
+        // As many buckets as there are measurements, where they lie far apart.
+        assert_eq!(estimate(5000.0, 1e9, 60.0).round() as i64, 5000);
+        // Large ones: two in a bucket.
+        assert_eq!(estimate(1000.0, 1.0, 64_000.0).round() as i64, 500);
     }
 }

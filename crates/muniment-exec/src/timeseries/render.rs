@@ -16,11 +16,11 @@ use muniment_value::{Doc, DocBuf, Elem, Error, Result, Type, Value, doc};
 use std::cmp::Ordering;
 
 /// Measurements in a bucket at most: MongoDB's `timeseriesBucketMaxCount`.
-const MOST_ROWS: u32 = 1000;
+pub(super) const MOST_ROWS: u32 = 1000;
 
 /// Bytes of a bucket's data, about, above which nothing is added: MongoDB's
 /// `timeseriesBucketMaxSize`.
-const MOST_BYTES: usize = 125 * 1024;
+pub(super) const MOST_BYTES: usize = 125 * 1024;
 
 /// A bucket above this is without the bounds of its fields: they would make it too large for
 /// BSON. Only single measurements of several megabytes have such buckets.
@@ -231,9 +231,10 @@ impl Bucket {
         let seen = |e: &Elem<'_>| bounded || e.is_named(&series.time_field);
         self.columns.add(fields(series, measurement), !heads);
         let fields = fields(series, measurement).filter(seen);
-        self.min.add(fields.clone(), Ordering::Less);
+        self.min
+            .add(fields.clone(), Ordering::Less, &series.collation);
         if !heads {
-            self.max.add(fields, Ordering::Greater);
+            self.max.add(fields, Ordering::Greater, &series.collation);
         }
     }
 

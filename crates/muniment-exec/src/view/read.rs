@@ -190,7 +190,11 @@ impl Database {
         if view.namespace == r.namespace {
             // Buckets have an order of their own, and their cursors may last.
             read.no_cursor_timeout = false;
-            if let Some(backward) = natural(r.sort) {
+            let hinted = match r.hint {
+                Some(Hint::Pattern(p)) if r.sort.is_empty() => natural(p),
+                _ => None,
+            };
+            if let Some(backward) = natural(r.sort).or(hinted) {
                 read.sort = if backward {
                     reversed.as_doc()
                 } else {

@@ -27,6 +27,9 @@ use state::State;
 /// The subtype of binary data that is a column.
 pub const COLUMN_SUBTYPE: u8 = 7;
 
+/// Deepest nesting of a value: it stands in a measurement, which may be stored.
+const DEPTH: usize = MAX_DEPTH - 1;
+
 /// What stands in a row of a column.
 #[derive(Clone, Copy, Debug)]
 pub enum Cell<'a> {
@@ -129,7 +132,7 @@ impl<'a> ColumnReader<'a> {
                 }
                 _ => {
                     let (bytes, at) = (self.bytes, &mut self.at);
-                    if load(bytes, at, &mut self.state)? {
+                    if load(bytes, at, &mut self.state, DEPTH)? {
                         return Ok(self.state.cell());
                     }
                 }
@@ -146,7 +149,7 @@ impl<'a> ColumnReader<'a> {
 
     fn open_documents(&mut self, control: u8) -> Result<()> {
         let rest = self.bytes.get(self.at + 1..).unwrap_or_default();
-        let reference = value_at(Type::Document, rest, MAX_DEPTH)?;
+        let reference = value_at(Type::Document, rest, DEPTH)?;
         self.at += 1 + reference.len();
         let root = match control {
             0xF2 => Type::Array,
@@ -194,7 +197,8 @@ impl<'a> ColumnReader<'a> {
                             return self.close_documents(n, last);
                         }
                         None => {
-                            load(self.bytes, &mut self.at, state)?
+                            let left = DEPTH.saturating_sub(parts.open.len()).max(1);
+                            load(self.bytes, &mut self.at, state, left)?
                                 || state.next()?.ok_or_else(|| invalid("no words"))?
                         }
                     };
@@ -232,8 +236,9 @@ impl<'a> ColumnReader<'a> {
     }
 }
 
-/// Reads the part at `at`, which is a literal (true: it is the next value) or words.
-fn load<'a>(bytes: &'a [u8], at: &mut usize, state: &mut State<'a>) -> Result<bool> {
+/// Reads the part at `at`, which is a literal (true: it is the next value), nested at most `depth`
+/// deep, or words.
+fn load<'a>(bytes: &'a [u8], at: &mut usize, state: &mut State<'a>, depth: usize) -> Result<bool> {
     let rest = bytes.get(*at..).unwrap_or_default();
     let Some((&control, behind)) = rest.split_first() else {
         return Err(invalid("no end"));
@@ -242,7 +247,7 @@ fn load<'a>(bytes: &'a [u8], at: &mut usize, state: &mut State<'a>) -> Result<bo
         let (Some(ty), Some((0, value))) = (Type::from_byte(control), behind.split_first()) else {
             return Err(invalid("a literal that there is not"));
         };
-        let value = value_at(ty, value, MAX_DEPTH)?;
+        let value = value_at(ty, value, depth)?;
         state.literal(ty, value);
         *at += 2 + value.len();
         return Ok(true);
