@@ -87,7 +87,7 @@ impl Database {
         options: InsertOptions,
     ) -> Result<BulkOutcome> {
         if let Some(collection) = self.buckets_of(namespace) {
-            return self.insert_buckets(op, &collection, namespace, docs, options.ordered);
+            return self.insert_buckets(op, &collection, namespace, &mut *docs(), options.ordered);
         }
         let mut out = BulkOutcome::default();
         let mut list = docs().enumerate().peekable();
