@@ -14,7 +14,7 @@ fn against_a_server(suite: &mut Command) -> Result<Outcome, String> {
     Ok(Outcome::Passed)
 }
 
-fn suite_dir(name: &str) -> PathBuf {
+pub fn suite_dir(name: &str) -> PathBuf {
     root().join("tests").join("clients").join(name)
 }
 
@@ -23,7 +23,7 @@ fn install_dir(name: &str) -> PathBuf {
 }
 
 /// Runs `install` unless it has run for the same `inputs` before.
-fn once(
+pub fn once(
     dir: &Path,
     inputs: &str,
     install: impl FnOnce() -> Result<(), String>,
@@ -51,7 +51,7 @@ pub fn ensure(program: &str, package: &str) -> bool {
 }
 
 /// A Python virtual environment with the packages of one of our requirements files.
-fn venv(requirements: &str) -> Result<PathBuf, String> {
+pub fn venv(requirements: &str) -> Result<PathBuf, String> {
     let file = suite_dir("python").join(format!("requirements-{requirements}.txt"));
     venv_with(requirements, &file)
 }

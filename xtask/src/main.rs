@@ -9,17 +9,20 @@ mod run;
 mod server;
 mod test;
 mod tidy;
+mod unified;
 
 use std::process::ExitCode;
 
 const HELP: &str = "\
 cargo xtask <task>
 
-  test [--only STEP]... [--skip STEP]... [--long] [--engine NAME] [--list]
+  test [--only STEP]... [--skip STEP]... [--long] [--engine NAME] [--suite PATH] [--list]
         Runs everything: tidy checks, unit tests, goldens, fault tests and the suites of the
         real clients, installing what those need below the target directory.
         --long adds the long fault and fuzz-corpus runs (sets MUNIMENT_LONG=1).
         --engine memory runs all that needs no disk on that storage engine.
+        --suite PATH takes the unified specification tests from there (a checkout of
+        mongodb/specifications) instead of a driver's package: step `unified`.
   conformance --suite PATH [--filter FOLDER]... [--update] [--causes] [--bin PATH]
               [--workers N] [--depth N]
         Runs the public suite documentdb/functional-tests (a checkout outside the repository)

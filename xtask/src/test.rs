@@ -2,7 +2,7 @@
 
 use crate::run::{cargo, check, in_ci, server_binary};
 use crate::server::ENGINE;
-use crate::{clients, docs, report, tidy};
+use crate::{clients, docs, report, tidy, unified};
 use std::time::Instant;
 
 /// How a step that did not fail ended.
@@ -29,6 +29,11 @@ const STEPS: &[Step] = &[
         "cargo",
         "unit tests, goldens, protocol and fault tests",
         cargo_tests,
+    ),
+    (
+        "unified",
+        "the drivers' unified specification tests",
+        unified::run,
     ),
     ("pymongo", "PyMongo, current", clients::pymongo_current),
     ("pymongo-legacy", "PyMongo 3.13", clients::pymongo_legacy),
@@ -73,6 +78,12 @@ pub fn run(args: &[String]) -> Result<(), String> {
                 let name = it.next().ok_or("--engine needs a storage engine")?;
                 // SAFETY: as above.
                 unsafe { std::env::set_var(ENGINE, name) }
+            }
+            "--suite" => {
+                let dir = it.next().ok_or("--suite needs a directory")?;
+                let dir = std::path::absolute(dir).map_err(|e| e.to_string())?;
+                // SAFETY: as above.
+                unsafe { std::env::set_var(unified::SUITE, dir) }
             }
             "--list" => {
                 for (name, what, _) in STEPS {

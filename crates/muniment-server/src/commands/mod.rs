@@ -92,6 +92,7 @@ registry! {
     set_parameter,
     shutdown,
     start_session,
+    test_version2,
     top,
     update,
     validate,

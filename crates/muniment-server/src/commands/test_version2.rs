@@ -1,0 +1,26 @@
+//! `testVersion2`: does nothing, and is in no version of the Stable API that there is. Only with the
+//! parameter enableTestCommands: clients' own tests try `apiStrict` on it.
+
+use crate::context::CommandContext;
+use crate::registry::{CommandSpec, Kind};
+use muniment_value::{Code, Error, Result};
+use std::sync::atomic::Ordering;
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "testVersion2",
+    doc: "Does nothing, outside the Stable API, for tests",
+    kind: Kind::Diagnostic,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    if cx.server.parameters.test_commands.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    Err(Error::new(
+        Code::CommandNotFound,
+        "no such command: 'testVersion2'",
+    ))
+}

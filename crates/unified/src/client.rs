@@ -1,0 +1,595 @@
+//! A client as a driver has one, as far as servers see it: one connection that is made anew when it
+//! breaks, sessions, concerns, one retry, and a record of its commands.
+//!
+//! It must not hide what the server answers: there is no second retry and no waiting.
+
+use crate::failure::{Done, Failure, broken, whole};
+use crate::session::{ServerSession, Session, SessionRef, TxnState};
+use crate::test::Deployment;
+use bson::{Bson, Document, doc};
+use muniment_value::DocBuf;
+use muniment_wire::Connection;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How the servers are connected with each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topology {
+    /// One server for itself.
+    Single,
+    /// A replica set.
+    ReplicaSet,
+    /// Routers before shards.
+    Sharded,
+}
+
+impl Topology {
+    /// Its name in `runOnRequirements`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Topology::Single => "single",
+            Topology::ReplicaSet => "replicaset",
+            Topology::Sharded => "sharded",
+        }
+    }
+}
+
+/// Concerns and read preference, which collections inherit from databases and those from clients.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// `{level: …}`.
+    pub read_concern: Option<Document>,
+    /// In the form of commands: `{w, j, wtimeout}`.
+    pub write_concern: Option<Document>,
+    /// In the form of commands: `{mode, tags, maxStalenessSeconds}`.
+    pub read_preference: Option<Document>,
+}
+
+impl Settings {
+    /// Takes `readConcern`, `writeConcern` and `readPreference` out of `options`; what is not there
+    /// stays as in `self`.
+    pub fn with(&self, options: &mut Document) -> Settings {
+        let mut take = |name: &str| match options.remove(name) {
+            Some(Bson::Document(d)) => Some(d),
+            _ => None,
+        };
+        let mut new = self.clone();
+        if let Some(d) = take("readConcern") {
+            new.read_concern = Some(d);
+        }
+        if let Some(d) = take("writeConcern") {
+            new.write_concern = Some(renamed(d, &[("journal", "j"), ("wtimeoutMS", "wtimeout")]));
+        }
+        if let Some(d) = take("readPreference") {
+            new.read_preference = Some(renamed(d, &[("tagSets", "tags")]));
+        }
+        new
+    }
+
+    /// True with `w: 0`.
+    pub fn unacknowledged(&self) -> bool {
+        let w = self.write_concern.as_ref().and_then(|c| c.get("w"));
+        w.and_then(whole) == Some(0)
+    }
+}
+
+fn renamed(d: Document, names: &[(&str, &str)]) -> Document {
+    d.into_iter()
+        .map(|(name, v)| {
+            let new = names.iter().find(|(old, _)| *old == name);
+            (new.map_or(name.clone(), |(_, new)| (*new).to_owned()), v)
+        })
+        .collect()
+}
+
+/// What a command is, as far as concerns and retries go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Read concern, no retry.
+    Read,
+    /// Read concern, and may be sent again.
+    RetryableRead,
+    /// Write concern, no retry.
+    Write,
+    /// Write concern, and may be sent again under its transaction number.
+    RetryableWrite,
+    /// An aggregation that writes: both concerns, no retry.
+    ReadAndWrite,
+    /// As it is.
+    Bare,
+    /// As it is, but may be sent again: listings.
+    RetryableBare,
+}
+
+/// A command to run.
+pub struct Call<'a> {
+    /// The database.
+    pub db: &'a str,
+    /// The command without what a driver adds.
+    pub body: Document,
+    /// Arrays that go as document sequences.
+    pub sequences: Vec<(&'static str, Vec<Document>)>,
+    /// The session, if the command has one.
+    pub session: Option<&'a SessionRef>,
+    /// Concerns and retries.
+    pub kind: Kind,
+    /// Of the collection, database or client.
+    pub settings: &'a Settings,
+}
+
+/// What an event says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// `commandStartedEvent`.
+    Started,
+    /// `commandSucceededEvent`.
+    Succeeded,
+    /// `commandFailedEvent`.
+    Failed,
+}
+
+impl EventKind {
+    /// Its name in the tests.
+    pub fn name(self) -> &'static str {
+        match self {
+            EventKind::Started => "commandStartedEvent",
+            EventKind::Succeeded => "commandSucceededEvent",
+            EventKind::Failed => "commandFailedEvent",
+        }
+    }
+}
+
+/// A command's event.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// What it says.
+    pub kind: EventKind,
+    /// The command's name.
+    pub command: String,
+    /// Its database.
+    pub db: String,
+    /// The command or the reply.
+    pub document: Document,
+    /// Whether the server told the connection's number.
+    pub has_connection_id: bool,
+}
+
+struct State {
+    connection: Option<Connection>,
+    has_connection_id: bool,
+    pool: Vec<ServerSession>,
+    cluster_time: Option<Document>,
+    events: Vec<Event>,
+}
+
+/// A client.
+pub struct Client {
+    address: String,
+    /// The deployment's.
+    pub topology: Topology,
+    /// Whether the server knows `rawData`, which is not sent to those that do not.
+    raw_data: bool,
+    /// Inherited by databases.
+    pub settings: Settings,
+    retry_reads: bool,
+    retry_writes: bool,
+    app_name: Option<String>,
+    socket_timeout: Duration,
+    api: Document,
+    observed: Vec<String>,
+    ignored: Vec<String>,
+    sensitive_too: bool,
+    state: RefCell<State>,
+}
+
+/// Commands whose events say nothing of what is in them.
+const SENSITIVE: &[&str] = &[
+    "authenticate",
+    "copydb",
+    "copydbgetnonce",
+    "copydbsaslstart",
+    "createUser",
+    "getnonce",
+    "saslContinue",
+    "saslStart",
+    "updateUser",
+];
+
+/// Errors after which a command may be sent again.
+const RETRYABLE: &[i64] = &[
+    6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436,
+];
+
+impl Client {
+    /// A client as an entity describes it.
+    ///
+    /// # Errors
+    /// For options that are not known.
+    pub fn new(deployment: &Deployment, entity: &Document) -> Done<Rc<Client>> {
+        let strings = |name: &str| -> Vec<String> {
+            let all = entity.get_array(name).ok().into_iter().flatten();
+            all.filter_map(|v| v.as_str()).map(str::to_owned).collect()
+        };
+        let mut client = Client {
+            address: deployment.address.clone(),
+            topology: deployment.topology,
+            raw_data: deployment.version >= [8, 2, 0],
+            settings: Settings::default(),
+            retry_reads: true,
+            retry_writes: true,
+            app_name: None,
+            socket_timeout: Duration::from_secs(30),
+            api: Document::new(),
+            observed: strings("observeEvents"),
+            ignored: strings("ignoreCommandMonitoringEvents"),
+            sensitive_too: entity.get_bool("observeSensitiveCommands").unwrap_or(false),
+            state: RefCell::new(State {
+                connection: None,
+                has_connection_id: false,
+                pool: Vec::new(),
+                cluster_time: None,
+                events: Vec::new(),
+            }),
+        };
+        if let Ok(api) = entity.get_document("serverApi") {
+            if api.get_str("version").ok() != Some("1") {
+                return broken(format!("no driver knows this Stable API: {api}"));
+            }
+            client.api = renamed(
+                api.clone(),
+                &[
+                    ("version", "apiVersion"),
+                    ("strict", "apiStrict"),
+                    ("deprecationErrors", "apiDeprecationErrors"),
+                ],
+            );
+        }
+        let options = entity.get_document("uriOptions").ok();
+        for (name, value) in options.into_iter().flatten() {
+            client.uri_option(name, value)?;
+        }
+        Ok(Rc::new(client))
+    }
+
+    fn uri_option(&mut self, name: &str, value: &Bson) -> Done<()> {
+        let mut concern = |field: &str, value: &Bson| {
+            let c = self.settings.write_concern.get_or_insert_default();
+            c.insert(field, value.clone());
+        };
+        match (name, value) {
+            ("retryReads", Bson::Boolean(b)) => self.retry_reads = *b,
+            ("retryWrites", Bson::Boolean(b)) => self.retry_writes = *b,
+            ("w", w) => concern("w", w),
+            ("journal", j) => concern("j", j),
+            ("wTimeoutMS", t) => concern("wtimeout", t),
+            ("readConcernLevel", level) => {
+                self.settings.read_concern = Some(doc! { "level": level.clone() });
+            }
+            ("readPreference", mode) => {
+                self.settings.read_preference = Some(doc! { "mode": mode.clone() });
+            }
+            ("appName" | "appname", Bson::String(name)) => self.app_name = Some(name.clone()),
+            ("socketTimeoutMS", ms) => {
+                let ms = whole(ms)
+                    .and_then(|n| u64::try_from(n).ok())
+                    .unwrap_or(30_000);
+                self.socket_timeout = Duration::from_millis(ms.max(1));
+            }
+            // One connection and no monitor: these change nothing.
+            (
+                "directConnection"
+                | "heartbeatFrequencyMS"
+                | "maxPoolSize"
+                | "minPoolSize"
+                | "maxIdleTimeMS"
+                | "connectTimeoutMS"
+                | "serverSelectionTimeoutMS"
+                | "localThresholdMS"
+                | "waitQueueTimeoutMS"
+                | "serverMonitoringMode",
+                _,
+            ) => {}
+            _ => {
+                return Err(crate::failure::Trouble::Skip(format!(
+                    "driver: the URI option {name}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// A new session that ends with its operation: unless `explicit`, whose end the test says.
+    pub fn session(self: &Rc<Client>, explicit: Option<Document>) -> Done<SessionRef> {
+        let server = self.state.borrow_mut().pool.pop();
+        Session::new(self.clone(), server.unwrap_or_default(), explicit)
+    }
+
+    /// Takes a session back that nobody uses any more.
+    pub fn give_back(&self, session: ServerSession) {
+        if !session.dirty {
+            self.state.borrow_mut().pool.push(session);
+        }
+    }
+
+    /// Ends sessions and connection.
+    pub fn close(&self) {
+        let mut state = self.state.borrow_mut();
+        state.pool.clear();
+        state.connection = None;
+    }
+
+    /// The events so far that the test observes.
+    pub fn events(&self) -> Vec<Event> {
+        self.state.borrow().events.clone()
+    }
+
+    /// Sends a command, once more if it may, and returns its reply.
+    ///
+    /// # Errors
+    /// A broken connection, or a reply with `ok: 0`.
+    pub fn run(&self, call: Call<'_>) -> Result<Document, Failure> {
+        let in_txn = call.session.is_some_and(|s| s.borrow().in_transaction());
+        let unacknowledged = !in_txn
+            && matches!(call.kind, Kind::Write | Kind::RetryableWrite)
+            && call.settings.unacknowledged();
+        let numbered = call.kind == Kind::RetryableWrite
+            && self.retry_writes
+            && self.topology != Topology::Single
+            && !in_txn
+            && !unacknowledged;
+        let again = numbered
+            || (matches!(call.kind, Kind::RetryableRead | Kind::RetryableBare)
+                && self.retry_reads
+                && !in_txn);
+        let body = self.complete(&call, in_txn, numbered, unacknowledged)?;
+        let reply = self.send(&call, &body, unacknowledged);
+        let first = match reply {
+            Err(mut e) => {
+                if e.network && numbered {
+                    e.labels.push("RetryableWriteError".into());
+                }
+                e
+            }
+            Ok(reply) if numbered && reply.contains_key("errorLabels") => {
+                let of = reply.get_document("writeConcernError").unwrap_or(&reply);
+                Failure::from_document(of, &reply)
+            }
+            Ok(reply) => return Ok(reply),
+        };
+        let retryable = match numbered {
+            true => first.has_label("RetryableWriteError"),
+            false => first.network || first.code.is_some_and(|c| RETRYABLE.contains(&c)),
+        };
+        if !again || !retryable {
+            return match first.response {
+                Some(reply) if reply.get("ok").and_then(whole) == Some(1) => Ok(reply),
+                _ => Err(first),
+            };
+        }
+        self.send(&call, &body, unacknowledged)
+            .map_err(|mut second| {
+                if second.has_label("NoWritesPerformed") {
+                    return first;
+                }
+                if second.network && numbered {
+                    second.labels.push("RetryableWriteError".into());
+                }
+                second
+            })
+    }
+
+    /// The command with all that a driver adds.
+    fn complete(
+        &self,
+        call: &Call<'_>,
+        in_txn: bool,
+        numbered: bool,
+        unacknowledged: bool,
+    ) -> Result<Document, Failure> {
+        let mut body = call.body.clone();
+        if !self.raw_data {
+            body.remove("rawData");
+        }
+        let settings = call.settings;
+        let reads = matches!(
+            call.kind,
+            Kind::Read | Kind::RetryableRead | Kind::ReadAndWrite
+        );
+        let writes = matches!(
+            call.kind,
+            Kind::Write | Kind::RetryableWrite | Kind::ReadAndWrite
+        );
+        if reads && !in_txn {
+            let level = settings.read_concern.clone().unwrap_or_default();
+            let session = call.session.map(|s| s.borrow());
+            let concern = session.map_or(level.clone(), |s| s.read_concern(level));
+            if !concern.is_empty() {
+                body.insert("readConcern", concern);
+            }
+        }
+        if writes && !in_txn {
+            let concern = settings.write_concern.clone().unwrap_or_default();
+            if !concern.is_empty() {
+                body.insert("writeConcern", concern);
+            }
+        }
+        if let Some(session) = call.session {
+            let mut s = session.borrow_mut();
+            if unacknowledged && s.is_explicit() {
+                return Err(Failure::of_client(
+                    "a session cannot be used with unacknowledged writes",
+                ));
+            }
+            if !unacknowledged {
+                s.apply(&mut body, call.kind, numbered)?;
+            }
+        }
+        body.insert("$db", call.db);
+        if self.topology != Topology::Single
+            && !writes
+            && let Some(mode) = &settings.read_preference
+            && mode.get_str("mode").ok() != Some("primary")
+        {
+            body.insert("$readPreference", mode.clone());
+        }
+        if let Some(time) = &self.state.borrow().cluster_time {
+            body.insert("$clusterTime", time.clone());
+        }
+        body.extend(self.api.clone());
+        Ok(body)
+    }
+
+    fn send(
+        &self,
+        call: &Call<'_>,
+        body: &Document,
+        unacknowledged: bool,
+    ) -> Result<Document, Failure> {
+        let mut state = self.state.borrow_mut();
+        let name = body.keys().next().cloned().unwrap_or_default();
+        if state.connection.is_none() {
+            let (connection, has_id) = self.connect()?;
+            state.connection = Some(connection);
+            state.has_connection_id = has_id;
+        }
+        let has_connection_id = state.has_connection_id;
+        let secret = SENSITIVE.contains(&name.as_str())
+            || (matches!(name.as_str(), "hello" | "ismaster" | "isMaster")
+                && body.contains_key("speculativeAuthenticate"));
+        let told = !self.ignored.contains(&name)
+            && name != "configureFailPoint"
+            && (!secret || self.sensitive_too);
+        let event = |kind, document: Document| {
+            let seen = told && self.observed.iter().any(|o| o == EventKind::name(kind));
+            seen.then(|| Event {
+                kind,
+                command: name.clone(),
+                db: call.db.to_owned(),
+                document: if secret { Document::new() } else { document },
+                has_connection_id,
+            })
+        };
+        let mut shown = body.clone();
+        for (field, documents) in &call.sequences {
+            let all = documents.iter().cloned().map(Bson::Document).collect();
+            shown.insert(*field, Bson::Array(all));
+        }
+        state.events.extend(event(EventKind::Started, shown));
+        let reply = match state.connection.as_mut() {
+            Some(c) => exchange(c, body, &call.sequences, unacknowledged),
+            None => Err(Failure::of_network("no connection")),
+        };
+        let reply = match reply {
+            Ok(reply) => reply,
+            Err(mut e) => {
+                state.connection = None;
+                state
+                    .events
+                    .extend(event(EventKind::Failed, Document::new()));
+                if let Some(s) = call.session {
+                    s.borrow_mut().broken(&mut e);
+                }
+                return Err(e);
+            }
+        };
+        if let Ok(time) = reply.get_document("$clusterTime") {
+            state.cluster_time = Some(time.clone());
+        }
+        if let Some(s) = call.session {
+            s.borrow_mut().learn(&reply);
+        }
+        match reply.get("ok").and_then(whole) {
+            Some(1) => {
+                state
+                    .events
+                    .extend(event(EventKind::Succeeded, reply.clone()));
+                Ok(reply)
+            }
+            _ => {
+                state.events.extend(event(EventKind::Failed, reply.clone()));
+                Err(Failure::from_document(&reply, &reply))
+            }
+        }
+    }
+
+    /// A new connection after its handshake, and whether the server told its number.
+    fn connect(&self) -> Result<(Connection, bool), Failure> {
+        let mut client = doc! {
+            "driver": { "name": "unified", "version": env!("CARGO_PKG_VERSION") },
+            "os": { "type": std::env::consts::OS },
+        };
+        if let Some(name) = &self.app_name {
+            client.insert("application", doc! { "name": name });
+        }
+        let mut hello = doc! { "hello": 1, "helloOk": true, "client": client, "$db": "admin" };
+        hello.extend(self.api.clone());
+        let network = |e: muniment_value::Error| Failure::of_network(e.to_string());
+        let mut c = Connection::connect(&self.address).map_err(network)?;
+        c.set_timeout(Some(self.socket_timeout)).map_err(network)?;
+        let reply = exchange(&mut c, &hello, &[], false)?;
+        if reply.get("ok").and_then(whole) != Some(1) {
+            return Err(Failure::from_document(&reply, &reply));
+        }
+        Ok((c, reply.contains_key("connectionId")))
+    }
+}
+
+/// Sends a command and reads its reply.
+fn exchange(
+    connection: &mut Connection,
+    body: &Document,
+    sequences: &[(&'static str, Vec<Document>)],
+    unacknowledged: bool,
+) -> Result<Document, Failure> {
+    /// OP_MSG's flag for messages without a reply.
+    const MORE_TO_COME: u32 = 2;
+    let encode = |d: &Document| match d.to_vec() {
+        Ok(bytes) => Ok(DocBuf::from_bytes_trusted(bytes)),
+        Err(e) => Err(Failure::of_client(e.to_string())),
+    };
+    let network = |e: muniment_value::Error| Failure::of_network(e.to_string());
+    let command = encode(body)?;
+    let mut encoded = Vec::new();
+    for (name, documents) in sequences {
+        let all: Result<Vec<DocBuf>, Failure> = documents.iter().map(encode).collect();
+        encoded.push((*name, all?));
+    }
+    let sections: Vec<(&str, &[DocBuf])> =
+        encoded.iter().map(|(n, d)| (*n, d.as_slice())).collect();
+    let flags = if unacknowledged { MORE_TO_COME } else { 0 };
+    connection
+        .send_command("admin", &command, flags, &sections)
+        .map_err(network)?;
+    if unacknowledged {
+        return Ok(doc! { "ok": 1 });
+    }
+    let reply = connection.recv().map_err(network)?;
+    Document::from_reader(reply.body.as_bytes()).map_err(|e| Failure::of_network(e.to_string()))
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "client of {}", self.address)
+    }
+}
+
+/// The first write or write concern error of a reply, as an error.
+///
+/// # Errors
+/// That error.
+pub fn check_write(reply: &Document) -> Result<(), Failure> {
+    match reply.get_document("writeConcernError") {
+        Ok(of) => {
+            let mut e = Failure::from_document(of, reply);
+            e.write_concern_errors.push(of.clone());
+            Err(e)
+        }
+        Err(_) => Ok(()),
+    }
+}
+
+/// Whether a transaction's state lets an operation begin a new one.
+pub fn idle(state: TxnState) -> bool {
+    !matches!(state, TxnState::Starting | TxnState::InProgress)
+}

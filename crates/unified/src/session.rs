@@ -1,0 +1,432 @@
+//! Sessions and their transactions, as the drivers' specifications have them.
+
+use crate::client::{Call, Client, Kind, Settings, idle};
+use crate::failure::{Done, Failure, Trouble, broken};
+use bson::{Bson, Document, Timestamp, doc};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// What the server knows of a session.
+#[derive(Clone, Debug)]
+pub struct ServerSession {
+    /// Its id.
+    pub lsid: Document,
+    /// The last transaction or retryable write.
+    pub txn_number: i64,
+    /// True after a connection broke: never used again.
+    pub dirty: bool,
+}
+
+impl Default for ServerSession {
+    fn default() -> ServerSession {
+        ServerSession {
+            lsid: doc! { "id": bson::Uuid::new() },
+            txn_number: 0,
+            dirty: false,
+        }
+    }
+}
+
+/// Where a transaction is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TxnState {
+    /// There was none.
+    None,
+    /// Begun, nothing sent.
+    Starting,
+    /// The server knows it.
+    InProgress,
+    /// Committed, or tried to.
+    Committed,
+    /// Aborted.
+    Aborted,
+}
+
+impl TxnState {
+    /// Its name in the tests.
+    pub fn name(self) -> &'static str {
+        match self {
+            TxnState::None => "none",
+            TxnState::Starting => "starting",
+            TxnState::InProgress => "in_progress",
+            TxnState::Committed => "committed",
+            TxnState::Aborted => "aborted",
+        }
+    }
+}
+
+/// A session that several holders share.
+pub type SessionRef = Rc<RefCell<Session>>;
+
+/// A session.
+#[derive(Debug)]
+pub struct Session {
+    client: Rc<Client>,
+    server: Option<ServerSession>,
+    /// Kept after the end, for comparisons.
+    lsid: Document,
+    explicit: bool,
+    causal: bool,
+    snapshot: bool,
+    snapshot_time: Option<Timestamp>,
+    operation_time: Option<Timestamp>,
+    defaults: Settings,
+    default_commit_ms: Option<Bson>,
+    /// Where its transaction is.
+    pub state: TxnState,
+    txn: Settings,
+    commit_ms: Option<Bson>,
+    /// True if the transaction never sent anything before it ended.
+    empty: bool,
+}
+
+impl Session {
+    /// A session over what the server knows; `options` are an entity's, of an explicit one.
+    ///
+    /// # Errors
+    /// For options that are not known.
+    pub fn new(
+        client: Rc<Client>,
+        server: ServerSession,
+        options: Option<Document>,
+    ) -> Done<SessionRef> {
+        let explicit = options.is_some();
+        let mut options = options.unwrap_or_default();
+        let snapshot = flag(&mut options, "snapshot").unwrap_or(false);
+        let causal = flag(&mut options, "causalConsistency").unwrap_or(explicit && !snapshot);
+        let snapshot_time = match options.remove("snapshotTime") {
+            Some(Bson::Timestamp(t)) => Some(t),
+            None => None,
+            Some(other) => return broken(format!("snapshotTime is {other}")),
+        };
+        let mut defaults = match options.remove("defaultTransactionOptions") {
+            Some(Bson::Document(d)) => d,
+            _ => Document::new(),
+        };
+        if !options.is_empty() {
+            return broken(format!("session options: {options}"));
+        }
+        if snapshot && causal {
+            return broken("a snapshot session cannot be causally consistent");
+        }
+        let settings = client.settings.with(&mut defaults);
+        Ok(Rc::new(RefCell::new(Session {
+            defaults: settings.clone(),
+            default_commit_ms: defaults.remove("maxCommitTimeMS"),
+            client,
+            lsid: server.lsid.clone(),
+            server: Some(server),
+            explicit,
+            causal,
+            snapshot,
+            snapshot_time,
+            operation_time: None,
+            state: TxnState::None,
+            txn: settings,
+            commit_ms: None,
+            empty: false,
+        })))
+    }
+
+    /// True if the test made it.
+    pub fn is_explicit(&self) -> bool {
+        self.explicit
+    }
+
+    /// Its id.
+    pub fn lsid(&self) -> Document {
+        self.lsid.clone()
+    }
+
+    /// True after a connection broke under it.
+    pub fn is_dirty(&self) -> bool {
+        self.server.as_ref().is_some_and(|s| s.dirty)
+    }
+
+    /// The time that a snapshot session reads at.
+    pub fn snapshot_time(&self) -> Option<Timestamp> {
+        self.snapshot_time
+    }
+
+    /// The client whose it is.
+    pub fn client(&self) -> Rc<Client> {
+        self.client.clone()
+    }
+
+    /// True while a transaction takes commands.
+    pub fn in_transaction(&self) -> bool {
+        matches!(self.state, TxnState::Starting | TxnState::InProgress)
+    }
+
+    /// Ends it: its id goes back to the client.
+    pub fn end(&mut self) {
+        if let Some(s) = self.server.take() {
+            self.client.give_back(s);
+        }
+    }
+
+    /// The read concern of a command that asks for `concern`.
+    pub fn read_concern(&self, mut concern: Document) -> Document {
+        if self.snapshot {
+            concern = doc! { "level": "snapshot" };
+            if let Some(t) = self.snapshot_time {
+                concern.insert("atClusterTime", t);
+            }
+        } else if let (true, Some(t)) = (self.causal, self.operation_time) {
+            concern.insert("afterClusterTime", t);
+        }
+        concern
+    }
+
+    /// Adds the session's fields to a command.
+    ///
+    /// # Errors
+    /// For a session that has ended, and a write in a snapshot session.
+    pub fn apply(
+        &mut self,
+        body: &mut Document,
+        kind: Kind,
+        numbered: bool,
+    ) -> Result<(), Failure> {
+        let writes = matches!(
+            kind,
+            Kind::Write | Kind::RetryableWrite | Kind::ReadAndWrite
+        );
+        if self.snapshot && (writes || kind == Kind::Bare) && self.explicit {
+            let name = body.keys().next().cloned().unwrap_or_default();
+            if writes {
+                return Err(Failure::of_client(format!(
+                    "{name} cannot run in a snapshot session"
+                )));
+            }
+        }
+        let ends = body.contains_key("commitTransaction") || body.contains_key("abortTransaction");
+        if !ends && idle(self.state) {
+            self.state = TxnState::None;
+        }
+        let first = self.state == TxnState::Starting;
+        let begins = match first {
+            true => self.read_concern(self.txn.read_concern.clone().unwrap_or_default()),
+            false => Document::new(),
+        };
+        let Some(server) = &mut self.server else {
+            return Err(Failure::of_client("the session has ended"));
+        };
+        body.insert("lsid", server.lsid.clone());
+        if numbered {
+            server.txn_number += 1;
+            body.insert("txnNumber", server.txn_number);
+        }
+        if self.state != TxnState::None {
+            if first {
+                body.insert("startTransaction", true);
+                if !begins.is_empty() {
+                    body.insert("readConcern", begins);
+                }
+                self.state = TxnState::InProgress;
+            }
+            body.insert("txnNumber", server.txn_number);
+            body.insert("autocommit", false);
+        }
+        Ok(())
+    }
+
+    /// Keeps the times that a reply tells.
+    pub fn learn(&mut self, reply: &Document) {
+        if let Ok(t) = reply.get_timestamp("operationTime") {
+            self.operation_time = Some(t);
+        }
+        if self.snapshot && self.snapshot_time.is_none() {
+            let cursor = reply.get_document("cursor").unwrap_or(reply);
+            self.snapshot_time = cursor.get_timestamp("atClusterTime").ok();
+        }
+    }
+
+    /// A connection broke under it.
+    pub fn broken(&mut self, e: &mut Failure) {
+        if let Some(s) = &mut self.server {
+            s.dirty = true;
+        }
+        if self.in_transaction() {
+            e.labels.push("TransientTransactionError".into());
+        }
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// When one is there.
+    pub fn start_transaction(&mut self, options: &mut Document) -> Result<(), Failure> {
+        if self.snapshot {
+            return Err(Failure::of_client(
+                "Transactions are not supported in snapshot sessions",
+            ));
+        }
+        if self.in_transaction() {
+            return Err(Failure::of_client("Transaction already in progress"));
+        }
+        self.txn = self.defaults.with(options);
+        if self.txn.unacknowledged() {
+            return Err(Failure::of_client(
+                "transactions do not support unacknowledged write concern",
+            ));
+        }
+        let ms = options.remove("maxCommitTimeMS");
+        self.commit_ms = ms.or_else(|| self.default_commit_ms.clone());
+        if let Some(s) = &mut self.server {
+            s.txn_number += 1;
+        }
+        self.state = TxnState::Starting;
+        Ok(())
+    }
+}
+
+fn flag(options: &mut Document, name: &str) -> Option<bool> {
+    options.remove(name).and_then(|v| v.as_bool())
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Ends a session's transaction with `commitTransaction` or `abortTransaction`.
+///
+/// # Errors
+/// The server's, with the labels that drivers add; an abort has none.
+pub fn end_transaction(session: &SessionRef, commit: bool) -> Result<(), Failure> {
+    let (client, mut concern, ms, before) = {
+        let mut s = session.borrow_mut();
+        let before = s.state;
+        let refused = match (before, commit) {
+            (TxnState::None, _) => Some("No transaction started"),
+            (TxnState::Aborted, true) => {
+                Some("Cannot call commitTransaction after calling abortTransaction")
+            }
+            (TxnState::Aborted, false) => Some("Cannot call abortTransaction twice"),
+            (TxnState::Committed, false) => {
+                Some("Cannot call abortTransaction after calling commitTransaction")
+            }
+            _ => None,
+        };
+        if let Some(why) = refused {
+            return Err(Failure::of_client(why));
+        }
+        s.state = if commit {
+            TxnState::Committed
+        } else {
+            TxnState::Aborted
+        };
+        if before == TxnState::Starting {
+            s.empty = true;
+        } else if before == TxnState::InProgress {
+            s.empty = false;
+        }
+        if s.empty {
+            return Ok(());
+        }
+        let concern = s.txn.write_concern.clone().unwrap_or_default();
+        (s.client.clone(), concern, s.commit_ms.clone(), before)
+    };
+    // A commit that is sent again must not say yes before the first one is safe.
+    let stronger = |concern: &mut Document| {
+        concern.insert("w", "majority");
+        if !concern.contains_key("wtimeout") {
+            concern.insert("wtimeout", 10_000);
+        }
+    };
+    if before == TxnState::Committed {
+        stronger(&mut concern);
+    }
+    let send = |concern: &Document| {
+        let name = if commit {
+            "commitTransaction"
+        } else {
+            "abortTransaction"
+        };
+        let mut body = doc! { name: 1 };
+        if let (true, Some(ms)) = (commit, &ms) {
+            body.insert("maxTimeMS", ms.clone());
+        }
+        if !concern.is_empty() {
+            body.insert("writeConcern", concern.clone());
+        }
+        let reply = client.run(Call {
+            db: "admin",
+            body,
+            sequences: Vec::new(),
+            session: Some(session),
+            kind: Kind::Bare,
+            settings: &Settings::default(),
+        })?;
+        crate::client::check_write(&reply)
+    };
+    let again = |e: &Failure| e.network || e.has_label("RetryableWriteError");
+    let mut result = send(&concern);
+    if result.as_ref().is_err_and(again) {
+        if commit {
+            stronger(&mut concern);
+        }
+        result = send(&concern);
+    }
+    match result {
+        Err(mut e) if commit => {
+            let unknown = match e.write_concern_errors.first() {
+                Some(_) => !matches!(e.code, Some(79 | 100)),
+                None => again(&e) || e.code == Some(50),
+            };
+            if unknown && !e.has_label("UnknownTransactionCommitResult") {
+                e.labels.push("UnknownTransactionCommitResult".into());
+            }
+            Err(e)
+        }
+        Err(_) if !commit => Ok(()),
+        other => other,
+    }
+}
+
+/// Runs `callback` in a transaction as often as the errors' labels ask for.
+///
+/// # Errors
+/// The callback's and the commit's.
+pub fn with_transaction(
+    session: &SessionRef,
+    options: &Document,
+    mut callback: impl FnMut() -> Done<()>,
+) -> Done<()> {
+    /// More would be a loop without an end.
+    const TURNS: usize = 20;
+    for _ in 0..TURNS {
+        session
+            .borrow_mut()
+            .start_transaction(&mut options.clone())?;
+        if let Err(e) = callback() {
+            if session.borrow().in_transaction() {
+                end_transaction(session, false)?;
+            }
+            match e {
+                Trouble::Failed(f) if f.has_label("TransientTransactionError") => continue,
+                other => return Err(other),
+            }
+        }
+        if !session.borrow().in_transaction() {
+            return Ok(());
+        }
+        let mut result = end_transaction(session, true);
+        for _ in 0..TURNS {
+            let again = |e: &Failure| {
+                e.has_label("UnknownTransactionCommitResult") && e.code.is_none_or(|c| c != 50)
+            };
+            if !result.as_ref().is_err_and(again) {
+                break;
+            }
+            result = end_transaction(session, true);
+        }
+        match result {
+            Err(e) if e.has_label("TransientTransactionError") => {}
+            other => return Ok(other?),
+        }
+    }
+    broken("withTransaction does not come to an end")
+}

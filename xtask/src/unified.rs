@@ -1,0 +1,79 @@
+//! The drivers' unified specification tests, by the runner in `crates/unified`. They are taken from a
+//! driver's source package, which carries them, as the package manager gives it; or from a directory
+//! that is named.
+
+use crate::clients::{ensure, once, suite_dir, venv};
+use crate::run::{cargo, check, root, target_dir};
+use crate::server::Server;
+use crate::test::{Outcome, missing};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The variable with the directory of the tests, if it is not the package's.
+pub const SUITE: &str = "MUNIMENT_UNIFIED_SUITE";
+
+/// Runs all that the server can run.
+pub fn run() -> Result<Outcome, String> {
+    let suite = match std::env::var_os(SUITE) {
+        Some(dir) => PathBuf::from(dir),
+        None if ensure("python3", "python3") => package()?,
+        None => return missing("python3"),
+    };
+    check(cargo().args(["build", "--package", "unified"]))?;
+    let server = Server::start(&crate::run::server_binary())?;
+    let runner = target_dir().join("debug").join("unified");
+    let mut command = Command::new(runner);
+    command
+        .arg("--suite")
+        .arg(&suite)
+        .args(["--uri", &server.uri()])
+        .arg("--known")
+        .arg(root().join("tests/unified/known-failures.txt"));
+    check(&mut command).map(|()| Outcome::Passed)
+}
+
+/// The tests of the package: its `test` directory, below the target directory.
+fn package() -> Result<PathBuf, String> {
+    let requirements = suite_dir("python").join("requirements-unified.txt");
+    let inputs = std::fs::read_to_string(&requirements)
+        .map_err(|e| format!("{}: {e}", requirements.display()))?;
+    let dir = target_dir().join("clients").join("unified");
+    let tests = dir.join("test");
+    // Its pip and Python are those of PyMongo's own suite.
+    let bin = venv("current")?.join("bin");
+    once(&dir, &inputs, || {
+        let scratch = dir.join("package");
+        let _ = std::fs::remove_dir_all(&scratch);
+        let _ = std::fs::remove_dir_all(&tests);
+        check(
+            Command::new(bin.join("pip"))
+                .args(["download", "--quiet", "--disable-pip-version-check"])
+                .args(["--no-deps", "--dest"])
+                .arg(&scratch)
+                .arg("-r")
+                .arg(&requirements),
+        )?;
+        let archive = only(&scratch)?;
+        let unpacked = scratch.join("unpacked");
+        check(
+            Command::new(bin.join("python"))
+                .args(["-m", "tarfile", "-e"])
+                .arg(&archive)
+                .arg(&unpacked),
+        )?;
+        let from = only(&unpacked)?.join("test");
+        std::fs::rename(&from, &tests).map_err(|e| format!("{}: {e}", from.display()))?;
+        std::fs::remove_dir_all(&scratch).map_err(|e| format!("{}: {e}", scratch.display()))
+    })?;
+    Ok(tests)
+}
+
+/// The only entry of a directory.
+fn only(dir: &Path) -> Result<PathBuf, String> {
+    let entries = std::fs::read_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    let all: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
+    match all.as_slice() {
+        [one] => Ok(one.clone()),
+        _ => Err(format!("{} has not one entry: {all:?}", dir.display())),
+    }
+}
