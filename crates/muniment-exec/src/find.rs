@@ -389,7 +389,8 @@ impl Database {
             skip: request.skip,
             limit: (request.limit > 0).then_some(request.limit),
             output,
-            show_record_id: request.show_record_id,
+            // returnKey gives the key and nothing else.
+            show_record_id: request.show_record_id && !request.return_key,
             tailable: request.tailable,
             want_info,
             sort_limits: self.sort_limits(request.allow_disk_use),

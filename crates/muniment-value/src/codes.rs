@@ -338,4 +338,5 @@ codes! {
     13436 NotPrimaryOrSecondary,
     14031 OutOfDiskSpace,
     17280 KeyTooLong,
+    31082 SearchNotEnabled,
 }

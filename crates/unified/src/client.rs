@@ -400,10 +400,15 @@ impl Client {
             call.kind,
             Kind::Write | Kind::RetryableWrite | Kind::ReadAndWrite
         );
-        if reads && !in_txn {
-            let level = settings.read_concern.clone().unwrap_or_default();
-            let session = call.session.map(|s| s.borrow());
-            let concern = session.map_or(level.clone(), |s| s.read_concern(level));
+        if !in_txn {
+            let level = match reads {
+                true => settings.read_concern.clone().unwrap_or_default(),
+                false => Document::new(),
+            };
+            let concern = match call.session {
+                Some(s) => s.borrow().read_concern(level, &body, reads || writes),
+                None => level,
+            };
             if !concern.is_empty() {
                 body.insert("readConcern", concern);
             }
@@ -422,12 +427,19 @@ impl Client {
                 ));
             }
             if !unacknowledged {
-                s.apply(&mut body, call.kind, numbered)?;
+                // Of an operation's own preferences only those of a command as it is count in a
+                // transaction.
+                if in_txn && (reads || call.kind == Kind::Bare) {
+                    let own = settings.read_preference.as_ref();
+                    s.check_preference(own.filter(|_| call.kind == Kind::Bare))?;
+                }
+                s.apply(&mut body, numbered)?;
             }
         }
         body.insert("$db", call.db);
         if self.topology != Topology::Single
-            && !writes
+            && !in_txn
+            && (!writes || call.kind == Kind::ReadAndWrite)
             && let Some(mode) = &settings.read_preference
             && mode.get_str("mode").ok() != Some("primary")
         {

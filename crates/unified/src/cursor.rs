@@ -1,4 +1,5 @@
-//! Cursors: batches as the server sends them.
+//! Cursors: batches as the server sends them; and change streams, which begin again once after an
+//! error that says so.
 
 use crate::client::{Call, Client, Kind, Settings};
 use crate::failure::{Failure, whole};
@@ -6,6 +7,10 @@ use crate::session::SessionRef;
 use bson::{Bson, Document, doc};
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// How long a test waits for a document that does not come.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What opens a cursor.
 pub struct Opening {
@@ -39,6 +44,21 @@ pub struct Cursor {
     more: Document,
     /// How many documents the limit still lets through.
     left: Option<i64>,
+    stream: Option<Stream>,
+}
+
+/// What a change stream keeps to begin again where it was.
+struct Stream {
+    body: Document,
+    kind: Kind,
+    /// Where it was last.
+    token: Option<Bson>,
+    /// The token behind the batch that is being read.
+    behind: Option<Bson>,
+    /// When it began, if there is no token.
+    began: Option<Bson>,
+    /// True once it has given a document.
+    given: bool,
 }
 
 impl Cursor {
@@ -56,10 +76,6 @@ impl Cursor {
             settings: &opening.settings,
         })?;
         crate::client::check_write(&reply)?;
-        let opening = Opening {
-            body: Document::new(),
-            ..opening
-        };
         Cursor::open_from(opening, &reply)
     }
 
@@ -68,7 +84,23 @@ impl Cursor {
     /// # Errors
     /// A client's for a reply without a cursor.
     pub fn open_from(opening: Opening, reply: &Document) -> Result<Cursor, Failure> {
+        let stage = stage(&opening.body);
+        let stream = stage.map(|options| Stream {
+            began: match options.get("startAtOperationTime") {
+                None => reply.get("operationTime").cloned(),
+                given => given.cloned(),
+            },
+            token: options
+                .get("resumeAfter")
+                .or(options.get("startAfter"))
+                .cloned(),
+            behind: None,
+            given: false,
+            body: opening.body.clone(),
+            kind: opening.kind,
+        });
         let mut cursor = Cursor {
+            stream,
             client: opening.client,
             db: opening.db,
             collection: String::new(),
@@ -96,6 +128,12 @@ impl Cursor {
             .get_array("firstBatch")
             .or_else(|_| cursor.get_array("nextBatch"))
             .map_err(|_| bad())?;
+        if let Some(s) = &mut self.stream {
+            s.behind = cursor.get("postBatchResumeToken").cloned();
+            if batch.is_empty() && s.behind.is_some() {
+                s.token = s.behind.clone();
+            }
+        }
         for d in batch.iter().filter_map(Bson::as_document) {
             self.batch.push_back(d.clone());
         }
@@ -117,17 +155,37 @@ impl Cursor {
     /// Of the getMore.
     pub fn next(&mut self) -> Result<Option<Document>, Failure> {
         if self.batch.is_empty() && self.id != 0 {
-            self.get_more()?;
+            match self.get_more() {
+                Err(e) if self.stream.is_some() && resumable(&e) => self.resume()?,
+                other => other?,
+            }
         }
-        Ok(self.batch.pop_front())
+        let next = self.batch.pop_front();
+        if let (Some(s), Some(d)) = (&mut self.stream, &next) {
+            let Some(id) = d.get("_id") else {
+                self.close();
+                return Err(Failure::of_client("a change without a resume token"));
+            };
+            s.given = true;
+            s.token = match (&s.behind, self.batch.is_empty()) {
+                (Some(behind), true) => Some(behind.clone()),
+                _ => Some(id.clone()),
+            };
+        }
+        Ok(next)
     }
 
     /// The next document, however many batches it takes; `None` at the end.
     ///
     /// # Errors
-    /// Of a getMore.
+    /// Of a getMore, or when no document comes.
     pub fn next_document(&mut self) -> Result<Option<Document>, Failure> {
+        let began = Instant::now();
         loop {
+            if began.elapsed() > PATIENCE {
+                let message = format!("no document came within {PATIENCE:?}");
+                return Err(Failure::of_client(message));
+            }
             match self.next()? {
                 None if self.id != 0 => {}
                 found => return Ok(found),
@@ -174,6 +232,44 @@ impl Cursor {
         }
     }
 
+    /// Begins a change stream again where it was.
+    fn resume(&mut self) -> Result<(), Failure> {
+        let Some(s) = &self.stream else {
+            return Ok(());
+        };
+        let mut body = s.body.clone();
+        let after = stage(&body).is_some_and(|o| o.contains_key("startAfter")) && !s.given;
+        if let Ok(pipeline) = body.get_array_mut("pipeline")
+            && let Some(Bson::Document(first)) = pipeline.first_mut()
+            && let Ok(options) = first.get_document_mut("$changeStream")
+        {
+            for name in ["resumeAfter", "startAfter", "startAtOperationTime"] {
+                options.remove(name);
+            }
+            let (name, at) = match (&s.token, &s.began) {
+                (Some(token), _) if after => ("startAfter", Some(token)),
+                (Some(token), _) => ("resumeAfter", Some(token)),
+                (None, began) => ("startAtOperationTime", began.as_ref()),
+            };
+            if let Some(at) = at {
+                options.insert(name, at.clone());
+            }
+        }
+        let kind = s.kind;
+        let session = self.client.session(None);
+        let session = session.map_err(|_| Failure::of_client("no session"))?;
+        let reply = self.client.run(Call {
+            db: &self.db,
+            body,
+            sequences: Vec::new(),
+            session: Some(&session),
+            kind,
+            settings: &self.settings,
+        })?;
+        self.session = Some(session);
+        self.take(&reply)
+    }
+
     /// Closes it on the server; whether that works is no matter.
     pub fn close(&mut self) {
         if self.id != 0 {
@@ -190,4 +286,16 @@ impl Cursor {
         }
         self.session = None;
     }
+}
+
+/// The options of the change stream that a command opens, if it does.
+fn stage(body: &Document) -> Option<&Document> {
+    let first = body.get_array("pipeline").ok()?.first()?;
+    first.as_document()?.get_document("$changeStream").ok()
+}
+
+/// Errors of a getMore after which a change stream begins again: the connection's,
+/// CursorNotFound, and what the server marks so.
+fn resumable(e: &Failure) -> bool {
+    e.network || e.code == Some(43) || e.has_label("ResumableChangeStreamError")
 }

@@ -165,48 +165,63 @@ impl Session {
         }
     }
 
-    /// The read concern of a command that asks for `concern`.
-    pub fn read_concern(&self, mut concern: Document) -> Document {
-        if self.snapshot {
+    /// The read concern of a command that asks for `concern`: with the times of a snapshot session
+    /// (in whatever command begins something) and of a causally consistent one (in reads and
+    /// writes: `operation`).
+    pub fn read_concern(
+        &self,
+        mut concern: Document,
+        body: &Document,
+        operation: bool,
+    ) -> Document {
+        /// They belong to what has begun.
+        const LATER: &[&str] = &[
+            "getMore",
+            "killCursors",
+            "commitTransaction",
+            "abortTransaction",
+        ];
+        let name = body.keys().next().map_or("", String::as_str);
+        if self.snapshot && !LATER.contains(&name) {
             concern = doc! { "level": "snapshot" };
             if let Some(t) = self.snapshot_time {
                 concern.insert("atClusterTime", t);
             }
-        } else if let (true, Some(t)) = (self.causal, self.operation_time) {
+        } else if let (true, true, Some(t)) = (self.causal, operation, self.operation_time) {
             concern.insert("afterClusterTime", t);
         }
         concern
     }
 
+    /// Looks at where a read of a transaction would go: `own` is the command's preference.
+    ///
+    /// # Errors
+    /// Anywhere but to the primary.
+    pub fn check_preference(&self, own: Option<&Document>) -> Result<(), Failure> {
+        let preference = own.or(self.txn.read_preference.as_ref());
+        match preference.and_then(|p| p.get_str("mode").ok()) {
+            None | Some("primary") => Ok(()),
+            Some(_) => Err(Failure::of_client(
+                "read preference in a transaction must be primary",
+            )),
+        }
+    }
+
     /// Adds the session's fields to a command.
     ///
     /// # Errors
-    /// For a session that has ended, and a write in a snapshot session.
-    pub fn apply(
-        &mut self,
-        body: &mut Document,
-        kind: Kind,
-        numbered: bool,
-    ) -> Result<(), Failure> {
-        let writes = matches!(
-            kind,
-            Kind::Write | Kind::RetryableWrite | Kind::ReadAndWrite
-        );
-        if self.snapshot && (writes || kind == Kind::Bare) && self.explicit {
-            let name = body.keys().next().cloned().unwrap_or_default();
-            if writes {
-                return Err(Failure::of_client(format!(
-                    "{name} cannot run in a snapshot session"
-                )));
-            }
-        }
+    /// For a session that has ended.
+    pub fn apply(&mut self, body: &mut Document, numbered: bool) -> Result<(), Failure> {
         let ends = body.contains_key("commitTransaction") || body.contains_key("abortTransaction");
         if !ends && idle(self.state) {
             self.state = TxnState::None;
         }
         let first = self.state == TxnState::Starting;
         let begins = match first {
-            true => self.read_concern(self.txn.read_concern.clone().unwrap_or_default()),
+            true => {
+                let concern = self.txn.read_concern.clone().unwrap_or_default();
+                self.read_concern(concern, body, true)
+            }
             false => Document::new(),
         };
         let Some(server) = &mut self.server else {
@@ -429,4 +444,100 @@ pub fn with_transaction(
         }
     }
     broken("withTransaction does not come to an end")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::client::Topology;
+    use crate::test::Deployment;
+
+    fn session(options: Document) -> SessionRef {
+        let deployment = Deployment {
+            address: "127.0.0.1:1".into(),
+            topology: Topology::ReplicaSet,
+            version: [8, 0, 0],
+            parameters: doc! {},
+        };
+        let client = Client::new(&deployment, &doc! {}).ok().unwrap();
+        client.session(Some(options)).ok().unwrap()
+    }
+
+    fn applied(s: &SessionRef, name: &str, numbered: bool) -> Document {
+        let mut body = doc! { name: 1 };
+        s.borrow_mut().apply(&mut body, numbered).unwrap();
+        body.remove("lsid").unwrap();
+        body
+    }
+
+    #[test]
+    fn a_transaction_begins_with_its_first_command() {
+        let s = session(doc! {});
+        assert_eq!(applied(&s, "insert", false), doc! { "insert": 1 });
+        assert_eq!(
+            applied(&s, "insert", true),
+            doc! { "insert": 1, "txnNumber": 1_i64 }
+        );
+        let mut options = doc! { "readConcern": { "level": "snapshot" } };
+        s.borrow_mut().start_transaction(&mut options).unwrap();
+        let first = doc! {
+            "find": 1, "startTransaction": true, "readConcern": { "level": "snapshot" },
+            "txnNumber": 2_i64, "autocommit": false,
+        };
+        assert_eq!(applied(&s, "find", false), first);
+        let later = doc! { "find": 1, "txnNumber": 2_i64, "autocommit": false };
+        assert_eq!(applied(&s, "find", false), later);
+        assert!(s.borrow_mut().start_transaction(&mut doc! {}).is_err());
+        let secondary = doc! { "mode": "secondary" };
+        assert!(s.borrow().check_preference(None).is_ok());
+        assert!(s.borrow().check_preference(Some(&secondary)).is_err());
+        s.borrow_mut().state = TxnState::Committed;
+        assert_eq!(applied(&s, "commitTransaction", false).len(), 3);
+        assert_eq!(applied(&s, "find", false), doc! { "find": 1 });
+    }
+
+    #[test]
+    fn what_has_not_begun_is_ended_without_a_command() {
+        let s = session(doc! {});
+        assert!(end_transaction(&s, true).unwrap_err().client);
+        s.borrow_mut().start_transaction(&mut doc! {}).unwrap();
+        // No server is there to ask.
+        end_transaction(&s, true).unwrap();
+        end_transaction(&s, true).unwrap();
+        assert!(end_transaction(&s, false).is_err());
+    }
+
+    #[test]
+    fn times_go_into_read_concerns() {
+        let t = Timestamp {
+            time: 5,
+            increment: 1,
+        };
+        let reply = doc! { "operationTime": t, "atClusterTime": t };
+        let causal = session(doc! {});
+        let of = |s: &SessionRef, name: &str, operation| {
+            s.borrow()
+                .read_concern(doc! {}, &doc! { name: 1 }, operation)
+        };
+        assert_eq!(of(&causal, "find", true), doc! {});
+        causal.borrow_mut().learn(&reply);
+        assert_eq!(of(&causal, "find", true), doc! { "afterClusterTime": t });
+        assert_eq!(of(&causal, "ping", false), doc! {});
+        let snapshot = session(doc! { "snapshot": true });
+        assert_eq!(of(&snapshot, "find", true), doc! { "level": "snapshot" });
+        snapshot.borrow_mut().learn(&reply);
+        let at = doc! { "level": "snapshot", "atClusterTime": t };
+        assert_eq!(of(&snapshot, "listCollections", false), at);
+        assert_eq!(of(&snapshot, "getMore", false), doc! {});
+        let both = doc! { "snapshot": true, "causalConsistency": true };
+        assert!(matches!(
+            Session::new(
+                snapshot.borrow().client(),
+                ServerSession::default(),
+                Some(both)
+            ),
+            Err(Trouble::Broken(_))
+        ));
+    }
 }

@@ -1,14 +1,14 @@
 //! `$changeStream`, as a standalone server answers it.
 
 use super::Stage;
-use super::registry::{Place, Spec};
+use super::registry::{Input, Place, Spec};
 use crate::context::QueryContext;
 use muniment_value::{Elem, Error, Result, Value};
 
 pub(crate) const SPEC: Spec = Spec {
     name: "$changeStream",
     doc: "Refused: a standalone server has no change streams.",
-    place: Place::CHANGES,
+    place: Place::CHANGES.needs(Input::Any),
     parse,
 };
 

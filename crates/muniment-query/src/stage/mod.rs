@@ -61,6 +61,7 @@ pub use coll_stats::scale as coll_stats_scale;
 pub use geo_near::GeoNear;
 pub use pipeline::{CountOnly, Pipeline, check_target, check_update_stages};
 pub use registry::{Input, Place, Position, Spec, Within, registry};
+pub use search::indexes_refused as search_indexes_refused;
 pub use watch::{Figures, Watched};
 
 pub(crate) use pipeline::parse_update_pipeline;

@@ -47,6 +47,8 @@ pub enum Input {
     Documents,
     /// A collection, whose documents it does not read: `$collStats` and its like.
     Collection,
+    /// Whatever the command names: a collection, a database or all of them.
+    Any,
     /// Nothing; it stands in `{aggregate: 1}`.
     Nothing,
     /// As [`Input::Nothing`], with an error of its own for a collection.

@@ -4,7 +4,7 @@
 use super::Stage;
 use super::registry::{Place, Spec};
 use crate::context::QueryContext;
-use muniment_value::{Elem, Error, Result};
+use muniment_value::{Code, Elem, Error, Result};
 
 pub(crate) const SEARCH: Spec = refused("$search");
 pub(crate) const SEARCH_BETA: Spec = refused("$searchBeta");
@@ -12,6 +12,7 @@ pub(crate) const SEARCH_META: Spec = refused("$searchMeta");
 pub(crate) const VECTOR_SEARCH: Spec = refused("$vectorSearch");
 pub(crate) const LIST_INDEXES: Spec = Spec {
     place: Place::REPORT,
+    parse: |_, _, _| Err(indexes_refused()),
     ..refused("$listSearchIndexes")
 };
 
@@ -25,9 +26,19 @@ const fn refused(name: &'static str) -> Spec {
 }
 
 fn parse(_: Elem<'_>, _: &QueryContext, _: &mut Vec<Stage>) -> Result<()> {
-    Err(Error::location(
-        31082,
+    Err(Error::new(
+        Code::SearchNotEnabled,
         "Using $search and $vectorSearch aggregation stages requires additional configuration. \
          Please connect to Atlas or an AtlasCLI local deployment to enable.",
     ))
+}
+
+/// What `$listSearchIndexes` and the commands on search indexes say.
+pub fn indexes_refused() -> Error {
+    Error::new(
+        Code::SearchNotEnabled,
+        "Using Atlas Search Database Commands and the $listSearchIndexes aggregation stage \
+         requires additional configuration. Please connect to Atlas or an AtlasCLI local \
+         deployment to enable.",
+    )
 }

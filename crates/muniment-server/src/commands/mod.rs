@@ -12,6 +12,7 @@ mod coll_mod_index;
 mod collection_options;
 mod cursor_reply;
 mod query_shape;
+mod search_index;
 mod time_series_index;
 mod write_reply;
 
@@ -38,6 +39,7 @@ registry! {
     count,
     create,
     create_indexes,
+    create_search_indexes,
     current_op,
     data_size,
     db_hash,
@@ -47,6 +49,7 @@ registry! {
     drop,
     drop_database,
     drop_indexes,
+    drop_search_index,
     end_sessions,
     explain,
     filemd5,
@@ -71,6 +74,7 @@ registry! {
     list_commands,
     list_databases,
     list_indexes,
+    list_search_indexes,
     lock_info,
     log_rotate,
     map_reduce,
@@ -95,6 +99,7 @@ registry! {
     test_version2,
     top,
     update,
+    update_search_index,
     validate,
     validate_db_metadata,
     whatsmyuri,

@@ -277,14 +277,19 @@ pub fn search_index(place: &Place, name: &str, mut args: Args, session: SessionR
             }
             args.rest
                 .insert("pipeline", vec![doc! { "$listSearchIndexes": stage }]);
-            let mut cursor = super::read::aggregate_cursor(place, args, session)?;
+            // Concerns are not for these.
+            let bare = Place {
+                settings: Settings::default(),
+                ..place.clone()
+            };
+            let mut cursor = super::read::aggregate_cursor(&bare, args, session)?;
             return Ok(Got::Documents(cursor.all()?));
         }
         other => return broken(format!("no such operation: {other}")),
     };
     args.finish()?;
     // A write concern is not for these.
-    let reply = run(place, body, &session, Kind::Bare, &place.settings);
+    let reply = run(place, body, &session, Kind::Bare, &Settings::default());
     match reply {
         Err(e) if name == "dropSearchIndex" && e.code == Some(NAMESPACE_NOT_FOUND) => {}
         other => {

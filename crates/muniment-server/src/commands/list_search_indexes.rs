@@ -1,0 +1,15 @@
+//! `listSearchIndexes`: what `$listSearchIndexes` asks, as a command.
+
+use super::search_index::REFUSED;
+use crate::args::{Field, Types, opt};
+use crate::registry::{CommandSpec, Kind};
+
+const FIELDS: &[Field] = &[opt("id", Types::STRING), opt("name", Types::STRING)];
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "listSearchIndexes",
+    kind: Kind::Diagnostic,
+    fields: FIELDS,
+    ..REFUSED
+};

@@ -1,0 +1,18 @@
+//! `updateSearchIndex`.
+
+use super::search_index::REFUSED;
+use crate::args::{Field, Types, opt, req};
+use crate::registry::CommandSpec;
+
+const FIELDS: &[Field] = &[
+    req("definition", Types::OBJECT),
+    opt("id", Types::STRING),
+    opt("name", Types::STRING),
+];
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "updateSearchIndex",
+    fields: FIELDS,
+    ..REFUSED
+};
