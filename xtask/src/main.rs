@@ -22,7 +22,8 @@ cargo xtask <task>
         --long adds the long fault and fuzz-corpus runs (sets MUNIMENT_LONG=1).
         --engine memory runs all that needs no disk on that storage engine.
         --suite PATH takes the unified specification tests from there (a checkout of
-        mongodb/specifications) instead of a driver's package: step `unified`.
+        mongodb/specifications) instead of a driver's package: step `unified`. Its runner
+        does one test, too: cargo run -p unified -- --help
   conformance --suite PATH [--filter FOLDER]... [--update] [--causes] [--bin PATH]
               [--workers N] [--depth N]
         Runs the public suite documentdb/functional-tests (a checkout outside the repository)

@@ -12,7 +12,7 @@ use std::process::Command;
 /// The variable with the directory of the tests, if it is not the package's.
 pub const SUITE: &str = "MUNIMENT_UNIFIED_SUITE";
 
-/// Runs all that the server can run.
+/// Runs all that the server can run. Without a directory the package is fetched once (a minute).
 pub fn run() -> Result<Outcome, String> {
     let suite = match std::env::var_os(SUITE) {
         Some(dir) => PathBuf::from(dir),

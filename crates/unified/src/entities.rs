@@ -19,7 +19,7 @@ pub enum Entity {
     /// A client.
     Client(Rc<Client>),
     /// A database, or a collection where the place names one.
-    Place(Place),
+    Place(Rc<Place>),
     /// A GridFS bucket.
     Bucket(Rc<Bucket>),
     /// A session.
@@ -98,7 +98,7 @@ impl Entities {
         }
     }
 
-    fn place(&self, name: &str) -> Done<Place> {
+    fn place(&self, name: &str) -> Done<Rc<Place>> {
         match self.get(name)? {
             Entity::Place(p) => Ok(p),
             _ => broken(format!("{name} is no database")),
@@ -146,20 +146,20 @@ impl Entities {
                 "database" => {
                     let client = self.client(&text("client")?)?;
                     let settings = client.settings.with(&mut options);
-                    Entity::Place(Place {
+                    Entity::Place(Rc::new(Place {
                         client,
                         db: text("databaseName")?,
                         collection: String::new(),
                         settings,
-                    })
+                    }))
                 }
                 "collection" => {
                     let database = self.place(&text("database")?)?;
-                    Entity::Place(Place {
+                    Entity::Place(Rc::new(Place {
                         collection: text("collectionName")?,
                         settings: database.settings.with(&mut options),
-                        ..database
-                    })
+                        ..(*database).clone()
+                    }))
                 }
                 "bucket" => {
                     let database = self.place(&text("database")?)?;

@@ -236,7 +236,7 @@ impl Running<'_> {
             }
             Got::Cursor(c) => {
                 if let Ok(id) = operation.get_str("saveResultAsEntity") {
-                    let cursor = Rc::new(RefCell::new(c));
+                    let cursor = Rc::new(RefCell::new(*c));
                     return self.entities.insert(id, Entity::Cursor(cursor));
                 }
                 let mut c = c;
@@ -296,7 +296,7 @@ impl Running<'_> {
                     let place = admin(&client);
                     match name {
                         "clientBulkWrite" => client_bulk::run(&client, args, session),
-                        "createChangeStream" => Ok(Got::Cursor(read::change_stream(
+                        "createChangeStream" => Ok(Got::cursor(read::change_stream(
                             &place, args, session, true,
                         )?)),
                         "listDatabases" | "listDatabaseObjects" => {
@@ -465,7 +465,7 @@ fn database(place: &crate::ops::Place, name: &str, args: Args, session: SessionR
         "aggregate" => Ok(Got::Documents(
             read::aggregate_cursor(place, args, session)?.all()?,
         )),
-        "createChangeStream" => Ok(Got::Cursor(read::change_stream(
+        "createChangeStream" => Ok(Got::cursor(read::change_stream(
             place, args, session, false,
         )?)),
         "createCollection" => manage::create_or_modify(place, "create", args, &session),
@@ -479,7 +479,7 @@ fn database(place: &crate::ops::Place, name: &str, args: Args, session: SessionR
         "runCursorCommand" => Ok(Got::Documents(
             read::command_cursor(place, args, session)?.all()?,
         )),
-        "createCommandCursor" => Ok(Got::Cursor(read::command_cursor(place, args, session)?)),
+        "createCommandCursor" => Ok(Got::cursor(read::command_cursor(place, args, session)?)),
         other => broken(format!("a database has no operation {other}")),
     }
 }
@@ -492,10 +492,10 @@ fn collection(place: &crate::ops::Place, name: &str, args: Args, session: Sessio
         "bulkWrite" => write::bulk_write(place, args, &session),
         "count" | "estimatedDocumentCount" => read::count(place, args, session),
         "countDocuments" => read::count_documents(place, args, session),
-        "createChangeStream" => Ok(Got::Cursor(read::change_stream(
+        "createChangeStream" => Ok(Got::cursor(read::change_stream(
             place, args, session, false,
         )?)),
-        "createFindCursor" => Ok(Got::Cursor(read::find_cursor(place, args, session)?)),
+        "createFindCursor" => Ok(Got::cursor(read::find_cursor(place, args, session)?)),
         "createIndex" => manage::create_index(place, args, &session),
         "distinct" => read::distinct(place, args, session),
         "drop" => manage::drop_collection(place, args, &session),

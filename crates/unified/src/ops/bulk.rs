@@ -215,6 +215,13 @@ impl Tally {
     }
 }
 
+/// The writes of one command, with their places in the request.
+struct Group {
+    verb: Verb,
+    retryable: bool,
+    sent: Vec<(usize, Document)>,
+}
+
 /// Runs the statements.
 ///
 /// # Errors
@@ -232,21 +239,30 @@ pub fn execute(
         ..Tally::default()
     };
     // Ordered writes are cut where the command changes, others gathered by command.
-    let mut groups: Vec<(Verb, bool, Vec<(usize, Document)>)> = Vec::new();
+    let mut groups: Vec<Group> = Vec::new();
     for (i, s) in statements.into_iter().enumerate() {
         let fits = match ordered {
-            true => groups.last_mut().filter(|(verb, ..)| *verb == s.verb),
-            false => groups.iter_mut().find(|(verb, ..)| *verb == s.verb),
+            true => groups.last_mut().filter(|g| g.verb == s.verb),
+            false => groups.iter_mut().find(|g| g.verb == s.verb),
         };
         match fits {
-            Some((_, retryable, all)) => {
-                *retryable &= s.retryable;
-                all.push((i, s.document));
+            Some(g) => {
+                g.retryable &= s.retryable;
+                g.sent.push((i, s.document));
             }
-            None => groups.push((s.verb, s.retryable, vec![(i, s.document)])),
+            None => groups.push(Group {
+                verb: s.verb,
+                retryable: s.retryable,
+                sent: vec![(i, s.document)],
+            }),
         }
     }
-    for (verb, retryable, sent) in groups {
+    for Group {
+        verb,
+        retryable,
+        sent,
+    } in groups
+    {
         let (command, field) = match verb {
             Verb::Insert => ("insert", "documents"),
             Verb::Update => ("update", "updates"),

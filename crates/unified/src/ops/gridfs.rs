@@ -1,4 +1,5 @@
-//! GridFS by plain commands: files in two collections.
+//! GridFS by plain commands: files in two collections. Ids and names stand under `$eq`, for they may
+//! look like operators.
 
 use super::{Args, Got, Place};
 use crate::client::Kind;
@@ -96,7 +97,7 @@ impl Bucket {
                 args.finish()?;
                 let found = self.find(
                     "files",
-                    doc! { "filter": { "_id": id }, "limit": 1, "singleBatch": true },
+                    doc! { "filter": { "_id": { "$eq": id } }, "limit": 1, "singleBatch": true },
                     session,
                 )?;
                 self.download(found.first(), session)
@@ -111,7 +112,7 @@ impl Bucket {
                     n => (-1, -n - 1),
                 };
                 let body = doc! {
-                    "filter": { "filename": filename },
+                    "filter": { "filename": { "$eq": filename } },
                     "sort": { "uploadDate": sort },
                     "skip": skip,
                     "limit": 1,
@@ -126,7 +127,7 @@ impl Bucket {
                 self.delete(&id, session)
             }
             "deleteByName" => {
-                let filter = doc! { "filename": args.need("filename")? };
+                let filter = doc! { "filename": { "$eq": args.need("filename")? } };
                 args.finish()?;
                 let found = self.find(
                     "files",
@@ -154,8 +155,11 @@ impl Bucket {
             "rename" | "renameByName" => {
                 let new = args.need("newFilename")?;
                 let (filter, verb) = match name {
-                    "rename" => (doc! { "_id": args.need("id")? }, "updateOne"),
-                    _ => (doc! { "filename": args.need("filename")? }, "updateMany"),
+                    "rename" => (doc! { "_id": { "$eq": args.need("id")? } }, "updateOne"),
+                    _ => (
+                        doc! { "filename": { "$eq": args.need("filename")? } },
+                        "updateMany",
+                    ),
                 };
                 args.finish()?;
                 let update = doc! { "filter": filter, "update": { "$set": { "filename": new } } };
@@ -244,7 +248,8 @@ impl Bucket {
         let (length, size) = (number("length"), number("chunkSize").max(1));
         let mut bytes = Vec::new();
         if length > 0 {
-            let filter = doc! { "files_id": file.get("_id").cloned().unwrap_or(Bson::Null) };
+            let id = file.get("_id").cloned().unwrap_or(Bson::Null);
+            let filter = doc! { "files_id": { "$eq": id } };
             let chunks = self.find(
                 "chunks",
                 doc! { "filter": filter, "sort": { "n": 1 } },
@@ -280,13 +285,13 @@ impl Bucket {
         let file = self.write(
             "deleteOne",
             "files",
-            doc! { "filter": { "_id": id.clone() } },
+            doc! { "filter": { "_id": { "$eq": id.clone() } } },
             session,
         )?;
         self.write(
             "deleteMany",
             "chunks",
-            doc! { "filter": { "files_id": id.clone() } },
+            doc! { "filter": { "files_id": { "$eq": id.clone() } } },
             session,
         )?;
         match file.get("deletedCount").and_then(whole) {

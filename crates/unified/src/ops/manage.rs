@@ -6,6 +6,7 @@ use crate::cursor::{Cursor, Opening};
 use crate::failure::{Done, Failure, broken, whole};
 use crate::session::SessionRef;
 use bson::{Bson, Document, doc};
+use std::rc::Rc;
 
 /// NamespaceNotFound: dropping what is not there is done, listing its indexes gives none.
 const NAMESPACE_NOT_FOUND: i64 = 26;
@@ -37,10 +38,10 @@ pub fn create_or_modify(
     }
     body.extend(args.into_rest());
     change(place, body, session, &settings)?;
-    Ok(Got::Place(Place {
+    Ok(Got::Place(Rc::new(Place {
         collection: name,
         ..place.clone()
-    }))
+    })))
 }
 
 /// `dropCollection` of a database, `drop` of a collection.

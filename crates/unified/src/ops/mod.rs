@@ -23,14 +23,19 @@ pub enum Got {
     /// Documents of a cursor, each of which may have more fields than expected.
     Documents(Vec<Document>),
     /// A cursor that goes on.
-    Cursor(Cursor),
+    Cursor(Box<Cursor>),
     /// A collection.
-    Place(Place),
+    Place(Rc<Place>),
 }
 
 impl Got {
     /// No value.
     pub const NOTHING: Got = Got::Value(None);
+
+    /// A cursor.
+    pub fn cursor(c: Cursor) -> Got {
+        Got::Cursor(Box::new(c))
+    }
 
     /// A document.
     pub fn document(d: Document) -> Got {

@@ -1,7 +1,7 @@
 //! Operations that read documents, and the commands that tests give as they are.
 
 use super::{Args, Got, Place, run};
-use crate::client::{Kind, Settings};
+use crate::client::{Kind, Settings, check_write};
 use crate::cursor::{Cursor, Opening};
 use crate::failure::{Done, broken, whole};
 use crate::session::SessionRef;
@@ -268,7 +268,7 @@ pub fn distinct(place: &Place, mut args: Args, session: SessionRef) -> Done<Got>
     Ok(Got::Value(reply.get("values").cloned()))
 }
 
-/// `mapReduce` inline.
+/// `mapReduce`; results are there if `out` is inline.
 pub fn map_reduce(place: &Place, mut args: Args, session: SessionRef) -> Done<Got> {
     let mut body = doc! { "mapReduce": &place.collection };
     for name in ["map", "reduce", "out"] {
@@ -289,7 +289,15 @@ pub fn map_reduce(place: &Place, mut args: Args, session: SessionRef) -> Done<Go
     );
     let settings = args.settings(&place.settings);
     args.finish()?;
-    let reply = run(place, body, &session, Kind::Read, &settings)?;
+    let out = body.get_document("out").ok();
+    let inline = out.is_some_and(|o| o.contains_key("inline"));
+    let kind = if inline {
+        Kind::Read
+    } else {
+        Kind::ReadAndWrite
+    };
+    let reply = run(place, body, &session, kind, &settings)?;
+    check_write(&reply)?;
     let results = reply.get_array("results").ok().into_iter().flatten();
     Ok(Got::Documents(
         results.filter_map(Bson::as_document).cloned().collect(),
