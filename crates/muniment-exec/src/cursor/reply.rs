@@ -115,6 +115,8 @@ impl Database {
             .filter(|&n| n > 0)
             .map_or(BatchLimits::NEXT, BatchLimits::of);
         let result = append_reply(out, "nextBatch", request.namespace, |out| {
+            // A batch that is there at once may be too late as well.
+            op.check()?;
             let end = next_batch(op, &mut cursor, request, limits, out)?;
             if end.exhausted {
                 return Ok(0);

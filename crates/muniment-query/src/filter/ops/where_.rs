@@ -14,9 +14,17 @@ pub(super) const SPEC: OpSpec = OpSpec::top(
         p.top_only("$where")?;
         let code = match v {
             Value::String(s) | Value::Code(s) => s,
-            Value::CodeWithScope { code, scope } if scope.is_empty() => code,
+            Value::CodeWithScope { .. } => {
+                return Err(Error::location(
+                    4_649_201,
+                    "$where no longer supports deprecated BSON type CodeWScope",
+                ));
+            }
             _ => return Err(Error::bad_value("$where got bad type")),
         };
+        if code.is_empty() {
+            return Err(Error::bad_value("code for $where cannot be empty"));
+        }
         if !muniment_js::enabled() {
             return Err(Error::bad_value("no globalScriptEngine in $where parsing"));
         }
@@ -65,6 +73,7 @@ mod tests {
             &["{'a': 2, 'c': 1}", "{'a': 1}"],
         );
         fails("{'$where': 1}", 2, "$where got bad type");
+        fails("{'$where': ''}", 2, "code for $where cannot be empty");
         fails(
             "{'a': {'$elemMatch': {'$where': 'true'}}}",
             2,
