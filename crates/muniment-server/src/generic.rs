@@ -30,6 +30,12 @@ pub struct Generic<'a> {
     pub api_strict: bool,
     /// `apiDeprecationErrors` was given.
     pub api_deprecation_errors: bool,
+    /// `txnNumber` was given.
+    pub txn_number: bool,
+    /// `autocommit` was given.
+    pub autocommit: bool,
+    /// `startTransaction` was given.
+    pub start_transaction: bool,
 }
 
 const LSID: &[Field] = &[opt("id", Types::BINARY), opt("uid", Types::BINARY)];
@@ -113,28 +119,32 @@ impl<'a> Generic<'a> {
                 typed(Types::BOOL)?;
                 self.api_deprecation_errors = true;
             }
-            b"txnNumber" => {
-                if typed(Types::LONG)? {
-                    return Err(Error::new(
-                        Code::IllegalOperation,
-                        "Transaction numbers are only allowed on a replica set member or mongos",
-                    ));
-                }
-            }
-            b"autocommit" | b"startTransaction" => {
-                if typed(Types::BOOL)? {
-                    return Err(Error::new(
-                        Code::InvalidOptions,
-                        format!(
-                            "'{}' field requires a transaction number to also be specified",
-                            e.name()
-                        ),
-                    ));
-                }
-            }
+            b"txnNumber" => self.txn_number = typed(Types::LONG)?,
+            b"autocommit" => self.autocommit = typed(Types::BOOL)?,
+            b"startTransaction" => self.start_transaction = typed(Types::BOOL)?,
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// A standalone has no transactions. What is said first does not depend on the order in which
+    /// the fields came.
+    fn check_transaction(&self) -> Result<()> {
+        let message = if self.txn_number && self.session.is_some() {
+            return Err(Error::new(
+                Code::IllegalOperation,
+                "Transaction numbers are only allowed on a replica set member or mongos",
+            ));
+        } else if self.txn_number {
+            "Transaction number requires a session ID to also be specified"
+        } else if self.autocommit {
+            "'autocommit' field requires a transaction number to also be specified"
+        } else if self.start_transaction {
+            "'startTransaction' field requires 'autocommit' field to also be specified"
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(Code::InvalidOptions, message))
     }
 
     /// Checks that go beyond single arguments.
@@ -143,6 +153,7 @@ impl<'a> Generic<'a> {
     /// 72 for a concern the command does not take; 322, 323 for the Stable API; 2, 9, … of a
     /// read concern.
     pub fn check(&self, spec: &CommandSpec, body: Doc<'_>) -> Result<()> {
+        self.check_transaction()?;
         (spec.precheck)(body)?;
         if self.write_concern.is_some() && !(spec.write_concern && (spec.writes)(body)) {
             return Err(Error::new(
