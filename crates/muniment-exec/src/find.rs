@@ -390,7 +390,7 @@ impl Database {
             limit: (request.limit > 0).then_some(request.limit),
             output,
             // returnKey gives the key and nothing else.
-            show_record_id: request.show_record_id && !request.return_key,
+            show_record_id: request.show_record_id,
             tailable: request.tailable,
             want_info,
             sort_limits: self.sort_limits(request.allow_disk_use),
