@@ -305,7 +305,8 @@ impl Database {
                     op.check()?;
                     attempt += 1;
                 }
-                Err(e) => return Err(e),
+                // Tried often enough: it was dropped each time.
+                Err(e) => return Err(killed_by_drop(namespace, e)),
             }
         }
     }
