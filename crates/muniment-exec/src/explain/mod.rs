@@ -203,8 +203,8 @@ impl Database {
                     n += 1;
                 }
                 Ok(Ran {
-                    returned: 0,
                     figures: counted(n, r.skip),
+                    ..Ran::default()
                 })
             },
         )
@@ -332,8 +332,8 @@ impl Database {
                     }
                 }
                 Ok(Ran {
-                    returned: 0,
                     figures: figures(matched, modified),
+                    ..Ran::default()
                 })
             },
         )

@@ -252,7 +252,7 @@ impl Above<'_> {
                 let exec = exec.lock();
                 let ran = Ran {
                     returned: exec.returned(),
-                    figures: DocBuf::new(),
+                    ..Ran::default()
                 };
                 let trials = trials.filter(|_| self.verbosity == Verbosity::AllPlansExecution);
                 let trials = trials.as_deref();

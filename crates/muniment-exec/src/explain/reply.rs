@@ -6,7 +6,7 @@ use crate::plan::shape::hash;
 use crate::run::Stats;
 use crate::run::exec::{Exec, wrap};
 use muniment_value::number::narrow;
-use muniment_value::{ArrayBuf, Doc, DocBuf, Result, doc};
+use muniment_value::{ArrayBuf, Doc, DocBuf, Error, Result, doc};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -51,6 +51,8 @@ pub(super) struct Ran {
     pub returned: u64,
     /// Figures of the top stage.
     pub figures: DocBuf,
+    /// What ended it early.
+    pub error: Option<Error>,
 }
 
 /// Runs a find's plan to its end.
@@ -62,7 +64,7 @@ pub(super) fn drain(op: &Arc<OpContext>, exec: &mut Exec) -> Result<Ran> {
     }
     Ok(Ran {
         returned: exec.returned(),
-        figures: DocBuf::new(),
+        ..Ran::default()
     })
 }
 
@@ -269,13 +271,18 @@ pub(super) fn figures(
     took: Duration,
     trials: Option<&[DocBuf]>,
 ) {
-    let mut stats = doc! {
-        "executionSuccess": true,
+    let mut stats = doc! { "executionSuccess": ran.error.is_none() };
+    if let Some(e) = &ran.error {
+        stats.append("errorMessage", e.message());
+        stats.append("errorCode", e.code().0);
+    }
+    let read = doc! {
         "nReturned": narrow(ran.returned as i64),
         "executionTimeMillis": narrow(took.as_millis() as i64),
         "totalKeysExamined": narrow(exec.cx.keys as i64),
         "totalDocsExamined": narrow(exec.cx.docs as i64),
     };
+    stats.append_all(read.as_doc());
     let mut room = Room(ROOM);
     stats.append(
         "executionStages",
@@ -308,7 +315,15 @@ pub(super) fn report(
     };
     let before = Instant::now();
     choice.exec.cx.timed = true;
-    let ran = run(op, &mut choice.exec)?;
+    let ran = match run(op, &mut choice.exec) {
+        // What the plan raises is told beside how far it came.
+        Err(e) if !e.is_interruption() => Ran {
+            returned: choice.exec.returned(),
+            error: Some(e),
+            ..Ran::default()
+        },
+        other => other?,
+    };
     let trials = (verbosity == Verbosity::AllPlansExecution).then_some(&*choice.trials);
     figures(d, &choice.exec, around, &ran, before.elapsed(), trials);
     Ok(())
