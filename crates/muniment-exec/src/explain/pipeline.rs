@@ -66,8 +66,7 @@ impl Database {
             d.append("stages", stages);
             return Ok(());
         }
-        // What writes is not run.
-        let runs = verbosity > Verbosity::QueryPlanner && !pipeline.writes();
+        let runs = verbosity > Verbosity::QueryPlanner;
         let split = Split::of(pipeline);
         let mut planned = Planned::new(&namespace, split.filter.to_doc(), split.shape());
         let collection = self.store.collection(&namespace);
@@ -155,7 +154,7 @@ impl Database {
         );
         planned.choice = Some(choice);
         let rest = behind_near(r.pipeline, at, ctx)?;
-        let runs = verbosity > Verbosity::QueryPlanner && !rest.writes();
+        let runs = verbosity > Verbosity::QueryPlanner;
         let current = CurrentOp::new(op);
         let above = Above {
             name: "$geoNearCursor",
@@ -209,7 +208,7 @@ fn append(d: &mut DocBuf, returned: u64) {
 impl Above<'_> {
     /// Appends `stages`; `rows` makes a stream of the plan.
     fn explain(
-        self,
+        mut self,
         mut planned: Planned<'_>,
         rows: impl FnOnce(Arc<Mutex<Exec>>) -> Box<dyn DocStream>,
         d: &mut DocBuf,
@@ -227,6 +226,8 @@ impl Above<'_> {
             d.append("stages", stages);
             return Ok(());
         }
+        // What would be written is read, and goes nowhere.
+        let writer = self.rest.take_writer();
         let trials = planned
             .choice
             .as_mut()
@@ -266,6 +267,11 @@ impl Above<'_> {
         for (stage, figures) in above {
             let mut stage = listed(stage.as_doc());
             figures.append(&mut stage);
+            stages.push(stage);
+        }
+        if let Some(writer) = writer {
+            let mut stage = listed(writer.as_doc());
+            append(&mut stage, 0);
             stages.push(stage);
         }
         d.append("stages", stages);

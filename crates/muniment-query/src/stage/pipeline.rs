@@ -358,6 +358,15 @@ impl Pipeline {
         matches!(self.stages.back(), Some(Stage::Other(op)) if op.writes())
     }
 
+    /// Takes the last stage away if it writes; returns it as it was written.
+    pub fn take_writer(&mut self) -> Option<DocBuf> {
+        if !self.writes() {
+            return None;
+        }
+        self.stages.pop_back();
+        self.sources.pop_back()
+    }
+
     fn pop(&mut self) -> Option<(Stage, DocBuf)> {
         let source = self.sources.pop_front().unwrap_or_default();
         self.stages.pop_front().map(|s| (s, source))
