@@ -29,6 +29,10 @@ const ROWS_AT_ONCE: usize = 128;
 /// How often an upsert that lost a race against another insert is tried again.
 const UPSERT_ATTEMPTS: usize = 10;
 
+/// The same, where only a document that comes and goes at each attempt, or a collection that does, can
+/// make it fail again. (Or a filter that compares texts in another way than the index, hence a limit.)
+const RIVAL_ATTEMPTS: usize = 1000;
+
 /// What is done to a matching document.
 #[derive(Clone, Copy)]
 pub(crate) enum Change<'u> {
@@ -292,16 +296,21 @@ impl Database {
                     done.commit = commit;
                     return Ok(());
                 }
-                Err(e)
-                    if (e.code() == Code::DuplicateKey || e.code() == Code::NamespaceNotFound)
-                        && attempt < UPSERT_ATTEMPTS =>
-                {
-                    if e.code() == Code::DuplicateKey
-                        && !asks_for_rival(write.filter.root(), &e)
-                        && !self.anything_matches(op, &collection, write)
-                    {
+                Err(e) if e.code() == Code::DuplicateKey => {
+                    let most = match asks_for_rival(write.filter.root(), &e) {
+                        true => RIVAL_ATTEMPTS,
+                        false => UPSERT_ATTEMPTS,
+                    };
+                    // One that asks for the rival finds it next time, unless that has gone again.
+                    let again =
+                        most == RIVAL_ATTEMPTS || self.anything_matches(op, &collection, write);
+                    if attempt >= most || !again {
                         return Err(e);
                     }
+                    op.check()?;
+                    attempt += 1;
+                }
+                Err(e) if e.code() == Code::NamespaceNotFound && attempt < RIVAL_ATTEMPTS => {
                     op.check()?;
                     attempt += 1;
                 }
