@@ -77,6 +77,8 @@ pub struct CommandContext<'a> {
     pub exhaust: bool,
     /// Statements that this command counts as in `opcounters`, when not one.
     pub op_count: Option<u64>,
+    /// The UUID of the collection that the command creates, where applyOps gives one.
+    pub uuid: Option<[u8; 16]>,
     /// The command has appended `ok` itself.
     pub said_ok: bool,
 }

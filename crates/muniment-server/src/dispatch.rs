@@ -110,8 +110,7 @@ fn try_execute(
         command: spec.name,
         namespace: ns,
         // getMore's own maxTimeMS is how long to wait for data.
-        max_time: generic
-            .max_time
+        max_time: time_limit(server, spec, request, &generic)
             .filter(|_| !never && spec.name != "getMore"),
         connection_id: conn.id,
         client: Some(Arc::clone(&conn.peer)),
@@ -156,6 +155,7 @@ fn try_execute(
         commit: None,
         exhaust: false,
         op_count: None,
+        uuid: None,
         said_ok: false,
     };
     let running = muniment_query::running::enter(op.clone());
@@ -183,6 +183,7 @@ fn try_execute(
     // The journal is waited for without a ticket.
     drop(ticket);
     let result = result.and_then(|()| wait_for_journal(&cx));
+    reload_cluster_parameters(server, spec, request);
     let (op_count, exhaust) = (cx.op_count, cx.exhaust);
     let failed = result.as_ref().err().cloned();
     let ended = match result {
@@ -217,6 +218,65 @@ fn try_execute(
         top_line(server, local, spec, &op),
     );
     ended
+}
+
+/// Runs a command as a part of another one, whose connection, write concern and fate it shares, and
+/// without counting it. `uuid` is what a collection that it creates shall have.
+///
+/// # Errors
+/// 59 CommandNotFound; the command's own; why the whole has to stop.
+pub fn run_within(
+    cx: &mut CommandContext<'_>,
+    db: &str,
+    body: Doc<'_>,
+    uuid: Option<[u8; 16]>,
+) -> Result<()> {
+    let name = body.first().map_or("", |e| e.name());
+    let spec = crate::registry::find(name)
+        .ok_or_else(|| Error::new(Code::CommandNotFound, format!("no such command: '{name}'")))?;
+    let request = Request {
+        db,
+        name,
+        body,
+        sequences: &[],
+        exhaust_allowed: false,
+        // The database stands beside the command, as in OP_QUERY.
+        legacy: true,
+    };
+    let (args, generic) = parse(spec, &request)?;
+    let whole = Arc::clone(cx.op);
+    let op = cx.server.engine.operations.begin(OpStart {
+        command: spec.name,
+        namespace: namespace_of(cx.server, spec, &request)?,
+        connection_id: cx.conn.id,
+        client: Some(Arc::clone(&cx.conn.peer)),
+        disconnected: Some(Arc::new(move || whole.check().is_err())),
+        ..OpStart::default()
+    });
+    let mut reply = Vec::new();
+    let mut part = CommandContext {
+        server: cx.server,
+        conn: cx.conn,
+        local: &mut *cx.local,
+        op: &op,
+        spec,
+        request: &request,
+        args,
+        generic,
+        write_concern: cx.write_concern,
+        reply: DocWriter::begin(&mut reply),
+        commit: None,
+        exhaust: false,
+        op_count: None,
+        uuid,
+        said_ok: false,
+    };
+    let result = (spec.run)(&mut part);
+    let commit = part.commit;
+    drop(part);
+    cx.note_commit(commit);
+    cx.op.check()?;
+    result
 }
 
 /// Ends the reply: what failpoints add, and `ok`.
@@ -298,6 +358,32 @@ fn namespace_of(server: &ServerState, spec: &CommandSpec, request: &Request<'_>)
     ns.push('.');
     ns.push_str(collection);
     Ok(ns)
+}
+
+/// `maxTimeMS`, were it 0; without one, what the cluster parameter defaultMaxTimeMS says of reads.
+fn time_limit(
+    server: &ServerState,
+    spec: &CommandSpec,
+    request: &Request<'_>,
+    generic: &Generic<'_>,
+) -> Option<Duration> {
+    if generic.max_time_given {
+        return generic.max_time;
+    }
+    let default = server.cluster_parameters.read_limit();
+    default.filter(|_| (spec.is_read_operation)(request.body))
+}
+
+/// What clients write into the collection of the cluster parameters holds at once, as in MongoDB.
+fn reload_cluster_parameters(server: &ServerState, spec: &CommandSpec, request: &Request<'_>) {
+    let writes = match spec.kind {
+        // Some name their collections elsewhere, on the database admin.
+        Kind::Write | Kind::Ddl => matches!(request.db, "admin" | "config"),
+        _ => spec.name == "aggregate" && (spec.writes)(request.body),
+    };
+    if writes {
+        crate::cluster_parameters::load(server);
+    }
 }
 
 fn write_concern_of(

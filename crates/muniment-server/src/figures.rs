@@ -1,6 +1,7 @@
 //! The documents of the aggregation stages that tell about the server: `$collStats`,
 //! `$currentOp`, `$listLocalSessions`, `$listClusterCatalog` and their like.
 
+use crate::catalog_figures;
 use crate::commands::{coll_stats, current_op, list_collections};
 use crate::state::ServerState;
 use muniment_exec::{Figures, OpContext};
@@ -36,18 +37,14 @@ impl Figures for ServerFigures {
             "$currentOp" => Ok(current_op::stage(&server, operand)),
             "$listLocalSessions" | "$listSessions" => Ok(sessions(&server, operand)),
             "$listClusterCatalog" => Ok(catalog(&server, operand, db)),
+            "$listCatalog" if collection.is_empty() => catalog_figures::all(&server),
+            "$listCatalog" => catalog_figures::one(&server, db, collection),
             // Nothing is ever set or counted by query shape.
             "$querySettings" | "$queryStats" => Ok(Vec::new()),
             _ => return None,
         })
     }
 }
-
-/// SHA-256 of nothing: the digest of the user that is nobody.
-const NOBODY: [u8; 32] = [
-    0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24,
-    0x27, 0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
-];
 
 fn sessions(server: &ServerState, operand: Doc<'_>) -> Vec<DocBuf> {
     // Nobody is logged in, so that every session is nobody's.
@@ -58,10 +55,7 @@ fn sessions(server: &ServerState, operand: Doc<'_>) -> Vec<DocBuf> {
     let now = crate::log::now_ms();
     let describe = |(id, idle): ([u8; 16], std::time::Duration)| {
         doc! {
-            "_id": doc! {
-                "id": Value::Binary { subtype: 4, bytes: &id },
-                "uid": Value::Binary { subtype: 0, bytes: &NOBODY },
-            },
+            "_id": crate::own_collections::session_id(&id),
             "lastUse": Value::DateTime(now - idle.as_millis() as i64),
         }
     };

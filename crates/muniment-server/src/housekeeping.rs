@@ -1,7 +1,9 @@
-//! The one background thread of the server: TTL passes, cursor and session timeouts.
+//! The one background thread of the server: TTL passes, cursor and session timeouts, the refresh of
+//! the stored sessions.
 
 use crate::heap;
 use crate::log::Severity;
+use crate::own_collections;
 use crate::state::ServerState;
 use muniment_exec::OpContext;
 use muniment_query::Interrupt;
@@ -14,6 +16,7 @@ use std::time::{Duration, Instant};
 pub fn run(server: &Arc<ServerState>) {
     let mut last_ttl = Instant::now();
     let mut last_sessions = Instant::now();
+    let mut last_refresh = Instant::now();
     let (mut requests, mut trimmed) = (0, 0);
     while !server.wait_for_stop_for(Duration::from_secs(1)) {
         guarded(server, "CursorMonitor", || server.engine.cursors.tick());
@@ -36,6 +39,30 @@ pub fn run(server: &Arc<ServerState>) {
             }
             last_sessions = Instant::now();
         }
+        if last_refresh.elapsed() >= own_collections::REFRESH_EVERY {
+            refresh_sessions(server);
+            last_refresh = Instant::now();
+        }
+    }
+}
+
+fn refresh_sessions(server: &Arc<ServerState>) {
+    let op = OpContext::internal("refreshSessions");
+    if server.is_stopping() {
+        op.kill(Code::InterruptedAtShutdown);
+    }
+    let done = guarded(server, "LogicalSessionCacheRefresh", || {
+        own_collections::refresh_sessions(server, &op)
+    });
+    if let Some(Err(e)) = done {
+        server.log.log(
+            Severity::Warning,
+            "CONTROL",
+            20712,
+            "LogicalSessionCacheRefresh",
+            "Sessions could not be written; will try again at the next refresh interval",
+            Some(&doc! { "error": e.to_string() }),
+        );
     }
 }
 

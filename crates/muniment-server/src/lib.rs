@@ -10,6 +10,8 @@
 #![recursion_limit = "512"]
 
 pub mod args;
+mod catalog_figures;
+pub mod cluster_parameters;
 mod commands;
 mod concern;
 mod connection;
@@ -27,6 +29,7 @@ pub mod log;
 mod metrics;
 mod namespace;
 mod options;
+mod own_collections;
 pub mod parameters;
 mod profiler;
 mod registry;

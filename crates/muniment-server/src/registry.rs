@@ -68,6 +68,8 @@ pub struct CommandSpec {
     pub write_concern: bool,
     /// And only if its body makes it write.
     pub writes: fn(Doc<'_>) -> bool,
+    /// Whether it only reads, so that the cluster parameter defaultMaxTimeMS limits it.
+    pub is_read_operation: fn(Doc<'_>) -> bool,
     /// It takes a `readConcern`.
     pub read_concern: bool,
     /// Part of the Stable API, version 1.
@@ -105,6 +107,7 @@ impl CommandSpec {
         admin_only: false,
         write_concern: false,
         writes: |_| true,
+        is_read_operation: |_| false,
         read_concern: false,
         api_v1: false,
         fields: &[],

@@ -137,6 +137,7 @@ impl Server {
         for parameter in crate::parameters::ALL {
             parameter.apply(&state);
         }
+        crate::own_collections::prepare(&state);
         crate::commands::restore_settings(&state);
         if state.options.handle_signals {
             handle_signals(&waker);

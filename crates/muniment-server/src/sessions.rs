@@ -1,10 +1,11 @@
 //! Logical sessions: who uses which, so that endSessions and killSessions find what is theirs.
 //!
-//! Invariant: at most [`MAX_SESSIONS`] records; a record that nobody used for 30 minutes goes.
+//! Invariants: at most [`MAX_SESSIONS`] records; a record that nobody used for 30 minutes goes; what
+//! was used or ended since the last refresh is known until the next one has written it.
 
 use muniment_value::{Code, Error, Result};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 /// localLogicalSessionTimeoutMinutes.
@@ -17,6 +18,10 @@ const SHARDS: usize = 16;
 #[derive(Default)]
 pub struct Sessions {
     shards: [Mutex<HashMap<[u8; 16], Instant>>; SHARDS],
+    /// Those that were ended since the last refresh.
+    ended: Mutex<HashSet<[u8; 16]>>,
+    /// When that was; `None`: never.
+    refreshed: Mutex<Option<Instant>>,
 }
 
 impl Sessions {
@@ -45,6 +50,12 @@ impl Sessions {
 
     /// Forgets a session; true if it was there.
     pub fn end(&self, id: &[u8; 16]) -> bool {
+        let mut ended = self.ended.lock();
+        // Beyond that, those that are left expire.
+        if ended.len() < MAX_SESSIONS {
+            ended.insert(*id);
+        }
+        drop(ended);
         self.shard(id)
             .is_some_and(|s| s.lock().remove(id).is_some())
     }
@@ -70,6 +81,32 @@ impl Sessions {
                     .collect::<Vec<_>>()
             })
             .collect()
+    }
+
+    /// Those that were used since the last refresh, with the time since then.
+    pub fn used_since_refresh(&self) -> Vec<([u8; 16], Duration)> {
+        let refreshed = *self.refreshed.lock();
+        let mut used = self.list();
+        if let Some(at) = refreshed {
+            let since = at.elapsed();
+            used.retain(|(_, idle)| *idle <= since);
+        }
+        used
+    }
+
+    /// Notes a refresh that has written everything that was used before `at`.
+    pub fn refreshed(&self, at: Instant) {
+        *self.refreshed.lock() = Some(at);
+    }
+
+    /// Takes those that were ended since the last refresh.
+    pub fn take_ended(&self) -> Vec<[u8; 16]> {
+        self.ended.lock().drain().collect()
+    }
+
+    /// Gives them back to the next refresh.
+    pub fn give_back_ended(&self, ended: Vec<[u8; 16]>) {
+        self.ended.lock().extend(ended);
     }
 
     /// Takes out and returns what timed out.

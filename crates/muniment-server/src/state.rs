@@ -1,5 +1,6 @@
 //! What all connections of a server share.
 
+use crate::cluster_parameters::ClusterParameters;
 use crate::concern::WriteConcern;
 use crate::failpoint::FailPoints;
 use crate::log::Logger;
@@ -90,6 +91,8 @@ pub struct ServerState {
     pub metrics: Arc<Metrics>,
     /// setParameter.
     pub parameters: Parameters,
+    /// setClusterParameter.
+    pub cluster_parameters: ClusterParameters,
     /// configureFailPoint.
     pub failpoints: FailPoints,
     /// Logical sessions.
@@ -162,6 +165,7 @@ impl ServerState {
             message_memory: Arc::default(),
             metrics: Arc::new(Metrics::default()),
             parameters: parts.parameters,
+            cluster_parameters: ClusterParameters::default(),
             failpoints: FailPoints::default(),
             sessions: Sessions::default(),
             default_concern: RwLock::new(DefaultConcern::default()),

@@ -208,6 +208,11 @@ impl Collection {
         self.uuid
     }
 
+    /// The number of the tree that holds its documents.
+    pub fn tree(&self) -> u32 {
+        self.id
+    }
+
     /// The options.
     pub fn options(&self) -> Arc<CollectionOptions> {
         self.options.read().clone()

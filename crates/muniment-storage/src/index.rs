@@ -129,6 +129,11 @@ impl Index {
         })
     }
 
+    /// The number of its tree.
+    pub fn tree(&self) -> u32 {
+        self.id
+    }
+
     /// The specification.
     pub fn spec(&self) -> Arc<IndexSpec> {
         self.spec.read().clone()
@@ -196,7 +201,8 @@ impl Index {
         self.unique || self.prepares.load(Relaxed)
     }
 
-    pub(crate) fn is_ready(&self) -> bool {
+    /// True once it is built.
+    pub fn is_ready(&self) -> bool {
         self.ready.load(SeqCst)
     }
 

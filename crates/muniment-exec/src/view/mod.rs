@@ -525,6 +525,20 @@ impl Database {
         options: CollectionOptions,
         op: &OpContext,
     ) -> Result<Arc<Collection>> {
+        self.create_collection_as(namespace, options, None, op)
+    }
+
+    /// As [`Database::create_collection`], with a UUID that is given.
+    ///
+    /// # Errors
+    /// 48 NamespaceExists, also for a UUID that another collection has, and the storage's.
+    pub fn create_collection_as(
+        &self,
+        namespace: &str,
+        options: CollectionOptions,
+        uuid: Option<[u8; 16]>,
+        op: &OpContext,
+    ) -> Result<Arc<Collection>> {
         let _names = self.lock_names(op)?;
         if self.view(namespace)?.is_some() {
             return Err(Error::new(
@@ -532,7 +546,8 @@ impl Database {
                 format!("A view already exists. NS: {namespace}"),
             ));
         }
-        self.store.create_collection(namespace, options, op)
+        self.store
+            .create_collection_as(namespace, options, uuid, op)
     }
 
     /// Nobody else creates a collection or a view while this is held.

@@ -3,6 +3,7 @@
 use super::core::{Checks, Done, Write, change, killed_by_drop};
 use super::observed::Watch;
 use super::slices::{Slices, Tally};
+use super::version::VERSION_COLLECTION;
 use crate::database::Database;
 use crate::operation::OpContext;
 use muniment_query::{Interrupt, MatchInfo};
@@ -310,7 +311,11 @@ impl<'e> Batch<'e> {
 
     /// Stages a statement on one `_id`; false when it is none or has to insert.
     fn stage(&mut self, index: usize, write: &Write<'_>, on: &Target<'_>) -> Result<bool> {
-        if write.hint.is_some() || write.filter.id_equality().is_none() || self.op.observed() {
+        if write.hint.is_some()
+            || write.filter.id_equality().is_none()
+            || self.op.observed()
+            || self.namespace == VERSION_COLLECTION
+        {
             return Ok(false);
         }
         if self.set.is_none() {

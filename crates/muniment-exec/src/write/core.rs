@@ -4,6 +4,7 @@
 use super::bulk::StatementOutcome;
 use super::slices::{Slices, Tally};
 use super::validator::{Log, Validator, Validators};
+use super::version::VERSION_COLLECTION;
 use crate::database::Database;
 use crate::find::{Hint, natural_hint};
 use crate::operation::OpContext;
@@ -245,6 +246,9 @@ impl Database {
         write: &Write<'_>,
         done: &mut Done,
     ) -> Result<()> {
+        if namespace == VERSION_COLLECTION {
+            self.check_version(write)?;
+        }
         let mut attempt = 1;
         loop {
             match self.store.collection(namespace) {

@@ -15,6 +15,7 @@ pub(crate) mod out;
 pub(crate) mod slices;
 mod update;
 mod validator;
+mod version;
 
 pub use bulk::{BulkOutcome, StatementOutcome, WriteError};
 pub use delete::DeleteStatement;
@@ -24,3 +25,4 @@ pub use insert::{Documents, InsertOptions};
 pub use observed::StatementFigures;
 pub use update::UpdateStatement;
 pub(crate) use validator::Validators;
+pub use version::{VERSION_COLLECTION, VERSION_DOCUMENT};

@@ -17,6 +17,8 @@ pub struct UpdateStatement<'a> {
     pub filter: Doc<'a>,
     /// `u`: operators, replacement or pipeline.
     pub update: Value<'a>,
+    /// `u` is the difference of two documents as MongoDB's oplog has it (`{$v: 2}`).
+    pub is_diff: bool,
     /// All that match, not just one.
     pub multi: bool,
     /// Insert when nothing matches.
@@ -43,6 +45,7 @@ impl<'a> UpdateStatement<'a> {
         UpdateStatement {
             filter,
             update,
+            is_diff: false,
             multi: false,
             upsert: false,
             hint: None,
@@ -59,6 +62,11 @@ impl<'a> UpdateStatement<'a> {
 impl<'a> UpdateStatement<'a> {
     /// Parses the update and checks what goes together.
     pub(crate) fn parse(&self, ctx: &QueryContext) -> Result<Update> {
+        if self.is_diff {
+            return Ok(Update::from_diff(
+                self.update.as_doc().unwrap_or(Doc::EMPTY),
+            ));
+        }
         let update = Update::parse(self.update, self.array_filters, ctx)?;
         if self.multi && update.is_replacement() {
             return Err(Error::failed_to_parse(

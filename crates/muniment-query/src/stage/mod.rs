@@ -26,6 +26,7 @@ pub mod host;
 pub(crate) mod idl;
 mod index_stats;
 mod limit;
+mod list_catalog;
 mod list_cluster_catalog;
 mod list_sessions;
 mod lookup;

@@ -618,6 +618,9 @@ pub fn check_target(stages: Doc<'_>, db: &str, collection: bool) -> Result<()> {
         Input::AdminDatabase if collection || db != "admin" => invalid(format!(
             "{name} must be run against the 'admin' database with {{aggregate: 1}}"
         )),
+        Input::CollectionOrAdmin if !collection && db != "admin" => invalid(format!(
+            "Collectionless {name} must be run against the 'admin' database with {{aggregate: 1}}"
+        )),
         Input::Nothing if collection => {
             invalid(format!("'{name}' can only be run with {{aggregate: 1}}"))
         }

@@ -3,9 +3,9 @@
 use super::{
     Stage, add_fields, bucket, bucket_auto, change_stream, coll_stats, count, current_op, densify,
     documents, facet, fill, fusion, geo_near, graph_lookup, group, index_stats, limit,
-    list_cluster_catalog, list_sessions, lookup, match_, merge, out, plan_cache_stats, project,
-    query_settings, redact, replace_root, sample, search, skip, sort, sort_by_count, union_with,
-    unset, unwind, window,
+    list_catalog, list_cluster_catalog, list_sessions, lookup, match_, merge, out,
+    plan_cache_stats, project, query_settings, redact, replace_root, sample, search, skip, sort,
+    sort_by_count, union_with, unset, unwind, window,
 };
 use crate::context::QueryContext;
 use muniment_value::{Code, Elem, Error, Result};
@@ -55,6 +55,8 @@ pub enum Input {
     Database,
     /// Nothing; it stands in `{aggregate: 1}` on the database admin.
     AdminDatabase,
+    /// As [`Input::Collection`] or as [`Input::AdminDatabase`].
+    CollectionOrAdmin,
 }
 
 impl Place {
@@ -176,6 +178,7 @@ pub fn registry() -> &'static [Spec] {
         group::SPEC,
         index_stats::SPEC,
         limit::SPEC,
+        list_catalog::SPEC,
         list_cluster_catalog::SPEC,
         list_sessions::LOCAL,
         search::LIST_INDEXES,
@@ -211,7 +214,6 @@ pub fn registry() -> &'static [Spec] {
 /// MongoDB's other stages, sorted, and where they may stand.
 const NOT_YET: &[(&str, Place)] = &[
     ("$changeStreamSplitLargeEvent", Place::END),
-    ("$listCatalog", Place::REPORT.needs(Input::Nothing)),
     (
         "$listSampledQueries",
         Place::REPORT.needs(Input::AdminDatabase),

@@ -6,6 +6,7 @@
 
 mod apply;
 mod array_filter;
+mod diff;
 mod ops;
 mod registry;
 mod replace;
@@ -24,7 +25,7 @@ use crate::filter::Filter;
 use crate::stage::Transform;
 use apply::Cx;
 use array_filter::ArrayFilters;
-use muniment_value::{Doc, Error, MAX_DEPTH, Result, Value};
+use muniment_value::{Doc, DocBuf, Error, MAX_DEPTH, Result, Value};
 use registry::{LeafOp, ParseCx};
 use replace::{Replacement, check_same_id, id_first, immutable_id};
 use std::sync::Arc;
@@ -41,6 +42,8 @@ enum Kind {
     Operators(Arc<Operators>),
     Replacement(Arc<Replacement>),
     Pipeline(Vec<Arc<dyn Transform>>),
+    /// The difference of two documents.
+    Diff(Arc<DocBuf>),
 }
 
 /// A document of operators.
@@ -102,6 +105,14 @@ impl Update {
         Ok(Update { kind })
     }
 
+    /// The update that applies the difference of two documents, as MongoDB's oplog has it
+    /// (`{$v: 2, diff}`). What is wrong with it is found when it is applied: 9 FailedToParse.
+    pub fn from_diff(diff: Doc<'_>) -> Update {
+        Update {
+            kind: Kind::Diff(Arc::new(diff.to_buf())),
+        }
+    }
+
     /// True for a replacement document.
     pub fn is_replacement(&self) -> bool {
         matches!(self.kind, Kind::Replacement(_))
@@ -161,6 +172,13 @@ impl Update {
                 check_depth(new)?;
                 new.as_bytes() != doc.as_bytes()
             }
+            Kind::Diff(d) => {
+                out.extend_from_slice(diff::apply(doc, d.as_doc())?.as_bytes());
+                keep_id(doc, start, out)?;
+                let new = Doc::new(out.get(start..).unwrap_or_default());
+                check_depth(new)?;
+                new.as_bytes() != doc.as_bytes()
+            }
         };
         if changed && out.len() - start > MAX_DOCUMENT {
             return Err(too_large(17_419, "Resulting document after update"));
@@ -200,6 +218,10 @@ impl Update {
                 run_pipeline(stages, base, &mut new)?;
                 keep_id(base, 0, &mut new)?;
             }
+            Kind::Diff(d) => {
+                new.extend_from_slice(diff::apply(base, d.as_doc())?.as_bytes());
+                keep_id(base, 0, &mut new)?;
+            }
         }
         id_first(Doc::new(&new), out)?;
         check_depth(Doc::new(out.get(start..).unwrap_or_default()))?;
@@ -217,7 +239,7 @@ impl Update {
         }
         match &self.kind {
             Kind::Operators(ops) => ops.paths.iter().any(|p| overlaps(p, path)),
-            Kind::Replacement(_) => true,
+            Kind::Replacement(_) | Kind::Diff(_) => true,
             Kind::Pipeline(stages) => stages.iter().any(|s| s.may_touch(path)),
         }
     }

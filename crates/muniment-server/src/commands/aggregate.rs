@@ -32,6 +32,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     target: Target::CollectionOrDatabase,
     write_concern: true,
     writes,
+    is_read_operation: |body| !writes(body),
     read_concern: true,
     api_v1: true,
     fields: FIELDS,
@@ -41,8 +42,9 @@ pub const COMMAND: CommandSpec = CommandSpec {
 };
 
 /// Stages that only read with the read concern "local".
-const LOCAL_ONLY: [&str; 5] = [
+const LOCAL_ONLY: [&str; 6] = [
     "$currentOp",
+    "$listCatalog",
     "$listClusterCatalog",
     "$listLocalSessions",
     "$listSessions",
@@ -50,9 +52,10 @@ const LOCAL_ONLY: [&str; 5] = [
 ];
 
 /// Stages that are not in version 1 of the Stable API.
-const NOT_IN_API_V1: [&str; 14] = [
+const NOT_IN_API_V1: [&str; 15] = [
     "$currentOp",
     "$indexStats",
+    "$listCatalog",
     "$listClusterCatalog",
     "$listLocalSessions",
     "$listSampledQueries",

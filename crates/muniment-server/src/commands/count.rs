@@ -31,6 +31,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     fields: FIELDS,
     precheck,
+    is_read_operation: |_| true,
     run,
     ..CommandSpec::DEFAULT
 };

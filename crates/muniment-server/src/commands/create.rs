@@ -278,7 +278,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         return Ok(());
     }
     let wanted = options.document.clone();
-    match cx.engine().create_collection(&ns, options, cx.op) {
+    match cx
+        .engine()
+        .create_collection_as(&ns, options, cx.uuid, cx.op)
+    {
         Ok(c) => cx.engine().create_series_index(&c, &**cx.op)?,
         Err(e) if e.code() == Code::NamespaceExists => {
             // The same collection again is no error.

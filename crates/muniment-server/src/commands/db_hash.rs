@@ -18,6 +18,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Read,
     read_concern: true,
     open_fields: true,
+    is_read_operation: |_| true,
     run,
     ..CommandSpec::DEFAULT
 };

@@ -23,6 +23,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     target: Target::CollectionOrUuid,
     read_concern: true,
     fields: FIELDS,
+    is_read_operation: |_| true,
     run,
     ..CommandSpec::DEFAULT
 };

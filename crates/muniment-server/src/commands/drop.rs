@@ -3,7 +3,7 @@
 use crate::args::{Types, refused};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
-use muniment_value::Result;
+use muniment_value::{Code, Error, Result};
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -18,7 +18,26 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
+/// The server's own collections stay.
+///
+/// # Errors
+/// 20 IllegalOperation.
+fn check_system(cx: &CommandContext<'_>) -> Result<()> {
+    let name = cx.collection_name();
+    let droppable = matches!(name, "system.js" | "system.profile" | "system.views")
+        || name.starts_with("system.buckets.")
+        || cx.ns() == crate::own_collections::SESSIONS;
+    if !name.starts_with("system.") || droppable {
+        return Ok(());
+    }
+    Err(Error::new(
+        Code::IllegalOperation,
+        format!("can't drop system collection {}", cx.ns()),
+    ))
+}
+
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    check_system(cx)?;
     let store = &cx.engine().store;
     // Buckets go with the measurements that they are made of.
     let buckets = cx.engine().buckets_of(cx.ns());

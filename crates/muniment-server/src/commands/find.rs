@@ -45,6 +45,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     read_concern: true,
     api_v1: true,
     fields: FIELDS,
+    is_read_operation: |_| true,
     run,
     ..CommandSpec::DEFAULT
 };

@@ -33,12 +33,6 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let store = &cx.engine().store;
     let (mut all, mut total) = (ArrayBuf::new(), 0_u64);
     let mut databases = store.databases();
-    // MongoDB's own databases are always there.
-    for own in ["admin", "config", "local"] {
-        if !databases.iter().any(|d| d == own) {
-            databases.push(own.to_string());
-        }
-    }
     databases.sort_unstable();
     for db in databases {
         let mut size = 0;

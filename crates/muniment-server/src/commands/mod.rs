@@ -26,6 +26,7 @@ macro_rules! registry {
 
 registry! {
     aggregate,
+    apply_ops,
     build_info,
     bulk_write,
     clone_collection_as_capped,
@@ -57,6 +58,7 @@ registry! {
     find_and_modify,
     fsync,
     fsync_unlock,
+    get_cluster_parameter,
     get_cmd_line_opts,
     get_default_rw_concern,
     get_log,
@@ -85,11 +87,13 @@ registry! {
     plan_cache_set_filter,
     profile,
     re_index,
+    refresh_logical_session_cache_now,
     refresh_sessions,
     rename_collection,
     repl_set_get_config,
     repl_set_get_status,
     server_status,
+    set_cluster_parameter,
     set_default_rw_concern,
     set_feature_compatibility_version,
     set_index_commit_quorum,
@@ -108,6 +112,7 @@ registry! {
 /// Takes settings that an earlier run of the server stored.
 pub(crate) fn restore_settings(server: &ServerState) {
     set_default_rw_concern::restore(server);
+    crate::cluster_parameters::load(server);
 }
 
 /// The sessions that a command's first element lists: `[{id: UUID}, …]`.

@@ -93,9 +93,27 @@ impl Store {
         options: CollectionOptions,
         interrupt: &dyn Interrupt,
     ) -> Result<Arc<Collection>> {
+        self.create_collection_as(namespace, options, None, interrupt)
+    }
+
+    /// As [`Store::create_collection`], with a UUID that is given.
+    ///
+    /// # Errors
+    /// 48 NamespaceExists, also for a UUID that another collection has; as
+    /// [`Store::create_collection`].
+    pub fn create_collection_as(
+        &self,
+        namespace: &str,
+        options: CollectionOptions,
+        uuid: Option<[u8; 16]>,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Arc<Collection>> {
         let inner = &self.inner;
         let _names = locked(&inner.naming, interrupt)?;
         inner.check_name(namespace)?;
+        if let Some(uuid) = uuid {
+            self.check_uuid(uuid)?;
+        }
         let id = inner.fresh_id()?;
         let mut indexes = Vec::new();
         if options.time_field.is_none() {
@@ -107,7 +125,10 @@ impl Store {
         }
         let entry = Entry {
             namespace: namespace.to_string(),
-            uuid: inner.new_uuid()?,
+            uuid: match uuid {
+                Some(uuid) => uuid,
+                None => inner.new_uuid()?,
+            },
             options,
             indexes,
         };
@@ -115,6 +136,23 @@ impl Store {
         // Nothing was ever there: no look at the disk.
         collection.append().max.get_or_insert_with(Vec::new);
         Ok(collection)
+    }
+
+    /// The collection with this UUID, whatever its database.
+    pub fn collection_by_uuid(&self, uuid: [u8; 16]) -> Option<Arc<Collection>> {
+        let databases = self.databases();
+        let mut all = databases.iter().flat_map(|db| self.collections(db));
+        all.find(|c| c.uuid() == uuid)
+    }
+
+    fn check_uuid(&self, uuid: [u8; 16]) -> Result<()> {
+        match self.collection_by_uuid(uuid) {
+            None => Ok(()),
+            Some(c) => Err(Error::new(
+                Code::NamespaceExists,
+                format!("The collection {} has this UUID already", c.namespace()),
+            )),
+        }
     }
 
     /// Drops a collection at once; its space is reclaimed when nobody reads it any more. False if

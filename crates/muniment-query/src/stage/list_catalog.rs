@@ -1,0 +1,26 @@
+//! `$listCatalog`: what the catalog keeps of a collection, or of all.
+
+use super::registry::{Input, Place, Spec};
+use super::{Stage, report};
+use crate::context::QueryContext;
+use muniment_value::{Elem, Error, Result, Value};
+
+pub(crate) const SPEC: Spec = Spec {
+    name: "$listCatalog",
+    doc: "The catalog's entry of the collection; on admin those of all collections and views.",
+    place: Place::REPORT.needs(Input::CollectionOrAdmin),
+    parse,
+};
+
+fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
+    match e.value() {
+        Value::Document(d) if d.is_empty() => {
+            stages.push(report::stage("$listCatalog", d, ctx));
+            Ok(())
+        }
+        _ => Err(Error::location(
+            6_200_600,
+            "The $listCatalog stage specification must be an empty object",
+        )),
+    }
+}

@@ -1,0 +1,275 @@
+//! Cluster parameters: settings that MongoDB keeps for a whole cluster in `config.clusterParameters`.
+//! A standalone is a cluster of one.
+//!
+//! Invariants: what the collection holds is what is in force, however it came there (setClusterParameter,
+//! a client's own write, an earlier run of the server); a parameter is here because it acts, or because
+//! it is about something that no standalone has (change streams, shards): MongoDB's standalone keeps
+//! and shows those, too, and its description says so.
+//!
+//! Source: the MongoDB manual, "Cluster Parameters", and observed replies of MongoDB 8.0.
+
+use crate::args::{Args, Field, Types, missing_field, opt};
+use crate::state::ServerState;
+use muniment_exec::{FindRequest, OpContext, UpdateStatement};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Where the values are stored.
+pub const NAMESPACE: &str = "config.clusterParameters";
+
+/// One cluster parameter.
+pub struct ClusterParameter {
+    /// Its name.
+    pub name: &'static str,
+    /// One line for people.
+    pub doc: &'static str,
+    /// Checks a value; returns it with its defaults.
+    parse: fn(Doc<'_>) -> Result<DocBuf>,
+    /// What holds when nobody set it.
+    default: fn() -> DocBuf,
+    /// Hands a value to what works with it.
+    apply: fn(&ClusterParameters, Doc<'_>),
+}
+
+/// What was set.
+#[derive(Default)]
+pub struct ClusterParameters {
+    values: RwLock<BTreeMap<&'static str, DocBuf>>,
+    /// defaultMaxTimeMS.readOperations in milliseconds; 0: none.
+    read_limit_ms: AtomicI64,
+}
+
+/// All of them, sorted by name.
+pub const ALL: &[ClusterParameter] = &[
+    ClusterParameter {
+        name: "changeStreamOptions",
+        doc: "How long pre- and post-images are kept (a standalone has none)",
+        parse: change_stream_options,
+        default: || doc! { "preAndPostImages": doc! { "expireAfterSeconds": "off" } },
+        apply: |_, _| {},
+    },
+    ClusterParameter {
+        name: "changeStreams",
+        doc: "How long the change collections of serverless clusters are kept (a standalone has none)",
+        parse: |d| {
+            const FIELDS: &[Field] = &[opt("expireAfterSeconds", Types::NUMBER)];
+            let a = Args::parse("changeStreams", FIELDS, d)?;
+            let n = a.int("expireAfterSeconds", 1, i64::MAX)?;
+            Ok(doc! { "expireAfterSeconds": n.unwrap_or(3600) })
+        },
+        default: || doc! { "expireAfterSeconds": 3600_i64 },
+        apply: |_, _| {},
+    },
+    ClusterParameter {
+        name: "defaultMaxTimeMS",
+        doc: "The time limit of reads that bring none, in milliseconds (0: none)",
+        parse: |d| {
+            const FIELDS: &[Field] = &[opt("readOperations", Types::NUMBER)];
+            let a = Args::parse("defaultMaxTimeMS", FIELDS, d)?;
+            let n = a.int("readOperations", 0, i64::from(i32::MAX))?;
+            Ok(doc! { "readOperations": n.unwrap_or(0) })
+        },
+        default: || doc! { "readOperations": 0_i64 },
+        apply: |p, d| {
+            let ms = d.get("readOperations").and_then(|v| v.as_i64_exact());
+            p.read_limit_ms.store(ms.unwrap_or(0), Relaxed);
+        },
+    },
+    ClusterParameter {
+        name: "pauseMigrationsDuringMultiUpdates",
+        doc: "Whether multi-updates hold chunk migrations up (a standalone has none)",
+        parse: |d| {
+            const FIELDS: &[Field] = &[opt("enabled", Types::BOOL)];
+            let a = Args::parse("pauseMigrationsDuringMultiUpdates", FIELDS, d)?;
+            Ok(doc! { "enabled": a.bool("enabled", false) })
+        },
+        default: || doc! { "enabled": false },
+        apply: |_, _| {},
+    },
+];
+
+/// `changeStreamOptions`, whose every error is 2 BadValue.
+fn change_stream_options(d: Doc<'_>) -> Result<DocBuf> {
+    const PATH: &str = "changeStreamOptions";
+    const IMAGES: &str = "changeStreamOptions.preAndPostImages";
+    const OPTIONS: &[Field] = &[opt("preAndPostImages", Types::OBJECT)];
+    const FIELDS: &[Field] = &[opt("expireAfterSeconds", Types::STRING.or(Types::NUMBER))];
+    let parse = || -> Result<DocBuf> {
+        let a = Args::parse(PATH, OPTIONS, d)?;
+        let images = a
+            .doc("preAndPostImages")
+            .ok_or_else(|| missing_field(PATH, "preAndPostImages"))?;
+        let a = Args::parse(IMAGES, FIELDS, images)?;
+        let mut kept = DocBuf::new();
+        match a.get("expireAfterSeconds") {
+            None => return Err(missing_field(IMAGES, "expireAfterSeconds")),
+            Some(Value::String("off")) => kept.append("expireAfterSeconds", "off"),
+            Some(Value::String(_)) => {
+                return Err(Error::bad_value(
+                    "Non-numeric value of 'expireAfterSeconds' should be 'off'",
+                ));
+            }
+            Some(n) => match number::to_i64_clamped(n) {
+                Some(n) if n > 0 => kept.append("expireAfterSeconds", n),
+                _ => {
+                    return Err(Error::bad_value(
+                        "Numeric value of 'expireAfterSeconds' should be positive",
+                    ));
+                }
+            },
+        };
+        Ok(doc! { "preAndPostImages": kept })
+    };
+    parse().map_err(|e| match e.code() {
+        Code::BadValue => e,
+        _ => Error::bad_value(format!(
+            "Failed parsing new changeStreamOptions value: {}",
+            e.message()
+        )),
+    })
+}
+
+/// The parameter with this name.
+///
+/// # Errors
+/// 4 NoSuchKey.
+pub fn find(name: &str) -> Result<&'static ClusterParameter> {
+    ALL.iter()
+        .find(|p| p.name == name)
+        .ok_or_else(|| Error::new(Code::NoSuchKey, format!("Unknown server parameter: {name}")))
+}
+
+impl ClusterParameters {
+    /// The parameter as getClusterParameter shows it. On a standalone MongoDB leaves the time of the
+    /// change out.
+    pub fn show(&self, parameter: &ClusterParameter) -> DocBuf {
+        let mut d = doc! { "_id": parameter.name };
+        match self.values.read().get(parameter.name) {
+            Some(value) => d.append_all(value.as_doc()),
+            None => d.append_all((parameter.default)().as_doc()),
+        };
+        d
+    }
+
+    /// The time limit of reads that bring none.
+    pub fn read_limit(&self) -> Option<Duration> {
+        match self.read_limit_ms.load(Relaxed) {
+            0 => None,
+            ms => Some(Duration::from_millis(ms as u64)),
+        }
+    }
+
+    fn put(&self, parameter: &'static ClusterParameter, value: DocBuf) {
+        (parameter.apply)(self, value.as_doc());
+        self.values.write().insert(parameter.name, value);
+    }
+}
+
+/// Checks a value, stores it, waits until it is durable and puts it in force.
+///
+/// # Errors
+/// 2 BadValue, 14, 40415 of the value; 52 for a field that begins with a dollar; what storing raises.
+pub fn set(
+    server: &ServerState,
+    op: &Arc<OpContext>,
+    parameter: &'static ClusterParameter,
+    value: Value<'_>,
+) -> Result<()> {
+    let Value::Document(given) = value else {
+        return Err(Error::bad_value(
+            "Cluster parameter value must be an object",
+        ));
+    };
+    let seconds = crate::log::now_ms() / 1000;
+    let mut stored = doc! {
+        "_id": parameter.name,
+        "clusterParameterTime": Value::Timestamp { t: seconds as u32, i: 1 },
+    };
+    stored.append_all(given);
+    // As MongoDB, which looks at the document it is about to store before it looks at the value.
+    if let Some(e) = given.iter().find(|e| e.name().starts_with('$')) {
+        return Err(Error::new(
+            Code::DollarPrefixedFieldName,
+            format!(
+                "The dollar ($) prefixed field '{0}' in '{0}' is not allowed in the context of an \
+                 update's replacement document. Consider using an aggregation pipeline with \
+                 $replaceWith.",
+                e.name()
+            ),
+        ));
+    }
+    let parsed = (parameter.parse)(given)?;
+    let filter = doc! { "_id": parameter.name };
+    let statement = UpdateStatement {
+        upsert: true,
+        ..UpdateStatement::new(filter.as_doc(), Value::Document(stored.as_doc()))
+    };
+    let outcome = server.engine.update(op, NAMESPACE, &statement)?;
+    if let Some(commit) = outcome.commit {
+        server.engine.store.wait_journaled(commit, &**op)?;
+    }
+    server.cluster_parameters.put(parameter, parsed);
+    Ok(())
+}
+
+/// Puts in force what the collection holds. What cannot be read is left out with a warning: the
+/// default holds then.
+pub fn load(server: &ServerState) {
+    let op = OpContext::internal("getClusterParameter");
+    for parameter in ALL {
+        let found = stored(server, &op, parameter.name).and_then(|d| {
+            let Some(d) = d else { return Ok(None) };
+            let mut value = DocBuf::new();
+            for e in Doc::new(&d).iter() {
+                if !matches!(e.name(), "_id" | "clusterParameterTime") {
+                    value.append_elem(e);
+                }
+            }
+            (parameter.parse)(value.as_doc()).map(Some)
+        });
+        let value = found.unwrap_or_else(|e| {
+            server.log.startup_warning(
+                6_226_301,
+                &format!(
+                    "the stored cluster parameter {} cannot be used: {e}",
+                    parameter.name
+                ),
+            );
+            None
+        });
+        let value = value.unwrap_or_else(parameter.default);
+        server.cluster_parameters.put(parameter, value);
+    }
+}
+
+fn stored(server: &ServerState, op: &Arc<OpContext>, name: &str) -> Result<Option<bytes::Bytes>> {
+    if server.engine.store.collection(NAMESPACE).is_none() {
+        return Ok(None);
+    }
+    let filter = doc! { "_id": name };
+    let request = FindRequest {
+        filter: filter.as_doc(),
+        ..FindRequest::new(NAMESPACE)
+    };
+    server.engine.find(op, &request)?.next_doc(op)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn sorted_described_and_their_defaults_are_values() {
+        assert!(ALL.is_sorted_by(|a, b| a.name < b.name));
+        for p in ALL {
+            assert!(!p.doc.is_empty() && !p.doc.ends_with('.'), "{}", p.name);
+            let default = (p.default)();
+            assert_eq!((p.parse)(default.as_doc()).unwrap(), default, "{}", p.name);
+        }
+    }
+}

@@ -1,0 +1,464 @@
+//! `applyOps`: applies entries of an oplog, one after the other. mongorestore sends them, and makes
+//! collections with a given UUID by them (`--preserveUUID`).
+//!
+//! Source: the MongoDB manual, "applyOps", and observed replies of MongoDB 8.0.
+
+use crate::args::{Field, Types, check_type, idle, missing_field, opt};
+use crate::context::CommandContext;
+use crate::dispatch::run_within;
+use crate::namespace;
+use crate::registry::{CommandSpec, Kind};
+use muniment_exec::{DeleteStatement, InsertOptions, StatementOutcome, UpdateStatement};
+use muniment_query::Interrupt;
+use muniment_value::{
+    ArrayBuf, Code, Doc, DocBuf, Error, Result, Type, Value, ValueBuf, doc, number,
+};
+
+const FIELDS: &[Field] = &[
+    idle(
+        "allowAtomic",
+        Types::ANY,
+        "MongoDB applies entry by entry since 6.2, whatever it says",
+    ),
+    idle("count", Types::NUMBER, "of transactions in oplogs"),
+    opt("alwaysUpsert", Types::BOOL),
+    opt("preCondition", Types::ANY),
+    opt("prepare", Types::ANY),
+    opt("partialTxn", Types::ANY),
+    opt("bypassDocumentValidation", Types::SAFE_BOOL),
+];
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "applyOps",
+    doc: "Applies entries of an oplog, as mongorestore sends them",
+    kind: Kind::Ddl,
+    write_concern: true,
+    open_fields: true,
+    fields: FIELDS,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+/// Entries of applyOps may be applyOps, this deep.
+const MAX_DEPTH: usize = 10;
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let Value::Array(entries) = cx.target() else {
+        check_type("applyOps", "applyOps", Types::ARRAY, cx.target().ty())?;
+        return Err(missing_field("applyOps", "applyOps"));
+    };
+    refuse_options(cx)?;
+    for e in entries {
+        check_entry(e.name(), e.value())?;
+    }
+    if depth(entries) > MAX_DEPTH {
+        return Err(Error::failed_to_parse(format!(
+            "applyOps within applyOps beyond the depth of {MAX_DEPTH}"
+        )));
+    }
+    let (mut applied, mut results, mut failed) = (0, ArrayBuf::new(), false);
+    for entry in entries.values().filter_map(|v| v.as_doc()) {
+        if entry.get_str("op") == Some("n") {
+            continue;
+        }
+        cx.op.check()?;
+        applied += 1;
+        let done = apply(cx, entry);
+        // What finds no document to update fails alone; other errors end the command.
+        results.push(matches!(done, Ok(true)));
+        match done {
+            Ok(found) => failed |= !found,
+            Err(e) => return Err(e.with_extra(doc! { "applied": applied, "results": results })),
+        }
+    }
+    if failed {
+        return Err(Error::new(
+            Code::UnknownError,
+            "applyOps had one or more errors applying ops",
+        )
+        .with_extra(doc! { "applied": applied, "results": results }));
+    }
+    cx.reply.field("applied", applied);
+    cx.reply.field("results", results);
+    Ok(())
+}
+
+/// Options of earlier versions and of entries in oplogs.
+fn refuse_options(cx: &CommandContext<'_>) -> Result<()> {
+    if cx.args.get("preCondition").is_some() {
+        return Err(Error::location(
+            6_711_600,
+            "applyOps no longer supports the 'preCondition' option",
+        ));
+    }
+    if cx.args.bool("alwaysUpsert", false) {
+        return Err(Error::location(
+            6_711_601,
+            "applyOps no longer supports the 'alwaysUpsert' option",
+        ));
+    }
+    if cx.args.get("partialTxn").is_some() {
+        return Err(Error::location(
+            31_056,
+            "applyOps with 'partialTxn' is only of oplogs",
+        ));
+    }
+    if cx.args.get("prepare").is_some() {
+        return Err(Error::bad_value(
+            "applyOps with 'prepare' is only of oplogs",
+        ));
+    }
+    Ok(())
+}
+
+/// The form of an entry, checked of all before one is applied.
+fn check_entry(at: &str, entry: Value<'_>) -> Result<()> {
+    let Value::Document(entry) = entry else {
+        return Err(Error::type_mismatch(format!(
+            "BSON field 'applyOps.{at}' is the wrong type '{}', expected type 'object'",
+            entry.type_name()
+        )));
+    };
+    let show = || Value::Document(entry).to_display();
+    let illegal = |what: &str| {
+        Err(Error::new(
+            Code::IllegalOperation,
+            format!("{what}: {}", show()),
+        ))
+    };
+    let op = match entry.get("op") {
+        None => {
+            return Err(Error::new(
+                Code::NoSuchKey,
+                format!("Missing expected field \"op\" in {}", show()),
+            ));
+        }
+        Some(Value::String(op)) => op,
+        Some(v) => {
+            return Err(Error::type_mismatch(format!(
+                "Expected field \"op\" to have type string, but found {}",
+                v.type_name()
+            )));
+        }
+    };
+    if op.is_empty() {
+        return illegal("\"op\" field value cannot be empty");
+    }
+    match entry.get("ns") {
+        None => illegal("op does not contain required \"ns\" field"),
+        Some(Value::String("")) if op != "n" => {
+            illegal("\"ns\" field value cannot be empty when op type is not 'n'")
+        }
+        Some(Value::String(ns)) if ns.contains('\0') => {
+            illegal("namespaces cannot have embedded null characters")
+        }
+        Some(Value::String(_)) => Ok(()),
+        Some(_) => illegal("\"ns\" field is not a string"),
+    }
+}
+
+/// How deep applyOps stands in entries of applyOps.
+fn depth(entries: Doc<'_>) -> usize {
+    let below = |entry: Doc<'_>| Some(1 + depth(entry.get_doc("o")?.get_array("applyOps")?));
+    let all = entries.values().filter_map(|v| v.as_doc());
+    all.filter_map(below).max().unwrap_or(0)
+}
+
+/// Applies one entry; false where there is no document to update.
+fn apply(cx: &mut CommandContext<'_>, entry: Doc<'_>) -> Result<bool> {
+    let op = entry.get_str("op").unwrap_or_default();
+    if !matches!(op, "i" | "u" | "d" | "c") {
+        return Err(Error::bad_value(format!(
+            "Enumeration value '{op}' for field 'OplogEntryBase.op' is not a valid value."
+        )));
+    }
+    let o = match entry.get("o") {
+        None | Some(Value::Null | Value::Undefined) => {
+            return Err(missing_field("OplogEntryBase", "o"));
+        }
+        Some(v) => {
+            check_type("OplogEntryBase", "o", Types::OBJECT, v.ty())?;
+            v.as_doc().unwrap_or(Doc::EMPTY)
+        }
+    };
+    let uuid = uuid_of(entry)?;
+    let ns = entry.get_str("ns").unwrap_or_default();
+    if op == "c" {
+        return command(cx, ns, o, uuid).map(|()| true);
+    }
+    let (db, _) = namespace::split(ns)?;
+    let found = match uuid {
+        Some(uuid) => {
+            let mut all = cx.engine().store.collections(db).into_iter();
+            all.find(|c| c.uuid() == uuid)
+        }
+        None => cx.engine().store.collection(ns),
+    };
+    let Some(collection) = found else {
+        return Err(Error::new(
+            Code::NamespaceNotFound,
+            format!(
+                "Failed to apply operation due to missing collection {ns}: {}",
+                Value::Document(entry).to_display()
+            ),
+        ));
+    };
+    let ns = collection.namespace();
+    let (db, name) = namespace::split(&ns)?;
+    namespace::check_write(db, name)?;
+    let outcome = match op {
+        "i" => insert(cx, &ns, o)?,
+        "d" => delete(cx, &ns, o)?,
+        _ => {
+            let outcome = update(cx, &ns, entry, o)?;
+            let found = outcome.matched > 0 || outcome.upserted.is_some();
+            cx.note_commit(outcome.commit);
+            return Ok(found);
+        }
+    };
+    cx.note_commit(outcome.commit);
+    Ok(true)
+}
+
+/// `ui`.
+fn uuid_of(entry: Doc<'_>) -> Result<Option<[u8; 16]>> {
+    match entry.get("ui") {
+        None | Some(Value::Null | Value::Undefined) => Ok(None),
+        Some(Value::Binary { subtype: 4, bytes }) => match bytes.try_into() {
+            Ok(uuid) => Ok(Some(uuid)),
+            Err(_) => Err(Error::new(
+                Code::InvalidUUID,
+                "uuid must be a 16-byte binary field with UUID (4) subtype",
+            )),
+        },
+        Some(v) if v.ty() == Type::Binary => Err(Error::type_mismatch(
+            "BSON field 'OplogEntryBase.ui' is the wrong binData type, expected type 'UUID'",
+        )),
+        Some(v) => {
+            check_type("OplogEntryBase", "ui", Types::BINARY, v.ty())?;
+            Ok(None)
+        }
+    }
+}
+
+/// `{_id}` of a document that names one.
+fn id_of(d: Doc<'_>, what: &str) -> Result<DocBuf> {
+    match d.get("_id") {
+        Some(id) => Ok(doc! { "_id": id }),
+        None => Err(Error::new(
+            Code::NoSuchKey,
+            format!(
+                "Failed to apply {what} due to missing _id: {}",
+                Value::Document(d).to_display()
+            ),
+        )),
+    }
+}
+
+/// Inserts, or puts in the place of the document with this `_id`: an entry may be applied twice.
+fn insert(cx: &CommandContext<'_>, ns: &str, o: Doc<'_>) -> Result<StatementOutcome> {
+    let id = id_of(o, "insert")?;
+    let bypass_document_validation = cx.args.bool("bypassDocumentValidation", false);
+    let options = InsertOptions {
+        bypass_document_validation,
+        bypass_empty_ts_replacement: true,
+        ..InsertOptions::default()
+    };
+    let engine = cx.engine();
+    let mut out = engine.insert_many(cx.op, ns, &mut std::iter::once(o), options)?;
+    match out.errors.pop().map(|e| e.error) {
+        None => Ok(StatementOutcome {
+            matched: out.n,
+            commit: out.commit,
+            ..StatementOutcome::default()
+        }),
+        Some(e) if is_of_id(&e) => {
+            let statement = UpdateStatement {
+                upsert: true,
+                bypass_document_validation,
+                ..UpdateStatement::new(id.as_doc(), Value::Document(o))
+            };
+            engine.update(cx.op, ns, &statement)
+        }
+        Some(e) => Err(e),
+    }
+}
+
+/// True for 11000 of the index on `_id`.
+fn is_of_id(e: &Error) -> bool {
+    let pattern = e.extra().as_doc().get_doc("keyPattern");
+    e.code() == Code::DuplicateKey
+        && pattern.is_some_and(|p| p.count() == 1 && p.get("_id").is_some())
+}
+
+fn delete(cx: &CommandContext<'_>, ns: &str, o: Doc<'_>) -> Result<StatementOutcome> {
+    let id = id_of(o, "delete")?;
+    let statement = DeleteStatement {
+        filter: id.as_doc(),
+        multi: false,
+        hint: None,
+        let_: Doc::EMPTY,
+        collation: None,
+    };
+    cx.engine().delete(cx.op, ns, &statement)
+}
+
+/// `o` is a replacement, which has an `_id`, or the difference of two documents.
+fn update(
+    cx: &CommandContext<'_>,
+    ns: &str,
+    entry: Doc<'_>,
+    o: Doc<'_>,
+) -> Result<StatementOutcome> {
+    let Some(o2) = entry.get_doc("o2") else {
+        return Err(missing_field("OplogEntryBase", "o2"));
+    };
+    let filter = id_of(o2, "update")?;
+    let diff = match o.get("$v").and_then(number::to_i64_exact) {
+        _ if o.get("_id").is_some() => None,
+        Some(2) => Some(o.get_doc("diff").ok_or_else(|| {
+            Error::location(
+                4_772_601,
+                format!(
+                    "Expected 'diff' to be an object in {}",
+                    Value::Document(o).to_display()
+                ),
+            )
+        })?),
+        _ => {
+            return Err(Error::location(
+                4_772_600,
+                format!(
+                    "Expected _id field or $v:2, but got: {}",
+                    Value::Document(o).to_display()
+                ),
+            ));
+        }
+    };
+    let statement = UpdateStatement {
+        is_diff: diff.is_some(),
+        upsert: entry.get("b").is_some_and(|v| v.truthy()),
+        bypass_document_validation: cx.args.bool("bypassDocumentValidation", false),
+        ..UpdateStatement::new(filter.as_doc(), Value::Document(diff.unwrap_or(o)))
+    };
+    cx.engine().update(cx.op, ns, &statement)
+}
+
+/// An entry that is a command on the database of its namespace.
+fn command(
+    cx: &mut CommandContext<'_>,
+    ns: &str,
+    o: Doc<'_>,
+    uuid: Option<[u8; 16]>,
+) -> Result<()> {
+    let Some(db) = ns.strip_suffix(".$cmd") else {
+        return Err(Error::new(
+            Code::InvalidNamespace,
+            format!("invalid ns: {ns}"),
+        ));
+    };
+    namespace::check_db(db)?;
+    let name = o.first().map_or("", |e| e.name());
+    match name {
+        "create" => {
+            if let Some(uuid) = uuid
+                && make_room(cx, db, o, uuid)?
+            {
+                return Ok(());
+            }
+            run_within(cx, db, o, uuid)
+        }
+        "drop" | "dropDatabase" | "collMod" | "dropIndexes" | "deleteIndexes"
+        | "convertToCapped" | "applyOps" => run_within(cx, db, o, None),
+        "dropIndex" | "deleteIndex" => run_within(cx, db, renamed(o, "dropIndexes").as_doc(), None),
+        "renameCollection" => run_within(cx, "admin", o, None),
+        "createIndexes" if o.get("indexes").is_none() => {
+            run_within(cx, db, with_one_index(o).as_doc(), None)
+        }
+        "createIndexes" => run_within(cx, db, o, None),
+        "startIndexBuild" | "commitIndexBuild" | "abortIndexBuild" => Err(Error::new(
+            Code::CommandNotSupported,
+            format!("The {name} operation is not supported in applyOps mode"),
+        )),
+        other => Err(Error::bad_value(format!(
+            "Unknown oplog entry command type: {other} Object field: {}",
+            Value::Document(o).to_display()
+        ))),
+    }
+}
+
+/// The same command under another name.
+fn renamed(o: Doc<'_>, name: &str) -> DocBuf {
+    let mut d = DocBuf::new();
+    for (i, e) in o.iter().enumerate() {
+        match i {
+            0 => d.append(name, e.value()),
+            _ => d.append_elem(e),
+        };
+    }
+    d
+}
+
+/// An oplog has a createIndexes for each index, whose fields stand in the command.
+fn with_one_index(o: Doc<'_>) -> DocBuf {
+    let mut spec = DocBuf::new();
+    for e in o.iter().skip(1) {
+        spec.append_elem(e);
+    }
+    let collection = o
+        .first()
+        .map_or(ValueBuf::new(""), |e| ValueBuf::new(e.value()));
+    let mut indexes = ArrayBuf::new();
+    indexes.push(spec);
+    doc! { "createIndexes": collection, "indexes": indexes }
+}
+
+/// Before a collection with a given UUID is made: true if it is there, under its name or under another
+/// one, which is changed then; a collection of another UUID that has the name gets a temporary one.
+///
+/// # Errors
+/// 40655 for a UUID of another database; what renaming raises.
+fn make_room(cx: &mut CommandContext<'_>, db: &str, o: Doc<'_>, uuid: [u8; 16]) -> Result<bool> {
+    let name = match o.first().map(|e| e.value()) {
+        Some(Value::String(name)) => name,
+        // create says what is wrong.
+        _ => return Ok(false),
+    };
+    namespace::check_create(db, name)?;
+    let ns = format!("{db}.{name}");
+    let store = &cx.engine().store;
+    let same = store.collection_by_uuid(uuid);
+    if same.as_ref().is_some_and(|c| c.namespace() == ns) {
+        return Ok(true);
+    }
+    if let Some(c) = &same
+        && !c.namespace().starts_with(&format!("{db}."))
+    {
+        return Err(Error::location(
+            40655,
+            format!(
+                "Invalid name {ns} for a UUID that the collection {} has",
+                c.namespace()
+            ),
+        ));
+    }
+    if store.collection(&ns).is_some() {
+        let hex: String = super::random_uuid()
+            .iter()
+            .take(4)
+            .map(|b| format!("{b:02x}"))
+            .collect();
+        let aside = format!("{db}.tmp{hex}.create");
+        rename(cx, &ns, &aside)?;
+    }
+    match same {
+        Some(c) => rename(cx, &c.namespace(), &ns).map(|()| true),
+        None => Ok(false),
+    }
+}
+
+fn rename(cx: &mut CommandContext<'_>, from: &str, to: &str) -> Result<()> {
+    let rename = doc! { "renameCollection": from, "to": to };
+    run_within(cx, "admin", rename.as_doc(), None)
+}

@@ -1,0 +1,35 @@
+//! `setClusterParameter`: kept in `config.clusterParameters`, so that it outlives the server.
+
+use crate::args::Types;
+use crate::cluster_parameters;
+use crate::context::CommandContext;
+use crate::registry::{CommandSpec, Kind};
+use muniment_value::{Code, Doc, Error, Result};
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "setClusterParameter",
+    doc: "Sets a cluster parameter, for good",
+    kind: Kind::Admin,
+    admin_only: true,
+    open_fields: true,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let wanted = cx.typed_target(Types::OBJECT)?.as_doc();
+    let mut wanted = wanted.unwrap_or(Doc::EMPTY).iter();
+    let Some(first) = wanted.next() else {
+        // As MongoDB, which takes the name of what is not there to be empty.
+        return cluster_parameters::find("").map(|_| ());
+    };
+    if wanted.next().is_some() {
+        return Err(Error::new(
+            Code::InvalidOptions,
+            "setClusterParameter only supports setting exactly one parameter",
+        ));
+    }
+    let parameter = cluster_parameters::find(first.name())?;
+    cluster_parameters::set(cx.server, cx.op, parameter, first.value())
+}

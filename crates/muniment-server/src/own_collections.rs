@@ -1,0 +1,218 @@
+//! The collections that a standalone has of its own, as MongoDB's: `admin.system.version` with the
+//! feature compatibility version, `local.startup_log` with a document for each start, and
+//! `config.system.sessions`, into which [`refresh_sessions`] writes the sessions that were used.
+//!
+//! Invariant: none of it keeps the server from starting: what cannot be written (a full disk) is a
+//! warning in the log, and tried again at the next start or refresh.
+
+use crate::log::now_ms;
+use crate::sessions::TIMEOUT_MINUTES;
+use crate::state::{ServerState, hostname};
+use muniment_exec::{DeleteStatement, InsertOptions, OpContext, UpdateStatement, VERSION_DOCUMENT};
+use muniment_storage::{Collection, CollectionOptions, IndexSpec};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Where the feature compatibility version stands.
+const VERSION: &str = muniment_exec::VERSION_COLLECTION;
+/// A document for each start.
+const STARTUP_LOG: &str = "local.startup_log";
+/// Bytes of the capped collection [`STARTUP_LOG`].
+const STARTUP_LOG_BYTES: i64 = 10 << 20;
+/// Sessions and their last use.
+pub const SESSIONS: &str = "config.system.sessions";
+
+/// How often [`refresh_sessions`] is due, as MongoDB's logicalSessionRefreshMillis.
+pub const REFRESH_EVERY: Duration = Duration::from_secs(300);
+
+/// SHA-256 of nothing: the digest of the user that is nobody.
+pub const NOBODY: [u8; 32] = [
+    0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24,
+    0x27, 0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
+];
+
+/// Makes what is not there, and tells the startup log about this start.
+pub fn prepare(server: &ServerState) {
+    let op = OpContext::internal("startup");
+    for (name, made) in [
+        (VERSION, version(server, &op)),
+        (STARTUP_LOG, startup(server, &op)),
+        (SESSIONS, sessions(server, &op).map(|_| ())),
+    ] {
+        if let Err(e) = made {
+            server.log.startup_warning(
+                20_557,
+                &format!("the collection {name} could not be written at this start: {e}"),
+            );
+        }
+    }
+}
+
+/// The collection, made when it is not there.
+fn collection(
+    server: &ServerState,
+    op: &OpContext,
+    name: &str,
+    options: CollectionOptions,
+) -> Result<Arc<Collection>> {
+    let there = || server.engine.store.collection(name);
+    if let Some(c) = there() {
+        return Ok(c);
+    }
+    match server.engine.create_collection(name, options, op) {
+        Err(e) if e.code() == Code::NamespaceExists => there().ok_or(e),
+        other => other,
+    }
+}
+
+fn insert(server: &ServerState, op: &Arc<OpContext>, name: &str, d: &DocBuf) -> Result<()> {
+    let mut one = std::iter::once(d.as_doc());
+    let options = InsertOptions::default();
+    let mut out = server.engine.insert_many(op, name, &mut one, options)?;
+    out.errors.pop().map_or(Ok(()), |e| Err(e.error))
+}
+
+fn version(server: &ServerState, op: &Arc<OpContext>) -> Result<()> {
+    let c = collection(server, op, VERSION, CollectionOptions::default())?;
+    let id = Value::String(VERSION_DOCUMENT);
+    if server.engine.store.snapshot().find_by_id(&c, id)?.is_some() {
+        return Ok(());
+    }
+    let d = doc! { "_id": VERSION_DOCUMENT, "version": "8.0" };
+    insert(server, op, VERSION, &d)
+}
+
+fn startup(server: &ServerState, op: &Arc<OpContext>) -> Result<()> {
+    let options = CollectionOptions {
+        capped_size: Some(STARTUP_LOG_BYTES as u64),
+        document: doc! { "capped": true, "size": STARTUP_LOG_BYTES as i32 },
+        ..CollectionOptions::default()
+    };
+    collection(server, op, STARTUP_LOG, options)?;
+    let (host, now) = (hostname(), server.started_ms);
+    let d = doc! {
+        "_id": format!("{host}-{now}"),
+        "hostname": host.as_str(),
+        "startTime": Value::DateTime(now),
+        "startTimeLocal": local_time(now),
+        "cmdLine": &server.options.parsed,
+        "pid": i64::from(std::process::id()),
+        "buildinfo": crate::server::build_info(),
+    };
+    insert(server, op, STARTUP_LOG, &d)
+}
+
+/// The collection of sessions, with the index that lets them expire.
+fn sessions(server: &ServerState, op: &OpContext) -> Result<Arc<Collection>> {
+    let c = collection(server, op, SESSIONS, CollectionOptions::default())?;
+    let name = "lsidTTLIndex";
+    if !c.indexes().iter().any(|i| i.spec().name == name) {
+        let spec = doc! {
+            "v": 2,
+            "key": doc! { "lastUse": 1 },
+            "name": name,
+            "expireAfterSeconds": TIMEOUT_MINUTES * 60,
+        };
+        let spec = IndexSpec::parse(spec.as_doc())?;
+        server.engine.store.create_index(&c, spec, op)?;
+    }
+    Ok(c)
+}
+
+/// Writes the sessions that were used since the last refresh, takes away those that were ended.
+///
+/// # Errors
+/// What writing raises; what was not written is written by the next refresh.
+pub fn refresh_sessions(server: &ServerState, op: &Arc<OpContext>) -> Result<()> {
+    sessions(server, op)?;
+    let began = Instant::now();
+    let ended = server.sessions.take_ended();
+    let done = write_sessions(server, op, &ended);
+    match done {
+        Ok(()) => server.sessions.refreshed(began),
+        Err(_) => server.sessions.give_back_ended(ended),
+    }
+    done
+}
+
+fn write_sessions(server: &ServerState, op: &Arc<OpContext>, ended: &[[u8; 16]]) -> Result<()> {
+    let key = |id: &[u8; 16]| doc! { "_id": session_id(id) };
+    let used: Vec<_> = server
+        .sessions
+        .used_since_refresh()
+        .into_iter()
+        .map(|(id, idle)| {
+            let at = Value::DateTime(now_ms() - idle.as_millis() as i64);
+            (key(&id), doc! { "$max": doc! { "lastUse": at } })
+        })
+        .collect();
+    let mut updates = used.iter().map(|(q, u)| {
+        Ok(UpdateStatement {
+            upsert: true,
+            ..UpdateStatement::new(q.as_doc(), Value::Document(u.as_doc()))
+        })
+    });
+    let mut out = server.engine.update_many(op, SESSIONS, &mut updates, false);
+    first_error(&mut out.errors)?;
+    let gone: Vec<_> = ended.iter().map(key).collect();
+    let mut deletes = gone.iter().map(|q| {
+        Ok(DeleteStatement {
+            filter: q.as_doc(),
+            multi: false,
+            hint: None,
+            let_: Doc::EMPTY,
+            collation: None,
+        })
+    });
+    let mut out = server.engine.delete_many(op, SESSIONS, &mut deletes, false);
+    first_error(&mut out.errors)
+}
+
+fn first_error(errors: &mut Vec<muniment_exec::WriteError>) -> Result<()> {
+    errors.pop().map_or(Ok(()), |e| Err::<(), Error>(e.error))
+}
+
+/// The `_id` of a session: its UUID and its user, who is nobody.
+pub fn session_id(id: &[u8; 16]) -> DocBuf {
+    doc! {
+        "id": Value::Binary { subtype: 4, bytes: id },
+        "uid": Value::Binary { subtype: 0, bytes: &NOBODY },
+    }
+}
+
+/// A time as `ctime` writes it, with milliseconds, where the server is.
+fn local_time(ms: i64) -> String {
+    let seconds: libc::time_t = ms.div_euclid(1000);
+    let mut text = [0_u8; 64];
+    // SAFETY: a zeroed `tm` is a valid one (numbers and a pointer that is not read); the buffer's
+    // length is given, and the format is a string of C.
+    let n = unsafe {
+        let mut parts: libc::tm = std::mem::zeroed();
+        libc::localtime_r(&seconds, &mut parts);
+        libc::strftime(
+            text.as_mut_ptr().cast(),
+            text.len(),
+            c"%a %b %e %H:%M:%S".as_ptr(),
+            &parts,
+        )
+    };
+    let text = String::from_utf8_lossy(text.get(..n).unwrap_or_default());
+    format!("{text}.{:03}", ms.rem_euclid(1000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_local_time_reads_as_ctime_writes_it() {
+        let text = local_time(1_700_000_000_123);
+        // The zone is the machine's: the date is within a day of 2023-11-14.
+        assert_eq!(text.len(), "Tue Nov 14 22:13:20.123".len(), "{text}");
+        assert!(
+            text.contains(" Nov 1") && text.ends_with(":20.123"),
+            "{text}"
+        );
+    }
+}
