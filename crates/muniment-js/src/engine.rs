@@ -217,16 +217,19 @@ fn loose() -> EvalOptions {
 fn sleep(ms: f64, stop: &Stop, why: &Reason) -> rquickjs::Result<()> {
     const PIECE: Duration = Duration::from_millis(5);
     let mut left = Duration::try_from_secs_f64(ms / 1e3).unwrap_or_default();
-    while !left.is_zero() {
-        let piece = left.min(PIECE);
-        std::thread::sleep(piece);
-        left -= piece;
+    loop {
+        // First: a script that catches the exception and sleeps again must come to where it cannot.
         if let Err(e) = stop() {
             *why.lock().unwrap_or_else(PoisonError::into_inner) = Some(e);
             return Err(rquickjs::Error::Exception);
         }
+        if left.is_zero() {
+            return Ok(());
+        }
+        let piece = left.min(PIECE);
+        std::thread::sleep(piece);
+        left -= piece;
     }
-    Ok(())
 }
 
 /// `hex_md5(text)`.

@@ -9,6 +9,7 @@ use muniment_value::decimal::Decimal;
 use muniment_value::{ArrayBuf, Code, DocBuf, Error, Value, ValueBuf};
 use rquickjs::object::Filter;
 use rquickjs::{Array, Object, Type, Value as Js};
+use std::collections::HashMap;
 
 /// How deep a value may nest: deeper ones are taken for a cycle.
 const MAX_DEPTH: usize = 150;
@@ -84,6 +85,9 @@ impl<'h, 'js> FromJs<'h, 'js> {
             _ => match (v.as_array(), v.as_object()) {
                 (Some(a), _) => self.array(a, depth)?,
                 (None, Some(o)) if o.is_function() => {
+                    if let Some(kind) = self.kind(o)? {
+                        return special(&kind);
+                    }
                     let to_string: rquickjs::Function<'js> = o.get("toString").map_err(engine)?;
                     let source: String = to_string
                         .call((rquickjs::function::This(o.clone()),))
@@ -97,6 +101,11 @@ impl<'h, 'js> FromJs<'h, 'js> {
         })
     }
 
+    /// The tag and the parts of what is no plain object, or the order of its fields.
+    fn kind(&self, o: &Object<'js>) -> Result<Option<Vec<String>>, Error> {
+        self.helpers.kind.call((o.clone(),)).map_err(engine)
+    }
+
     fn array(&mut self, a: &Array<'js>, depth: usize) -> Result<ValueBuf, Error> {
         let mut out = ArrayBuf::new();
         for item in a.iter::<Js<'js>>() {
@@ -106,13 +115,24 @@ impl<'h, 'js> FromJs<'h, 'js> {
     }
 
     fn object(&mut self, o: &Object<'js>, depth: usize) -> Result<ValueBuf, Error> {
-        let kind: Option<Vec<String>> = self.helpers.kind.call((o.clone(),)).map_err(engine)?;
-        if let Some(kind) = kind {
-            return special(&kind);
-        }
+        let first = match self.kind(o)? {
+            Some(kind) if kind.first().is_some_and(|k| k == "order") => kind,
+            Some(kind) => return special(&kind),
+            None => Vec::new(),
+        };
         let mut out = DocBuf::new();
+        let mut fields = Vec::new();
         for entry in o.own_props::<String, Js<'js>>(Filter::new().string().enum_only()) {
-            let (name, v) = entry.map_err(engine)?;
+            fields.push(entry.map_err(engine)?);
+        }
+        if !first.is_empty() {
+            // In the order in which they came; new ones behind them.
+            let names = first.iter().skip(1).enumerate();
+            let places: HashMap<&str, usize> = names.map(|(i, n)| (n.as_str(), i)).collect();
+            let place = |name: &str| places.get(name).copied().unwrap_or(usize::MAX);
+            fields.sort_by_key(|(name, _)| place(name));
+        }
+        for (name, v) in fields {
             if name.contains('\0') {
                 return Err(failed("a field's name contains a null byte"));
             }

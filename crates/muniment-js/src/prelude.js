@@ -4,6 +4,7 @@
   "use strict";
   const tag = Symbol("bson");
   const ints = Symbol("ints");
+  const order = Symbol("order");
   const mark = (o, value) => Object.defineProperty(o, tag, { value });
   const is = (o, name) => o !== null && typeof o === "object" && o[tag] !== undefined && o[tag][0] === name;
   const hidden = (o, name, value) => Object.defineProperty(o, name, { value, enumerable: false, writable: true, configurable: true });
@@ -43,7 +44,7 @@
       make(o, args);
       return o;
     } }[name];
-    for (const k of Object.keys(methods)) hidden(F.prototype, k, methods[k]);
+    for (const [k, d] of Object.entries(Object.getOwnPropertyDescriptors(methods))) Object.defineProperty(F.prototype, k, { ...d, enumerable: false });
     hidden(global, name, F);
     return F;
   }
@@ -61,6 +62,10 @@
     toString() { return "NumberLong(" + (Math.abs(this.toNumber()) < 2147483648 ? this[tag][1] : "\"" + this[tag][1] + "\"") + ")"; },
     tojson() { return this.toString(); },
     toJSON() { return { $numberLong: this[tag][1] }; },
+    get exactValueString() { return this[tag][1]; },
+    get floatApprox() { return this.toNumber(); },
+    get top() { return Number(BigInt(this[tag][1]) >> 32n); },
+    get bottom() { return Number(BigInt.asUintN(32, BigInt(this[tag][1]))); },
     compare(other) { const a = BigInt(this[tag][1]), b = BigInt(NumberLong(other)[tag][1]); return a < b ? -1 : a > b ? 1 : 0; },
   });
   const NumberInt = define("NumberInt", (o, args) => mark(o, ["int", Number(args.length ? args[0] : 0) | 0]), {
@@ -70,7 +75,12 @@
     tojson() { return this.toString(); },
     toJSON() { return this[tag][1]; },
   });
-  const NumberDecimal = define("NumberDecimal", (o, args) => mark(o, ["dec", String(args.length ? (is(args[0], "dec") ? args[0][tag][1] : args[0]) : "0")]), {
+  const NumberDecimal = define("NumberDecimal", (o, args) => {
+    let v = args.length ? args[0] : "0";
+    v = is(v, "dec") || is(v, "long") ? v[tag][1] : String(v);
+    if (!/^[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|inf(inity)?|nan)$/i.test(v)) throw new Error("Input is not a valid Decimal128 value.");
+    mark(o, ["dec", v]);
+  }, {
     toString() { return "NumberDecimal(\"" + this[tag][1] + "\")"; },
     tojson() { return this.toString(); },
     toJSON() { return { $numberDecimal: this[tag][1] }; },
@@ -118,28 +128,55 @@
     length() { return this.len; },
     base64() { return this[tag][2]; },
     hex() { return hexOf(toBytes(this[tag][2])); },
-    toString() { return "BinData(" + this.type + ",\"" + this[tag][2] + "\")"; },
+    toString() {
+      if (this.type === 4 && this.len === 16) return "UUID(\"" + this.hex().replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-") + "\")";
+      return "BinData(" + this.type + ",\"" + this[tag][2] + "\")";
+    },
     tojson() { return this.toString(); },
     toJSON() { return { $binary: { base64: this[tag][2], subType: this.type.toString(16).padStart(2, "0") } }; },
   });
   hidden(global, "HexData", function HexData(type, hex) { return new BinData(type, fromBytes(bytesOfHex(hex))); });
-  hidden(global, "UUID", function UUID(hex) { return new BinData(4, fromBytes(bytesOfHex(hex.replace(/-/g, "")))); });
+  // A random one (version 4) without an argument.
+  hidden(global, "UUID", function UUID(hex) {
+    const random = () => Array.from({ length: 16 }, (_, i) => {
+      const b = Math.floor(Math.random() * 256);
+      return i === 6 ? b & 15 | 64 : i === 8 ? b & 63 | 128 : b;
+    });
+    const bytes = hex === undefined ? random() : bytesOfHex(String(hex).replace(/-/g, ""));
+    if (bytes.length !== 16) throw new Error("Invalid UUID string: " + hex);
+    return new BinData(4, fromBytes(bytes));
+  });
   hidden(global, "MD5", function MD5(hex) { return new BinData(5, fromBytes(bytesOfHex(hex))); });
   const simple = (name) => define(name, (o) => mark(o, [name]), { toString() { return name; }, tojson() { return "{ \"$" + name[0].toLowerCase() + name.slice(1) + "\" : 1 }"; } });
   const MinKey = simple("MinKey"), MaxKey = simple("MaxKey");
+  // The names alone are the values, too.
+  for (const F of [MinKey, MaxKey]) {
+    mark(F, [F.name]);
+    hidden(F, "tojson", F.prototype.tojson);
+  }
   const Code = define("Code", (o, args) => { mark(o, ["code", String(args[0])]); o.code = args[0]; if (args[1] !== undefined) o.scope = args[1]; }, {
     toString() { return "Code(" + JSON.stringify(this.code) + ")"; },
   });
   const DBPointer = define("DBPointer", (o, args) => { mark(o, ["ptr", String(args[0]), ObjectId(args[1])[tag][1]]); o.ns = args[0]; o.id = args[1]; }, {
     toString() { return "DBPointer(\"" + this[tag][1] + "\", ObjectId(\"" + this[tag][2] + "\"))"; },
   });
-  hidden(global, "DBRef", function DBRef(ns, id, db) {
+  function DBRef(ns, id, db) {
     const o = new.target ? this : Object.create(DBRef.prototype);
     o.$ref = ns;
     o.$id = id;
     if (db !== undefined) o.$db = db;
     return o;
+  }
+  hidden(global, "DBRef", DBRef);
+  hidden(DBRef.prototype, "getRef", function () { return this.$ref; });
+  hidden(DBRef.prototype, "getCollection", function () { return this.$ref; });
+  hidden(DBRef.prototype, "getId", function () { return this.$id; });
+  hidden(DBRef.prototype, "getDb", function () { return this.$db; });
+  hidden(DBRef.prototype, "tojson", function () {
+    const parts = [this.$ref, this.$id].concat(this.$db === undefined ? [] : [this.$db]);
+    return "DBRef(" + parts.map(tojson).join(", ") + ")";
   });
+  hidden(DBRef.prototype, "toString", function () { return this.tojson(); });
   hidden(global, "ISODate", function ISODate(text) {
     const d = text === undefined ? new Date() : new Date(text);
     if (isNaN(d.getTime())) throw new Error("invalid ISO date: " + text);
@@ -185,8 +222,8 @@
     if (v === undefined) return "undefined";
     if (v === null || typeof v === "boolean" || typeof v === "number") return String(v);
     if (typeof v === "string") return JSON.stringify(v);
-    if (typeof v === "function") return v.toString();
     if (typeof v.tojson === "function") return v.tojson();
+    if (typeof v === "function") return v.toString();
     if (v instanceof Date) return "ISODate(\"" + v.toISOString() + "\")";
     if (v instanceof RegExp) return v.toString();
     if (v[tag] !== undefined) return String(v);
@@ -223,17 +260,36 @@
     emitted.push(args);
   });
 
+  function compile(source) {
+    if (/^\s*function[\s(*]/.test(source)) return (0, eval)("(" + source + "\n)");
+    try { return (0, eval)("(function() { return (" + source + "\n) })"); } catch (e) { return (0, eval)("(function() { " + source + "\n})"); }
+  }
   const makers = {
     long: (a) => new NumberLong(a),
     dec: (a) => new NumberDecimal(a),
     oid: (a) => new ObjectId(a),
     ts: (a, b) => new Timestamp(Number(a), Number(b)),
     bin: (a, b) => new BinData(Number(a), b),
-    date: (a) => new Date(Number(a)),
-    re: (a, b) => { try { return new RegExp(a, b.replace(/[^imsu]/g, "")); } catch (e) { return new RegExp(a.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")); } },
+    date: (a) => {
+      const d = new Date(Number(a));
+      // Beyond what JavaScript counts.
+      return isNaN(d.getTime()) ? mark(d, ["date", a]) : d;
+    },
+    // Goes back as it came: JavaScript may write it otherwise, or not know it.
+    re: (a, b) => {
+      let re;
+      try { re = new RegExp(a, b.replace(/[^imsu]/g, "")); } catch (e) { re = new RegExp(a.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")); }
+      return mark(re, ["re", a, b]);
+    },
     MinKey: () => new MinKey(),
     MaxKey: () => new MaxKey(),
-    code: (a) => new Code(a),
+    // A function, which is compiled when it is called.
+    code: (a) => {
+      let f;
+      const called = function (...args) { f = f || compile(a); return f.apply(this, args); };
+      hidden(called, "toString", () => a);
+      return mark(called, ["code", a]);
+    },
     ptr: (a, b) => new DBPointer(a, b),
   };
   const options = (re) => [...re.flags].filter((c) => "imsu".includes(c)).join("");
@@ -248,8 +304,12 @@
       if (o instanceof Number) return ["num", String(o.valueOf())];
       if (o instanceof String) return ["str", o.valueOf()];
       if (o instanceof Boolean) return ["bool", String(o.valueOf())];
+      if (o[order] !== undefined) return ["order", ...o[order]];
       return undefined;
     },
+    // Remembers in which order an object's fields came: JavaScript puts those first that are numbers.
+    order: (o, names) => { Object.defineProperty(o, order, { value: names }); },
+    dbref: (o) => { Object.setPrototypeOf(o, DBRef.prototype); },
     // Remembers which fields of an object were int32, so that they are again if they stay whole.
     ints: (o, names) => { Object.defineProperty(o, ints, { value: new Set(names) }); },
     wasInt: (o, name) => o[ints] !== undefined && o[ints].has(name),

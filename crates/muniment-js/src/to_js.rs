@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use muniment_value::decimal::Decimal;
 use muniment_value::{Doc, Value};
+use rquickjs::object::Property;
 use rquickjs::{Array, Ctx, Function, Object, Result, Value as Js};
 
 /// The functions of the prelude that conversions need.
@@ -12,6 +13,8 @@ pub(crate) struct Helpers<'js> {
     pub kind: Function<'js>,
     pub ints: Function<'js>,
     pub was_int: Function<'js>,
+    pub order: Function<'js>,
+    pub dbref: Function<'js>,
 }
 
 impl<'js> Helpers<'js> {
@@ -21,6 +24,8 @@ impl<'js> Helpers<'js> {
             kind: prelude.get("kind")?,
             ints: prelude.get("ints")?,
             was_int: prelude.get("wasInt")?,
+            order: prelude.get("order")?,
+            dbref: prelude.get("dbref")?,
         })
     }
 }
@@ -33,7 +38,24 @@ pub(crate) fn document<'js>(ctx: &Ctx<'js>, h: &Helpers<'js>, d: Doc<'_>) -> Res
         if let Value::Int32(_) = e.value() {
             ints.push(e.name());
         }
-        o.set(e.name(), value(ctx, h, e.value())?)?;
+        let v = value(ctx, h, e.value())?;
+        match e.name() {
+            // To set it would be to set the object's prototype.
+            "__proto__" => o.prop(
+                "__proto__",
+                Property::from(v).writable().enumerable().configurable(),
+            )?,
+            name => o.set(name, v)?,
+        }
+    }
+    let is_number = |name: &str| name.starts_with(|c: char| c.is_ascii_digit());
+    if d.iter().any(|e| is_number(e.name())) {
+        let names: Vec<&str> = d.iter().map(|e| e.name()).collect();
+        h.order.call::<_, ()>((o.clone(), names))?;
+    }
+    let mut names = d.iter().map(|e| e.name());
+    if names.next() == Some("$ref") && names.next() == Some("$id") {
+        h.dbref.call::<_, ()>((o.clone(),))?;
     }
     if !ints.is_empty() {
         let names = Array::new(ctx.clone())?;

@@ -126,3 +126,153 @@ fn a_loop_ends_with_its_time_limit_and_with_kill_op() {
     // Others were served all the while, and are now.
     c.command("t", &find("this.a > 3")).unwrap();
 }
+
+/// A command for each place that JavaScript has, which never ends there.
+fn endless() -> Vec<(&'static str, DocBuf)> {
+    const LOOP: &str = "function() { while (true) { try { sleep(20) } catch (e) {} } }";
+    const SPIN: &str = "function() { for (;;) { try { for (;;) {} } finally { } } }";
+    let where_ = || doc! { "$where": SPIN };
+    let call = |code: &str| doc! { "$function": doc! { "body": code, "args": array!["$a"], "lang": "js" } };
+    let aggregate =
+        |stage: DocBuf| doc! { "aggregate": "c", "pipeline": array![stage], "cursor": doc! {} };
+    let accumulator = |place: &str| {
+        let code = |name: &str, other: &str| {
+            if name == place {
+                SPIN.to_string()
+            } else {
+                other.to_string()
+            }
+        };
+        let how = doc! {
+            "init": code("init", "function() { return 0 }"),
+            "accumulate": code("accumulate", "function(s, a) { return s + a }"),
+            "accumulateArgs": array!["$a"],
+            "merge": "function(s, t) { return s + t }",
+            "finalize": code("finalize", "function(s) { return s }"),
+            "lang": "js",
+        };
+        aggregate(doc! { "$group": doc! { "_id": Value::Null, "s": doc! { "$accumulator": how } } })
+    };
+    let map_reduce = |place: &str| {
+        let code = |name: &str, other: &str| {
+            if name == place {
+                LOOP.to_string()
+            } else {
+                other.to_string()
+            }
+        };
+        doc! {
+            "mapReduce": "c",
+            "map": code("map", if place == "scope" { "function() { forever() }" } else { "function() { emit(1, this.a) }" }),
+            "reduce": code("reduce", "function(k, v) { return Array.sum(v) }"),
+            "finalize": code("finalize", "function(k, v) { return v }"),
+            "scope": doc! { "forever": Value::Code(LOOP) },
+            "out": doc! { "inline": 1 },
+        }
+    };
+    let set = doc! { "$set": doc! { "x": 1 } };
+    vec![
+        ("find", doc! { "find": "c", "filter": where_() }),
+        ("count", doc! { "count": "c", "query": where_() }),
+        (
+            "distinct",
+            doc! { "distinct": "c", "key": "a", "query": where_() },
+        ),
+        (
+            "update",
+            doc! { "update": "c", "updates": array![doc! { "q": where_(), "u": &set, "multi": true }] },
+        ),
+        (
+            "delete",
+            doc! { "delete": "c", "deletes": array![doc! { "q": where_(), "limit": 0 }] },
+        ),
+        (
+            "findAndModify",
+            doc! { "findAndModify": "c", "query": where_(), "update": &set },
+        ),
+        (
+            "$project",
+            aggregate(doc! { "$project": doc! { "b": call(SPIN) } }),
+        ),
+        (
+            "sleep",
+            aggregate(doc! { "$project": doc! { "b": call(LOOP) } }),
+        ),
+        (
+            "$expr",
+            doc! { "find": "c", "filter": doc! { "$expr": call(SPIN) } },
+        ),
+        (
+            "projection",
+            doc! { "find": "c", "filter": doc! {}, "projection": doc! { "b": call(LOOP) } },
+        ),
+        (
+            "pipeline update",
+            doc! { "update": "c", "updates": array![doc! {
+                "q": doc! {}, "u": array![doc! { "$set": doc! { "b": call(SPIN) } }],
+            }] },
+        ),
+        ("init", accumulator("init")),
+        ("accumulate", accumulator("accumulate")),
+        ("finalize", accumulator("finalize")),
+        ("map", map_reduce("map")),
+        ("reduce", map_reduce("reduce")),
+        ("mapReduce finalize", map_reduce("finalize")),
+        ("scope", map_reduce("scope")),
+    ]
+}
+
+fn limited(command: &DocBuf, ms: i32) -> DocBuf {
+    let mut d = command.clone();
+    d.append("maxTimeMS", ms);
+    d
+}
+
+#[test]
+fn everywhere_a_loop_ends_with_the_time_limit_and_with_kill_op() {
+    let s = Server::start(ServerOptions::new());
+    let mut c = filled(&s);
+    for (place, command) in endless() {
+        let started = Instant::now();
+        let e = c.command("t", &limited(&command, 150)).unwrap_err();
+        assert!(e.to_string().contains("time limit"), "{place}: {e}");
+        assert!(started.elapsed() < Duration::from_secs(5), "{place}");
+
+        // As a net, so that a place that cannot be killed is told.
+        let command = limited(&command, 20_000);
+        let mut other = s.connect();
+        let runner = std::thread::spawn(move || (other.command("t", &command), Instant::now()));
+        let id = loop {
+            assert!(
+                started.elapsed() < Duration::from_secs(20),
+                "{place} was never seen"
+            );
+            let ops = c.command("admin", &doc! { "currentOp": 1 }).unwrap();
+            let ops = ops.as_doc().get_array("inprog").unwrap();
+            let ours = ops
+                .values()
+                .filter_map(|v| v.as_doc())
+                .find(|d| d.get_str("ns") == Some("t.c"));
+            if let Some(id) = ours.and_then(|d| d.get("opid")) {
+                break id.as_i64_exact().unwrap();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        // It has come to its loop.
+        std::thread::sleep(Duration::from_millis(50));
+        let killed = Instant::now();
+        c.command("admin", &doc! { "killOp": 1, "op": id }).unwrap();
+        let (reply, ended) = runner.join().unwrap();
+        let e = reply.unwrap_err().to_string();
+        assert!(e.contains("interrupted"), "{place}: {e}");
+        assert!(ended - killed < Duration::from_secs(5), "{place}");
+    }
+    // Nothing was written.
+    let n = c
+        .command(
+            "t",
+            &doc! { "count": "c", "query": doc! { "x": Value::Null } },
+        )
+        .unwrap();
+    assert_eq!(n.as_doc().get("n").and_then(|v| v.as_i64_exact()), Some(2));
+}
