@@ -5,6 +5,7 @@
 //! journal is waited for once, after all statements.
 
 use crate::args::{Args, Types, unknown_field};
+use crate::cluster_parameters;
 use crate::concern::WriteConcern;
 use crate::context::{CommandContext, ConnLocal, Request};
 use crate::failpoint::Failure;
@@ -376,13 +377,22 @@ fn time_limit(
 
 /// What clients write into the collection of the cluster parameters holds at once, as in MongoDB.
 fn reload_cluster_parameters(server: &ServerState, spec: &CommandSpec, request: &Request<'_>) {
-    let writes = match spec.kind {
-        // Some name their collections elsewhere, on the database admin.
-        Kind::Write | Kind::Ddl => matches!(request.db, "admin" | "config"),
-        _ => spec.name == "aggregate" && (spec.writes)(request.body),
+    let named = |d: Doc<'_>| d.get_str("ns") == Some(cluster_parameters::NAMESPACE);
+    let writes = match (spec.kind, spec.name) {
+        // These name their collections elsewhere.
+        (_, "renameCollection" | "applyOps") => true,
+        (_, "bulkWrite") => match request.sequence("nsInfo") {
+            Some(mut infos) => infos.any(named),
+            None => {
+                let infos = request.body.get_array("nsInfo").unwrap_or(Doc::EMPTY);
+                infos.values().filter_map(|v| v.as_doc()).any(named)
+            }
+        },
+        (Kind::Write | Kind::Ddl, _) => request.db == "config",
+        _ => false,
     };
     if writes {
-        crate::cluster_parameters::load(server);
+        cluster_parameters::load(server);
     }
 }
 

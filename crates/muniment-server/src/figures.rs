@@ -5,6 +5,8 @@ use crate::catalog_figures;
 use crate::commands::{coll_stats, current_op, list_collections};
 use crate::state::ServerState;
 use muniment_exec::{Figures, OpContext};
+use muniment_query::Interrupt;
+use muniment_storage::{Direction, KeyRange};
 use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, doc};
 use std::sync::Weak;
 
@@ -14,7 +16,7 @@ pub struct ServerFigures(pub Weak<ServerState>);
 impl Figures for ServerFigures {
     fn documents(
         &self,
-        _: &OpContext,
+        op: &OpContext,
         stage: &str,
         operand: Doc<'_>,
         db: &str,
@@ -35,7 +37,8 @@ impl Figures for ServerFigures {
                 server.engine.plan_cache_stats(&ns, Some(&server.host))
             }
             "$currentOp" => Ok(current_op::stage(&server, operand)),
-            "$listLocalSessions" | "$listSessions" => Ok(sessions(&server, operand)),
+            "$listLocalSessions" => Ok(sessions(&server, operand)),
+            "$listSessions" => stored_sessions(&server, op, operand),
             "$listClusterCatalog" => Ok(catalog(&server, operand, db)),
             "$listCatalog" if collection.is_empty() => catalog_figures::all(&server),
             "$listCatalog" => catalog_figures::one(&server, db, collection),
@@ -46,10 +49,31 @@ impl Figures for ServerFigures {
     }
 }
 
-fn sessions(server: &ServerState, operand: Doc<'_>) -> Vec<DocBuf> {
-    // Nobody is logged in, so that every session is nobody's.
+/// Nobody is logged in, so that every session is nobody's.
+fn asks_for_others(operand: Doc<'_>) -> bool {
     let named = operand.get_array("users");
-    if named.is_some_and(|users| users.values().any(|u| u.as_doc().is_some())) {
+    named.is_some_and(|users| users.values().any(|u| u.as_doc().is_some()))
+}
+
+/// The sessions as they were written at the last refresh.
+fn stored_sessions(server: &ServerState, op: &OpContext, operand: Doc<'_>) -> Result<Vec<DocBuf>> {
+    let store = &server.engine.store;
+    let collection = store.collection(crate::own_collections::SESSIONS);
+    let Some(collection) = collection.filter(|_| !asks_for_others(operand)) else {
+        return Ok(Vec::new());
+    };
+    let snapshot = store.snapshot();
+    let mut cursor = snapshot.docs(&collection, &KeyRange::all(), Direction::Forward);
+    let mut all = Vec::new();
+    while let Some((_, bytes)) = cursor.next()? {
+        op.check()?;
+        all.push(Doc::new(&bytes).to_buf());
+    }
+    Ok(all)
+}
+
+fn sessions(server: &ServerState, operand: Doc<'_>) -> Vec<DocBuf> {
+    if asks_for_others(operand) {
         return Vec::new();
     }
     let now = crate::log::now_ms();
