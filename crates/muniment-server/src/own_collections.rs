@@ -6,7 +6,7 @@
 //! warning in the log, and tried again at the next start or refresh.
 
 use crate::log::now_ms;
-use crate::sessions::TIMEOUT_MINUTES;
+use crate::sessions::{Job, TIMEOUT_MINUTES};
 use crate::state::{ServerState, hostname};
 use muniment_exec::{DeleteStatement, InsertOptions, OpContext, UpdateStatement, VERSION_DOCUMENT};
 use muniment_storage::{Collection, CollectionOptions, IndexSpec};
@@ -126,17 +126,26 @@ fn sessions(server: &ServerState, op: &OpContext) -> Result<Arc<Collection>> {
 /// What writing raises; what was not written is written by the next refresh.
 pub fn refresh_sessions(server: &ServerState, op: &Arc<OpContext>) -> Result<()> {
     sessions(server, op)?;
-    let began = Instant::now();
+    let (began, began_ms) = (Instant::now(), now_ms());
     let ended = server.sessions.take_ended();
     let done = write_sessions(server, op, &ended);
     match done {
-        Ok(()) => server.sessions.refreshed(began),
-        Err(_) => server.sessions.give_back_ended(ended),
+        Ok(_) => server.sessions.refreshed(began),
+        Err(_) => server.sessions.give_back_ended(ended.clone()),
     }
-    done
+    let mut job = server.sessions.job.lock();
+    *job = Job {
+        count: job.count.saturating_add(1),
+        began_ms,
+        took_ms: i32::try_from(began.elapsed().as_millis()).unwrap_or(i32::MAX),
+        refreshed: done.as_ref().map_or(0, |n| *n as i32),
+        ended: done.as_ref().map_or(0, |_| ended.len() as i32),
+    };
+    done.map(|_| ())
 }
 
-fn write_sessions(server: &ServerState, op: &Arc<OpContext>, ended: &[[u8; 16]]) -> Result<()> {
+/// How many were written.
+fn write_sessions(server: &ServerState, op: &Arc<OpContext>, ended: &[[u8; 16]]) -> Result<usize> {
     let key = |id: &[u8; 16]| doc! { "_id": session_id(id) };
     let used: Vec<_> = server
         .sessions
@@ -166,7 +175,8 @@ fn write_sessions(server: &ServerState, op: &Arc<OpContext>, ended: &[[u8; 16]])
         })
     });
     let mut out = server.engine.delete_many(op, SESSIONS, &mut deletes, false);
-    first_error(&mut out.errors)
+    first_error(&mut out.errors)?;
+    Ok(used.len())
 }
 
 fn first_error(errors: &mut Vec<muniment_exec::WriteError>) -> Result<()> {

@@ -22,6 +22,23 @@ pub struct Sessions {
     ended: Mutex<HashSet<[u8; 16]>>,
     /// When that was; `None`: never.
     refreshed: Mutex<Option<Instant>>,
+    /// What the refreshes did.
+    pub job: Mutex<Job>,
+}
+
+/// What the refreshes did, for `serverStatus.logicalSessionRecordCache`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Job {
+    /// How many there were.
+    pub count: i32,
+    /// When the last one began, in milliseconds since 1970.
+    pub began_ms: i64,
+    /// How long it took, in milliseconds.
+    pub took_ms: i32,
+    /// Sessions that it wrote.
+    pub refreshed: i32,
+    /// Sessions that it took away.
+    pub ended: i32,
 }
 
 impl Sessions {

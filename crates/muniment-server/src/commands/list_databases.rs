@@ -36,20 +36,19 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     databases.sort_unstable();
     for db in databases {
         let mut size = 0;
-        let mut empty = true;
-        for c in store.collections(&db) {
-            size += store.storage_bytes(&c);
+        let collections = store.collections(&db);
+        for c in &collections {
+            size += store.storage_bytes(c);
             size += c
                 .indexes()
                 .iter()
-                .map(|i| store.index_bytes(&c, i))
+                .map(|i| store.index_bytes(c, i))
                 .sum::<u64>();
-            empty &= c.count() == 0;
         }
         let mut d = doc! { "name": db.as_str() };
         if !name_only {
             d.append("sizeOnDisk", size as i64);
-            d.append("empty", empty);
+            d.append("empty", collections.is_empty());
         }
         if let Some(f) = &wanted
             && !f.matches(d.as_doc())?

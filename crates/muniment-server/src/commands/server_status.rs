@@ -183,7 +183,15 @@ fn global_lock(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
 }
 
 fn sessions(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
-    doc! { "activeSessionsCount": cx.server.sessions.len() as i32 }
+    let job = *cx.server.sessions.job.lock();
+    doc! {
+        "activeSessionsCount": cx.server.sessions.len() as i32,
+        "sessionsCollectionJobCount": job.count,
+        "lastSessionsCollectionJobDurationMillis": job.took_ms,
+        "lastSessionsCollectionJobTimestamp": Value::DateTime(job.began_ms),
+        "lastSessionsCollectionJobEntriesRefreshed": job.refreshed,
+        "lastSessionsCollectionJobEntriesEnded": job.ended,
+    }
 }
 
 /// Memory in MiB.
