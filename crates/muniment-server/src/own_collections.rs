@@ -67,9 +67,9 @@ fn collection(
 }
 
 fn insert(server: &ServerState, op: &Arc<OpContext>, name: &str, d: &DocBuf) -> Result<()> {
-    let mut one = std::iter::once(d.as_doc());
+    let one = || Box::new(std::iter::once(d.as_doc())) as Box<dyn Iterator<Item = Doc<'_>>>;
     let options = InsertOptions::default();
-    let mut out = server.engine.insert_many(op, name, &mut one, options)?;
+    let mut out = server.engine.insert_many(op, name, &one, options)?;
     out.errors.pop().map_or(Ok(()), |e| Err(e.error))
 }
 

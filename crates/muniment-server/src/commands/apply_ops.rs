@@ -266,7 +266,7 @@ fn insert(cx: &CommandContext<'_>, ns: &str, o: Doc<'_>) -> Result<StatementOutc
         ..InsertOptions::default()
     };
     let engine = cx.engine();
-    let mut out = engine.insert_many(cx.op, ns, &mut std::iter::once(o), options)?;
+    let mut out = engine.insert_many(cx.op, ns, &|| Box::new(std::iter::once(o)), options)?;
     match out.errors.pop().map(|e| e.error) {
         None => Ok(StatementOutcome {
             matched: out.n,
