@@ -155,7 +155,7 @@ impl<'a> Generic<'a> {
     pub fn check(&self, spec: &CommandSpec, body: Doc<'_>) -> Result<()> {
         self.check_transaction()?;
         (spec.precheck)(body)?;
-        if self.write_concern.is_some() && !(spec.write_concern && (spec.writes)(body)) {
+        if self.write_concern.is_some() && !spec.write_concern {
             return Err(Error::new(
                 Code::InvalidOptions,
                 format!("Command {} does not support writeConcern", spec.name),

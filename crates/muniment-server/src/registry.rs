@@ -66,8 +66,6 @@ pub struct CommandSpec {
     pub admin_only: bool,
     /// It takes a `writeConcern`.
     pub write_concern: bool,
-    /// And only if its body makes it write.
-    pub writes: fn(Doc<'_>) -> bool,
     /// Whether it only reads, so that the cluster parameter defaultMaxTimeMS limits it.
     pub is_read_operation: fn(Doc<'_>) -> bool,
     /// It takes a `readConcern`.
@@ -106,7 +104,6 @@ impl CommandSpec {
         target: Target::Anything,
         admin_only: false,
         write_concern: false,
-        writes: |_| true,
         is_read_operation: |_| false,
         read_concern: false,
         api_v1: false,

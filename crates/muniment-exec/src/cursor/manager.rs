@@ -374,7 +374,6 @@ impl CursorManager {
                 };
                 if let Some(origin) = &s.origin {
                     description.append("originatingCommand", origin.command());
-                    description.append_some("planSummary", origin.plan_summary());
                 }
                 if let Some(op) = &s.pinned_by {
                     description.append("operationUsingCursorId", op.id() as i64);

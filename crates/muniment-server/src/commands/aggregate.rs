@@ -31,7 +31,6 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Read,
     target: Target::CollectionOrDatabase,
     write_concern: true,
-    writes,
     is_read_operation: |body| !writes(body),
     read_concern: true,
     api_v1: true,

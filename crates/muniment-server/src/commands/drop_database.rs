@@ -43,7 +43,6 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         .invalidate(&format!("{db}."), "database dropped");
     crate::profiler::forget(cx.server, db);
     if !collections.is_empty() {
-        cx.reply.field("dropped", db);
         cx.note_write();
     }
     Ok(())

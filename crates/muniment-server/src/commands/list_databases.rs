@@ -27,6 +27,9 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
+/// Bytes of a block.
+const BLOCK: u64 = 4096;
+
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let wanted = filter(cx.args.doc("filter"))?;
     let name_only = cx.args.bool("nameOnly", false);
@@ -47,6 +50,8 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         }
         let mut d = doc! { "name": db.as_str() };
         if !name_only {
+            // Files take whole blocks of the file system.
+            size = size.next_multiple_of(BLOCK);
             d.append("sizeOnDisk", size as i64);
             d.append("empty", collections.is_empty());
         }

@@ -44,10 +44,6 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Read,
     target: Target::Collection,
     write_concern: true,
-    writes: |body| {
-        body.get_doc("out")
-            .is_none_or(|d| d.get("inline").is_none())
-    },
     read_concern: true,
     fields: FIELDS,
     run,

@@ -212,10 +212,7 @@ impl IndexSpec {
         };
         if is_id_pattern(&key) {
             for e in spec {
-                if !matches!(
-                    e.name(),
-                    "key" | "name" | "v" | "ns" | "collation" | "background"
-                ) {
+                if !matches!(e.name(), "key" | "name" | "v" | "ns" | "collation") {
                     return Err(Error::new(
                         Code::InvalidIndexSpecificationOption,
                         format!(
