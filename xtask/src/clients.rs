@@ -60,11 +60,19 @@ pub fn venv(requirements: &str) -> Result<PathBuf, String> {
 pub fn venv_with(name: &str, file: &Path) -> Result<PathBuf, String> {
     let dir = install_dir(&format!("python-{name}"));
     let inputs = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
+    // Its scripts name its place: one that was moved, with the cache it lies in, has to be made anew.
+    let inputs = format!("{}\n{inputs}", dir.display());
     once(&dir, &inputs, || {
-        let made = check(Command::new("python3").args(["-m", "venv"]).arg(&dir));
-        if made.is_err() {
+        let make = || {
+            check(
+                Command::new("python3")
+                    .args(["-m", "venv", "--clear"])
+                    .arg(&dir),
+            )
+        };
+        if make().is_err() {
             ensure("python3-venv", "python3-venv");
-            check(Command::new("python3").args(["-m", "venv"]).arg(&dir))?;
+            make()?;
         }
         check(
             Command::new(dir.join("bin/pip"))
