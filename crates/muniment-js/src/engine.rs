@@ -15,6 +15,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+/// Codes by which the server tells its own parts what to do (a collection has gone, a plan was killed,
+/// another has the key, a conflict): a script's error that says one of them is a script's error.
+const OURS: [i32; 5] = [26, 48, 112, 175, 11000];
+
 /// Asked again and again while a script runs; an error stops it.
 pub type Stop = Arc<dyn Fn() -> Result<()> + Send + Sync>;
 
@@ -376,6 +380,7 @@ impl Machine {
         if let CaughtError::Exception(e) = &e
             && let Ok(Some(code)) = e.as_object().get::<_, Option<i32>>("code")
             && code > 0
+            && !OURS.contains(&code)
         {
             return Error::new(Code(code), e.message().unwrap_or_default());
         }

@@ -12,7 +12,7 @@ use crate::args::{Args, Field, Types, missing_field, opt};
 use crate::state::ServerState;
 use muniment_exec::{FindRequest, OpContext, UpdateStatement};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -41,6 +41,9 @@ pub struct ClusterParameters {
     values: RwLock<BTreeMap<&'static str, DocBuf>>,
     /// defaultMaxTimeMS.readOperations in milliseconds; 0: none.
     read_limit_ms: AtomicI64,
+    /// Held from the storing of a value, or the reading of it, until it is in force: what holds is what
+    /// is stored.
+    changing: Mutex<()>,
 }
 
 /// All of them, sorted by name.
@@ -208,11 +211,13 @@ pub fn set(
         upsert: true,
         ..UpdateStatement::new(filter.as_doc(), Value::Document(stored.as_doc()))
     };
+    let changing = server.cluster_parameters.changing.lock();
     let outcome = server.engine.update(op, NAMESPACE, &statement)?;
+    server.cluster_parameters.put(parameter, parsed);
+    drop(changing);
     if let Some(commit) = outcome.commit {
         server.engine.store.wait_journaled(commit, &**op)?;
     }
-    server.cluster_parameters.put(parameter, parsed);
     Ok(())
 }
 
@@ -220,6 +225,7 @@ pub fn set(
 /// default holds then.
 pub fn load(server: &ServerState) {
     let op = OpContext::internal("getClusterParameter");
+    let _changing = server.cluster_parameters.changing.lock();
     for parameter in ALL {
         let found = stored(server, &op, parameter.name).and_then(|d| {
             let Some(d) = d else { return Ok(None) };

@@ -183,7 +183,12 @@ fn try_execute(
     drop(running);
     // The journal is waited for without a ticket.
     drop(ticket);
-    let result = result.and_then(|()| wait_for_journal(&cx));
+    let result = match result {
+        Ok(()) => wait_for_journal(&cx),
+        // Of what fails a part may be told as done.
+        Err(e) if cx.commit.is_some() => wait_for_journal(&cx).and(Err(e)),
+        Err(e) => Err(e),
+    };
     reload_cluster_parameters(server, spec, request);
     let (op_count, exhaust) = (cx.op_count, cx.exhaust);
     let failed = result.as_ref().err().cloned();

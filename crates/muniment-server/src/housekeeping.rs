@@ -5,7 +5,7 @@ use crate::heap;
 use crate::log::Severity;
 use crate::own_collections;
 use crate::state::ServerState;
-use muniment_exec::OpContext;
+use muniment_exec::{OpGuard, OpStart};
 use muniment_query::Interrupt;
 use muniment_value::{Code, doc};
 use std::sync::Arc;
@@ -39,15 +39,26 @@ pub fn run(server: &Arc<ServerState>) {
             }
             last_sessions = Instant::now();
         }
-        if last_refresh.elapsed() >= own_collections::REFRESH_EVERY {
+        // Behind fsyncLock nothing can be written: the other jobs must not wait with it.
+        let locked = server.engine.store.write_lock_depth() > 0;
+        if last_refresh.elapsed() >= own_collections::REFRESH_EVERY && !locked {
             refresh_sessions(server);
             last_refresh = Instant::now();
         }
     }
 }
 
+/// A job is registered as what clients ask for is: a shutdown ends it, also where it waits for
+/// fsyncUnlock.
+fn begin<'s>(server: &'s ServerState, job: &'static str) -> OpGuard<'s> {
+    server.engine.operations.begin(OpStart {
+        command: job,
+        ..OpStart::default()
+    })
+}
+
 fn refresh_sessions(server: &Arc<ServerState>) {
-    let op = OpContext::internal("refreshSessions");
+    let op = begin(server, "refreshSessions");
     if server.is_stopping() {
         op.kill(Code::InterruptedAtShutdown);
     }
@@ -67,7 +78,7 @@ fn refresh_sessions(server: &Arc<ServerState>) {
 }
 
 fn ttl_pass(server: &Arc<ServerState>) {
-    let op = OpContext::internal("ttl");
+    let op = begin(server, "ttl");
     if server.is_stopping() {
         op.kill(Code::InterruptedAtShutdown);
     }

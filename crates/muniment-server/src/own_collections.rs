@@ -147,9 +147,13 @@ pub fn refresh_sessions(server: &ServerState, op: &Arc<OpContext>) -> Result<()>
 /// How many were written.
 fn write_sessions(server: &ServerState, op: &Arc<OpContext>, ended: &[[u8; 16]]) -> Result<usize> {
     let key = |id: &[u8; 16]| doc! { "_id": session_id(id) };
-    let used: Vec<_> = server
-        .sessions
-        .used_since_refresh()
+    let used = server.sessions.used_since_refresh();
+    // One that was ended may have been used again.
+    let ended: Vec<_> = ended
+        .iter()
+        .filter(|id| used.iter().all(|(used, _)| used != *id))
+        .collect();
+    let used: Vec<_> = used
         .into_iter()
         .map(|(id, idle)| {
             let at = Value::DateTime(now_ms() - idle.as_millis() as i64);
@@ -164,7 +168,7 @@ fn write_sessions(server: &ServerState, op: &Arc<OpContext>, ended: &[[u8; 16]])
     });
     let mut out = server.engine.update_many(op, SESSIONS, &mut updates, false);
     first_error(&mut out.errors)?;
-    let gone: Vec<_> = ended.iter().map(key).collect();
+    let gone: Vec<_> = ended.into_iter().map(key).collect();
     let mut deletes = gone.iter().map(|q| {
         Ok(DeleteStatement {
             filter: q.as_doc(),

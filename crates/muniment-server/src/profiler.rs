@@ -112,9 +112,17 @@ pub fn finished(f: &Finished<'_>) {
     let recordable = p.wants() && !own && f.spec.name != "profile";
     let statements = f.op.statements();
     if recordable && !statements.is_empty() {
+        // Beside the statements' documents, which are in the same order.
+        let (mut documents, mut at) = (statement_documents(f), 0);
         for s in &statements {
-            let entry = record(f, Some(s));
-            if p.keeps(entry.as_doc(), is_slow(s.took), f.server) {
+            let slow = is_slow(s.took);
+            if p.level < 2 && p.filter.is_none() && !slow {
+                continue;
+            }
+            let own = documents.nth(s.index.saturating_sub(at));
+            at = s.index + 1;
+            let entry = record(f, Some((s, own)));
+            if p.keeps(entry.as_doc(), slow, f.server) {
                 write(f.server, db, entry);
             }
         }
@@ -155,7 +163,9 @@ fn is_logged(f: &Finished<'_>) -> bool {
 
 /// The record of an operation, or of one statement of an update or delete; a filter looks at the same
 /// fields.
-fn record(f: &Finished<'_>, statement: Option<&StatementFigures>) -> DocBuf {
+fn record(f: &Finished<'_>, statement: Option<(&StatementFigures, Option<Doc<'_>>)>) -> DocBuf {
+    let own = statement.and_then(|(_, own)| own);
+    let statement = statement.map(|(s, _)| s);
     let mut d = doc! {
         "op": match f.spec.op {
             OpKind::Query => "query",
@@ -166,7 +176,7 @@ fn record(f: &Finished<'_>, statement: Option<&StatementFigures>) -> DocBuf {
             OpKind::Command => "command",
         },
         "ns": f.op.namespace(),
-        "command": command(f, statement),
+        "command": command(f, own),
     };
     if let Some(origin) = f.op.origin() {
         d.append("originatingCommand", origin.command());
@@ -202,23 +212,24 @@ fn record(f: &Finished<'_>, statement: Option<&StatementFigures>) -> DocBuf {
     d
 }
 
-/// What a record shows as `command`: of a statement its own document.
-fn command(f: &Finished<'_>, statement: Option<&StatementFigures>) -> DocBuf {
+/// The statements of an update or delete, as they came.
+fn statement_documents<'f>(f: &Finished<'f>) -> Box<dyn Iterator<Item = Doc<'f>> + 'f> {
     let list = match f.spec.op {
         OpKind::Update => "updates",
         _ => "deletes",
     };
-    let nth = |s: &StatementFigures| match f.request.sequence(list) {
-        Some(sequence) => sequence.into_iter().nth(s.index),
-        None => f
-            .request
-            .body
-            .get_array(list)?
-            .values()
-            .nth(s.index)?
-            .as_doc(),
-    };
-    if let Some(own) = statement.and_then(nth) {
+    match f.request.sequence(list) {
+        Some(sequence) => Box::new(sequence),
+        None => {
+            let all = f.request.body.get_array(list).unwrap_or(Doc::EMPTY);
+            Box::new(all.values().filter_map(|v| v.as_doc()))
+        }
+    }
+}
+
+/// What a record shows as `command`: of a statement its own document.
+fn command(f: &Finished<'_>, own: Option<Doc<'_>>) -> DocBuf {
+    if let Some(own) = own {
         return own.abridged(RECORDED_COMMAND);
     }
     let mut command = f.request.body.abridged(RECORDED_COMMAND);

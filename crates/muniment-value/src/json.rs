@@ -68,7 +68,9 @@ impl Doc<'_> {
         display(Value::Document(*self), within, &mut text);
         text.truncate(beginning(&text, longest).len());
         let mut cut = crate::doc! { "$truncated": text };
-        cut.append_some("comment", self.get("comment"));
+        let comment = self.get_elem("comment");
+        let short = comment.filter(|e| e.as_bytes().len() <= longest);
+        cut.append_some("comment", short.map(|e| e.value()));
         cut
     }
 }

@@ -410,7 +410,8 @@ impl Exec {
             let mut d = DocBuf::new();
             d.append_some("_id", Doc::new(&row.doc).get("_id"));
             out.extend_from_slice(d.as_bytes());
-        } else if row.bits.is_empty() {
+        } else if row.bits.is_empty() || matches!(self.candidate.access, Access::Near(_)) {
+            // What $near found carries its distance, and no key.
             out.extend_from_slice(Doc::EMPTY.as_bytes());
         } else {
             out.extend_from_slice(Doc::new(&row.bits).as_bytes());

@@ -61,6 +61,15 @@ impl Database {
     ) -> Result<(Option<CommitId>, u64)> {
         let series = TimeSeries::of(collection)
             .ok_or_else(|| Error::internal("buckets of what is no time series"))?;
+        if bucket.byte_len() > MAX_DOCUMENT {
+            return Err(Error::new(
+                Code::BSONObjectTooLarge,
+                format!(
+                    "object to insert too large. size in bytes: {}, max size: {MAX_DOCUMENT}",
+                    bucket.byte_len()
+                ),
+            ));
+        }
         let unpacked = unpack(bucket, &series)?;
         for m in &unpacked.measurements {
             // `_id` is first and made where it was missing: nothing is changed.
@@ -84,6 +93,9 @@ impl Database {
         }
     }
 }
+
+/// The largest bucket that is taken, in bytes.
+const MAX_DOCUMENT: usize = 16 << 20;
 
 /// True for what is said of the whole command.
 fn ends(e: &Error) -> bool {

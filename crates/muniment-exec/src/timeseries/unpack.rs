@@ -17,6 +17,15 @@ const MOST_ROWS: usize = 1 << 20;
 /// they are compressed, but for what labels the series, which each measurement has here.
 const MOST_BYTES: usize = 128 << 20;
 
+/// Columns that a bucket may have: each takes some hundred bytes while it is read.
+const MOST_COLUMNS: usize = 1 << 16;
+
+/// Values, there or missing, that a bucket may have: each is looked at.
+const MOST_CELLS: usize = 1 << 26;
+
+/// The operation is asked whether it may go on after so many values.
+const LOOK: usize = 1 << 14;
+
 /// A bucket taken apart.
 #[derive(Debug)]
 pub(super) struct Unpacked {
@@ -129,6 +138,9 @@ pub(super) fn unpack(bucket: Doc<'_>, series: &TimeSeries) -> Result<Unpacked> {
         if !names.insert(e.name_bytes()) || series.meta_field.as_deref() == Some(e.name()) {
             return Err(invalid(format_args!("data.{} is no column", e.name())));
         }
+        if names.len() > MOST_COLUMNS {
+            return Err(too_large());
+        }
         let column = Column::of(e, version)?;
         match e.name() {
             name if name == series.time_field => {
@@ -146,8 +158,17 @@ pub(super) fn unpack(bucket: Doc<'_>, series: &TimeSeries) -> Result<Unpacked> {
         )));
     };
     let (mut measurements, mut bytes) = (Vec::new(), 0);
+    let (mut cells, mut looked) = (0, 0);
     loop {
         let row = measurements.len();
+        cells += columns.len() + 1;
+        if cells - looked >= LOOK {
+            looked = cells;
+            muniment_query::running::check()?;
+        }
+        if cells > MOST_CELLS {
+            return Err(too_large());
+        }
         // The time first: it says whether there is another row.
         let time = match columns
             .get_mut(times)
@@ -215,8 +236,8 @@ fn too_large() -> Error {
     Error::new(
         Code::BSONObjectTooLarge,
         format!(
-            "a bucket has more than {MOST_ROWS} measurements or more than {MOST_BYTES} bytes of \
-             them"
+            "a bucket has more than {MOST_ROWS} measurements, {MOST_COLUMNS} columns, {MOST_CELLS} \
+             values or {MOST_BYTES} bytes of measurements"
         ),
     )
 }

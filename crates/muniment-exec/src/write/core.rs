@@ -32,7 +32,7 @@ const UPSERT_ATTEMPTS: usize = 10;
 
 /// The same, where only a document that comes and goes at each attempt, or a collection that does, can
 /// make it fail again. (Or a filter that compares texts in another way than the index, hence a limit.)
-const RIVAL_ATTEMPTS: usize = 1000;
+const RIVAL_ATTEMPTS: usize = 100;
 
 /// What is done to a matching document.
 #[derive(Clone, Copy)]

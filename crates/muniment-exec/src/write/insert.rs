@@ -26,6 +26,8 @@ pub struct InsertOptions {
     pub bypass_document_validation: bool,
     /// Keep `Timestamp(0, 0)` as it is (mongorestore).
     pub bypass_empty_ts_replacement: bool,
+    /// Into the collection of this UUID alone: 175 if another or none has the name.
+    pub only: Option<[u8; 16]>,
 }
 
 impl Default for InsertOptions {
@@ -34,6 +36,7 @@ impl Default for InsertOptions {
             ordered: true,
             bypass_document_validation: false,
             bypass_empty_ts_replacement: false,
+            only: None,
         }
     }
 }
@@ -118,11 +121,25 @@ impl Database {
         out: &mut BulkOutcome,
     ) -> Result<Option<Dropped>> {
         if docs.peek().is_none()
-            || (self.store.collection(namespace).is_none() && !next_is_fine(docs, options, out))
+            || (options.only.is_none()
+                && self.store.collection(namespace).is_none()
+                && !next_is_fine(docs, options, out))
         {
             return Ok(None);
         }
-        let collection = self.collection_or_create(op, namespace)?;
+        let collection = match options.only {
+            None => self.collection_or_create(op, namespace)?,
+            Some(uuid) => {
+                let there = self.store.collection(namespace);
+                let own = there.filter(|c| c.uuid() == uuid);
+                own.ok_or_else(|| {
+                    Error::new(
+                        Code::QueryPlanKilled,
+                        format!("collection dropped: {namespace}"),
+                    )
+                })?
+            }
+        };
         let end = self.insert_slices(op, &collection, docs, options, out)?;
         Ok(match end {
             End::All | End::Error => None,

@@ -201,7 +201,7 @@ impl MergeWriter {
             InsertOptions {
                 ordered: self.spec.when_matched != WhenMatched::Fail,
                 bypass_document_validation: self.link.bypass_validation,
-                bypass_empty_ts_replacement: false,
+                ..InsertOptions::default()
             },
         );
         match outcome {

@@ -24,6 +24,8 @@ pub(crate) struct OutWriter {
     link: Link,
     target: String,
     temporary: String,
+    /// The temporary collection's UUID: another of its name has not what was written before.
+    made: [u8; 16],
     /// The target as it was at the beginning.
     before: Option<Arc<Collection>>,
     /// And its generation then.
@@ -60,6 +62,7 @@ impl OutWriter {
             generation: before.as_ref().map_or(0, |c| c.generation()),
             target,
             temporary,
+            made: collection.uuid(),
             before,
             docs: Vec::new(),
             bytes: 0,
@@ -91,6 +94,7 @@ impl OutWriter {
                 ordered: true,
                 bypass_document_validation: self.link.bypass_validation,
                 bypass_empty_ts_replacement: false,
+                only: Some(self.made),
             },
         )?;
         outcome
@@ -217,7 +221,9 @@ impl Database {
                         .is_some_and(|n| n.starts_with(".convertToCapped."))
                         && tag.bytes().all(|b| b.is_ascii_hexdigit())
                 });
-                let temp = c.options().document.as_doc().get("temp").is_some();
+                let options = c.options();
+                let temp = options.document.as_doc().get("temp");
+                let temp = temp.is_some_and(|v| v.truthy());
                 if out || converted || temp {
                     let _ = self.store.drop_collection(&namespace, &NeverInterrupted);
                 }

@@ -166,6 +166,10 @@ impl Cx<'_> {
             for i in n..index {
                 head(out, Type::Null, IndexName::new(i).as_bytes());
             }
+            if out.len() > super::PADDED {
+                // Each of many arrays may be padded: what cannot be stored is not built to its end.
+                return Err(super::too_large(17_419, "Resulting document after update"));
+            }
             if self.missing(&child.node, child.name.as_bytes(), true, out)? {
                 changed = true;
                 n = index + 1;

@@ -9,7 +9,9 @@
 //! Applying one twice does what applying it once does: what is not as the difference expects it
 //! stays as it is.
 
+use super::{MAX_DOCUMENT, too_large};
 use muniment_value::{ArrayBuf, Doc, DocBuf, Elem, Error, Result, Value};
+use std::collections::{HashMap, HashSet};
 
 /// Arrays are not lengthened beyond this many elements, as by updates of a far index.
 const MAX_LENGTH: usize = 1_500_000;
@@ -21,30 +23,34 @@ const MAX_LENGTH: usize = 1_500_000;
 pub(crate) fn apply(old: Doc<'_>, diff: Doc<'_>) -> Result<DocBuf> {
     let sections = Sections::of(diff)?;
     let mut new = DocBuf::new();
+    let mut had = HashSet::new();
     for e in old {
         let name = e.name();
-        if sections.deletes.get_elem(name).is_some() || sections.inserts.get_elem(name).is_some() {
+        if sections.replaces.contains_key(name) {
+            had.insert(name);
+        }
+        if sections.goes.contains(name) {
             continue;
         }
-        if let Some(update) = sections.updates.get_elem(name) {
-            new.append_elem(update);
-            continue;
+        if let Some(update) = sections.replaces.get(name) {
+            new.append_elem(*update);
+        } else {
+            match (sections.below.get(name), e.value()) {
+                (Some(diff), Value::Document(d)) if !is_array(*diff) => {
+                    new.append(name, apply(d, *diff)?);
+                }
+                (Some(diff), Value::Array(a)) if is_array(*diff) => {
+                    new.append(name, apply_array(a, *diff)?);
+                }
+                _ => {
+                    new.append_elem(e);
+                }
+            }
         }
-        let below = sections.below.iter().find(|(field, _)| *field == name);
-        match (below, e.value()) {
-            (Some((_, diff)), Value::Document(d)) if !is_array(*diff) => {
-                new.append(name, apply(d, *diff)?);
-            }
-            (Some((_, diff)), Value::Array(a)) if is_array(*diff) => {
-                new.append(name, apply_array(a, *diff)?);
-            }
-            _ => {
-                new.append_elem(e);
-            }
-        }
+        check_size(new.as_bytes())?;
     }
     for e in sections.updates {
-        if old.get_elem(e.name()).is_none() {
+        if !had.contains(e.name()) {
             new.append_elem(e);
         }
     }
@@ -52,34 +58,57 @@ pub(crate) fn apply(old: Doc<'_>, diff: Doc<'_>) -> Result<DocBuf> {
     Ok(new)
 }
 
-/// The sections of a difference of documents.
+/// What grows beyond what can be stored is not built to its end: each of many parts may be as large.
+fn check_size(built: &[u8]) -> Result<()> {
+    match built.len() > MAX_DOCUMENT {
+        true => Err(too_large(17_419, "Resulting document after update")),
+        false => Ok(()),
+    }
+}
+
+/// The sections of a difference of documents, with their fields by name.
 struct Sections<'d> {
-    deletes: Doc<'d>,
     updates: Doc<'d>,
     inserts: Doc<'d>,
-    below: Vec<(&'d str, Doc<'d>)>,
+    /// Fields that go, or that stand at the end as inserted ones.
+    goes: HashSet<&'d str>,
+    replaces: HashMap<&'d str, Elem<'d>>,
+    below: HashMap<&'d str, Doc<'d>>,
 }
 
 impl<'d> Sections<'d> {
     fn of(diff: Doc<'d>) -> Result<Sections<'d>> {
         let mut s = Sections {
-            deletes: Doc::EMPTY,
             updates: Doc::EMPTY,
             inserts: Doc::EMPTY,
-            below: Vec::new(),
+            goes: HashSet::new(),
+            replaces: HashMap::new(),
+            below: HashMap::new(),
         };
-        for e in diff {
-            let Value::Document(d) = e.value() else {
-                return Err(malformed(e));
+        for section in diff {
+            let Value::Document(d) = section.value() else {
+                return Err(malformed(section));
             };
-            match e.name() {
-                "d" => s.deletes = d,
-                "u" => s.updates = d,
-                "i" => s.inserts = d,
-                name => match name.strip_prefix('s') {
-                    Some(field) => s.below.push((field, d)),
-                    None => return Err(malformed(e)),
-                },
+            let mut names = HashSet::new();
+            if let Some(twice) = d.iter().find(|e| !names.insert(e.name())) {
+                return Err(malformed(twice));
+            }
+            match section.name() {
+                "d" => s.goes.extend(names),
+                "u" => {
+                    s.updates = d;
+                    s.replaces = d.iter().map(|e| (e.name(), e)).collect();
+                }
+                "i" => {
+                    s.inserts = d;
+                    s.goes.extend(names);
+                }
+                name => {
+                    let field = name.strip_prefix('s').ok_or_else(|| malformed(section))?;
+                    if s.below.insert(field, d).is_some() {
+                        return Err(malformed(section));
+                    }
+                }
             }
         }
         Ok(s)
@@ -110,6 +139,13 @@ fn apply_array(old: Doc<'_>, diff: Doc<'_>) -> Result<ArrayBuf> {
         }
     }
     changes.sort_by_key(|(i, _)| *i);
+    for pair in changes.windows(2) {
+        if let [(a, twice), (b, _)] = pair
+            && a == b
+        {
+            return Err(malformed(*twice));
+        }
+    }
     let end = changes.last().map_or(0, |(i, _)| i + 1);
     let length = length.unwrap_or_else(|| end.max(old.count()));
     let mut new = ArrayBuf::new();
@@ -134,6 +170,7 @@ fn apply_array(old: Doc<'_>, diff: Doc<'_>) -> Result<ArrayBuf> {
             Some(Value::Array(a)) if is_array(diff) => new.push(apply_array(a, diff)?),
             other => new.push(other.unwrap_or(Value::Null)),
         };
+        check_size(new.as_doc().as_bytes())?;
     }
     Ok(new)
 }

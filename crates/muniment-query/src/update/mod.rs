@@ -257,6 +257,10 @@ pub(crate) fn overlaps(a: &str, b: &str) -> bool {
     fields(a).zip(fields(b)).all(|(x, y)| x == y)
 }
 
+/// What is built of arrays that are padded may be so long before it is given up: other parts of a message
+/// may stand before it.
+const PADDED: usize = 4 * MAX_DOCUMENT;
+
 fn too_large(code: i32, what: &str) -> Error {
     Error::location(code, format!("{what} is larger than {MAX_DOCUMENT}"))
 }

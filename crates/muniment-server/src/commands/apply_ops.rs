@@ -8,7 +8,7 @@ use crate::context::CommandContext;
 use crate::dispatch::run_within;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind};
-use muniment_exec::{DeleteStatement, InsertOptions, StatementOutcome, UpdateStatement};
+use muniment_exec::{BUCKETS, DeleteStatement, InsertOptions, StatementOutcome, UpdateStatement};
 use muniment_query::Interrupt;
 use muniment_value::{
     ArrayBuf, Code, Doc, DocBuf, Error, Result, Type, Value, ValueBuf, doc, number,
@@ -362,12 +362,21 @@ fn command(
     let name = o.first().map_or("", |e| e.name());
     match name {
         "create" => {
-            if let Some(uuid) = uuid
-                && make_room(cx, db, o, uuid)?
-            {
-                return Ok(());
+            let uuid = uuid.filter(|_| o.get("viewOn").is_none());
+            let Some(uuid) = uuid else {
+                return run_within(cx, db, o, None);
+            };
+            let aside = match make_room(cx, db, o, uuid)? {
+                Room::Taken => return Ok(()),
+                Room::Free => None,
+                Room::Made { ns, aside } => Some((ns, aside)),
+            };
+            let made = run_within(cx, db, o, Some(uuid));
+            if let (Err(_), Some((ns, aside))) = (&made, aside) {
+                // Nothing took its place; what create said is the error.
+                let _ = rename(cx, &aside, &ns);
             }
-            run_within(cx, db, o, uuid)
+            made
         }
         "drop" | "dropDatabase" | "collMod" | "dropIndexes" | "deleteIndexes"
         | "convertToCapped" | "applyOps" => run_within(cx, db, o, None),
@@ -414,23 +423,35 @@ fn with_one_index(o: Doc<'_>) -> DocBuf {
     doc! { "createIndexes": collection, "indexes": indexes }
 }
 
-/// Before a collection with a given UUID is made: true if it is there, under its name or under another
+/// What [`make_room`] found.
+enum Room {
+    /// The collection is there.
+    Taken,
+    /// Nothing has its name.
+    Free,
+    /// Another collection had its name `ns` and is called `aside` now.
+    Made { ns: String, aside: String },
+}
+
+/// Before a collection with a given UUID is made: it may be there, under its name or under another
 /// one, which is changed then; a collection of another UUID that has the name gets a temporary one.
 ///
 /// # Errors
 /// 40655 for a UUID of another database; what renaming raises.
-fn make_room(cx: &mut CommandContext<'_>, db: &str, o: Doc<'_>, uuid: [u8; 16]) -> Result<bool> {
+fn make_room(cx: &mut CommandContext<'_>, db: &str, o: Doc<'_>, uuid: [u8; 16]) -> Result<Room> {
     let name = match o.first().map(|e| e.value()) {
         Some(Value::String(name)) => name,
         // create says what is wrong.
-        _ => return Ok(false),
+        _ => return Ok(Room::Free),
     };
     namespace::check_create(db, name)?;
+    // Buckets are made by making their time series.
+    let name = name.strip_prefix(BUCKETS).unwrap_or(name);
     let ns = format!("{db}.{name}");
     let store = &cx.engine().store;
     let same = store.collection_by_uuid(uuid);
     if same.as_ref().is_some_and(|c| c.namespace() == ns) {
-        return Ok(true);
+        return Ok(Room::Taken);
     }
     if let Some(c) = &same
         && !c.namespace().starts_with(&format!("{db}."))
@@ -443,18 +464,20 @@ fn make_room(cx: &mut CommandContext<'_>, db: &str, o: Doc<'_>, uuid: [u8; 16]) 
             ),
         ));
     }
+    let mut aside = None;
     if store.collection(&ns).is_some() {
         let hex: String = super::random_uuid()
             .iter()
             .take(4)
             .map(|b| format!("{b:02x}"))
             .collect();
-        let aside = format!("{db}.tmp{hex}.create");
-        rename(cx, &ns, &aside)?;
+        let to = aside.insert(format!("{db}.tmp{hex}.create"));
+        rename(cx, &ns, to)?;
     }
-    match same {
-        Some(c) => rename(cx, &c.namespace(), &ns).map(|()| true),
-        None => Ok(false),
+    match (same, aside) {
+        (Some(c), _) => rename(cx, &c.namespace(), &ns).map(|()| Room::Taken),
+        (None, Some(aside)) => Ok(Room::Made { ns, aside }),
+        (None, None) => Ok(Room::Free),
     }
 }
 

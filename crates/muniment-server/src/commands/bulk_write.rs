@@ -116,6 +116,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         ordered: true,
         bypass_document_validation: bypass,
         bypass_empty_ts_replacement: cx.args.bool("bypassEmptyTsReplacement", false),
+        only: None,
     };
     cx.op_count = Some(ops.len() as u64);
     let mut totals = Totals::default();

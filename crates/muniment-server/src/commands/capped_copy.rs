@@ -59,15 +59,15 @@ pub(super) fn copy(cx: &CommandContext<'_>, from: &str, to: &str, size: u64) -> 
             options.document.append_elem(e);
         }
     }
-    cx.engine().create_collection(to, options, cx.op)?;
-    let copied = copy_documents(cx, from, to);
+    let made = cx.engine().create_collection(to, options, cx.op)?;
+    let copied = copy_documents(cx, from, to, made.uuid());
     if copied.is_err() {
         cx.engine().store.discard_collection(to);
     }
     copied
 }
 
-fn copy_documents(cx: &CommandContext<'_>, from: &str, to: &str) -> Result<()> {
+fn copy_documents(cx: &CommandContext<'_>, from: &str, to: &str, made: [u8; 16]) -> Result<()> {
     let engine = cx.engine();
     let mut cursor = engine.find(cx.op, &FindRequest::new(from))?;
     loop {
@@ -88,6 +88,7 @@ fn copy_documents(cx: &CommandContext<'_>, from: &str, to: &str) -> Result<()> {
             InsertOptions {
                 bypass_document_validation: true,
                 bypass_empty_ts_replacement: true,
+                only: Some(made),
                 ..InsertOptions::default()
             },
         )?;

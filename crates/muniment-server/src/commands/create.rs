@@ -285,11 +285,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         Ok(c) => cx.engine().create_series_index(&c, &**cx.op)?,
         Err(e) if e.code() == Code::NamespaceExists => {
             // The same collection again is no error.
-            let same = cx
-                .engine()
-                .store
-                .collection(&ns)
-                .is_some_and(|c| c.options().document == wanted);
+            let same = cx.engine().store.collection(&ns).is_some_and(|c| {
+                c.options().document == wanted && cx.uuid.is_none_or(|u| c.uuid() == u)
+            });
             if !same {
                 return Err(e);
             }

@@ -40,6 +40,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         ordered: cx.args.bool("ordered", true),
         bypass_document_validation: cx.args.bool("bypassDocumentValidation", false),
         bypass_empty_ts_replacement: cx.args.bool("bypassEmptyTsReplacement", false),
+        only: None,
     };
     cx.op_count = Some(documents.len() as u64);
     let outcome = cx

@@ -1,6 +1,6 @@
 //! `renameCollection`.
 
-use crate::args::{Types, opt, req};
+use crate::args::{Types, idle, opt, req};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind};
@@ -18,7 +18,11 @@ pub const COMMAND: CommandSpec = CommandSpec {
         // Null is no boolean either.
         opt("dropTarget", Types::ANY),
         opt("collectionUUID", Types::BINARY),
-        opt("stayTemp", Types::BOOL),
+        idle(
+            "stayTemp",
+            Types::BOOL,
+            "a temporary collection is a lasting one once it is renamed",
+        ),
     ],
     run,
     ..CommandSpec::DEFAULT

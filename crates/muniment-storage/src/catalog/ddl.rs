@@ -12,7 +12,7 @@ use crate::gate::Alone;
 use crate::index::Index;
 use crate::store::{Inner, Store, db_of, dropped, index_by_name};
 use muniment_query::Interrupt;
-use muniment_value::{Code, Error, Result};
+use muniment_value::{Code, DocBuf, Error, Result};
 use std::sync::Arc;
 
 /// A collection that nobody else writes or changes while this is held.
@@ -263,6 +263,14 @@ impl Store {
         }
         let mut entry = Inner::entry(collection, &collection.all_indexes());
         entry.namespace = to.to_string();
+        // A temporary collection gets a lasting name: it is kept when the server starts anew.
+        let mut lasting = DocBuf::new();
+        for e in entry.options.document.as_doc() {
+            if e.name() != "temp" {
+                lasting.append_elem(e);
+            }
+        }
+        entry.options.document = lasting;
         inner.commit_entry(collection.id, entry, target, interrupt)?;
         Ok(true)
     }

@@ -55,6 +55,9 @@ enum Same {
 /// Measurements of one time that came in buckets, of which so many are looked at.
 const MOST_LOOKED_AT: usize = 10_000;
 
+/// Bytes that a bucket's measurements and their index entries may take in the log and in memory.
+const MOST_STAGED: usize = 256 << 20;
+
 /// The same fields with the same values, in any order.
 fn same_fields(a: Doc<'_>, b: Doc<'_>) -> bool {
     a.byte_len() == b.byte_len()
@@ -118,6 +121,13 @@ impl WriteUnit<'_> {
         }
         for (key, measurement) in keys.iter().zip(bucket.measurements) {
             let view = Doc::new(measurement);
+            if self.stage.len() > MOST_STAGED {
+                return Err(muniment_value::Error::new(
+                    muniment_value::Code::BSONObjectTooLarge,
+                    format!("a bucket and its index entries take more than {MOST_STAGED} bytes"),
+                ));
+            }
+            muniment_query::running::check()?;
             if self.indexed && self.stage_entries(view, key, None, None)?.is_err() {
                 return Ok(Err(Busy));
             }

@@ -86,6 +86,20 @@ fn value_at(ty: Type, bytes: &[u8], depth: usize) -> Result<&[u8]> {
         .ok_or_else(|| invalid("a value is not well-formed BSON"))
 }
 
+/// Streams of an interleaved column: each takes some hundred bytes while it is read, and a reference may
+/// have one in every two bytes.
+const MOST_STREAMS: usize = 1 << 16;
+
+/// Elements of a document, those of documents in it included.
+fn scalars(d: Doc<'_>) -> usize {
+    d.iter()
+        .map(|e| match e.value() {
+            crate::Value::Document(d) | crate::Value::Array(d) => 1 + scalars(d),
+            _ => 1,
+        })
+        .sum()
+}
+
 impl<'a> ColumnReader<'a> {
     /// A reader of the data of a binary value of subtype 7.
     pub fn new(bytes: &'a [u8]) -> ColumnReader<'a> {
@@ -155,6 +169,9 @@ impl<'a> ColumnReader<'a> {
             0xF2 => Type::Array,
             _ => Type::Document,
         };
+        if scalars(Doc::new(reference)) > MOST_STREAMS {
+            return Err(invalid("documents with too many scalars"));
+        }
         let mut parts = Parts {
             root,
             steps: Vec::new(),
