@@ -9,6 +9,7 @@
 //! Source: the MongoDB manual, "Cluster Parameters", and observed replies of MongoDB 8.0.
 
 use crate::args::{Args, Field, Types, missing_field, opt};
+use crate::log::Severity;
 use crate::state::ServerState;
 use muniment_exec::{FindRequest, OpContext, UpdateStatement};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
@@ -227,29 +228,47 @@ pub fn load(server: &ServerState) {
     let op = OpContext::internal("getClusterParameter");
     let _changing = server.cluster_parameters.changing.lock();
     for parameter in ALL {
-        let found = stored(server, &op, parameter.name).and_then(|d| {
-            let Some(d) = d else { return Ok(None) };
+        let stored = match stored(server, &op, parameter.name) {
+            Ok(stored) => stored,
+            Err(e) => {
+                // It says nothing of the value: the one in force stays.
+                warn(server, parameter.name, "read", &e);
+                continue;
+            }
+        };
+        let parsed = stored.map(|d| {
             let mut value = DocBuf::new();
             for e in Doc::new(&d).iter() {
                 if !matches!(e.name(), "_id" | "clusterParameterTime") {
                     value.append_elem(e);
                 }
             }
-            (parameter.parse)(value.as_doc()).map(Some)
+            (parameter.parse)(value.as_doc())
         });
-        let value = found.unwrap_or_else(|e| {
-            server.log.startup_warning(
-                6_226_301,
-                &format!(
-                    "the stored cluster parameter {} cannot be used: {e}",
-                    parameter.name
-                ),
-            );
-            None
-        });
-        let value = value.unwrap_or_else(parameter.default);
+        let value = match parsed {
+            Some(Ok(value)) => value,
+            Some(Err(e)) => {
+                warn(server, parameter.name, "used", &e);
+                (parameter.default)()
+            }
+            None => (parameter.default)(),
+        };
         server.cluster_parameters.put(parameter, value);
     }
+}
+
+/// Says that a stored parameter cannot be `done`.
+fn warn(server: &ServerState, name: &str, done: &str, error: &Error) {
+    let attr = doc! { "parameter": name, "error": error.to_string() };
+    let message = format!("A stored cluster parameter cannot be {done}");
+    server.log.log(
+        Severity::Warning,
+        "CONTROL",
+        6_226_301,
+        "clusterParameters",
+        &message,
+        Some(&attr),
+    );
 }
 
 fn stored(server: &ServerState, op: &Arc<OpContext>, name: &str) -> Result<Option<bytes::Bytes>> {

@@ -413,6 +413,10 @@ impl<'e> Batch<'e> {
     fn finish(mut self) -> BulkOutcome {
         self.flush();
         self.out.errors.sort_by_key(|e| e.index);
+        if self.ordered {
+            // The commit of what a failed statement stands behind may have failed too.
+            self.out.errors.truncate(1);
+        }
         self.out.upserted.sort_by_key(|(i, _)| *i);
         self.out
     }

@@ -301,7 +301,7 @@ impl Database {
                     return Ok(());
                 }
                 Err(e) if e.code() == Code::DuplicateKey => {
-                    let most = match asks_for_rival(write.filter.root(), &e) {
+                    let most = match asks_for_rival(&write.filter, &e) {
                         true => RIVAL_ATTEMPTS,
                         false => UPSERT_ATTEMPTS,
                     };
@@ -605,11 +605,18 @@ pub(super) fn killed_by_drop(namespace: &str, e: Error) -> Error {
 /// True if a filter asks by equality for exactly what a duplicate key error names: the document came
 /// when the filter had looked, and it may be deleted again already. MongoDB tries an upsert again in
 /// this case alone.
-fn asks_for_rival(filter: &Node, duplicate: &Error) -> bool {
-    let Some(key) = duplicate.extra().as_doc().get_doc("keyValue") else {
+fn asks_for_rival(filter: &Filter, duplicate: &Error) -> bool {
+    let extra = duplicate.extra().as_doc();
+    let Some(key) = extra.get_doc("keyValue") else {
         return false;
     };
-    let conditions = match filter {
+    // What is equal by the index need not be by the query.
+    let by_query = filter.collation().spec();
+    let by_index = extra.get_doc("collation");
+    if by_query.map(|c| c.as_bytes()) != by_index.map(|c| c.as_bytes()) {
+        return false;
+    }
+    let conditions = match filter.root() {
         Node::And(conditions) => conditions.as_slice(),
         one => std::slice::from_ref(one),
     };

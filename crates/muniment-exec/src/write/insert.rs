@@ -9,6 +9,7 @@ use muniment_query::Interrupt;
 use muniment_storage::Collection;
 use muniment_value::{Code, Doc, Elem, Error, Result, Type, Value, new_object_id};
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -57,6 +58,17 @@ impl Dropped {
     fn includes(&self, place: usize) -> bool {
         place >= self.from || self.lost.binary_search(&place).is_ok()
     }
+
+    /// What of this was to be tried: the rest of it lies in a collection that was dropped before.
+    fn within(mut self, tried: &Dropped) -> Dropped {
+        if self.from < tried.from {
+            let behind = tried.lost.partition_point(|place| *place < self.from);
+            self.lost
+                .extend_from_slice(tried.lost.get(behind..).unwrap_or_default());
+            self.from = tried.from;
+        }
+        self
+    }
 }
 
 /// How a run over documents ended.
@@ -101,7 +113,8 @@ impl Database {
                 .enumerate()
                 .filter(|(place, _)| again.includes(*place))
                 .peekable();
-            dropped = self.insert_list(op, namespace, &mut list, options, &mut out)?;
+            let lost = self.insert_list(op, namespace, &mut list, options, &mut out)?;
+            dropped = lost.map(|lost| lost.within(&again));
         }
         out.errors.sort_by_key(|e| e.index);
         if options.ordered {
@@ -162,7 +175,8 @@ impl Database {
         let mut end = End::All;
         let mut since_check = 0;
         let mut first = true;
-        let mut failed = None;
+        // The document that met what ends the command, and that.
+        let mut failed: Option<(Option<usize>, Error)> = None;
         while let Some((index, doc)) = docs.next() {
             let left = docs.size_hint().0;
             let result = prepare(doc, !options.bypass_empty_ts_replacement).and_then(|d| {
@@ -185,7 +199,7 @@ impl Database {
             });
             if let Err(error) = result {
                 if slices.has_failed() || error.is_interruption() || is_gone(&error) {
-                    failed = Some((index, error));
+                    failed = Some((Some(index), error));
                     break;
                 }
                 out.errors.push(WriteError { index, error });
@@ -197,17 +211,18 @@ impl Database {
             if since_check > CHECK_BYTES {
                 since_check = 0;
                 if let Err(error) = op.check() {
-                    failed = Some((index + 1, error));
+                    failed = Some((None, error));
                     break;
                 }
             }
         }
-        let met = failed.as_ref().filter(|f| is_gone(&f.1)).map(|f| f.0);
+        let met = failed.as_ref().and_then(|f| f.0);
+        let knows = failed.as_ref().is_some_and(|f| is_gone(&f.1));
         if !slices.has_failed()
-            && met.is_none()
+            && !knows
             && let Err(error) = slices.commit()
         {
-            failed = Some((0, error));
+            failed = Some((met, error));
         }
         let gone = failed.as_ref().is_some_and(|f| is_gone(&f.1));
         let mut lost: Vec<usize> = match slices.has_failed() || gone {
@@ -219,11 +234,11 @@ impl Database {
         out.n += n;
         out.commit = out.commit.max(commit);
         op.counters.written.fetch_add(n, Relaxed);
-        let Some((index, error)) = failed else {
+        let Some((_, error)) = failed else {
             return Ok(end);
         };
+        lost.extend(met.filter(|i| lost.last() != Some(i)));
         if gone {
-            lost.extend(met.filter(|i| lost.last() != Some(i)));
             let from = match end {
                 End::Error => None,
                 _ => docs.peek().map(|(place, _)| *place),
@@ -236,18 +251,17 @@ impl Database {
         if out.n == 0 && out.errors.is_empty() {
             return Err(error);
         }
-        if options.ordered || lost.is_empty() {
+        if options.ordered {
             // What follows the first was not tried.
-            let index = lost.first().copied().unwrap_or(index);
-            out.errors.push(WriteError { index, error });
+            let next = || docs.peek().map(|(place, _)| *place);
+            if let Some(index) = lost.first().copied().or_else(next) {
+                out.errors.push(WriteError { index, error });
+            }
         } else {
             // Of an unordered command everything that is not stored is told.
-            lost.extend((index > 0).then_some(index));
             lost.extend(docs.by_ref().map(|(i, _)| i));
-            lost.sort_unstable();
-            lost.dedup();
-            let said = |i: &usize| out.errors.iter().any(|e| e.index == *i);
-            lost.retain(|i| !said(i));
+            let said: HashSet<usize> = out.errors.iter().map(|e| e.index).collect();
+            lost.retain(|i| !said.contains(i));
             let each = |index| WriteError {
                 index,
                 error: error.clone(),
@@ -443,6 +457,27 @@ mod tests {
         let first = Doc::new(&made).first().unwrap();
         assert_eq!((first.name(), first.ty()), ("_id", Type::ObjectId));
         assert_eq!(made.len(), doc! { "a": 2 }.len() + 17);
+    }
+
+    #[test]
+    fn what_a_second_drop_took_is_within_what_the_first_one_took() {
+        let list = |lost: &[usize], from| Dropped {
+            lost: lost.to_vec(),
+            from,
+        };
+        let within = |lost: &[usize], from, tried: &Dropped| {
+            let all = list(lost, from).within(tried);
+            (0..12)
+                .filter(|place| all.includes(*place))
+                .collect::<Vec<_>>()
+        };
+        let tried = list(&[2, 3, 5], 9);
+        // It was met at the second of them: those between that were stored stay so.
+        assert_eq!(within(&[3], 5, &tried), [3, 5, 9, 10, 11]);
+        assert_eq!(within(&[2], 3, &tried), [2, 3, 5, 9, 10, 11]);
+        assert_eq!(within(&[2, 3, 5], 9, &tried), [2, 3, 5, 9, 10, 11]);
+        assert_eq!(within(&[3, 10], 11, &tried), [3, 10, 11]);
+        assert_eq!(within(&[5], usize::MAX, &tried), [5]);
     }
 
     #[test]

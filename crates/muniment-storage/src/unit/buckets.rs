@@ -8,10 +8,11 @@
 
 use super::{Busy, DuplicateKey, Staged, WriteUnit};
 use muniment_io::Timestamp;
-use muniment_tree::{Direction, Range, TreeId};
+use muniment_tree::{Cursor, Direction, Range, TreeId};
 use muniment_value::keyenc::{self, prefix_end};
 use muniment_value::{Collation, Doc, Result, Value, doc};
-use xxhash_rust::xxh3::Xxh3;
+use std::collections::HashSet;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// A measurement's number begins with this if it came in a bucket. All others are ObjectIds,
 /// which begin with their time: this one would be after the year 2105.
@@ -43,13 +44,12 @@ pub fn fingerprint(parts: &[&[u8]]) -> u128 {
     hash.digest128()
 }
 
-/// Whether a measurement is stored already.
-enum Same {
-    /// It came by itself.
-    Alone,
-    /// It came in some bucket.
-    InBucket,
-    Not,
+/// The measurements of one time that came by themselves.
+#[derive(Default)]
+struct Alone {
+    /// The encoded time.
+    time: Vec<u8>,
+    prints: HashSet<u64>,
 }
 
 /// Measurements of one time that came in buckets, of which so many are looked at.
@@ -57,6 +57,12 @@ const MOST_LOOKED_AT: usize = 10_000;
 
 /// Bytes that a bucket's measurements and their index entries may take in the log and in memory.
 const MOST_STAGED: usize = 256 << 20;
+
+/// Equal for the same fields with the same values in any order.
+fn print_of(measurement: Doc<'_>) -> u64 {
+    let each = measurement.iter().map(|e| xxh3_64(e.as_bytes()));
+    each.fold(0, u64::wrapping_add)
+}
 
 /// The same fields with the same values, in any order.
 fn same_fields(a: Doc<'_>, b: Doc<'_>) -> bool {
@@ -95,6 +101,7 @@ impl WriteUnit<'_> {
             }
             .to_error()
         };
+        let mut alone = Alone::default();
         let mut all = bucket.rendered && !bucket.measurements.is_empty();
         for (row, measurement) in bucket.measurements.iter().enumerate() {
             let view = Doc::new(measurement);
@@ -102,11 +109,14 @@ impl WriteUnit<'_> {
             let time = view.get(field).unwrap_or(Value::Null);
             keyenc::encode(time, false, &mut key);
             if bucket.rendered {
-                match self.same_stored(&key, view, all)? {
-                    Same::Alone => return Err(duplicate()),
-                    Same::InBucket => {}
-                    Same::Not => all = false,
+                if alone.time != key {
+                    alone = self.alone(&key)?;
                 }
+                let print = print_of(view);
+                if alone.prints.contains(&print) && self.is_alone(&key, view)? {
+                    return Err(duplicate());
+                }
+                all = all && self.is_in_bucket(&key, view)?;
             }
             let print = fingerprint(&[&bucket.id, &(row as u64).to_le_bytes()]);
             key.push(OF_BUCKET);
@@ -136,35 +146,61 @@ impl WriteUnit<'_> {
         Ok(Ok(()))
     }
 
-    /// Looks for a measurement among those of its time; with `in_buckets` also among those that
-    /// came in buckets.
-    fn same_stored(&self, time: &[u8], measurement: Doc<'_>, in_buckets: bool) -> Result<Same> {
-        let range = Range {
-            low: bytes::Bytes::copy_from_slice(time),
-            high: prefix_end(time).map(bytes::Bytes::from),
-        };
-        let tree = TreeId(self.collection.id);
-        let mut all = self
-            .store
-            .trees
-            .cursor(tree, range, Timestamp::MAX, Direction::Forward);
-        all.ask(muniment_query::running::check);
-        let mut looked = 0;
-        while let Some((key, other)) = all.next()? {
-            // Those of buckets are behind all the others of their time.
-            let of_bucket = key.get(time.len()) == Some(&OF_BUCKET);
-            looked += usize::from(of_bucket);
-            if of_bucket && (!in_buckets || looked > MOST_LOOKED_AT) {
-                break;
-            }
+    /// What came by itself at this encoded time. It is read once for all of a bucket's measurements
+    /// of the time.
+    fn alone(&self, time: &[u8]) -> Result<Alone> {
+        let mut prints = HashSet::new();
+        let mut all = self.measurements(time, false);
+        while let Some((_, other)) = all.next()? {
+            prints.insert(print_of(Doc::new(&other)));
+        }
+        Ok(Alone {
+            time: time.to_vec(),
+            prints,
+        })
+    }
+
+    fn is_alone(&self, time: &[u8], measurement: Doc<'_>) -> Result<bool> {
+        let mut all = self.measurements(time, false);
+        while let Some((_, other)) = all.next()? {
             if same_fields(measurement, Doc::new(&other)) {
-                return Ok(if of_bucket {
-                    Same::InBucket
-                } else {
-                    Same::Alone
-                });
+                return Ok(true);
             }
         }
-        Ok(Same::Not)
+        Ok(false)
+    }
+
+    fn is_in_bucket(&self, time: &[u8], measurement: Doc<'_>) -> Result<bool> {
+        let mut all = self.measurements(time, true);
+        for _ in 0..MOST_LOOKED_AT {
+            let Some((_, other)) = all.next()? else {
+                break;
+            };
+            if same_fields(measurement, Doc::new(&other)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The measurements of one encoded time: those that came in buckets, which are behind all the
+    /// others, or the others.
+    fn measurements(&self, time: &[u8], of_buckets: bool) -> Box<dyn Cursor> {
+        let middle = bytes::Bytes::from([time, &[OF_BUCKET]].concat());
+        let range = match of_buckets {
+            true => Range {
+                low: middle,
+                high: prefix_end(time).map(bytes::Bytes::from),
+            },
+            false => Range {
+                low: bytes::Bytes::copy_from_slice(time),
+                high: Some(middle),
+            },
+        };
+        let tree = TreeId(self.collection.id);
+        let trees = &self.store.trees;
+        let mut cursor = trees.cursor(tree, range, Timestamp::MAX, Direction::Forward);
+        cursor.ask(muniment_query::running::check);
+        cursor
     }
 }
