@@ -193,7 +193,7 @@ impl DistinctScan {
     ) -> Result<()> {
         let index = &self.access.bound.info.index;
         let compiled = self.access.ranges();
-        let snapshot = engine.store.snapshot();
+        let snapshot = op.view(&engine.store, collection)?;
         still_there(snapshot.timestamp(), collection, [index])?;
         let mut steps = 0_u32;
         for range in (0..compiled.len()).filter_map(|n| compiled.get(n)) {

@@ -281,9 +281,18 @@ impl Database {
         id: &ValueBuf,
     ) -> Result<Option<Bytes>> {
         op.check()?;
-        let view = self.store.glance()?;
-        still_there(view.timestamp(), collection, [])?;
-        let Some((_, doc)) = view.find_by_id(collection, id.as_value())? else {
+        let found = match op.transaction() {
+            Some(_) => {
+                let view = op.view(&self.store, collection)?;
+                view.find_by_id(collection, id.as_value())?
+            }
+            None => {
+                let view = self.store.glance()?;
+                still_there(view.timestamp(), collection, [])?;
+                view.find_by_id(collection, id.as_value())?
+            }
+        };
+        let Some((_, doc)) = found else {
             return Ok(None);
         };
         op.counters

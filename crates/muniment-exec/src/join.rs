@@ -151,7 +151,10 @@ impl Join for Lookups {
         if self.calls.is_multiple_of(CHECK_EVERY) {
             op.check()?;
         }
-        let view = self.link.op.view(&self.link.engine.store);
+        let view = self
+            .link
+            .op
+            .view(&self.link.engine.store, &self.collection)?;
         still_there(view.timestamp(), &self.collection, [])?;
         if values.is_empty() {
             return Ok(());
@@ -239,7 +242,10 @@ impl Lookups {
         values: &[Value<'_>],
         found: &mut dyn FnMut(Bytes) -> Result<()>,
     ) -> Result<()> {
-        let snapshot = self.link.op.view(&self.link.engine.store);
+        let snapshot = self
+            .link
+            .op
+            .view(&self.link.engine.store, &self.collection)?;
         still_there(snapshot.timestamp(), &self.collection, [])?;
         for key in self.keys(values, false) {
             op.counters.keys_examined.fetch_add(1, Relaxed);
@@ -261,7 +267,10 @@ impl Lookups {
             return Ok(());
         };
         let (index, descending) = (index.clone(), *descending);
-        let snapshot = self.link.op.view(&self.link.engine.store);
+        let snapshot = self
+            .link
+            .op
+            .view(&self.link.engine.store, &self.collection)?;
         still_there(snapshot.timestamp(), &self.collection, [&index])?;
         // An array in another field makes several keys of one document.
         let several = index.fields().len() > 1 && index.is_multikey();
@@ -348,7 +357,10 @@ impl Lookups {
         let fields = [(self.field.clone(), false)];
         let mut keys = IndexKeys::new();
         keys.collate(&self.collation);
-        let snapshot = self.link.op.view(&self.link.engine.store);
+        let snapshot = self
+            .link
+            .op
+            .view(&self.link.engine.store, &self.collection)?;
         still_there(snapshot.timestamp(), &self.collection, [])?;
         let mut docs = snapshot.docs(&self.collection, &KeyRange::all(), Direction::Forward);
         let mut bytes = 0_usize;

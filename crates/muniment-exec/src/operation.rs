@@ -6,8 +6,8 @@ use crate::tickets::{Ticket, TicketPool};
 use crate::write::StatementFigures;
 use foldhash::HashMap;
 use muniment_query::Interrupt;
-use muniment_storage::KeyCounts;
 use muniment_storage::spread::{self, Spread};
+use muniment_storage::{Collection, KeyCounts, Snapshot, Store, Transaction};
 use muniment_value::{Code, DocBuf, Error, Result, Value, ValueBuf, doc};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
@@ -105,6 +105,10 @@ pub struct OpContext {
     statements: OnceLock<Mutex<Vec<StatementFigures>>>,
     /// What opened the cursor that it continues.
     origin: OnceLock<Arc<Origin>>,
+    /// The transaction that it is a part of.
+    transaction: OnceLock<Arc<Transaction>>,
+    /// A statement's error that ends the transaction.
+    failure: OnceLock<Error>,
     /// Where the ticket is from that it holds.
     pool: OnceLock<Arc<TicketPool>>,
     /// What it has done so far.
@@ -126,6 +130,8 @@ impl OpContext {
             plan: Mutex::new(None),
             statements: OnceLock::new(),
             origin: OnceLock::new(),
+            transaction: OnceLock::new(),
+            failure: OnceLock::new(),
             pool: OnceLock::new(),
             counters: Counters::default(),
         }
@@ -160,6 +166,48 @@ impl OpContext {
     /// The namespace.
     pub fn namespace(&self) -> &str {
         &self.start.namespace
+    }
+
+    /// The transaction that it is a part of.
+    pub fn transaction(&self) -> Option<&Arc<Transaction>> {
+        self.transaction.get()
+    }
+
+    /// Makes it a part of a transaction; once, before it reads or writes.
+    pub fn enter(&self, transaction: Arc<Transaction>) {
+        let _ = self.transaction.set(transaction);
+    }
+
+    /// Whether a command's statements end with the first that fails: as ordered ones do, and those of
+    /// a transaction.
+    pub(crate) fn ordered(&self, asked: bool) -> bool {
+        asked || self.transaction().is_some()
+    }
+
+    /// Notes a statement's error in a transaction, which ends by it.
+    pub fn note_failure(&self, error: &Error) {
+        if self.transaction().is_some() {
+            let _ = self.failure.set(error.clone());
+        }
+    }
+
+    /// What [`OpContext::note_failure`] noted first.
+    pub fn failure(&self) -> Option<&Error> {
+        self.failure.get()
+    }
+
+    /// What it reads of a collection: everything that is visible now, or what its transaction sees.
+    ///
+    /// # Errors
+    /// As [`Transaction::join`] and [`Transaction::snapshot`].
+    pub(crate) fn view(&self, store: &Store, collection: &Collection) -> Result<Snapshot> {
+        match self.transaction() {
+            Some(transaction) => {
+                transaction.join(collection, self)?;
+                transaction.snapshot()
+            }
+            None => Ok(store.snapshot()),
+        }
     }
 
     /// When it began.

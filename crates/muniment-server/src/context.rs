@@ -5,6 +5,7 @@ use crate::concern::WriteConcern;
 use crate::generic::Generic;
 use crate::registry::CommandSpec;
 use crate::state::{ConnShared, ServerState};
+use crate::transactions::CheckedOut;
 use muniment_exec::{BatchLimits, Cursor, CursorOwner, Database, OpContext, Origin};
 use muniment_query::Interrupt;
 use muniment_storage::{Collection, CommitId};
@@ -79,6 +80,8 @@ pub struct CommandContext<'a> {
     pub op_count: Option<u64>,
     /// The UUID of the collection that the command creates, where applyOps gives one.
     pub uuid: Option<[u8; 16]>,
+    /// The session, for a command of a transaction.
+    pub transaction: Option<CheckedOut>,
     /// The command has appended `ok` itself.
     pub said_ok: bool,
 }
@@ -240,6 +243,7 @@ impl<'a> CommandContext<'a> {
     pub fn cursor_owner(&self) -> CursorOwner {
         CursorOwner {
             session: self.generic.session.map(|id| id.to_vec()),
+            txn_number: self.generic.txn_number,
             ..CursorOwner::default()
         }
     }

@@ -16,9 +16,10 @@ use crate::metrics::{Counter, LatencyKind, OpKind, TopEntry};
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
 use crate::state::{ConnShared, ServerState};
+use crate::transactions;
 use muniment_exec::{OpContext, OpStart, TicketPool};
 use muniment_query::Interrupt;
-use muniment_value::{Code, Doc, Error, Result, Value, ValueBuf, doc};
+use muniment_value::{Code, Doc, Error, Result, Value, ValueBuf, array, doc};
 use muniment_wire::DocWriter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -68,6 +69,19 @@ type Failed = (Error, Option<muniment_value::ArrayBuf>);
 
 fn plain(e: Error) -> Failed {
     (e, None)
+}
+
+/// An error of a command of a transaction.
+fn in_transaction(mut e: Error) -> Failed {
+    // A plan that was made for what is no more: the transaction's view is older than that.
+    if e.code() == Code::QueryPlanKilled {
+        e = Error::new(
+            Code::SnapshotUnavailable,
+            format!("Unable to read from a snapshot: {}", e.message()),
+        );
+    }
+    let labels = transactions::is_transient(e.code()).then(|| array!["TransientTransactionError"]);
+    (e, labels)
 }
 
 fn try_execute(
@@ -139,6 +153,14 @@ fn try_execute(
             return Ok(());
         }
     }
+    let out_of = if generic.in_transaction() {
+        transactions::check(spec, &generic, op.namespace()).map_err(plain)?;
+        let entered = server.transactions.enter(server, &op, spec, &generic);
+        entered.map_err(in_transaction)?
+    } else {
+        None
+    };
+    let is_part = out_of.is_some();
     let pool = ticket_pool(server, spec, op.namespace());
     let ticket = pool.map(|p| op.take_ticket(p)).transpose();
     let ticket = ticket.map_err(plain)?;
@@ -157,6 +179,7 @@ fn try_execute(
         exhaust: false,
         op_count: None,
         uuid: None,
+        transaction: out_of,
         said_ok: false,
     };
     let running = muniment_query::running::enter(op.clone());
@@ -181,6 +204,20 @@ fn try_execute(
     // Whatever was cut short on the way, nothing of it goes out.
     let result = result.and_then(|()| muniment_query::running::give_up());
     drop(running);
+    let result = match cx.transaction.take() {
+        None => result,
+        Some(part) => {
+            // What can be tried again fails the command; other statements' errors stand in the reply.
+            let failure = op.failure().cloned();
+            let transient = failure
+                .clone()
+                .filter(|e| transactions::is_transient(e.code()));
+            let result = transient.map_or(result, Err);
+            let failed = result.is_err() || failure.is_some();
+            server.transactions.leave(server, part, failed);
+            result
+        }
+    };
     // The journal is waited for without a ticket.
     drop(ticket);
     let result = match result {
@@ -205,6 +242,7 @@ fn try_execute(
             }
             Ok(())
         }
+        Err(e) if is_part => Err(in_transaction(e)),
         Err(e) => Err(plain(e)),
     };
     done.exhaust = exhaust && ended.is_ok();
@@ -275,6 +313,7 @@ pub fn run_within(
         exhaust: false,
         op_count: None,
         uuid,
+        transaction: None,
         said_ok: false,
     };
     let result = (spec.run)(&mut part);

@@ -30,12 +30,12 @@ pub struct Generic<'a> {
     pub api_strict: bool,
     /// `apiDeprecationErrors` was given.
     pub api_deprecation_errors: bool,
-    /// `txnNumber` was given.
-    pub txn_number: bool,
-    /// `autocommit` was given.
-    pub autocommit: bool,
-    /// `startTransaction` was given.
-    pub start_transaction: bool,
+    /// `txnNumber`.
+    pub txn_number: Option<i64>,
+    /// `autocommit`.
+    pub autocommit: Option<bool>,
+    /// `startTransaction`.
+    pub start_transaction: Option<bool>,
 }
 
 const LSID: &[Field] = &[opt("id", Types::BINARY), opt("uid", Types::BINARY)];
@@ -119,30 +119,65 @@ impl<'a> Generic<'a> {
                 typed(Types::BOOL)?;
                 self.api_deprecation_errors = true;
             }
-            b"txnNumber" => self.txn_number = typed(Types::LONG)?,
-            b"autocommit" => self.autocommit = typed(Types::BOOL)?,
-            b"startTransaction" => self.start_transaction = typed(Types::BOOL)?,
+            b"txnNumber" => {
+                if typed(Types::LONG)? {
+                    self.txn_number = number::to_i64_exact(e.value());
+                }
+            }
+            b"autocommit" => {
+                if typed(Types::BOOL)? {
+                    self.autocommit = Some(e.value().truthy());
+                }
+            }
+            b"startTransaction" => {
+                if typed(Types::BOOL)? {
+                    self.start_transaction = Some(e.value().truthy());
+                }
+            }
             _ => return Ok(false),
         }
         Ok(true)
     }
 
-    /// A standalone has no transactions. What is said first does not depend on the order in which
-    /// the fields came.
-    fn check_transaction(&self) -> Result<()> {
-        let message = if self.txn_number && self.session.is_some() {
-            return Err(Error::new(
-                Code::IllegalOperation,
-                "Transaction numbers are only allowed on a replica set member or mongos",
-            ));
-        } else if self.txn_number {
-            "Transaction number requires a session ID to also be specified"
-        } else if self.autocommit {
-            "'autocommit' field requires a transaction number to also be specified"
-        } else if self.start_transaction {
-            "'startTransaction' field requires 'autocommit' field to also be specified"
-        } else {
-            return Ok(());
+    /// True for a command of a transaction.
+    pub fn in_transaction(&self) -> bool {
+        self.autocommit.is_some()
+    }
+
+    /// What is said first does not depend on the order in which the fields came.
+    fn check_transaction(&self, spec: &CommandSpec) -> Result<()> {
+        let message = match (self.txn_number, self.autocommit, self.start_transaction) {
+            (None, None, None) => return Ok(()),
+            (Some(_), _, _) if self.session.is_none() => {
+                "Transaction number requires a session ID to also be specified"
+            }
+            (Some(n), _, _) if n < 0 => "Transaction number cannot be negative",
+            (None, Some(_), _) => {
+                "'autocommit' field requires a transaction number to also be specified"
+            }
+            (_, Some(true), _) => "Specifying autocommit=true is not allowed.",
+            (_, None, Some(_)) => {
+                "'startTransaction' field requires 'autocommit' field to also be specified"
+            }
+            (_, _, Some(false)) => "Specifying startTransaction=false is not allowed.",
+            (Some(_), None, None) => {
+                return Err(match spec.retryable_write {
+                    true => Error::new(
+                        Code::IllegalOperation,
+                        "Transaction numbers are only allowed on a replica set member or mongos",
+                    ),
+                    false => Error::location(
+                        50768,
+                        format!(
+                            "txnNumber may only be provided for multi-document transactions and \
+                             retryable write commands. autocommit:false was not provided, and {} \
+                             is not a retryable write command.",
+                            spec.name
+                        ),
+                    ),
+                });
+            }
+            (Some(_), Some(false), None | Some(true)) => return Ok(()),
         };
         Err(Error::new(Code::InvalidOptions, message))
     }
@@ -153,7 +188,7 @@ impl<'a> Generic<'a> {
     /// 72 for a concern the command does not take; 322, 323 for the Stable API; 2, 9, … of a
     /// read concern.
     pub fn check(&self, spec: &CommandSpec, body: Doc<'_>) -> Result<()> {
-        self.check_transaction()?;
+        self.check_transaction(spec)?;
         (spec.precheck)(body)?;
         if self.write_concern.is_some() && !spec.write_concern {
             return Err(Error::new(
@@ -161,7 +196,8 @@ impl<'a> Generic<'a> {
                 format!("Command {} does not support writeConcern", spec.name),
             ));
         }
-        if let Some(rc) = self.read_concern {
+        // Those of transactions have rules of their own.
+        if let Some(rc) = self.read_concern.filter(|_| !self.in_transaction()) {
             crate::concern::check_read_concern(rc, spec.read_concern, spec.name)?;
         }
         if !self.api_version && (self.api_strict || self.api_deprecation_errors) {

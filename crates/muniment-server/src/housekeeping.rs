@@ -33,8 +33,16 @@ pub fn run(server: &Arc<ServerState>) {
             }
             last_ttl = Instant::now();
         }
+        let lifetime = server.parameters.transaction_lifetime_secs.load(Relaxed);
+        let lifetime = Duration::from_secs(lifetime.max(1) as u64);
+        for id in server.transactions.expired(lifetime) {
+            if server.transactions.kill(&id) {
+                server.engine.operations.kill_session(&id);
+            }
+        }
         if last_sessions.elapsed() >= Duration::from_secs(60) {
             for id in server.sessions.expire() {
+                server.transactions.forget(&id);
                 server.engine.cursors.kill_session(&id);
             }
             last_sessions = Instant::now();

@@ -37,6 +37,7 @@ mod server;
 mod sessions;
 mod stack;
 mod state;
+mod transactions;
 mod verbosity;
 
 pub use options::{LogTarget, ServerOptions};

@@ -21,6 +21,10 @@ pub struct Parameters {
     pub ttl_enabled: AtomicBool,
     /// ttlMonitorSleepSecs.
     pub ttl_sleep_secs: AtomicI64,
+    /// See its entry in the list.
+    pub transaction_lifetime_secs: AtomicI64,
+    /// See its entry in the list.
+    pub transaction_patience_ms: AtomicI64,
     /// cursorTimeoutMillis.
     pub cursor_timeout_ms: AtomicI64,
     /// slowms (a flag and `profile`, not a parameter of MongoDB's).
@@ -60,6 +64,8 @@ impl Default for Parameters {
             test_commands: AtomicBool::new(false),
             ttl_enabled: AtomicBool::new(true),
             ttl_sleep_secs: AtomicI64::new(60),
+            transaction_lifetime_secs: AtomicI64::new(60),
+            transaction_patience_ms: AtomicI64::new(5),
             cursor_timeout_ms: AtomicI64::new(CURSOR_TIMEOUT),
             slow_ms: AtomicI64::new(100),
             sample_rate: AtomicU64::new(1.0_f64.to_bits()),
@@ -246,6 +252,13 @@ pub const ALL: &[Parameter] = &[
         apply: nothing,
     },
     Parameter {
+        name: "maxTransactionLockRequestTimeoutMillis",
+        doc: "Milliseconds that a transaction waits for what another write or DDL holds",
+        get: |s| v(s.parameters.transaction_patience_ms.load(Relaxed) as i32),
+        set: Set::Int(|p| &p.transaction_patience_ms, 0, i32::MAX as i64),
+        apply: nothing,
+    },
+    Parameter {
         name: "munimentMessageMemoryBytes",
         doc: "Bytes that messages may take altogether while they are received",
         get: |s| v(s.parameters.message_memory.load(Relaxed)),
@@ -332,6 +345,13 @@ pub const ALL: &[Parameter] = &[
                 .store
                 .set_checkpoint_interval(Duration::from_secs(seconds));
         },
+    },
+    Parameter {
+        name: "transactionLifetimeLimitSeconds",
+        doc: "Seconds after which a transaction is aborted",
+        get: |s| v(s.parameters.transaction_lifetime_secs.load(Relaxed) as i32),
+        set: Set::Int(|p| &p.transaction_lifetime_secs, 1, i32::MAX as i64),
+        apply: nothing,
     },
     Parameter {
         name: "ttlMonitorEnabled",

@@ -9,6 +9,7 @@ use crate::options::ServerOptions;
 use crate::parameters::Parameters;
 use crate::profiler::Profile;
 use crate::sessions::Sessions;
+use crate::transactions::Transactions;
 use muniment_exec::{Database, DisconnectProbe};
 use muniment_query::MemoryBudget;
 use muniment_value::{Code, DocBuf};
@@ -97,6 +98,8 @@ pub struct ServerState {
     pub failpoints: FailPoints,
     /// Logical sessions.
     pub sessions: Sessions,
+    /// Transactions of sessions.
+    pub transactions: Transactions,
     /// setDefaultRWConcern.
     pub default_concern: RwLock<DefaultConcern>,
     /// What `profile` set by database; absent: nothing.
@@ -168,6 +171,7 @@ impl ServerState {
             cluster_parameters: ClusterParameters::default(),
             failpoints: FailPoints::default(),
             sessions: Sessions::default(),
+            transactions: Transactions::default(),
             default_concern: RwLock::new(DefaultConcern::default()),
             profile: RwLock::new(BTreeMap::new()),
             profiling: AtomicBool::new(false),

@@ -129,7 +129,7 @@ fn holds(
     if let Some(staged) = stage.staged(index.id, key) {
         return Ok(staged.is_some_and(is));
     }
-    Ok(store.newest(index.id, key)?.is_some_and(|v| is(&v)))
+    Ok(stage.beneath(store, index.id, key)?.is_some_and(|v| is(&v)))
 }
 
 /// The stored key and value of an index entry.

@@ -12,6 +12,7 @@ use crate::commit::stage::HashKeyed;
 use muniment_query::Interrupt;
 use muniment_value::Result;
 use parking_lot::{Condvar, Mutex};
+use std::time::{Duration, Instant};
 
 const SHARDS: usize = 64;
 
@@ -96,6 +97,34 @@ impl Latches {
                         interrupt.check()?;
                     }
                 }
+            }
+        }
+    }
+
+    /// As [`Latches::lock`], for so long; by anybody, since the wait has an end.
+    ///
+    /// # Errors
+    /// What the operation's interrupt says while it waits.
+    pub fn lock_for(
+        &self,
+        hash: u64,
+        owner: u64,
+        patience: Duration,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Tried> {
+        let until = Instant::now() + patience;
+        let Some(shard) = self.shard(hash) else {
+            return Ok(Tried::Busy);
+        };
+        loop {
+            match self.try_lock(hash, owner) {
+                Tried::Busy => {}
+                tried => return Ok(tried),
+            }
+            interrupt.check()?;
+            let mut held = shard.held.lock();
+            if held.contains_key(&hash) && shard.released.wait_until(&mut held, until).timed_out() {
+                return Ok(Tried::Busy);
             }
         }
     }

@@ -342,7 +342,12 @@ impl Store {
         if collection.is_dropped() {
             return Err(dropped(collection));
         }
-        Ok(WriteUnit::new(&self.inner, collection, interrupt, ddl))
+        Ok(WriteUnit::new(
+            &self.inner,
+            collection,
+            interrupt,
+            Some(ddl),
+        ))
     }
 
     /// Returns once the commit is on the disk: one fdatasync serves all who wait.

@@ -3,6 +3,7 @@
 use crate::collection::{Collection, number_of};
 use crate::index::Index;
 use crate::keys;
+use crate::transaction::{Merged, Overlay};
 use crate::unit::record_of;
 use bytes::Bytes;
 use muniment_io::Timestamp;
@@ -57,6 +58,8 @@ impl KeyRange {
 pub struct Snapshot {
     /// `None` once the store is closed.
     inner: Option<Arc<(View, Arc<dyn Trees>)>>,
+    /// What a transaction has written itself, up to some statement.
+    own: Option<(Arc<Overlay>, u32)>,
 }
 
 /// A snapshot for a moment: for who looks for one document and is done. It costs less.
@@ -69,6 +72,7 @@ pub struct Glance<'s> {
 struct Seen<'s> {
     trees: &'s dyn Trees,
     at: Timestamp,
+    own: Option<&'s (Arc<Overlay>, u32)>,
 }
 
 /// One entry of an index.
@@ -123,6 +127,7 @@ impl Glance<'_> {
         let seen = Seen {
             trees: self.trees,
             at: self.timestamp(),
+            own: None,
         };
         seen.find_by_id_key(collection, &collection.id_key(id))
     }
@@ -130,7 +135,13 @@ impl Glance<'_> {
 
 impl Seen<'_> {
     fn get(&self, tree: u32, key: &[u8]) -> Result<Option<Bytes>> {
-        self.trees.get(TreeId(tree), key, self.at)
+        let own = self
+            .own
+            .and_then(|(overlay, statement)| overlay.get(tree, key, *statement));
+        match own {
+            Some(own) => Ok(own),
+            None => self.trees.get(TreeId(tree), key, self.at),
+        }
     }
 
     fn find_by_id_key(
@@ -171,6 +182,15 @@ impl Snapshot {
     pub(crate) fn new(inner: Option<(View, Arc<dyn Trees>)>) -> Snapshot {
         Snapshot {
             inner: inner.map(Arc::new),
+            own: None,
+        }
+    }
+
+    /// The same with what a transaction has written up to a statement.
+    pub(crate) fn with(self, overlay: Arc<Overlay>, statement: u32) -> Snapshot {
+        Snapshot {
+            own: Some((overlay, statement)),
+            ..self
         }
     }
 
@@ -186,6 +206,7 @@ impl Snapshot {
         Ok(Seen {
             trees: &**trees,
             at: view.timestamp(),
+            own: self.own.as_ref(),
         })
     }
 
@@ -249,7 +270,10 @@ impl Snapshot {
         dir: Direction,
     ) -> Option<Box<dyn Cursor>> {
         let (view, trees) = self.inner.as_deref()?;
-        let mut cursor = trees.cursor(TreeId(tree), range, view.timestamp(), dir);
+        let mut cursor = trees.cursor(TreeId(tree), range.clone(), view.timestamp(), dir);
+        if let Some(own) = &self.own {
+            cursor = Merged::over(cursor, own, tree, range, dir);
+        }
         // A long way over what is deleted ends with the operation that is on it.
         cursor.ask(muniment_query::running::check);
         Some(cursor)

@@ -264,6 +264,13 @@ impl CursorManager {
         self.remove_where(|s| s.owner.session.as_deref() == Some(session));
     }
 
+    /// Kills the cursors of a transaction.
+    pub fn kill_transaction(&self, session: &[u8], number: i64) {
+        self.remove_where(|s| {
+            s.owner.txn_number == Some(number) && s.owner.session.as_deref() == Some(session)
+        });
+    }
+
     /// The collection of a namespace went away, or those of a whole database (`db.` prefix):
     /// its cursors hold nothing any more, and their next getMore fails with 175 QueryPlanKilled
     /// and the reason `why`.
@@ -428,7 +435,34 @@ fn check_owner(id: i64, cursor: &CursorOwner, asks: &CursorOwner) -> Result<()> 
         (Some(a), Some(b)) if a != b => {
             (50738, "which was created in a session, in another session")
         }
-        _ => return Ok(()),
+        _ => {
+            return match (cursor.txn_number, asks.txn_number) {
+                (a, b) if a == b => Ok(()),
+                (None, Some(b)) => Err(Error::location(
+                    50739,
+                    format!(
+                        "Cannot run getMore on cursor {id}, which was not created in a \
+                         transaction, in transaction {b}"
+                    ),
+                )),
+                (Some(a), None) => Err(Error::location(
+                    50740,
+                    format!(
+                        "Cannot run getMore on cursor {id}, which was created in transaction {a}, \
+                         without a txnNumber"
+                    ),
+                )),
+                (a, b) => Err(Error::location(
+                    50741,
+                    format!(
+                        "Cannot run getMore on cursor {id}, which was created in transaction {}, \
+                         in transaction {}",
+                        a.unwrap_or_default(),
+                        b.unwrap_or_default()
+                    ),
+                )),
+            };
+        }
     };
     Err(Error::location(
         message.0,

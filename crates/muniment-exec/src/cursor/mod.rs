@@ -104,10 +104,17 @@ impl CurrentOp {
         })
     }
 
-    /// The command's view: opened by who needs it first.
-    pub(crate) fn view(&self, store: &Store) -> Snapshot {
+    /// The command's view of a collection: opened by who needs it first.
+    ///
+    /// # Errors
+    /// As [`OpContext::view`].
+    pub(crate) fn view(&self, store: &Store, collection: &Collection) -> Result<Snapshot> {
+        let op = self.get();
+        if op.transaction().is_some() {
+            return op.view(store, collection);
+        }
         let mut view = self.view.lock();
-        view.get_or_insert_with(|| store.snapshot()).clone()
+        Ok(view.get_or_insert_with(|| store.snapshot()).clone())
     }
 
     pub(crate) fn get(&self) -> Arc<OpContext> {

@@ -152,8 +152,8 @@ fn select(
         cache.evict(&recipe.collection, &shape);
     }
     let snapshot = match &recipe.shared {
-        Some(shared) => shared.view(&recipe.store),
-        None => recipe.store.snapshot(),
+        Some(shared) => shared.view(&recipe.store, &recipe.collection)?,
+        None => op.view(&recipe.store, &recipe.collection)?,
     };
     let mut plans: Vec<Exec> = candidates
         .iter()

@@ -113,8 +113,11 @@ impl Cx {
             Some(s) => s,
             None => {
                 let opened = match &self.shared {
-                    Some(shared) => shared.view(&self.store),
-                    None => self.store.snapshot(),
+                    Some(shared) => shared.view(&self.store, &self.collection)?,
+                    None => match &self.op {
+                        Some(op) => op.view(&self.store, &self.collection)?,
+                        None => self.store.snapshot(),
+                    },
                 };
                 // Once the view is open nothing it sees is reclaimed; what was dropped before it
                 // may be.

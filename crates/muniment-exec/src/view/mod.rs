@@ -546,8 +546,13 @@ impl Database {
                 format!("A view already exists. NS: {namespace}"),
             ));
         }
-        self.store
-            .create_collection_as(namespace, options, uuid, op)
+        let made = self
+            .store
+            .create_collection_as(namespace, options, uuid, op)?;
+        if let Some(transaction) = op.transaction() {
+            transaction.adopt(&made);
+        }
+        Ok(made)
     }
 
     /// Nobody else creates a collection or a view while this is held.

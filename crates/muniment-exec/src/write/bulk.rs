@@ -163,6 +163,7 @@ impl Database {
         statements: &mut dyn Iterator<Item = Result<S>>,
         ordered: bool,
     ) -> BulkOutcome {
+        let ordered = op.ordered(ordered);
         let mut batch = Batch::new(self, op, namespace, ordered);
         let mut statements = statements.enumerate();
         for (i, s) in statements.by_ref() {
@@ -416,6 +417,9 @@ impl<'e> Batch<'e> {
         if self.ordered {
             // The commit of what a failed statement stands behind may have failed too.
             self.out.errors.truncate(1);
+        }
+        if let Some(first) = self.out.errors.first() {
+            self.op.note_failure(&first.error);
         }
         self.out.upserted.sort_by_key(|(i, _)| *i);
         self.out

@@ -104,6 +104,10 @@ impl Database {
         if let Some(collection) = self.buckets_of(namespace) {
             return self.insert_buckets(op, &collection, namespace, &mut *docs(), options.ordered);
         }
+        let options = InsertOptions {
+            ordered: op.ordered(options.ordered),
+            ..options
+        };
         let mut out = BulkOutcome::default();
         let mut list = docs().enumerate().peekable();
         let mut dropped = self.insert_list(op, namespace, &mut list, options, &mut out)?;
@@ -120,6 +124,9 @@ impl Database {
         if options.ordered {
             // What was tried again may have failed before what had failed already.
             out.errors.truncate(1);
+        }
+        if let Some(first) = out.errors.first() {
+            op.note_failure(&first.error);
         }
         Ok(out)
     }

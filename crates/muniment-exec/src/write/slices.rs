@@ -51,7 +51,13 @@ impl<'e, T: Tally> Slices<'e, T> {
 
     fn unit(&mut self) -> Result<&mut WriteUnit<'e>> {
         if self.unit.is_none() {
-            self.unit = Some(self.store.write_unit(&self.collection, self.op)?);
+            self.unit = Some(match self.op.transaction() {
+                Some(transaction) => {
+                    self.store
+                        .write_unit_in(transaction, &self.collection, self.op)?
+                }
+                None => self.store.write_unit(&self.collection, self.op)?,
+            });
         }
         match &mut self.unit {
             Some(unit) => Ok(unit),

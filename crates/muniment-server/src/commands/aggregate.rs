@@ -119,6 +119,16 @@ fn precheck(body: Doc<'_>) -> Result<()> {
     let stages = stages.values().filter_map(|v| v.as_doc()?.first());
     for stage in stages {
         let name = stage.name();
+        let elsewhere = LOCAL_ONLY.contains(&name) || matches!(name, "$out" | "$merge" | "$unionWith");
+        if elsewhere && body.get("autocommit").is_some() {
+            return Err(Error::new(
+                Code::OperationNotSupportedInTransaction,
+                format!(
+                    "Operation not permitted in transaction :: caused by :: Aggregation stage \
+                     {name} cannot run within a multi-document transaction"
+                ),
+            ));
+        }
         let writes = matches!(name, "$out" | "$merge") && level == "linearizable";
         if writes || (level != "local" && LOCAL_ONLY.contains(&name)) {
             return Err(Error::new(

@@ -64,6 +64,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Write,
     admin_only: true,
     write_concern: true,
+    retryable_write: true,
     api_v1: true,
     fields: FIELDS,
     run,
@@ -134,6 +135,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
                 }
             }
             Err(e) => {
+                cx.op.note_failure(&e);
                 totals.errors += 1;
                 let mut d = doc! { "ok": 0.0, "idx": idx as i32, "code": e.code().0, "errmsg": e.message() };
                 d.append_all(e.extra().as_doc());
@@ -142,7 +144,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
                     d.append("nModified", 0);
                 }
                 results.push(d);
-                if ordered {
+                if ordered || cx.op.transaction().is_some() {
                     break;
                 }
             }

@@ -97,6 +97,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             Ok(true) => continue,
             Ok(false) => {
                 let name = spec.name.clone();
+                if let Some(transaction) = cx.op.transaction() {
+                    transaction.leave_to_index(&collection)?;
+                }
                 store
                     .create_index(&collection, spec, &**cx.op)
                     .map(|_| name)
@@ -104,6 +107,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             }
             Err(e) => Err(e),
         };
+        if let Some(transaction) = cx.op.transaction() {
+            transaction.knows_indexes(&collection);
+        }
         match result {
             Ok(name) => built.push(name),
             Err(e) => {

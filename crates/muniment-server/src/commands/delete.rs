@@ -38,6 +38,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     op: OpKind::Delete,
     target: Target::Collection,
     write_concern: true,
+    retryable_write: true,
     api_v1: true,
     fields: FIELDS,
     run,

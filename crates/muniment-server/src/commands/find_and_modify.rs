@@ -35,6 +35,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Write,
     target: Target::Collection,
     write_concern: true,
+    retryable_write: true,
     read_concern: true,
     api_v1: true,
     fields: FIELDS,

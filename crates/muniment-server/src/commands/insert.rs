@@ -26,6 +26,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     op: OpKind::Insert,
     target: Target::Collection,
     write_concern: true,
+    retryable_write: true,
     api_v1: true,
     fields: FIELDS,
     run,

@@ -25,6 +25,7 @@ macro_rules! registry {
 }
 
 registry! {
+    abort_transaction,
     aggregate,
     apply_ops,
     build_info,
@@ -32,6 +33,7 @@ registry! {
     clone_collection_as_capped,
     coll_mod,
     coll_stats,
+    commit_transaction,
     compact,
     configure_fail_point,
     conn_pool_stats,
@@ -155,6 +157,7 @@ fn kill(cx: &CommandContext<'_>, ids: &[[u8; 16]]) -> Result<()> {
         // The session that asks goes on.
         if cx.generic.session.as_ref() != Some(id) {
             cx.engine().operations.kill_session(id);
+            cx.server.transactions.kill(id);
         }
         cx.engine().cursors.kill_session(id);
     }

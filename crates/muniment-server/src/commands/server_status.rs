@@ -351,9 +351,8 @@ fn locks(_: &CommandContext<'_>, t: &Totals) -> DocBuf {
     doc! { "Global": &taken, "Database": &taken, "Collection": &taken }
 }
 
-fn transactions(_: &CommandContext<'_>, _: &Totals) -> DocBuf {
-    doc! { "currentActive": 0_i64, "currentInactive": 0_i64, "currentOpen": 0_i64,
-    "totalStarted": 0_i64, "totalCommitted": 0_i64, "totalAborted": 0_i64 }
+fn transactions(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
+    cx.server.transactions.to_doc()
 }
 
 /// mongostat reads the cache's figures and the running operations under these names.

@@ -29,6 +29,23 @@ impl Exclusive {
 }
 
 impl Inner {
+    /// Drops a collection if nothing is in it.
+    ///
+    /// # Errors
+    /// As a commit's.
+    pub fn drop_if_empty(
+        &self,
+        collection: &Arc<Collection>,
+        interrupt: &dyn Interrupt,
+    ) -> Result<()> {
+        let alone = self.exclusive(collection, interrupt)?;
+        let _names = locked(&self.naming, interrupt)?;
+        if collection.count() > 0 {
+            return Ok(());
+        }
+        self.commit_drop(alone.collection(), interrupt)
+    }
+
     /// Has a collection alone.
     ///
     /// # Errors

@@ -21,9 +21,10 @@ pub(crate) mod stage;
 
 use crate::gate::LOOK;
 use crate::store::{CommitId, Inner};
+use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_query::Interrupt;
-use muniment_tree::Views;
+use muniment_tree::{Batch, Views};
 use muniment_value::{Code, Error, Result};
 use parking_lot::{Condvar, Mutex};
 use stage::Stage;
@@ -136,6 +137,20 @@ impl Drop for MustLand {
     }
 }
 
+/// What is committed, ready to be written.
+pub(crate) struct Made {
+    /// Operations as they stand in a record, one part behind the other, without its head.
+    pub parts: Vec<Bytes>,
+    /// The puts.
+    pub batch: Batch,
+    /// They may be made inside the door.
+    pub few: bool,
+    /// Bytes of it all.
+    pub len: usize,
+    /// See [`Stage::frees`].
+    pub frees: bool,
+}
+
 impl Inner {
     /// Commits what is staged, as one record. `publish` runs when the puts are in the trees and
     /// before they are visible: it changes what readers look up in memory (totals, catalog). Where
@@ -150,30 +165,52 @@ impl Inner {
         interrupt: &dyn Interrupt,
         publish: impl FnOnce(Timestamp),
     ) -> Result<CommitId> {
-        self.admit(stage.len(), stage.frees(), interrupt)?;
-        let gate = self.gate.share(interrupt)?;
-        let id = self.commit_inside(stage, publish)?;
-        drop(gate);
-        Ok(id)
+        let len = stage.len();
+        self.admit(len, stage.frees(), interrupt)?;
+        let _gate = self.gate.share(interrupt)?;
+        let now = self.clock.now_ms();
+        let few = stage.puts() <= FEW && !stage.changes_catalog();
+        check_length(len)?;
+        let (payload, batch) = stage.finish(now, &self.buffers);
+        self.commit_inside(&[&payload], batch, few, now, publish)
+    }
+
+    /// As [`Inner::commit`], of what was staged before.
+    ///
+    /// # Errors
+    /// As [`Inner::commit`].
+    pub fn commit_made(
+        &self,
+        made: Made,
+        interrupt: &dyn Interrupt,
+        publish: impl FnOnce(),
+    ) -> Result<CommitId> {
+        self.admit(made.len, made.frees, interrupt)?;
+        let _gate = self.gate.share(interrupt)?;
+        check_length(made.len)?;
+        let now = self.clock.now_ms();
+        let head = ops::head(now);
+        let parts: Vec<&[u8]> = std::iter::once(&head[..])
+            .chain(made.parts.iter().map(|p| &**p))
+            .collect();
+        self.commit_inside(&parts, made.batch, made.few, now, |_| publish())
     }
 
     /// As [`Inner::commit`], for who has passed the gate.
-    fn commit_inside(&self, stage: Stage, publish: impl FnOnce(Timestamp)) -> Result<CommitId> {
-        if stage.len() > LONGEST {
-            return Err(Error::internal(format!(
-                "a write of {} bytes is too large for one commit, at most {LONGEST}",
-                stage.len()
-            )));
-        }
+    fn commit_inside(
+        &self,
+        payload: &[&[u8]],
+        batch: Batch,
+        few: bool,
+        now: i64,
+        publish: impl FnOnce(Timestamp),
+    ) -> Result<CommitId> {
         // Not replaced meanwhile: that is done by who has the gate alone.
         let log = self.log.read();
         let log = log.as_ref().ok_or_else(|| self.no_log())?;
-        let now = self.clock.now_ms();
-        let few = stage.puts() <= FEW && !stage.changes_catalog();
-        let (payload, batch) = stage.finish(now, &self.buffers);
         let door = &self.door;
         // All that needs no timestamp, before it is our turn.
-        let ready = log.prepare(&[&payload]).map_err(|e| self.refused(e))?;
+        let ready = log.prepare(payload).map_err(|e| self.refused(e))?;
         let mut turn = door.enter();
         let at = turn.next(now);
         let index = log
@@ -189,7 +226,8 @@ impl Inner {
             }
             inside.then_some(turn)
         };
-        door.bytes.fetch_add(payload.len() as u64, Relaxed);
+        let bytes: usize = payload.iter().map(|part| part.len()).sum();
+        door.bytes.fetch_add(bytes as u64, Relaxed);
         self.trees.apply(batch, at);
         publish(at);
         // It has landed; a panic that this thread is unwinding from is not about it.
@@ -239,6 +277,16 @@ impl Inner {
     pub fn newest_timestamp(&self) -> Timestamp {
         *self.door.enter()
     }
+}
+
+/// What is longer than a record can be.
+fn check_length(len: usize) -> Result<()> {
+    if len <= LONGEST {
+        return Ok(());
+    }
+    Err(Error::internal(format!(
+        "a write of {len} bytes is too large for one commit, at most {LONGEST}"
+    )))
 }
 
 /// Locks a mutex, asking the operation while it waits.

@@ -11,7 +11,8 @@ use std::ops::Range;
 
 /// The version of this format.
 const VERSION: u8 = 1;
-const HEAD: usize = 1 + 8;
+/// Bytes before the first operation.
+pub(crate) const HEAD: usize = 1 + 8;
 /// Most bytes of an operation beside its byte strings: tag, id, two lengths.
 const FRAME: usize = 1 + 5 + 2 * 5;
 
@@ -192,6 +193,15 @@ impl Encoder {
     pub fn into_payload(self) -> Vec<u8> {
         self.buf
     }
+}
+
+/// What stands before the operations of a record.
+pub(crate) fn head(now_ms: i64) -> [u8; HEAD] {
+    let mut head = [VERSION; HEAD];
+    if let Some(clock) = head.get_mut(1..) {
+        clock.copy_from_slice(&now_ms.to_le_bytes());
+    }
+    head
 }
 
 /// The pairs of [`Op::Entries`]; `None` if they are malformed.

@@ -5,10 +5,13 @@
 //! trees refer to them there. What only the trees need (index entries) stands in an arena.
 
 use super::ops::Encoder;
+use crate::store::Inner;
+use crate::transaction::Transaction;
 use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_io::spread::{CachePadded, Spread};
 use muniment_tree::{Batch, Op as TreeOp, TreeId};
+use muniment_value::Result;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -179,6 +182,8 @@ pub(crate) struct Stage {
     pub bytes: i64,
     /// Index keys that the operations put and take away.
     pub keys: KeyCounts,
+    /// The transaction that it is a part of.
+    pub of: Option<Arc<Transaction>>,
 }
 
 impl Stage {
@@ -196,6 +201,18 @@ impl Stage {
             docs: 0,
             bytes: 0,
             keys: KeyCounts::default(),
+            of: None,
+        }
+    }
+
+    /// The newest value of a key beneath what is staged. Only for who holds the key's latch.
+    ///
+    /// # Errors
+    /// 112 WriteConflict in a transaction that sees another one; 301.
+    pub fn beneath(&self, store: &Inner, tree: u32, key: &[u8]) -> Result<Option<Bytes>> {
+        match &self.of {
+            Some(transaction) => transaction.newest(tree, key),
+            None => store.newest(tree, key),
         }
     }
 

@@ -9,6 +9,7 @@ use crate::keys;
 use crate::latch::{self, Tried};
 use crate::multikey::Arrays;
 use crate::store::Inner;
+use crate::transaction::Merged;
 use crate::view::split_entry;
 use bytes::Bytes;
 use muniment_io::Timestamp;
@@ -117,11 +118,7 @@ impl WriteUnit<'_> {
     pub(super) fn latch_unique(&mut self, hashes: &[u64]) -> Staged<()> {
         let wait = self.stage.is_empty() && self.held.len() <= 1;
         for hash in hashes {
-            let tried = match wait {
-                true => self.store.latches.lock(*hash, self.owner, self.interrupt)?,
-                false => self.store.latches.try_lock(*hash, self.owner),
-            };
-            match tried {
+            match self.take(*hash, wait)? {
                 Tried::Taken => self.held.push(*hash),
                 // Staged by this unit for another document: the look-up sees it, and the entry
                 // may be put twice.
@@ -183,7 +180,7 @@ pub(crate) fn taken_by_other(
     if let Some(staged) = stage.staged(index.id, key) {
         return Ok(staged.is_some_and(is_other));
     }
-    let value = store.newest(index.id, key)?;
+    let value = stage.beneath(store, index.id, key)?;
     Ok(value.is_some_and(|v| is_other(&v)))
 }
 
@@ -215,8 +212,12 @@ fn another_entry(
     let tree = TreeId(index.id);
     let mut entries = store
         .trees
-        .cursor(tree, range, Timestamp::MAX, Direction::Forward);
+        .cursor(tree, range.clone(), Timestamp::MAX, Direction::Forward);
     entries.ask(muniment_query::running::check);
+    let mut entries = match &stage.of {
+        Some(t) => Merged::over(entries, &t.now(), index.id, range, Direction::Forward),
+        None => entries,
+    };
     while let Some((full, value)) = entries.next()? {
         if is_other(&full, &value) && stage.staged(index.id, &full) != Some(None) {
             return Ok(true);

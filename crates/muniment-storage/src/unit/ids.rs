@@ -17,6 +17,7 @@ use super::{Busy, Staged, WriteUnit, duplicate_id};
 use crate::collection::number_of;
 use crate::keys;
 use crate::latch::{self, Tried};
+use crate::transaction::{Transaction, write_conflict};
 use bytes::Bytes;
 use muniment_value::{Code, Doc, Error, Result, Value};
 use parking_lot::MutexGuard;
@@ -60,7 +61,7 @@ impl WriteUnit<'_> {
                 let tree = self.id_tree;
                 let holder = match staged {
                     true => self.newest_in(tree, key)?,
-                    false => self.store.newest(tree, key)?,
+                    false => self.stage.beneath(self.store, tree, key)?,
                 };
                 if holder.is_some() {
                     return Err(duplicate_id(&self.collection, id));
@@ -158,7 +159,11 @@ impl WriteUnit<'_> {
                 MutexGuard::unlocked(&mut append, || self.read_greatest())?;
             }
             self.number = append.number();
-            if append.max.as_deref().is_some_and(|max| key > max) {
+            let above = append.max.as_deref().is_some_and(|max| key > max);
+            if above && self.stage.of.is_some() {
+                // It stays under way for long: with a latch, for which others wait.
+                append.max = Some(key.to_vec());
+            } else if above {
                 append.append(key, self.owner);
                 self.appending = true;
                 return Ok(Ok(Claim::Fresh));
@@ -176,6 +181,9 @@ impl WriteUnit<'_> {
             Err(Busy) => return Ok(Err(Busy)),
         };
         let in_flight = self.collection.append().in_flight(key, self.owner);
+        if in_flight && self.stage.of.is_some() {
+            return Err(write_conflict());
+        }
         if in_flight {
             // Whoever appends holds nothing that we could hold: but it may wait to be visible
             // behind us only after its commit, so waiting with a latch of ours alone is safe.
@@ -223,6 +231,24 @@ impl WriteUnit<'_> {
         Ok(())
     }
 
+    /// The same in a transaction: what it does not see is not there, and what has changed since is
+    /// a conflict.
+    fn lock_seen(
+        &mut self,
+        transaction: &Transaction,
+        key: &[u8],
+    ) -> Staged<Option<(Bytes, Bytes)>> {
+        let entry = match self.stage.staged(self.id_tree, key) {
+            Some(staged) => staged.map(Bytes::copy_from_slice),
+            None => transaction.seen(self.id_tree, key)?,
+        };
+        let Some(entry) = entry else {
+            return Ok(Ok(None));
+        };
+        let record_key = record_of(&entry)?;
+        Ok(self.lock(&record_key)?.map(|doc| Some((record_key, doc?))))
+    }
+
     /// As [`WriteUnit::lock`] of the document with this `_id`; with its record key.
     ///
     /// # Errors
@@ -240,6 +266,9 @@ impl WriteUnit<'_> {
         if !self.collection.is_numbered() {
             let locked = self.lock(key)?;
             return Ok(locked.map(|doc| Some((Bytes::copy_from_slice(key), doc?))));
+        }
+        if let Some(transaction) = self.stage.of.clone() {
+            return self.lock_seen(&transaction, key);
         }
         let collection = self.collection.clone();
         let hints = &collection.hints;
@@ -263,7 +292,7 @@ impl WriteUnit<'_> {
             };
             let entry = match staged {
                 Some(entry) => entry.map(Bytes::copy_from_slice),
-                None => self.store.newest(self.id_tree, key)?,
+                None => self.stage.beneath(self.store, self.id_tree, key)?,
             };
             let Some(entry) = entry else {
                 return Ok(Ok(None));

@@ -30,6 +30,7 @@ use crate::index::{Index, KeySet};
 use crate::latch::{self, Tried};
 use crate::multikey::Arrays;
 use crate::store::{CommitId, Inner};
+use crate::transaction::{Change, Transaction};
 use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_query::Interrupt;
@@ -86,7 +87,7 @@ pub struct WriteUnit<'s> {
     patch: Vec<u8>,
     sets: Vec<KeySet>,
     old_set: KeySet,
-    _ddl: Shared,
+    _ddl: Option<Shared>,
 }
 
 /// Somebody else holds what is needed and this unit holds something already: commit (or drop) it,
@@ -160,7 +161,7 @@ impl<'s> WriteUnit<'s> {
         store: &'s Inner,
         collection: &Arc<Collection>,
         interrupt: &'s dyn Interrupt,
-        ddl: Shared,
+        ddl: Option<Shared>,
     ) -> WriteUnit<'s> {
         let indexes = collection.all_indexes();
         let scratch = SCRATCH.take();
@@ -192,6 +193,30 @@ impl<'s> WriteUnit<'s> {
         }
     }
 
+    /// One of a transaction, which holds the collection's DDL lock.
+    pub(crate) fn of(
+        store: &'s Inner,
+        transaction: &Arc<Transaction>,
+        collection: &Arc<Collection>,
+        interrupt: &'s dyn Interrupt,
+    ) -> WriteUnit<'s> {
+        let mut unit = WriteUnit::new(store, collection, interrupt, None);
+        unit.owner = transaction.owner;
+        unit.stage.of = Some(transaction.clone());
+        unit
+    }
+
+    /// Takes a latch; a transaction waits a moment and gives up then.
+    fn take(&mut self, hash: u64, wait: bool) -> Result<Tried> {
+        if let Some(transaction) = &self.stage.of {
+            return transaction.take(hash, self.interrupt);
+        }
+        match wait {
+            true => self.store.latches.lock(hash, self.owner, self.interrupt),
+            false => Ok(self.store.latches.try_lock(hash, self.owner)),
+        }
+    }
+
     /// True if it may wait: it holds nothing that somebody could wait for.
     fn holds_nothing(&self) -> bool {
         self.held.is_empty() && !self.appending && self.capped_order.is_none()
@@ -199,10 +224,7 @@ impl<'s> WriteUnit<'s> {
 
     /// Takes a latch: waits for it if nothing is held.
     fn latch(&mut self, hash: u64) -> Staged<Tried> {
-        let tried = match self.holds_nothing() {
-            true => self.store.latches.lock(hash, self.owner, self.interrupt)?,
-            false => self.store.latches.try_lock(hash, self.owner),
-        };
+        let tried = self.take(hash, self.holds_nothing())?;
         match tried {
             Tried::Busy => return Ok(Err(Busy)),
             Tried::Taken => self.held.push(hash),
@@ -225,7 +247,7 @@ impl<'s> WriteUnit<'s> {
                 self.stage.replaces();
                 Ok(value)
             }
-            None => self.store.newest(tree, key),
+            None => self.stage.beneath(self.store, tree, key),
         }
     }
 
@@ -245,12 +267,14 @@ impl<'s> WriteUnit<'s> {
             Ok(t) => t,
             Err(Busy) => return Ok(Err(Busy)),
         };
-        Ok(Ok(match mine || tried == Tried::Mine {
-            true => self.newest(record_key)?,
-            // One that is on its way in without a latch is there when all of its entries are, or
-            // not yet.
-            false => self.store.newest(self.collection.id, record_key)?,
-        }))
+        Ok(Ok(
+            match mine || tried == Tried::Mine || self.stage.of.is_some() {
+                true => self.newest(record_key)?,
+                // One that is on its way in without a latch is there when all of its entries are, or
+                // not yet.
+                false => self.store.newest(self.collection.id, record_key)?,
+            },
+        ))
     }
 
     /// Stages the insert of a complete document (with `_id`, validated). Latches what it needs.
@@ -433,7 +457,19 @@ impl<'s> WriteUnit<'s> {
         if let Some(e) = self.failed.take() {
             return Err(e);
         }
-        let stage = std::mem::replace(&mut self.stage, Stage::new());
+        let mut stage = std::mem::replace(&mut self.stage, Stage::new());
+        if let Some(transaction) = stage.of.take() {
+            self.stage.of = Some(transaction.clone());
+            if !stage.is_empty() {
+                transaction.keep(Change {
+                    collection: self.collection.clone(),
+                    inserted: self.inserted,
+                    widened: std::mem::take(&mut self.widened),
+                    stage,
+                })?;
+            }
+            return Ok(None);
+        }
         if stage.is_empty() {
             // What it saw, and what is answered by it, may be of a commit that is only applied:
             // whoever reads next must find the same.
@@ -482,8 +518,13 @@ impl WriteUnit<'_> {
             self.appending = false;
             self.collection.flow.append_done.notify_all();
         }
-        for hash in self.held.drain(..) {
-            self.store.latches.unlock(hash);
+        match &self.stage.of {
+            Some(transaction) => transaction.keep_latches(&mut self.held),
+            None => {
+                for hash in self.held.drain(..) {
+                    self.store.latches.unlock(hash);
+                }
+            }
         }
         // Whoever inserts next into a capped collection finds nothing of this unit in its way.
         self.capped_order = None;

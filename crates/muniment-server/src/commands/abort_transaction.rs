@@ -1,0 +1,35 @@
+//! `abortTransaction`.
+
+use crate::context::CommandContext;
+use crate::registry::{CommandSpec, Kind};
+use muniment_value::{Code, Error, Result};
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "abortTransaction",
+    doc: "Aborts a multi-document transaction",
+    kind: Kind::Write,
+    admin_only: true,
+    write_concern: true,
+    api_v1: true,
+    open_fields: true,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+/// 125.
+pub(super) fn not_in_transaction(command: &str) -> Error {
+    Error::new(
+        Code::CommandFailed,
+        format!("{command} must be run within a transaction"),
+    )
+}
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let server = cx.server;
+    let Some(part) = cx.transaction.as_mut() else {
+        return Err(not_in_transaction(cx.spec.name));
+    };
+    server.transactions.abort(server, part);
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! `commitTransaction`.
+
+use super::abort_transaction::not_in_transaction;
+use crate::context::CommandContext;
+use crate::registry::{CommandSpec, Kind};
+use muniment_value::Result;
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "commitTransaction",
+    doc: "Commits a multi-document transaction",
+    kind: Kind::Write,
+    admin_only: true,
+    write_concern: true,
+    api_v1: true,
+    open_fields: true,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let server = cx.server;
+    let Some(part) = cx.transaction.as_mut() else {
+        return Err(not_in_transaction(cx.spec.name));
+    };
+    let commit = server.transactions.commit(server, part, &**cx.op)?;
+    cx.note_commit(commit);
+    Ok(())
+}

@@ -1,0 +1,455 @@
+//! Which session has which transaction, from its first command to its last.
+//!
+//! A session has one number at a time, that of its newest transaction or retryable write; a smaller
+//! one is too old. A command of a transaction checks the session out: commands of one session come
+//! one after another. Any error of a command ends the transaction, as does its time limit.
+//!
+//! Invariants: what a session says of its number is told by [`Latest`] alone; a transaction that was
+//! ended from elsewhere (killSessions, the time limit) is found ended by the next command.
+
+use crate::generic::Generic;
+use crate::registry::CommandSpec;
+use crate::state::ServerState;
+use muniment_exec::OpContext;
+use muniment_query::Interrupt;
+use muniment_storage::{CommitId, Transaction};
+use muniment_value::{Code, DocBuf, Error, Result, doc};
+use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// How long who waits for a session sleeps before its operation is asked.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A session's id.
+pub type SessionId = [u8; 16];
+
+/// What the newest number of a session has come to.
+enum State {
+    /// It is under way.
+    InProgress(Running),
+    Committed(Option<CommitId>),
+    Aborted,
+}
+
+/// A transaction that is under way.
+#[derive(Clone)]
+struct Running {
+    transaction: Arc<Transaction>,
+    began: Instant,
+    began_ms: i64,
+}
+
+/// The newest number of a session.
+pub struct Latest {
+    number: i64,
+    state: State,
+}
+
+/// One session's part.
+#[derive(Default)]
+struct Participant {
+    /// Held by the command that has the session.
+    latest: Arc<Mutex<Option<Latest>>>,
+    /// The transaction that is under way, for who ends it from elsewhere.
+    running: Mutex<Option<Running>>,
+}
+
+/// What became of transactions since the start.
+#[derive(Default)]
+pub struct Figures {
+    started: AtomicU64,
+    committed: AtomicU64,
+    aborted: AtomicU64,
+    /// Commands of transactions that run just now.
+    active: AtomicI64,
+}
+
+/// The transactions of all sessions.
+#[derive(Default)]
+pub struct Transactions {
+    sessions: Mutex<HashMap<SessionId, Arc<Participant>>>,
+    figures: Figures,
+}
+
+/// A command's hold of its session.
+pub struct CheckedOut {
+    session: SessionId,
+    number: i64,
+    participant: Arc<Participant>,
+    latest: ArcMutexGuard<RawMutex, Option<Latest>>,
+}
+
+/// Whether the driver may run the whole transaction again after this error.
+pub fn is_transient(code: Code) -> bool {
+    matches!(
+        code,
+        Code::WriteConflict
+            | Code::LockTimeout
+            | Code::SnapshotUnavailable
+            | Code::SnapshotTooOld
+            | Code::NoSuchTransaction
+            | Code::PreparedTransactionInProgress
+    )
+}
+
+/// Commands that may be a part of a transaction.
+const ALLOWED: &[&str] = &[
+    "abortTransaction",
+    "aggregate",
+    "bulkWrite",
+    "commitTransaction",
+    "create",
+    "createIndexes",
+    "delete",
+    "distinct",
+    "find",
+    "findAndModify",
+    "getMore",
+    "insert",
+    "killCursors",
+    "update",
+];
+
+/// True for the commands that end a transaction.
+fn ends(spec: &CommandSpec) -> bool {
+    matches!(spec.name, "abortTransaction" | "commitTransaction")
+}
+
+/// Whether a command may run in a transaction.
+///
+/// # Errors
+/// 263 OperationNotSupportedInTransaction; 72 InvalidOptions for its concerns.
+pub fn check(spec: &CommandSpec, generic: &Generic<'_>, namespace: &str) -> Result<()> {
+    let refused = |message: String| {
+        Err(Error::new(
+            Code::OperationNotSupportedInTransaction,
+            message,
+        ))
+    };
+    let name = spec.name;
+    let starts = generic.start_transaction.is_some();
+    if name == "count" {
+        return refused(
+            "Cannot run 'count' in a multi-document transaction. Please see \
+             http://dochub.mongodb.org/core/transaction-count for a recommended alternative."
+                .into(),
+        );
+    }
+    if !ALLOWED.contains(&name) {
+        return refused(format!(
+            "Cannot run '{name}' in a multi-document transaction."
+        ));
+    }
+    let (db, collection) = namespace.split_once('.').unwrap_or((namespace, ""));
+    if matches!(db, "admin" | "config" | "local") && !ends(spec) && name != "bulkWrite" {
+        return refused(format!(
+            "Cannot run command against the '{db}' database in a transaction."
+        ));
+    }
+    if matches!(collection, "system.profile" | "system.views") {
+        return refused(format!(
+            "Cannot run command against the '{namespace}' collection in a transaction."
+        ));
+    }
+    if starts {
+        match name {
+            "killCursors" => {
+                return refused(
+                    "Cannot run killCursors as the first operation in a multi-document \
+                     transaction."
+                        .into(),
+                );
+            }
+            "commitTransaction" => {
+                return refused("Cannot start a transaction with a commit".into());
+            }
+            "abortTransaction" => {
+                return refused("Cannot start a transaction with an abort".into());
+            }
+            _ => {}
+        }
+    }
+    let invalid = |message: &str| Err(Error::new(Code::InvalidOptions, message));
+    if generic.write_concern.is_some() && !ends(spec) {
+        return invalid("writeConcern is not allowed within a multi-statement transaction");
+    }
+    if let Some(concern) = generic.read_concern {
+        if !starts {
+            return invalid("Only the first command in a transaction may specify a readConcern");
+        }
+        if !matches!(
+            concern.get_str("level"),
+            None | Some("local" | "majority" | "snapshot")
+        ) {
+            return invalid(
+                "The readConcern level must be either 'local' (default), 'majority' or \
+                 'snapshot' in order to run in a transaction",
+            );
+        }
+    }
+    Ok(())
+}
+
+impl Transactions {
+    /// Checks the session out for a command of a transaction, and makes the operation a part of it.
+    ///
+    /// # Errors
+    /// 225 TransactionTooOld, 251 NoSuchTransaction, 256 TransactionCommitted, 50911; what the
+    /// operation says while it waits for the session.
+    pub fn enter(
+        &self,
+        server: &ServerState,
+        op: &OpContext,
+        spec: &CommandSpec,
+        generic: &Generic<'_>,
+    ) -> Result<Option<CheckedOut>> {
+        let (Some(number), Some(session)) = (generic.txn_number, generic.session) else {
+            return Ok(None);
+        };
+        let participant = self.sessions.lock().entry(session).or_default().clone();
+        let latest = loop {
+            if let Some(guard) = participant.latest.try_lock_arc_for(LOOK) {
+                break guard;
+            }
+            op.check()?;
+        };
+        let mut out = CheckedOut {
+            session,
+            number,
+            participant,
+            latest,
+        };
+        match generic.start_transaction {
+            Some(_) => self.begin(server, op, &mut out)?,
+            None => self.go_on(op, spec, &mut out)?,
+        }
+        self.figures.active.fetch_add(1, Relaxed);
+        Ok(Some(out))
+    }
+
+    fn begin(&self, server: &ServerState, op: &OpContext, out: &mut CheckedOut) -> Result<()> {
+        let number = out.number;
+        if let Some(latest) = out.latest.as_ref() {
+            out.check_age(latest)?;
+            if latest.number == number {
+                let state = match latest.state {
+                    State::InProgress(_) => "TxnState::InProgress",
+                    State::Committed(_) => "TxnState::Committed",
+                    State::Aborted => "TxnState::AbortedWithoutPrepare",
+                };
+                return Err(Error::location(
+                    50911,
+                    format!(
+                        "Cannot start a transaction at given transaction number {number} a \
+                         transaction with the same number is in state {state}"
+                    ),
+                ));
+            }
+        }
+        // The one before ends without a word.
+        self.abort_running(server, out);
+        let running = Running {
+            transaction: server.engine.store.begin_transaction(Duration::from_millis(
+                server
+                    .parameters
+                    .transaction_patience_ms
+                    .load(Relaxed)
+                    .max(0) as u64,
+            )),
+            began: Instant::now(),
+            began_ms: crate::log::now_ms(),
+        };
+        self.figures.started.fetch_add(1, Relaxed);
+        op.enter(running.transaction.clone());
+        *out.participant.running.lock() = Some(running.clone());
+        *out.latest = Some(Latest {
+            number,
+            state: State::InProgress(running),
+        });
+        Ok(())
+    }
+
+    fn go_on(&self, op: &OpContext, spec: &CommandSpec, out: &mut CheckedOut) -> Result<()> {
+        let number = out.number;
+        let active = out.latest.as_ref().map_or(-1, |l| l.number);
+        let Some(latest) = out.latest.as_mut().filter(|l| l.number >= number) else {
+            return Err(Error::new(
+                Code::NoSuchTransaction,
+                format!(
+                    "Given transaction number {number} does not match any in-progress \
+                     transactions. The active transaction number is {active}"
+                ),
+            ));
+        };
+        if latest.number > number {
+            return Err(too_old(out.session, number, latest.number));
+        }
+        if let State::InProgress(running) = &latest.state {
+            if !running.transaction.has_ended() {
+                op.enter(running.transaction.clone());
+                return Ok(());
+            }
+            latest.state = State::Aborted;
+        }
+        match latest.state {
+            State::Committed(_) if spec.name == "commitTransaction" => Ok(()),
+            State::Committed(_) => Err(Error::new(
+                Code::TransactionCommitted,
+                format!("Transaction with {{ txnNumber: {number} }} has been committed."),
+            )),
+            _ => Err(Error::new(
+                Code::NoSuchTransaction,
+                format!("Transaction with {{ txnNumber: {number} }} has been aborted."),
+            )),
+        }
+    }
+
+    /// Ends what the session has under way.
+    fn abort_running(&self, server: &ServerState, out: &mut CheckedOut) {
+        *out.participant.running.lock() = None;
+        let Some(latest) = out.latest.as_mut() else {
+            return;
+        };
+        if let State::InProgress(running) = &latest.state {
+            running.transaction.abort();
+            latest.state = State::Aborted;
+            self.figures.aborted.fetch_add(1, Relaxed);
+            server
+                .engine
+                .cursors
+                .kill_transaction(&out.session, latest.number);
+        }
+    }
+
+    /// Gives the session back; a command that failed ends its transaction.
+    pub fn leave(&self, server: &ServerState, mut out: CheckedOut, failed: bool) {
+        self.figures.active.fetch_sub(1, Relaxed);
+        if failed {
+            self.abort_running(server, &mut out);
+        }
+    }
+
+    /// Commits; again and again with the same answer.
+    ///
+    /// # Errors
+    /// A commit's; then the transaction is aborted by [`Transactions::leave`].
+    pub fn commit(
+        &self,
+        server: &ServerState,
+        out: &mut CheckedOut,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Option<CommitId>> {
+        let Some(latest) = out.latest.as_mut() else {
+            return Err(Error::internal("a commit without a transaction"));
+        };
+        let running = match &latest.state {
+            State::Committed(commit) => return Ok(*commit),
+            State::Aborted => return Err(Error::internal("a commit of what was aborted")),
+            State::InProgress(running) => running.clone(),
+        };
+        let commit = running.transaction.commit(interrupt)?;
+        latest.state = State::Committed(commit);
+        *out.participant.running.lock() = None;
+        self.figures.committed.fetch_add(1, Relaxed);
+        let cursors = &server.engine.cursors;
+        cursors.kill_transaction(&out.session, out.number);
+        Ok(commit)
+    }
+
+    /// Aborts.
+    pub fn abort(&self, server: &ServerState, out: &mut CheckedOut) {
+        self.abort_running(server, out);
+    }
+
+    /// Ends the transaction of a session from elsewhere; true if there was one.
+    pub fn kill(&self, session: &SessionId) -> bool {
+        let participant = self.sessions.lock().get(session).cloned();
+        let Some(participant) = participant else {
+            return false;
+        };
+        let Some(running) = participant.running.lock().take() else {
+            return false;
+        };
+        running.transaction.abort();
+        self.figures.aborted.fetch_add(1, Relaxed);
+        true
+    }
+
+    /// Forgets a session that was ended.
+    pub fn forget(&self, session: &SessionId) {
+        self.kill(session);
+        self.sessions.lock().remove(session);
+    }
+
+    /// Sessions whose transactions have gone on for longer than they may.
+    pub fn expired(&self, limit: Duration) -> Vec<SessionId> {
+        let sessions = self.sessions.lock();
+        let old = |p: &Participant| {
+            let running = p.running.lock();
+            running.as_ref().is_some_and(|r| r.began.elapsed() >= limit)
+        };
+        let all = sessions.iter().filter(|(_, p)| old(p));
+        all.map(|(id, _)| *id).collect()
+    }
+
+    /// Sessions with a transaction under way, with the time since it began in microseconds and when
+    /// that was in milliseconds since 1970.
+    pub fn running(&self) -> Vec<(SessionId, u64, i64)> {
+        let sessions = self.sessions.lock();
+        let one = |(id, p): (&SessionId, &Arc<Participant>)| {
+            let running = p.running.lock();
+            let r = running.as_ref()?;
+            Some((*id, r.began.elapsed().as_micros() as u64, r.began_ms))
+        };
+        sessions.iter().filter_map(one).collect()
+    }
+
+    /// `serverStatus.transactions`.
+    pub fn to_doc(&self) -> DocBuf {
+        let f = &self.figures;
+        let count = |n: &AtomicU64| n.load(Relaxed) as i64;
+        let open = self.running().len() as i64;
+        let active = f.active.load(Relaxed).clamp(0, open);
+        doc! {
+            "currentActive": active,
+            "currentInactive": open - active,
+            "currentOpen": open,
+            "totalAborted": count(&f.aborted),
+            "totalCommitted": count(&f.committed),
+            "totalStarted": count(&f.started),
+        }
+    }
+}
+
+impl CheckedOut {
+    /// The transaction's number.
+    pub fn number(&self) -> i64 {
+        self.number
+    }
+
+    fn check_age(&self, latest: &Latest) -> Result<()> {
+        if self.number < latest.number {
+            return Err(too_old(self.session, self.number, latest.number));
+        }
+        Ok(())
+    }
+}
+
+/// 225.
+fn too_old(session: SessionId, number: i64, newest: i64) -> Error {
+    let id = muniment_value::Value::Binary {
+        subtype: 4,
+        bytes: &session,
+    };
+    Error::new(
+        Code::TransactionTooOld,
+        format!(
+            "Cannot start transaction {{ txnNumber: {number} }} on session {} because a newer \
+             transaction with txnNumber {newest} has already started on this session.",
+            id.to_display()
+        ),
+    )
+}

@@ -1,0 +1,706 @@
+//! Transactions: many write units, one view, one record of the log.
+//!
+//! A transaction reads at the timestamp at which it began, and what it has written itself lies over
+//! that (`Overlay`). Its write units leave their changes here instead of committing them, and their
+//! latches stay held, so that nobody else writes what it has written. The commit is one record.
+//!
+//! Isolation is that of a snapshot: who would write what somebody else has committed since the
+//! view, or is writing just now, gets 112 WriteConflict (the first one wins). Write skew is
+//! possible.
+//!
+//! Invariants: nothing of a transaction is in the trees before its commit; a statement does not see
+//! what it writes itself (versions of the overlay are numbered by statements); a transaction that
+//! ended holds nothing. Collections that it touched cannot be changed by DDL until it ends.
+
+use crate::Index;
+use crate::collection::Collection;
+use crate::commit::Made;
+use crate::commit::ops;
+use crate::commit::stage::Stage;
+use crate::gate::Shared;
+use crate::latch::Tried;
+use crate::multikey::Arrays;
+use crate::store::{CommitId, Inner, Store, UntilClosed, dropped};
+use crate::unit::WriteUnit;
+use crate::view::Snapshot;
+use bytes::Bytes;
+use muniment_io::Timestamp;
+use muniment_query::Interrupt;
+use muniment_tree::{Batch, Check, Cursor, Direction, Op as TreeOp, Range, TreeId};
+use muniment_value::{Code, Error, Result};
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long the end of a transaction waits for a collection that it made.
+const PATIENCE: Duration = Duration::from_millis(5);
+
+/// Bytes that a transaction may take in the log.
+const MOST_BYTES: usize = 240 << 20;
+
+/// 112.
+pub fn write_conflict() -> Error {
+    Error::new(
+        Code::WriteConflict,
+        "Caused by :: Write conflict during plan execution and yielding is disabled. :: Please \
+         retry your operation or multi-document transaction.",
+    )
+}
+
+/// What a transaction has written, by keys; each with the statements that wrote it.
+#[derive(Default)]
+pub(crate) struct Overlay {
+    trees: RwLock<HashMap<u32, BTreeMap<Bytes, Own>>>,
+}
+
+/// What was written to one key.
+struct Own {
+    /// Nothing lay there before, and all that was written are values.
+    fresh: bool,
+    newest: (u32, Option<Bytes>),
+    /// What earlier statements wrote, ascending.
+    older: Vec<(u32, Option<Bytes>)>,
+}
+
+impl Own {
+    /// What the statements up to `statement` have left.
+    fn at(&self, statement: u32) -> Option<&Option<Bytes>> {
+        if self.newest.0 <= statement {
+            return Some(&self.newest.1);
+        }
+        let older = self.older.iter().rev();
+        older
+            .map(|(s, v)| (*s, v))
+            .find(|(s, _)| *s <= statement)
+            .map(|(_, v)| v)
+    }
+}
+
+impl Overlay {
+    /// What stands for a key: `Some(None)`: its deletion.
+    pub fn get(&self, tree: u32, key: &[u8], statement: u32) -> Option<Option<Bytes>> {
+        let trees = self.trees.read();
+        trees.get(&tree)?.get(key)?.at(statement).cloned()
+    }
+
+    fn put(&self, op: TreeOp, statement: u32) {
+        let mut trees = self.trees.write();
+        let tree = trees.entry(op.tree.0).or_default();
+        match tree.get_mut(&op.key) {
+            None => {
+                let own = Own {
+                    fresh: op.fresh,
+                    newest: (statement, op.value),
+                    older: Vec::new(),
+                };
+                tree.insert(op.key, own);
+            }
+            Some(own) => {
+                own.fresh &= op.value.is_some();
+                let before = std::mem::replace(&mut own.newest, (statement, op.value));
+                if before.0 < statement {
+                    own.older.push(before);
+                }
+            }
+        }
+    }
+
+    fn has(&self, tree: u32) -> bool {
+        self.trees.read().contains_key(&tree)
+    }
+
+    /// The first key of a tree between two bounds, in a direction, that has something up to
+    /// `statement`.
+    fn next(
+        &self,
+        tree: u32,
+        statement: u32,
+        bounds: (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+    ) -> Option<(Bytes, Option<Bytes>)> {
+        if is_empty(bounds) {
+            return None;
+        }
+        let trees = self.trees.read();
+        let mut all = trees.get(&tree)?.range::<[u8], _>(bounds);
+        loop {
+            let (key, own) = match direction {
+                Direction::Forward => all.next()?,
+                Direction::Backward => all.next_back()?,
+            };
+            if let Some(value) = own.at(statement) {
+                return Some((key.clone(), value.clone()));
+            }
+        }
+    }
+
+    /// All changes, as a commit has them: tree by tree, the greatest number first.
+    fn take_batch(&self) -> Batch {
+        let mut trees: Vec<_> = std::mem::take(&mut *self.trees.write())
+            .into_iter()
+            .collect();
+        trees.sort_unstable_by_key(|(tree, _)| std::cmp::Reverse(*tree));
+        let ops = trees.into_iter().flat_map(|(tree, keys)| {
+            keys.into_iter().map(move |(key, own)| TreeOp {
+                tree: TreeId(tree),
+                key,
+                fresh: own.fresh && own.newest.1.is_some(),
+                value: own.newest.1,
+            })
+        });
+        ops.collect()
+    }
+}
+
+/// A range that a map refuses, or that has nothing.
+fn is_empty((low, high): (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
+    match (low, high) {
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+        (Bound::Included(a), Bound::Included(b)) => a > b,
+        (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => {
+            a >= b
+        }
+    }
+}
+
+/// A cursor over a tree with what a transaction has written to it.
+pub(crate) struct Merged {
+    base: Box<dyn Cursor>,
+    /// What the base has given and was not passed on.
+    peeked: Option<(Bytes, Bytes)>,
+    base_ended: bool,
+    overlay: Arc<Overlay>,
+    statement: u32,
+    tree: u32,
+    range: Range,
+    direction: Direction,
+    /// Where it stands: nothing before it comes.
+    at: Bound<Bytes>,
+}
+
+impl Merged {
+    /// `base` itself where the transaction has written nothing.
+    pub fn over(
+        base: Box<dyn Cursor>,
+        (overlay, statement): &(Arc<Overlay>, u32),
+        tree: u32,
+        range: Range,
+        direction: Direction,
+    ) -> Box<dyn Cursor> {
+        if !overlay.has(tree) {
+            return base;
+        }
+        Box::new(Merged {
+            base,
+            peeked: None,
+            base_ended: false,
+            overlay: overlay.clone(),
+            statement: *statement,
+            tree,
+            range,
+            direction,
+            at: Bound::Unbounded,
+        })
+    }
+
+    fn own(&self) -> Option<(Bytes, Option<Bytes>)> {
+        let at = match &self.at {
+            Bound::Unbounded => Bound::Unbounded,
+            Bound::Included(k) => Bound::Included(&**k),
+            Bound::Excluded(k) => Bound::Excluded(&**k),
+        };
+        let low = Bound::Included(&*self.range.low);
+        let high = match &self.range.high {
+            Some(high) => Bound::Excluded(&**high),
+            None => Bound::Unbounded,
+        };
+        let bounds = match (self.direction, at) {
+            (_, Bound::Unbounded) => (low, high),
+            (Direction::Forward, at) => (at, high),
+            (Direction::Backward, at) => (low, at),
+        };
+        self.overlay
+            .next(self.tree, self.statement, bounds, self.direction)
+    }
+
+    /// True if `a` comes before `b` in the cursor's direction.
+    fn before(&self, a: &[u8], b: &[u8]) -> bool {
+        match self.direction {
+            Direction::Forward => a < b,
+            Direction::Backward => a > b,
+        }
+    }
+}
+
+impl Cursor for Merged {
+    fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
+        loop {
+            if self.peeked.is_none() && !self.base_ended {
+                self.peeked = self.base.next()?;
+                self.base_ended = self.peeked.is_none();
+            }
+            let Some((key, value)) = self.own() else {
+                return Ok(self.peeked.take());
+            };
+            if let Some((base, _)) = &self.peeked {
+                if self.before(base, &key) {
+                    return Ok(self.peeked.take());
+                }
+                if *base == key {
+                    self.peeked = None;
+                }
+            }
+            self.at = Bound::Excluded(key.clone());
+            if let Some(value) = value {
+                return Ok(Some((key, value)));
+            }
+        }
+    }
+
+    fn seek(&mut self, key: &[u8]) {
+        if self
+            .peeked
+            .as_ref()
+            .is_some_and(|(k, _)| self.before(k, key))
+        {
+            self.peeked = None;
+        }
+        if self.peeked.is_none() {
+            self.base.seek(key);
+        }
+        let behind = match &self.at {
+            Bound::Unbounded => match self.direction {
+                Direction::Forward => *key > *self.range.low,
+                Direction::Backward => self.range.high.as_ref().is_none_or(|high| *key < **high),
+            },
+            Bound::Included(at) | Bound::Excluded(at) => self.before(at, key),
+        };
+        if behind {
+            self.at = Bound::Included(Bytes::copy_from_slice(key));
+        }
+    }
+
+    fn ask(&mut self, check: Check) {
+        self.base.ask(check);
+    }
+}
+
+/// What a statement of a transaction has changed in one collection.
+pub(crate) struct Change {
+    pub collection: Arc<Collection>,
+    pub stage: Stage,
+    pub inserted: u64,
+    pub widened: Vec<(Arc<Index>, Arrays)>,
+}
+
+struct Total {
+    collection: Arc<Collection>,
+    docs: i64,
+    bytes: i64,
+    inserted: u64,
+}
+
+/// What ends with the transaction.
+struct State {
+    view: Option<Snapshot>,
+    statement: u32,
+    held: Vec<u64>,
+    /// Operations as they stand in the record.
+    parts: Vec<Bytes>,
+    bytes: usize,
+    totals: BTreeMap<u32, Total>,
+    ddl: HashMap<u32, Shared>,
+    /// Collections that it made.
+    made: Vec<Arc<Collection>>,
+}
+
+/// A transaction that is under way. Statements of one come one after another.
+pub struct Transaction {
+    inner: Arc<Inner>,
+    at: Timestamp,
+    /// How long it waits for what another write holds, or DDL.
+    patience: Duration,
+    pub(crate) owner: u64,
+    pub(crate) overlay: Arc<Overlay>,
+    state: Mutex<State>,
+}
+
+impl Store {
+    /// Begins a transaction that sees what is visible now. It waits for `patience` for what another
+    /// write or DDL holds: longer than a write that is about to commit takes, and no longer than
+    /// makes a difference when it is a transaction's.
+    pub fn begin_transaction(&self, patience: Duration) -> Arc<Transaction> {
+        let view = self.snapshot();
+        Arc::new(Transaction {
+            inner: self.inner.clone(),
+            at: view.timestamp(),
+            patience,
+            owner: self.inner.next_owner(),
+            overlay: Arc::default(),
+            state: Mutex::new(State {
+                view: Some(view),
+                statement: 0,
+                held: Vec::new(),
+                parts: Vec::new(),
+                bytes: 0,
+                totals: BTreeMap::new(),
+                ddl: HashMap::new(),
+                made: Vec::new(),
+            }),
+        })
+    }
+
+    /// As [`Store::write_unit`], of a transaction: its commit leaves what it staged with the
+    /// transaction.
+    ///
+    /// # Errors
+    /// 26 NamespaceNotFound if it was dropped; as [`Transaction::join`].
+    pub fn write_unit_in<'s>(
+        &'s self,
+        transaction: &Arc<Transaction>,
+        collection: &Arc<Collection>,
+        interrupt: &'s dyn Interrupt,
+    ) -> Result<WriteUnit<'s>> {
+        self.inner.check_open()?;
+        transaction.join(collection, interrupt)?;
+        if collection.is_dropped() {
+            return Err(dropped(collection));
+        }
+        let kind = match (collection.is_capped(), collection.is_time_series()) {
+            (true, _) => "capped collection",
+            (_, true) => "time-series collection",
+            _ => "",
+        };
+        if !kind.is_empty() {
+            return Err(Error::new(
+                Code::OperationNotSupportedInTransaction,
+                format!(
+                    "Collection '{}' is a {kind}. Writes in transactions are not allowed on it.",
+                    collection.namespace()
+                ),
+            ));
+        }
+        Ok(WriteUnit::of(
+            &self.inner,
+            transaction,
+            collection,
+            interrupt,
+        ))
+    }
+}
+
+impl Transaction {
+    /// What it sees of others: everything up to here.
+    pub fn timestamp(&self) -> Timestamp {
+        self.at
+    }
+
+    /// Its view with what its statements so far have written.
+    ///
+    /// # Errors
+    /// 251 NoSuchTransaction when it has ended.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        let state = self.state.lock();
+        let view = state.view.clone().ok_or_else(ended)?;
+        Ok(view.with(self.overlay.clone(), state.statement))
+    }
+
+    /// Keeps a collection from being changed by DDL until the transaction ends.
+    ///
+    /// # Errors
+    /// 24 LockTimeout while DDL has it; 246 SnapshotUnavailable if it is younger than the view;
+    /// what `interrupt` says.
+    pub fn join(&self, collection: &Collection, interrupt: &dyn Interrupt) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.view.is_none() {
+            return Err(ended());
+        }
+        if let Entry::Vacant(free) = state.ddl.entry(collection.id) {
+            let limited = Limited {
+                until: Instant::now() + self.patience,
+                interrupt,
+            };
+            let shared = collection.ddl.share(&limited)?;
+            free.insert(shared);
+        }
+        if collection.named_since() > self.at {
+            return Err(unavailable());
+        }
+        Ok(())
+    }
+
+    /// Takes a collection as its own, which it has just made since nothing had the name. It is there
+    /// for others at once; if the transaction is aborted it goes again, unless it is used.
+    pub fn adopt(&self, collection: &Arc<Collection>) {
+        // It was empty before, too.
+        collection.set_named_since(collection.named_since().min(self.at));
+        self.knows_indexes(collection);
+        self.state.lock().made.push(collection.clone());
+    }
+
+    /// The indexes of a collection that it made, and which has nothing in it, are complete.
+    pub fn knows_indexes(&self, collection: &Collection) {
+        for index in collection.all_indexes().iter().filter(|i| i.is_ready()) {
+            index.set_ready(self.at);
+        }
+    }
+
+    /// Lets go of a collection that gets an index now.
+    ///
+    /// # Errors
+    /// 263 unless the transaction made the collection itself and has written nothing to it.
+    pub fn leave_to_index(&self, collection: &Collection) -> Result<()> {
+        let mut state = self.state.lock();
+        let own = state.made.iter().any(|c| c.id == collection.id);
+        if !own || state.totals.contains_key(&collection.id) {
+            return Err(Error::new(
+                Code::OperationNotSupportedInTransaction,
+                format!(
+                    "Cannot create new indexes on existing collection {} in a multi-document \
+                     transaction.",
+                    collection.namespace()
+                ),
+            ));
+        }
+        state.ddl.remove(&collection.id);
+        Ok(())
+    }
+
+    /// What it has written, all of it.
+    pub(crate) fn now(&self) -> (Arc<Overlay>, u32) {
+        (self.overlay.clone(), u32::MAX)
+    }
+
+    /// True once it was committed or aborted.
+    pub fn has_ended(&self) -> bool {
+        self.state.lock().view.is_none()
+    }
+
+    /// True once something was written.
+    pub fn has_written(&self) -> bool {
+        !self.state.lock().parts.is_empty()
+    }
+
+    /// Bytes that what was written takes in the log.
+    pub fn bytes(&self) -> usize {
+        self.state.lock().bytes
+    }
+
+    /// Takes a latch, which stays held until the end.
+    ///
+    /// # Errors
+    /// 112 WriteConflict when another write has it; what `interrupt` says.
+    pub(crate) fn take(&self, hash: u64, interrupt: &dyn Interrupt) -> Result<Tried> {
+        let latches = &self.inner.latches;
+        match latches.lock_for(hash, self.owner, self.patience, interrupt)? {
+            Tried::Busy => Err(write_conflict()),
+            tried => Ok(tried),
+        }
+    }
+
+    /// What a statement finds under a key: for who decides by it about a write.
+    ///
+    /// # Errors
+    /// 112 WriteConflict if somebody has committed another value since the view; 301.
+    pub(crate) fn newest(&self, tree: u32, key: &[u8]) -> Result<Option<Bytes>> {
+        if let Some(own) = self.overlay.get(tree, key, u32::MAX) {
+            return Ok(own);
+        }
+        let newest = self.inner.newest(tree, key)?;
+        let seen = self.inner.trees.get(TreeId(tree), key, self.at)?;
+        if newest != seen {
+            return Err(write_conflict());
+        }
+        Ok(newest)
+    }
+
+    /// What it sees under a key.
+    ///
+    /// # Errors
+    /// 301.
+    pub(crate) fn seen(&self, tree: u32, key: &[u8]) -> Result<Option<Bytes>> {
+        match self.overlay.get(tree, key, u32::MAX) {
+            Some(own) => Ok(own),
+            None => self.inner.trees.get(TreeId(tree), key, self.at),
+        }
+    }
+
+    /// Latches that a unit has taken.
+    pub(crate) fn keep_latches(&self, held: &mut Vec<u64>) {
+        let mut state = self.state.lock();
+        if state.view.is_some() {
+            state.held.append(held);
+            return;
+        }
+        drop(state);
+        // It was ended under the unit's hands.
+        for hash in held.drain(..) {
+            self.inner.latches.unlock(hash);
+        }
+    }
+
+    /// Takes over what a unit has staged.
+    ///
+    /// # Errors
+    /// 257 TransactionTooLarge; 251 when it has ended.
+    pub(crate) fn keep(&self, change: Change) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.view.is_none() {
+            return Err(ended());
+        }
+        let Change {
+            collection,
+            stage,
+            inserted,
+            widened,
+        } = change;
+        if state.bytes + stage.len() > MOST_BYTES {
+            return Err(Error::new(
+                Code::TransactionTooLarge,
+                format!("Total size of all transaction operations must be less than {MOST_BYTES}"),
+            ));
+        }
+        for (index, arrays) in widened {
+            // Its own plans have to know of them, and whoever else does is only more careful.
+            if index.multikey().widen(&arrays) {
+                collection.bump();
+            }
+        }
+        state.bytes += stage.len();
+        let total = state.totals.entry(collection.id).or_insert_with(|| Total {
+            collection: collection.clone(),
+            docs: 0,
+            bytes: 0,
+            inserted: 0,
+        });
+        total.docs += stage.docs;
+        total.bytes += stage.bytes;
+        total.inserted += inserted;
+        let (payload, batch) = stage.finish(0, &self.inner.buffers);
+        state
+            .parts
+            .push(payload.slice(ops::HEAD.min(payload.len())..));
+        state.statement += 1;
+        for op in batch {
+            self.overlay.put(op, state.statement);
+        }
+        Ok(())
+    }
+
+    /// Commits everything as one record. `None` when nothing was written.
+    ///
+    /// # Errors
+    /// As a commit's, and the transaction has ended with nothing of it stored; 251 if it had ended.
+    pub fn commit(&self, interrupt: &dyn Interrupt) -> Result<Option<CommitId>> {
+        let mut state = self.state.lock();
+        if state.view.is_none() {
+            return Err(ended());
+        }
+        let result = self.commit_parts(&mut state, interrupt);
+        if result.is_ok() {
+            state.made.clear();
+        }
+        self.end(state);
+        result
+    }
+
+    fn commit_parts(
+        &self,
+        state: &mut State,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Option<CommitId>> {
+        if state.parts.is_empty() {
+            return Ok(None);
+        }
+        let inner = &self.inner;
+        let made = Made {
+            frees: state.totals.values().all(|t| t.docs <= 0 && t.bytes <= 0),
+            len: state.bytes,
+            few: false,
+            parts: std::mem::take(&mut state.parts),
+            batch: self.overlay.take_batch(),
+        };
+        let totals = &state.totals;
+        let id = inner.commit_made(made, interrupt, || {
+            for total in totals.values() {
+                total.collection.add_totals(total.docs, total.bytes);
+            }
+        })?;
+        for total in totals.values().filter(|t| t.inserted > 0) {
+            total.collection.notify_inserts(total.inserted);
+        }
+        Ok(Some(id))
+    }
+
+    /// Gives everything up. Idempotent.
+    pub fn abort(&self) {
+        self.end(self.state.lock());
+    }
+
+    fn end(&self, mut state: MutexGuard<'_, State>) {
+        state.view = None;
+        state.parts = Vec::new();
+        state.totals.clear();
+        state.ddl.clear();
+        self.overlay.trees.write().clear();
+        for hash in state.held.drain(..) {
+            self.inner.latches.unlock(hash);
+        }
+        let made = std::mem::take(&mut state.made);
+        drop(state);
+        for collection in made {
+            // One that is in use stays: it is empty, or another's by now.
+            let limited = Limited {
+                until: Instant::now() + PATIENCE,
+                interrupt: &UntilClosed(&self.inner),
+            };
+            let _ = self.inner.drop_if_empty(&collection, &limited);
+        }
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        self.abort();
+    }
+}
+
+/// 251.
+fn ended() -> Error {
+    Error::new(Code::NoSuchTransaction, "the transaction has ended")
+}
+
+/// 246.
+fn unavailable() -> Error {
+    Error::new(
+        Code::SnapshotUnavailable,
+        "Unable to read from a snapshot due to pending collection catalog changes; please retry \
+         the operation.",
+    )
+}
+
+/// An operation that waits for so long at most.
+struct Limited<'i> {
+    until: Instant,
+    interrupt: &'i dyn Interrupt,
+}
+
+impl Interrupt for Limited<'_> {
+    fn check(&self) -> Result<()> {
+        self.interrupt.check()?;
+        if Instant::now() < self.until {
+            return Ok(());
+        }
+        Err(Error::new(
+            Code::LockTimeout,
+            "Unable to acquire the lock of a collection within maxTransactionLockRequestTimeoutMillis",
+        ))
+    }
+
+    fn waits_for_lock(&self, waits: bool) {
+        self.interrupt.waits_for_lock(waits);
+    }
+}
