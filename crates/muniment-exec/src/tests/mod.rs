@@ -19,6 +19,7 @@ mod races;
 mod random;
 mod speed;
 mod text;
+mod transactions;
 mod wildcard;
 
 use crate::*;

@@ -10,19 +10,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Instant;
 
 /// Threads that run together until the time is over or one of them has failed.
-struct Race {
+pub(super) struct Race {
     until: Instant,
     failed: AtomicBool,
 }
 
 impl Race {
     /// True while the jobs have to go on.
-    fn on(&self) -> bool {
+    pub(super) fn on(&self) -> bool {
         !self.failed.load(SeqCst) && Instant::now() < self.until
     }
 
     /// Runs each job in a thread of its own.
-    fn run(jobs: &[&(dyn Fn(&Race) + Sync)]) {
+    pub(super) fn run(jobs: &[&(dyn Fn(&Race) + Sync)]) {
         let long = std::env::var_os("MUNIMENT_LONG").is_some_and(|v| v != "0");
         let lasts = Duration::from_millis(if long { 60_000 } else { 1500 });
         let race = Race {
@@ -52,7 +52,7 @@ impl Drop for Told<'_> {
 }
 
 /// Writes memory to tables all the time.
-fn flusher(b: &Bench) -> impl Fn(&Race) + Sync + '_ {
+pub(super) fn flusher(b: &Bench) -> impl Fn(&Race) + Sync + '_ {
     |race| {
         while race.on() {
             b.engine.store.flush().unwrap();
@@ -60,7 +60,7 @@ fn flusher(b: &Bench) -> impl Fn(&Race) + Sync + '_ {
     }
 }
 
-fn number(d: &DocBuf, field: &str) -> i64 {
+pub(super) fn number(d: &DocBuf, field: &str) -> i64 {
     let n = d.as_doc().get(field).and_then(|v| v.as_i64_exact());
     n.unwrap_or_else(|| panic!("no {field} in {d:?}"))
 }
@@ -94,7 +94,7 @@ fn whole_or_killed<T>(what: &str, r: Result<T>) -> Option<T> {
 const ROWS: i64 = 400;
 
 /// Document `i` in its version `v`: every field follows from the two.
-fn row(i: i64, v: i64) -> DocBuf {
+pub(super) fn row(i: i64, v: i64) -> DocBuf {
     let a = (i * 7919 + v * 104_729) % 1000;
     let b = (i + v) % 50;
     let (lon, lat) = ((a % 359) as f64 - 179.0, (b * 3) as f64 - 74.0);
@@ -110,7 +110,7 @@ fn row(i: i64, v: i64) -> DocBuf {
 }
 
 /// Every kind of index.
-const INDEXES: &[&str] = &[
+pub(super) const INDEXES: &[&str] = &[
     r#"{"key": {"a": 1}, "name": "plain"}"#,
     r#"{"key": {"b": -1, "a": 1}, "name": "compound"}"#,
     r#"{"key": {"u": 1}, "name": "unique", "unique": true}"#,
@@ -125,7 +125,7 @@ const INDEXES: &[&str] = &[
 ];
 
 /// Filters that every document matches in every version, with the index that answers them.
-const WAYS: &[(&str, Option<&str>)] = &[
+pub(super) const WAYS: &[(&str, Option<&str>)] = &[
     (r#"{}"#, None),
     (r#"{"a": {"$gte": 0}}"#, Some("plain")),
     (r#"{"b": {"$gte": 0}}"#, Some("compound")),

@@ -1,0 +1,477 @@
+//! Transactions: what they see of themselves and of others, what conflicts, and everything at once.
+
+use super::races::{INDEXES, Race, WAYS, flusher, number, row};
+use super::*;
+use muniment_storage::Transaction;
+use muniment_value::{Code, Value, doc};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
+
+/// A generator of numbers (xorshift).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, n: i64) -> i64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % n as u64) as i64
+    }
+}
+
+/// An operation of a new transaction.
+fn begin(b: &Bench) -> (Arc<OpContext>, Arc<Transaction>) {
+    let transaction = b.engine.store.begin_transaction(Duration::from_millis(5));
+    (part_of(&transaction), transaction)
+}
+
+fn part_of(transaction: &Arc<Transaction>) -> Arc<OpContext> {
+    let op = OpContext::internal("test");
+    op.enter(transaction.clone());
+    op
+}
+
+fn find(b: &Bench, op: &Arc<OpContext>, request: &FindRequest<'_>) -> Result<Vec<DocBuf>> {
+    let mut cursor = b.engine.find(op, request)?;
+    let mut out = Vec::new();
+    while let Some(d) = cursor.next_doc(op)? {
+        out.push(DocBuf::from_doc(Doc::new(&d)));
+    }
+    Ok(out)
+}
+
+fn code<T: std::fmt::Debug>(result: Result<T>) -> Code {
+    result.unwrap_err().code()
+}
+
+fn update(b: &Bench, op: &Arc<OpContext>, q: DocBuf, u: DocBuf) -> Result<StatementOutcome> {
+    let u = Value::Document(u.as_doc());
+    let statement = UpdateStatement::new(q.as_doc(), u);
+    b.engine.update(op, NS, &statement)
+}
+
+fn delete(b: &Bench, op: &Arc<OpContext>, q: DocBuf) -> Result<StatementOutcome> {
+    let statement = DeleteStatement {
+        filter: q.as_doc(),
+        multi: false,
+        hint: None,
+        collation: None,
+        let_: Doc::EMPTY,
+    };
+    b.engine.delete(op, NS, &statement)
+}
+
+fn insert(b: &Bench, op: &Arc<OpContext>, d: DocBuf) -> Result<()> {
+    let docs = [d];
+    let out = b
+        .engine
+        .insert_many(op, NS, &each(&docs), InsertOptions::default())?;
+    match out.errors.into_iter().next() {
+        Some(e) => Err(e.error),
+        None => Ok(()),
+    }
+}
+
+/// What is found by every way of [`WAYS`], by `_id` and in both orders, is `model`.
+fn check(b: &Bench, op: &Arc<OpContext>, model: &BTreeMap<i64, i64>, what: &str) {
+    for (text, hint) in WAYS {
+        let filter = j(text);
+        let request = FindRequest {
+            filter: filter.as_doc(),
+            hint: hint.map(Hint::Name),
+            ..FindRequest::new(NS)
+        };
+        let found = find(b, op, &request).unwrap();
+        let n = found.len();
+        let found: BTreeMap<i64, i64> = found
+            .iter()
+            .map(|d| (number(d, "_id"), number(d, "v")))
+            .collect();
+        assert_eq!(
+            (&found, n),
+            (model, model.len()),
+            "{what}: {text} by {hint:?}"
+        );
+    }
+    for (field, direction) in [("_id", 1), ("_id", -1), ("a", 1), ("a", -1)] {
+        let (filter, mut sort) = (DocBuf::new(), DocBuf::new());
+        sort.append(field, direction);
+        let request = FindRequest {
+            filter: filter.as_doc(),
+            sort: sort.as_doc(),
+            ..FindRequest::new(NS)
+        };
+        let found = find(b, op, &request).unwrap();
+        assert_eq!(found.len(), model.len(), "{what}: sorted by {field}");
+        let in_order = found.windows(2).all(|w| {
+            let (x, y) = (number(&w[0], field), number(&w[1], field));
+            if direction > 0 { x <= y } else { x >= y }
+        });
+        assert!(in_order, "{what}: sorted by {field} {direction}");
+    }
+    for (i, v) in model {
+        let filter = doc! { "_id": *i };
+        let request = FindRequest {
+            filter: filter.as_doc(),
+            ..FindRequest::new(NS)
+        };
+        let found = find(b, op, &request).unwrap();
+        assert_eq!(found.len(), 1, "{what}: {i}");
+        assert_eq!(found[0].as_bytes(), row(*i, *v).as_bytes(), "{what}");
+    }
+}
+
+/// A transaction finds what it has written by every index, nobody else does, and afterwards
+/// everybody or nobody.
+#[test]
+fn a_transaction_reads_what_it_has_written_through_every_index() {
+    let b = Bench::new();
+    for spec in INDEXES {
+        b.index(spec).unwrap();
+    }
+    let docs: Vec<DocBuf> = (0..60).map(|i| row(i, 0)).collect();
+    assert!(b.insert(&docs).errors.is_empty());
+    let mut outside: BTreeMap<i64, i64> = (0..60).map(|i| (i, 0)).collect();
+    let mut numbers = Numbers(0x5EED);
+    for round in 0..12 {
+        if round % 3 == 2 {
+            b.engine.store.flush().unwrap();
+        }
+        let (op, transaction) = begin(&b);
+        let mut inside = outside.clone();
+        for step in 0..25 {
+            let i = numbers.below(80);
+            match inside.get(&i).copied() {
+                None => {
+                    insert(&b, &op, row(i, round)).unwrap();
+                    inside.insert(i, round);
+                }
+                Some(_) if numbers.below(3) == 0 => {
+                    let q = match numbers.below(2) {
+                        0 => doc! { "_id": i },
+                        _ => doc! { "u": row(i, inside[&i]).as_doc().get("u").unwrap() },
+                    };
+                    assert_eq!(delete(&b, &op, q).unwrap().matched, 1);
+                    inside.remove(&i);
+                }
+                Some(v) => {
+                    let q = match numbers.below(2) {
+                        0 => doc! { "_id": i },
+                        _ => doc! { "a": row(i, v).as_doc().get("a").unwrap(), "_id": i },
+                    };
+                    let new = row(i, v + 1);
+                    assert_eq!(update(&b, &op, q, new).unwrap().modified, 1);
+                    inside.insert(i, v + 1);
+                }
+            }
+            if step % 8 == 7 {
+                check(&b, &part_of(&transaction), &inside, "inside");
+                check(&b, &b.op, &outside, "outside");
+            }
+        }
+        if numbers.below(3) == 0 {
+            transaction.abort();
+        } else {
+            transaction.commit(&NeverInterrupted).unwrap();
+            outside = inside;
+        }
+        check(&b, &b.op, &outside, "after");
+        assert_eq!(
+            b.engine.store.collection(NS).unwrap().count(),
+            outside.len() as u64
+        );
+    }
+}
+
+/// A statement that changes what it is looking for does not find it again.
+#[test]
+fn a_statement_does_not_see_what_it_writes() {
+    let b = Bench::new();
+    b.index(r#"{"key": {"x": 1}, "name": "x"}"#).unwrap();
+    let docs: Vec<DocBuf> = (0..500).map(|i| doc! { "_id": i, "x": i }).collect();
+    assert!(b.insert(&docs).errors.is_empty());
+    let (op, transaction) = begin(&b);
+    for round in 1..=3 {
+        let (q, u) = (j(r#"{"x": {"$gte": 0}}"#), j(r#"{"$inc": {"x": 100}}"#));
+        let statement = UpdateStatement {
+            multi: true,
+            hint: Some(Hint::Name("x")),
+            ..UpdateStatement::new(q.as_doc(), Value::Document(u.as_doc()))
+        };
+        let out = b.engine.update(&op, NS, &statement).unwrap();
+        assert_eq!((out.matched, out.modified), (500, 500), "{round}");
+    }
+    transaction.commit(&NeverInterrupted).unwrap();
+    assert_eq!(b.find(r#"{"x": {"$lt": 300}}"#).len(), 0);
+    assert_eq!(b.find(r#"{"x": {"$gte": 300, "$lt": 800}}"#).len(), 500);
+}
+
+/// Who writes what somebody else has written since the view, or is writing, must give up.
+#[test]
+fn the_first_to_write_wins() {
+    let b = Bench::new();
+    b.index(r#"{"key": {"k": 1}, "name": "k", "unique": true, "sparse": true}"#)
+        .unwrap();
+    b.insert_json(&[
+        r#"{"_id": 1, "k": 1}"#,
+        r#"{"_id": 2, "k": 2}"#,
+        r#"{"_id": 3}"#,
+    ]);
+    let set = |x: i32| doc! { "$set": doc! { "x": x } };
+    // Committed since.
+    let (op, _a) = begin(&b);
+    b.update(r#"{"_id": 1}"#, r#"{"$set": {"x": 5}}"#, false)
+        .unwrap();
+    assert_eq!(
+        code(update(&b, &op, doc! { "_id": 1 }, set(1))),
+        Code::WriteConflict
+    );
+    assert_eq!(
+        code(update(&b, &op, doc! { "k": 1 }, set(1))),
+        Code::WriteConflict
+    );
+    assert_eq!(
+        code(delete(&b, &op, doc! { "_id": 1 })),
+        Code::WriteConflict
+    );
+    // What it does not see is not there.
+    b.insert_json(&[r#"{"_id": 4, "k": 4}"#]);
+    assert_eq!(
+        update(&b, &op, doc! { "_id": 4 }, set(1)).unwrap().matched,
+        0
+    );
+    // But nobody can have its keys.
+    assert_eq!(
+        code(insert(&b, &op, doc! { "_id": 4 })),
+        Code::WriteConflict
+    );
+    assert_eq!(
+        code(insert(&b, &op, doc! { "_id": 9, "k": 4 })),
+        Code::WriteConflict
+    );
+    // What it sees and others have as well is a duplicate.
+    assert_eq!(code(insert(&b, &op, doc! { "_id": 2 })), Code::DuplicateKey);
+    assert_eq!(
+        code(insert(&b, &op, doc! { "_id": 9, "k": 2 })),
+        Code::DuplicateKey
+    );
+    // Under way.
+    let (one, first) = begin(&b);
+    let (two, _second) = begin(&b);
+    update(&b, &one, doc! { "_id": 2 }, set(1)).unwrap();
+    insert(&b, &one, doc! { "_id": 100, "k": 100 }).unwrap();
+    assert_eq!(
+        code(update(&b, &two, doc! { "_id": 2 }, set(2))),
+        Code::WriteConflict
+    );
+    assert_eq!(
+        code(insert(&b, &two, doc! { "_id": 100 })),
+        Code::WriteConflict
+    );
+    assert_eq!(
+        code(insert(&b, &two, doc! { "_id": 101, "k": 100 })),
+        Code::WriteConflict
+    );
+    update(&b, &two, doc! { "_id": 3 }, set(2)).unwrap();
+    first.abort();
+    // What was given up is free.
+    update(&b, &two, doc! { "_id": 2 }, set(3)).unwrap();
+    insert(&b, &two, doc! { "_id": 100, "k": 100 }).unwrap();
+    // A greater one, appended by who is in no transaction, between them.
+    b.insert_json(&[r#"{"_id": 200}"#]);
+    assert_eq!(
+        code(insert(&b, &two, doc! { "_id": 200 })),
+        Code::WriteConflict
+    );
+    // An aborted transaction takes nothing more.
+    assert_eq!(
+        code(update(&b, &one, doc! { "_id": 1 }, set(1))),
+        Code::NoSuchTransaction
+    );
+    assert_eq!(
+        code(find(&b, &one, &FindRequest::new(NS))),
+        Code::NoSuchTransaction
+    );
+}
+
+/// A duplicate within the transaction, and a key that it has made free itself.
+#[test]
+fn unique_keys_move_within_a_transaction() {
+    let b = Bench::new();
+    b.index(r#"{"key": {"k": 1}, "name": "k", "unique": true}"#)
+        .unwrap();
+    b.insert_json(&[r#"{"_id": 1, "k": 1}"#, r#"{"_id": 2, "k": 2}"#]);
+    let (op, transaction) = begin(&b);
+    insert(&b, &op, doc! { "_id": 3, "k": 3 }).unwrap();
+    assert_eq!(
+        code(insert(&b, &op, doc! { "_id": 4, "k": 3 })),
+        Code::DuplicateKey
+    );
+    delete(&b, &op, doc! { "_id": 1 }).unwrap();
+    insert(&b, &op, doc! { "_id": 5, "k": 1 }).unwrap();
+    insert(&b, &op, doc! { "_id": 1, "k": 7 }).unwrap();
+    update(
+        &b,
+        &op,
+        doc! { "_id": 3 },
+        doc! { "$set": doc! { "k": 30 } },
+    )
+    .unwrap();
+    update(&b, &op, doc! { "_id": 2 }, doc! { "$set": doc! { "k": 3 } }).unwrap();
+    transaction.commit(&NeverInterrupted).unwrap();
+    for (k, id) in [(1, 5), (7, 1), (30, 3), (3, 2)] {
+        let found = b.find(&format!(r#"{{"k": {k}}}"#));
+        assert_eq!(found, [format!(r#"{{"_id":{id},"k":{k}}}"#)]);
+    }
+    assert!(b.find(r#"{"k": 2}"#).is_empty());
+}
+
+/// A collection that a transaction made goes with it, unless somebody uses it.
+#[test]
+fn collections_made_by_a_transaction_end_with_it() {
+    let b = Bench::new();
+    let (op, transaction) = begin(&b);
+    insert(&b, &op, doc! { "_id": 1 }).unwrap();
+    assert_eq!(find(&b, &op, &FindRequest::new(NS)).unwrap().len(), 1);
+    assert!(b.find("{}").is_empty());
+    transaction.abort();
+    assert!(b.engine.store.collection(NS).is_none());
+    let (op, transaction) = begin(&b);
+    insert(&b, &op, doc! { "_id": 1 }).unwrap();
+    b.insert_json(&[r#"{"_id": 2}"#]);
+    transaction.abort();
+    assert_eq!(b.find("{}"), [r#"{"_id":2}"#]);
+    let (op, transaction) = begin(&b);
+    insert(&b, &op, doc! { "_id": 1 }).unwrap();
+    transaction.commit(&NeverInterrupted).unwrap();
+    assert_eq!(b.find("{}").len(), 2);
+}
+
+/// Accounts whose sum stays, by transactions, with plain writers, flushes, index builds and aborts
+/// at the same time. Every transaction sees the sum; every increment counts once.
+#[test]
+fn sums_stay_while_everything_else_happens() {
+    const ACCOUNTS: i64 = 20;
+    const EACH: i64 = 1000;
+    let b = Bench::new();
+    b.index(r#"{"key": {"sum": 1}, "name": "sum"}"#).unwrap();
+    let docs: Vec<DocBuf> = (0..ACCOUNTS)
+        .map(|i| doc! { "_id": i, "sum": EACH, "moves": 0_i64, "plain": 0_i64 })
+        .collect();
+    assert!(b.insert(&docs).errors.is_empty());
+    let (moved, plain, seed) = (AtomicI64::new(0), AtomicI64::new(0), AtomicI64::new(1));
+    let total = |op: &Arc<OpContext>, text: &str| -> Result<(i64, i64)> {
+        let filter = j(text);
+        let request = FindRequest {
+            filter: filter.as_doc(),
+            ..FindRequest::new(NS)
+        };
+        let found = find(&b, op, &request)?;
+        assert_eq!(found.len() as i64, ACCOUNTS, "{text}");
+        let sum = |field| found.iter().map(|d| number(d, field)).sum();
+        Ok((sum("sum"), sum("moves")))
+    };
+    let conflict = |e: &muniment_value::Error| {
+        let known = matches!(
+            e.code(),
+            Code::WriteConflict
+                | Code::LockTimeout
+                | Code::SnapshotUnavailable
+                | Code::QueryPlanKilled
+        );
+        assert!(known, "{e}");
+    };
+    let transfer = |race: &Race| {
+        let mut numbers = Numbers(seed.fetch_add(77, SeqCst) as u64 * 0x9E37_79B9);
+        while race.on() {
+            let (op, transaction) = begin(&b);
+            let (from, to) = (numbers.below(ACCOUNTS), numbers.below(ACCOUNTS));
+            let run = || -> Result<()> {
+                for (who, by) in [(from, -7_i64), (to, 7)] {
+                    let filter = doc! { "_id": who };
+                    let request = FindRequest {
+                        filter: filter.as_doc(),
+                        ..FindRequest::new(NS)
+                    };
+                    let found = find(&b, &op, &request)?;
+                    let sum = number(&found[0], "sum") + by;
+                    let moves = number(&found[0], "moves") + 1;
+                    let set = doc! { "$set": doc! { "sum": sum, "moves": moves } };
+                    assert_eq!(update(&b, &op, filter.clone(), set)?.matched, 1);
+                }
+                assert_eq!(
+                    total(&op, r#"{"sum": {"$gte": -1000000}}"#)?.0,
+                    ACCOUNTS * EACH
+                );
+                Ok(())
+            };
+            match run() {
+                Ok(()) if numbers.below(5) == 0 => transaction.abort(),
+                Ok(()) => {
+                    transaction.commit(&NeverInterrupted).unwrap();
+                    moved.fetch_add(2, SeqCst);
+                }
+                Err(e) => {
+                    conflict(&e);
+                    transaction.abort();
+                }
+            }
+        }
+    };
+    let look = |race: &Race| {
+        while race.on() {
+            let (op, _transaction) = begin(&b);
+            match total(&op, "{}")
+                .and_then(|a| Ok((a, total(&op, r#"{"sum": {"$gte": -1000000}}"#)?)))
+            {
+                Ok((a, again)) => {
+                    assert_eq!(a.0, ACCOUNTS * EACH);
+                    assert_eq!(a, again, "a view that changed");
+                }
+                Err(e) => conflict(&e),
+            }
+        }
+    };
+    let add = |race: &Race| {
+        let mut numbers = Numbers(99);
+        while race.on() {
+            let q = format!(r#"{{"_id": {}}}"#, numbers.below(ACCOUNTS));
+            let out = b.update(&q, r#"{"$inc": {"plain": 1}}"#, false).unwrap();
+            assert_eq!(out.modified, 1);
+            plain.fetch_add(1, SeqCst);
+            std::thread::sleep(Duration::from_micros(300));
+        }
+    };
+    let builds = |race: &Race| {
+        while race.on() {
+            b.index(r#"{"key": {"moves": 1}, "name": "moves"}"#)
+                .unwrap();
+            let c = b.engine.store.collection(NS).unwrap();
+            std::thread::sleep(Duration::from_millis(3));
+            b.engine
+                .store
+                .drop_index(&c, "moves", &NeverInterrupted)
+                .unwrap();
+        }
+    };
+    Race::run(&[
+        &transfer,
+        &transfer,
+        &transfer,
+        &look,
+        &add,
+        &builds,
+        &flusher(&b),
+    ]);
+    let (sum, moves) = total(&b.op, "{}").unwrap();
+    assert_eq!(sum, ACCOUNTS * EACH);
+    assert_eq!(moves, moved.load(SeqCst), "moves that were committed");
+    let plains: i64 = b
+        .run(&FindRequest::new(NS))
+        .unwrap()
+        .iter()
+        .map(|d| number(d, "plain"))
+        .sum();
+    assert_eq!(plains, plain.load(SeqCst));
+    assert!(moves > 0 && plains > 0);
+}
