@@ -52,6 +52,6 @@ pub use view::{
 };
 pub use write::{
     BulkOutcome, DeleteStatement, Documents, FindAndModifyOutcome, FindAndModifyRequest,
-    InsertOptions, StatementFigures, StatementOutcome, UpdateStatement, VERSION_COLLECTION,
-    VERSION_DOCUMENT, WriteError,
+    InsertOptions, Retry, StatementFigures, StatementIds, StatementOutcome, UpdateStatement,
+    VERSION_COLLECTION, VERSION_DOCUMENT, WriteError,
 };

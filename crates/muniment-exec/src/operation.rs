@@ -3,7 +3,7 @@
 use crate::cursor::Origin;
 use crate::plan::candidate::{Access, Candidate};
 use crate::tickets::{Ticket, TicketPool};
-use crate::write::StatementFigures;
+use crate::write::{Retry, StatementFigures};
 use foldhash::HashMap;
 use muniment_query::Interrupt;
 use muniment_storage::spread::{self, Spread};
@@ -107,6 +107,8 @@ pub struct OpContext {
     origin: OnceLock<Arc<Origin>>,
     /// The transaction that it is a part of.
     transaction: OnceLock<Arc<Transaction>>,
+    /// How its statements are remembered.
+    retry: OnceLock<Arc<Retry>>,
     /// A statement's error that ends the transaction.
     failure: OnceLock<Error>,
     /// Where the ticket is from that it holds.
@@ -131,6 +133,7 @@ impl OpContext {
             statements: OnceLock::new(),
             origin: OnceLock::new(),
             transaction: OnceLock::new(),
+            retry: OnceLock::new(),
             failure: OnceLock::new(),
             pool: OnceLock::new(),
             counters: Counters::default(),
@@ -176,6 +179,16 @@ impl OpContext {
     /// Makes it a part of a transaction; once, before it reads or writes.
     pub fn enter(&self, transaction: Arc<Transaction>) {
         let _ = self.transaction.set(transaction);
+    }
+
+    /// How its statements are remembered, if the command may be sent again.
+    pub fn retry(&self) -> Option<&Arc<Retry>> {
+        self.retry.get()
+    }
+
+    /// Makes it a retryable command; once, before it writes.
+    pub fn may_be_retried(&self, retry: Arc<Retry>) {
+        let _ = self.retry.set(retry);
     }
 
     /// Whether a command's statements end with the first that fails: as ordered ones do, and those of

@@ -16,7 +16,7 @@ use crate::metrics::{Counter, LatencyKind, OpKind, TopEntry};
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
 use crate::state::{ConnShared, ServerState};
-use crate::transactions;
+use crate::transactions::{self, RetryOf};
 use muniment_exec::{OpContext, OpStart, TicketPool};
 use muniment_query::Interrupt;
 use muniment_value::{Code, Doc, Error, Result, Value, ValueBuf, array, doc};
@@ -84,6 +84,12 @@ fn in_transaction(mut e: Error) -> Failed {
     (e, labels)
 }
 
+/// An error of a command that the driver may send again as it is.
+fn retryable(e: Error) -> Failed {
+    let labels = transactions::is_retryable(e.code()).then(|| array!["RetryableWriteError"]);
+    (e, labels)
+}
+
 fn try_execute(
     server: &Arc<ServerState>,
     conn: &Arc<ConnShared>,
@@ -137,10 +143,11 @@ fn try_execute(
         ..OpStart::default()
     });
     if server.is_stopping() && spec.name != "hello" && spec.name != "isMaster" {
-        return Err(plain(Error::new(
-            Code::InterruptedAtShutdown,
-            "interrupted at shutdown",
-        )));
+        let stopping = Error::new(Code::InterruptedAtShutdown, "interrupted at shutdown");
+        return Err(match may_be_sent_again(spec, &generic) {
+            true => retryable(stopping),
+            false => plain(stopping),
+        });
     }
     if server.profiling.load(Ordering::Relaxed) && crate::profiler::of(server, request.db).wants() {
         op.observe();
@@ -153,14 +160,18 @@ fn try_execute(
             return Ok(());
         }
     }
-    let out_of = if generic.in_transaction() {
-        transactions::check(spec, &generic, op.namespace()).map_err(plain)?;
-        let entered = server.transactions.enter(server, &op, spec, &generic);
+    let out_of = if generic.txn_number.is_some() {
+        if generic.in_transaction() {
+            transactions::check(spec, &generic, op.namespace()).map_err(plain)?;
+        }
+        let of = RetryOf::parse(request, spec).map_err(plain)?;
+        let entered = server.transactions.enter(server, &op, spec, &generic, of);
         entered.map_err(in_transaction)?
     } else {
         None
     };
-    let is_part = out_of.is_some();
+    let is_part = generic.in_transaction();
+    let sent_again = may_be_sent_again(spec, &generic);
     let pool = ticket_pool(server, spec, op.namespace());
     let ticket = pool.map(|p| op.take_ticket(p)).transpose();
     let ticket = ticket.map_err(plain)?;
@@ -213,8 +224,23 @@ fn try_execute(
                 .clone()
                 .filter(|e| transactions::is_transient(e.code()));
             let result = transient.map_or(result, Err);
-            let failed = result.is_err() || failure.is_some();
+            let failed = is_part && (result.is_err() || failure.is_some());
             server.transactions.leave(server, part, failed);
+            let retried = op.retry().map(|r| r.retried()).unwrap_or_default();
+            if let [first, rest @ ..] = &*retried
+                && result.is_ok()
+            {
+                server.transactions.count_retried(1 + rest.len() as u64);
+                if spec.name == "findAndModify" {
+                    cx.reply.field("retriedStmtId", *first);
+                } else {
+                    cx.reply.open_array("retriedStmtIds");
+                    for id in &retried {
+                        cx.reply.item(*id);
+                    }
+                    cx.reply.close();
+                }
+            }
             result
         }
     };
@@ -242,6 +268,7 @@ fn try_execute(
             }
             Ok(())
         }
+        Err(e) if sent_again && transactions::is_retryable(e.code()) => Err(retryable(e)),
         Err(e) if is_part => Err(in_transaction(e)),
         Err(e) => Err(plain(e)),
     };
@@ -262,6 +289,11 @@ fn try_execute(
         top_line(server, local, spec, &op),
     );
     ended
+}
+
+/// True for retryable writes, and for what ends a transaction.
+fn may_be_sent_again(spec: &CommandSpec, generic: &Generic<'_>) -> bool {
+    generic.txn_number.is_some() && (!generic.in_transaction() || transactions::ends(spec))
 }
 
 /// Runs a command as a part of another one, whose connection, write concern and fate it shares, and

@@ -160,22 +160,17 @@ impl<'a> Generic<'a> {
                 "'startTransaction' field requires 'autocommit' field to also be specified"
             }
             (_, _, Some(false)) => "Specifying startTransaction=false is not allowed.",
+            (Some(_), None, None) if spec.retryable_write => return Ok(()),
             (Some(_), None, None) => {
-                return Err(match spec.retryable_write {
-                    true => Error::new(
-                        Code::IllegalOperation,
-                        "Transaction numbers are only allowed on a replica set member or mongos",
+                return Err(Error::location(
+                    50768,
+                    format!(
+                        "txnNumber may only be provided for multi-document transactions and \
+                         retryable write commands. autocommit:false was not provided, and {} is \
+                         not a retryable write command.",
+                        spec.name
                     ),
-                    false => Error::location(
-                        50768,
-                        format!(
-                            "txnNumber may only be provided for multi-document transactions and \
-                             retryable write commands. autocommit:false was not provided, and {} \
-                             is not a retryable write command.",
-                            spec.name
-                        ),
-                    ),
-                });
+                ));
             }
             (Some(_), Some(false), None | Some(true)) => return Ok(()),
         };

@@ -128,7 +128,8 @@ pub fn refresh_sessions(server: &ServerState, op: &Arc<OpContext>) -> Result<()>
     sessions(server, op)?;
     let (began, began_ms) = (Instant::now(), now_ms());
     let ended = server.sessions.take_ended();
-    let done = write_sessions(server, op, &ended);
+    let done = write_sessions(server, op, &ended)
+        .and_then(|n| server.transactions.reap(server, &**op).map(|()| n));
     match done {
         Ok(_) => server.sessions.refreshed(began),
         Err(_) => server.sessions.give_back_ended(ended.clone()),

@@ -65,6 +65,11 @@ impl Sessions {
         Ok(())
     }
 
+    /// Whether it was used lately.
+    pub fn is_known(&self, id: &[u8; 16]) -> bool {
+        self.shard(id).is_some_and(|s| s.lock().contains_key(id))
+    }
+
     /// Forgets a session; true if it was there.
     pub fn end(&self, id: &[u8; 16]) -> bool {
         let mut ended = self.ended.lock();

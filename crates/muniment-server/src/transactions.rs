@@ -7,13 +7,15 @@
 //! Invariants: what a session says of its number is told by [`Latest`] alone; a transaction that was
 //! ended from elsewhere (killSessions, the time limit) is found ended by the next command.
 
+use crate::context::Request;
 use crate::generic::Generic;
 use crate::registry::CommandSpec;
+use crate::sessions::TIMEOUT_MINUTES;
 use crate::state::ServerState;
-use muniment_exec::OpContext;
+use muniment_exec::{OpContext, Retry, StatementIds};
 use muniment_query::Interrupt;
-use muniment_storage::{CommitId, Transaction};
-use muniment_value::{Code, DocBuf, Error, Result, doc};
+use muniment_storage::{CommitId, SessionChange, SessionRecord, SessionState, Transaction};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,6 +34,8 @@ enum State {
     InProgress(Running),
     Committed(Option<CommitId>),
     Aborted,
+    /// Retryable writes.
+    Retryable(Arc<Mutex<SessionRecord>>),
 }
 
 /// A transaction that is under way.
@@ -65,6 +69,9 @@ pub struct Figures {
     aborted: AtomicU64,
     /// Commands of transactions that run just now.
     active: AtomicI64,
+    /// Commands and statements that were answered by what is remembered.
+    retried_commands: AtomicU64,
+    retried_statements: AtomicU64,
 }
 
 /// The transactions of all sessions.
@@ -72,6 +79,55 @@ pub struct Figures {
 pub struct Transactions {
     sessions: Mutex<HashMap<SessionId, Arc<Participant>>>,
     figures: Figures,
+}
+
+/// What a retryable command says of its statements.
+#[derive(Clone, Debug)]
+pub struct RetryOf {
+    /// Their ids.
+    pub ids: StatementIds,
+    /// The command returns the document as it is before (false) or after (true) the change.
+    pub returns: Option<bool>,
+}
+
+impl RetryOf {
+    /// As the command's document says.
+    ///
+    /// # Errors
+    /// 72 for a statement that cannot be retried, since it may change several documents.
+    pub fn parse(request: &Request<'_>, spec: &CommandSpec) -> Result<RetryOf> {
+        let body = request.body;
+        let whole = |v: Value<'_>| number::to_i64_exact(v).and_then(|n| i32::try_from(n).ok());
+        let ids = match body.get_array("stmtIds") {
+            Some(all) => StatementIds::Each(all.values().map(|v| whole(v).unwrap_or(-1)).collect()),
+            None => StatementIds::From(body.get("stmtId").and_then(whole).unwrap_or(0)),
+        };
+        let many = |what: &str| {
+            Err(Error::new(
+                Code::InvalidOptions,
+                format!("Cannot use retryable writes with {what}"),
+            ))
+        };
+        let any = |field: &str, f: &dyn Fn(Doc<'_>) -> bool| match request.sequence(field) {
+            Some(mut all) => all.any(f),
+            None => {
+                let all = body.get_array(field).unwrap_or(Doc::EMPTY);
+                all.values().filter_map(|v| v.as_doc()).any(f)
+            }
+        };
+        let is_multi = |d: Doc<'_>| d.get("multi").is_some_and(|v| v.truthy());
+        match spec.name {
+            "update" if any("updates", &is_multi) => return many("multi=true"),
+            "bulkWrite" if any("ops", &is_multi) => return many("multi=true"),
+            "delete" if any("deletes", &|d| d.get("limit").and_then(whole) == Some(0)) => {
+                return many("limit=0");
+            }
+            _ => {}
+        }
+        let returns =
+            (spec.name == "findAndModify").then(|| body.get("new").is_some_and(|v| v.truthy()));
+        Ok(RetryOf { ids, returns })
+    }
 }
 
 /// A command's hold of its session.
@@ -95,6 +151,25 @@ pub fn is_transient(code: Code) -> bool {
     )
 }
 
+/// Whether a driver may send a retryable write, a commit or an abort again after this error.
+pub fn is_retryable(code: Code) -> bool {
+    matches!(
+        code,
+        Code::InterruptedAtShutdown
+            | Code::InterruptedDueToReplStateChange
+            | Code::NotWritablePrimary
+            | Code::NotPrimaryNoSecondaryOk
+            | Code::NotPrimaryOrSecondary
+            | Code::PrimarySteppedDown
+            | Code::ShutdownInProgress
+            | Code::HostNotFound
+            | Code::HostUnreachable
+            | Code::NetworkTimeout
+            | Code::SocketException
+            | Code::ExceededTimeLimit
+    )
+}
+
 /// Commands that may be a part of a transaction.
 const ALLOWED: &[&str] = &[
     "abortTransaction",
@@ -114,7 +189,7 @@ const ALLOWED: &[&str] = &[
 ];
 
 /// True for the commands that end a transaction.
-fn ends(spec: &CommandSpec) -> bool {
+pub fn ends(spec: &CommandSpec) -> bool {
     matches!(spec.name, "abortTransaction" | "commitTransaction")
 }
 
@@ -205,29 +280,98 @@ impl Transactions {
         op: &OpContext,
         spec: &CommandSpec,
         generic: &Generic<'_>,
+        ids: RetryOf,
     ) -> Result<Option<CheckedOut>> {
         let (Some(number), Some(session)) = (generic.txn_number, generic.session) else {
             return Ok(None);
         };
+        let mut out = self.check_out(server, op, session, number)?;
+        match (generic.in_transaction(), generic.start_transaction) {
+            (false, _) => self.retry(server, op, ids, &mut out)?,
+            (true, Some(_)) => self.begin(server, op, &mut out)?,
+            (true, None) => self.go_on(op, spec, &mut out)?,
+        }
+        self.figures.active.fetch_add(1, Relaxed);
+        Ok(Some(out))
+    }
+
+    /// Waits until no other command has the session. What an earlier run of the server stored of it
+    /// is read first.
+    fn check_out(
+        &self,
+        server: &ServerState,
+        op: &OpContext,
+        session: SessionId,
+        number: i64,
+    ) -> Result<CheckedOut> {
         let participant = self.sessions.lock().entry(session).or_default().clone();
-        let latest = loop {
+        let mut latest = loop {
             if let Some(guard) = participant.latest.try_lock_arc_for(LOOK) {
                 break guard;
             }
             op.check()?;
         };
-        let mut out = CheckedOut {
+        if latest.is_none()
+            && let Some(record) = server.engine.store.session(&session)?
+        {
+            *latest = Some(Latest {
+                number: record.number,
+                state: match record.state {
+                    SessionState::Committed => State::Committed(None),
+                    SessionState::Retryable => State::Retryable(Arc::new(Mutex::new(record))),
+                },
+            });
+        }
+        Ok(CheckedOut {
             session,
             number,
             participant,
             latest,
-        };
-        match generic.start_transaction {
-            Some(_) => self.begin(server, op, &mut out)?,
-            None => self.go_on(op, spec, &mut out)?,
+        })
+    }
+
+    /// A retryable write: the statements that were done before are answered by what is remembered.
+    fn retry(
+        &self,
+        server: &ServerState,
+        op: &OpContext,
+        of: RetryOf,
+        out: &mut CheckedOut,
+    ) -> Result<()> {
+        let number = out.number;
+        if let Some(latest) = out.latest.as_ref() {
+            out.check_age(latest)?;
+            if latest.number == number && !matches!(latest.state, State::Retryable(_)) {
+                return Err(Error::new(
+                    Code::IncompleteTransactionHistory,
+                    format!(
+                        "Cannot run a retryable write with txnNumber {number}: a transaction has \
+                         this number on the session"
+                    ),
+                ));
+            }
         }
-        self.figures.active.fetch_add(1, Relaxed);
-        Ok(Some(out))
+        let known = out.latest.as_ref().and_then(|l| match &l.state {
+            State::Retryable(record) if l.number == number => Some(record.clone()),
+            _ => None,
+        });
+        let record = match known {
+            Some(record) => record,
+            None => {
+                self.abort_running(server, out);
+                let now = crate::log::now_ms();
+                let record = SessionRecord::new(number, SessionState::Retryable, now);
+                let record = Arc::new(Mutex::new(record));
+                *out.latest = Some(Latest {
+                    number,
+                    state: State::Retryable(record.clone()),
+                });
+                record
+            }
+        };
+        let retry = Retry::new(out.session, number, of.ids, record, of.returns);
+        op.may_be_retried(Arc::new(retry));
+        Ok(())
     }
 
     fn begin(&self, server: &ServerState, op: &OpContext, out: &mut CheckedOut) -> Result<()> {
@@ -239,6 +383,7 @@ impl Transactions {
                     State::InProgress(_) => "TxnState::InProgress",
                     State::Committed(_) => "TxnState::Committed",
                     State::Aborted => "TxnState::AbortedWithoutPrepare",
+                    State::Retryable(_) => "TxnState::ExecutedRetryableWrite",
                 };
                 return Err(Error::location(
                     50911,
@@ -295,6 +440,13 @@ impl Transactions {
             latest.state = State::Aborted;
         }
         match latest.state {
+            State::Retryable(_) => Err(Error::new(
+                Code::NoSuchTransaction,
+                format!(
+                    "Given transaction number {number} does not match any in-progress \
+                     transactions. The active transaction number is {number}"
+                ),
+            )),
             State::Committed(_) if spec.name == "commitTransaction" => Ok(()),
             State::Committed(_) => Err(Error::new(
                 Code::TransactionCommitted,
@@ -347,10 +499,19 @@ impl Transactions {
         };
         let running = match &latest.state {
             State::Committed(commit) => return Ok(*commit),
-            State::Aborted => return Err(Error::internal("a commit of what was aborted")),
             State::InProgress(running) => running.clone(),
+            State::Aborted | State::Retryable(_) => {
+                return Err(Error::internal("a commit of what is not under way"));
+            }
         };
-        let commit = running.transaction.commit(interrupt)?;
+        let now = crate::log::now_ms();
+        let record = SessionRecord::new(out.number, SessionState::Committed, now);
+        let change = SessionChange {
+            key: out.session,
+            added: record.clone(),
+            whole: record,
+        };
+        let commit = running.transaction.commit(Some(&change), interrupt)?;
         latest.state = State::Committed(commit);
         *out.participant.running.lock() = None;
         self.figures.committed.fetch_add(1, Relaxed);
@@ -378,6 +539,13 @@ impl Transactions {
         true
     }
 
+    /// Counts a command some of whose statements were done before.
+    pub fn count_retried(&self, statements: u64) {
+        self.figures.retried_commands.fetch_add(1, Relaxed);
+        let all = &self.figures.retried_statements;
+        all.fetch_add(statements, Relaxed);
+    }
+
     /// Forgets a session that was ended.
     pub fn forget(&self, session: &SessionId) {
         self.kill(session);
@@ -393,6 +561,29 @@ impl Transactions {
         };
         let all = sessions.iter().filter(|(_, p)| old(p));
         all.map(|(id, _)| *id).collect()
+    }
+
+    /// Forgets what is stored of sessions that nobody has used for as long as a session lives.
+    ///
+    /// # Errors
+    /// As a commit's.
+    pub fn reap(&self, server: &ServerState, interrupt: &dyn Interrupt) -> Result<()> {
+        const AT_ONCE: usize = 10_000;
+        let lives = i64::from(TIMEOUT_MINUTES) * 60_000;
+        let before = crate::log::now_ms() - lives;
+        let mut old = Vec::new();
+        let store = &server.engine.store;
+        store.each_session(|id, record| {
+            interrupt.check()?;
+            if record.at_ms < before && !server.sessions.is_known(&id) && old.len() < AT_ONCE {
+                old.push(id);
+            }
+            Ok(())
+        })?;
+        for id in &old {
+            self.forget(id);
+        }
+        store.forget_sessions(&old, interrupt)
     }
 
     /// Sessions with a transaction under way, with the time since it began in microseconds and when
@@ -414,6 +605,8 @@ impl Transactions {
         let open = self.running().len() as i64;
         let active = f.active.load(Relaxed).clamp(0, open);
         doc! {
+            "retriedCommandsCount": count(&f.retried_commands),
+            "retriedStatementsCount": count(&f.retried_statements),
             "currentActive": active,
             "currentInactive": open - active,
             "currentOpen": open,
@@ -440,7 +633,7 @@ impl CheckedOut {
 
 /// 225.
 fn too_old(session: SessionId, number: i64, newest: i64) -> Error {
-    let id = muniment_value::Value::Binary {
+    let id = Value::Binary {
         subtype: 4,
         bytes: &session,
     };

@@ -6,6 +6,7 @@
 //! than a few segments has trimmed.
 
 use crate::collection::Collection;
+use crate::sessions::SESSIONS;
 use crate::store::{Inner, Store, StoreOptions};
 use muniment_io::{SimDisk, Timestamp};
 use muniment_query::Interrupt;
@@ -74,6 +75,7 @@ fn compare(state: &Inner, replayed: &Inner, out: &mut Vec<String>) -> Result<()>
         ));
         return Ok(());
     }
+    compare_tree(state, replayed, SESSIONS, "the sessions", out)?;
     for (a, b) in ours.iter().zip(&theirs) {
         let what = a.namespace();
         let totals = |c: &Collection| (c.count(), c.data_bytes());

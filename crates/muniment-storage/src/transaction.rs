@@ -20,6 +20,7 @@ use crate::commit::stage::Stage;
 use crate::gate::Shared;
 use crate::latch::Tried;
 use crate::multikey::Arrays;
+use crate::sessions::SessionChange;
 use crate::store::{CommitId, Inner, Store, UntilClosed, dropped};
 use crate::unit::WriteUnit;
 use crate::view::Snapshot;
@@ -590,14 +591,30 @@ impl Transaction {
         Ok(())
     }
 
-    /// Commits everything as one record. `None` when nothing was written.
+    /// Commits everything as one record, which notes in the session's record that it was committed.
+    /// `None` when nothing was written.
     ///
     /// # Errors
     /// As a commit's, and the transaction has ended with nothing of it stored; 251 if it had ended.
-    pub fn commit(&self, interrupt: &dyn Interrupt) -> Result<Option<CommitId>> {
+    pub fn commit(
+        &self,
+        session: Option<&SessionChange>,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Option<CommitId>> {
         let mut state = self.state.lock();
         if state.view.is_none() {
             return Err(ended());
+        }
+        if let Some(change) = session.filter(|_| !state.parts.is_empty()) {
+            let mut stage = Stage::new();
+            stage.session(change);
+            let (payload, batch) = stage.finish(0, &self.inner.buffers);
+            let part = payload.slice(ops::HEAD.min(payload.len())..);
+            state.bytes += part.len();
+            state.parts.push(part);
+            for op in batch {
+                self.overlay.put(op, state.statement);
+            }
         }
         let result = self.commit_parts(&mut state, interrupt);
         if result.is_ok() {

@@ -172,7 +172,7 @@ fn a_transaction_reads_what_it_has_written_through_every_index() {
         if numbers.below(3) == 0 {
             transaction.abort();
         } else {
-            transaction.commit(&NeverInterrupted).unwrap();
+            transaction.commit(None, &NeverInterrupted).unwrap();
             outside = inside;
         }
         check(&b, &b.op, &outside, "after");
@@ -201,7 +201,7 @@ fn a_statement_does_not_see_what_it_writes() {
         let out = b.engine.update(&op, NS, &statement).unwrap();
         assert_eq!((out.matched, out.modified), (500, 500), "{round}");
     }
-    transaction.commit(&NeverInterrupted).unwrap();
+    transaction.commit(None, &NeverInterrupted).unwrap();
     assert_eq!(b.find(r#"{"x": {"$lt": 300}}"#).len(), 0);
     assert_eq!(b.find(r#"{"x": {"$gte": 300, "$lt": 800}}"#).len(), 500);
 }
@@ -318,7 +318,7 @@ fn unique_keys_move_within_a_transaction() {
     )
     .unwrap();
     update(&b, &op, doc! { "_id": 2 }, doc! { "$set": doc! { "k": 3 } }).unwrap();
-    transaction.commit(&NeverInterrupted).unwrap();
+    transaction.commit(None, &NeverInterrupted).unwrap();
     for (k, id) in [(1, 5), (7, 1), (30, 3), (3, 2)] {
         let found = b.find(&format!(r#"{{"k": {k}}}"#));
         assert_eq!(found, [format!(r#"{{"_id":{id},"k":{k}}}"#)]);
@@ -343,7 +343,7 @@ fn collections_made_by_a_transaction_end_with_it() {
     assert_eq!(b.find("{}"), [r#"{"_id":2}"#]);
     let (op, transaction) = begin(&b);
     insert(&b, &op, doc! { "_id": 1 }).unwrap();
-    transaction.commit(&NeverInterrupted).unwrap();
+    transaction.commit(None, &NeverInterrupted).unwrap();
     assert_eq!(b.find("{}").len(), 2);
 }
 
@@ -408,7 +408,7 @@ fn sums_stay_while_everything_else_happens() {
             match run() {
                 Ok(()) if numbers.below(5) == 0 => transaction.abort(),
                 Ok(()) => {
-                    transaction.commit(&NeverInterrupted).unwrap();
+                    transaction.commit(None, &NeverInterrupted).unwrap();
                     moved.fetch_add(2, SeqCst);
                 }
                 Err(e) => {

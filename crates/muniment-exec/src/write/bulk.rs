@@ -2,6 +2,7 @@
 
 use super::core::{Checks, Done, Write, change, killed_by_drop};
 use super::observed::Watch;
+use super::retry::{Retry, Statements};
 use super::slices::{Slices, Tally};
 use super::version::VERSION_COLLECTION;
 use crate::database::Database;
@@ -147,6 +148,12 @@ impl Database {
         namespace: &str,
         statement: &impl Statement,
     ) -> Result<StatementOutcome> {
+        if let Some(retry) = op.retry() {
+            if let Some(done) = retry.executed(0) {
+                return Ok(done);
+            }
+            retry.runs(0);
+        }
         let on = Target::new(self, namespace);
         statement.with_write(self, op, &on, |w| {
             let mut done = Done::default();
@@ -167,6 +174,13 @@ impl Database {
         let mut batch = Batch::new(self, op, namespace, ordered);
         let mut statements = statements.enumerate();
         for (i, s) in statements.by_ref() {
+            if let Some(retry) = op.retry() {
+                if let Some(done) = retry.executed(i) {
+                    batch.out.note(i, Ok(done), ordered);
+                    continue;
+                }
+                retry.runs(i);
+            }
             let on = Target::new(self, namespace);
             let watch = Watch::start(op, &batch.out);
             let run = |s: S| s.with_write(self, op, &on, |w| Ok(batch.run(i, w, &on)));
@@ -229,6 +243,13 @@ struct Outcomes(Vec<(usize, StatementOutcome)>);
 impl Tally for Outcomes {
     fn add(&mut self, mut later: Outcomes) {
         self.0.append(&mut later.0);
+    }
+
+    fn statements(&self, _: &Retry) -> Vec<Statements> {
+        let changed = self.0.iter().filter(|(_, o)| o.matched > 0);
+        changed
+            .map(|(place, o)| Statements::of(*place, o))
+            .collect()
     }
 }
 

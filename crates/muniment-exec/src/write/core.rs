@@ -2,6 +2,7 @@
 //! again, change, stage, commit.
 
 use super::bulk::StatementOutcome;
+use super::retry::{Retry, Statements};
 use super::slices::{Slices, Tally};
 use super::validator::{Log, Validator, Validators};
 use super::version::VERSION_COLLECTION;
@@ -84,7 +85,7 @@ pub(crate) struct Done {
 impl Tally for Done {
     fn add(&mut self, later: Done) {
         let (matched, modified) = (self.matched, self.modified);
-        if later.matched > 0 {
+        if later.matched > 0 || later.upserted.is_some() {
             let metadata = std::mem::take(&mut self.metadata);
             *self = later;
             if self.metadata.is_empty() {
@@ -93,6 +94,10 @@ impl Tally for Done {
             self.matched += matched;
             self.modified += modified;
         }
+    }
+
+    fn statements(&self, retry: &Retry) -> Vec<Statements> {
+        retry.of_done(self)
     }
 }
 
@@ -358,7 +363,13 @@ impl Database {
             .map(ValueBuf::new)
             .ok_or_else(|| Error::internal("an upserted document has no _id"))?;
         let mut slices = Slices::<Done>::new(&self.store, op, collection);
-        slices.change(|unit| Ok(unit.insert(&new)?.map(|()| Done::default())))?;
+        slices.change(|unit| {
+            Ok(unit.insert(&new)?.map(|()| Done {
+                upserted: Some(id.clone()),
+                new: Some(new.clone()),
+                ..Done::default()
+            }))
+        })?;
         slices.commit()?;
         Ok((id, new, slices.into_stored().1))
     }

@@ -152,11 +152,20 @@ impl Database {
             Some(projection)
         };
         let mut done = Done::default();
-        self.write(op, request.namespace, &write, &mut done)
-            .map_err(|e| e.executing_context(FAILED))?;
-        let shown = match (request.remove, request.new) {
-            (false, true) => done.new,
-            _ => done.old,
+        let shown = match op.retry().and_then(|r| r.returned()) {
+            Some((outcome, shown)) => {
+                done.matched = outcome.matched;
+                done.upserted = outcome.upserted;
+                shown.map(Bytes::from)
+            }
+            None => {
+                self.write(op, request.namespace, &write, &mut done)
+                    .map_err(|e| e.executing_context(FAILED))?;
+                match (request.remove, request.new) {
+                    (false, true) => done.new.take(),
+                    _ => done.old.take(),
+                }
+            }
         };
         let value = match (shown, projection) {
             (Some(doc), Some(p)) => {

@@ -1,6 +1,7 @@
 //! Inserts.
 
 use super::bulk::{BulkOutcome, WriteError};
+use super::retry::{Retry, Statements};
 use super::slices::{SLICE_BYTES, Slices, Tally};
 use crate::database::Database;
 use crate::operation::OpContext;
@@ -185,6 +186,10 @@ impl Database {
         // The document that met what ends the command, and that.
         let mut failed: Option<(Option<usize>, Error)> = None;
         while let Some((index, doc)) = docs.next() {
+            if op.retry().is_some_and(|r| r.executed(index).is_some()) {
+                out.n += 1;
+                continue;
+            }
             let left = docs.size_hint().0;
             let result = prepare(doc, !options.bypass_empty_ts_replacement).and_then(|d| {
                 if let Some(s) = &series {
@@ -343,6 +348,15 @@ impl Tally for Inserted {
         for range in later.more {
             self.push(range);
         }
+    }
+
+    fn statements(&self, _: &Retry) -> Vec<Statements> {
+        let ranges = std::iter::once(&self.first).chain(&self.more);
+        let each = |r: &Range<usize>| Statements {
+            places: r.clone(),
+            result: Vec::new(),
+        };
+        ranges.filter(|r| !r.is_empty()).map(each).collect()
     }
 }
 

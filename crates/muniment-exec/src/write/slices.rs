@@ -5,6 +5,7 @@
 //! somebody else is writing just now. What the caller counts of a change is booked with the
 //! commit that stored it; a commit that fails loses its slice and ends the run.
 
+use super::retry::{Retry, Statements};
 use crate::operation::OpContext;
 use bytes::Bytes;
 use muniment_query::Interrupt;
@@ -19,6 +20,9 @@ pub(super) const SLICE_BYTES: usize = 2 << 20;
 pub(crate) trait Tally: Default {
     /// Adds what came later.
     fn add(&mut self, later: Self);
+
+    /// The statements that it is about, as they are remembered.
+    fn statements(&self, retry: &Retry) -> Vec<Statements>;
 }
 
 /// Several write units on one collection, one after another.
@@ -127,14 +131,22 @@ impl<'e, T: Tally> Slices<'e, T> {
     /// As a commit's: what was staged is lost.
     pub fn commit(&mut self) -> Result<()> {
         let pending = std::mem::take(&mut self.pending);
-        let Some(unit) = self.unit.take() else {
+        let Some(mut unit) = self.unit.take() else {
             self.stored.add(pending);
             return Ok(());
         };
         let keys = unit.keys();
+        let retry = self.op.retry().filter(|_| !unit.is_empty());
+        let remembered = retry.and_then(|retry| {
+            let done = pending.statements(retry);
+            (!done.is_empty()).then(|| (retry, retry.stage(&mut unit, done)))
+        });
         match unit.commit() {
             Ok(commit) => {
                 self.op.counters.add_keys(keys);
+                if let Some((retry, whole)) = remembered {
+                    retry.stored(whole);
+                }
                 self.last = self.last.max(commit);
                 self.stored.add(pending);
                 Ok(())

@@ -22,8 +22,8 @@ const FIELDS: &[Field] = &[
     opt("let", Types::OBJECT),
     opt("cursor", Types::OBJECT),
     // The numbers of a retryable write's statements, which needs a replica set.
-    refused("stmtId", Types::NUMBER),
-    refused("stmtIds", Types::ARRAY),
+    opt("stmtId", Types::NUMBER),
+    opt("stmtIds", Types::ARRAY),
 ];
 
 const NS_INFO: &[Field] = &[
@@ -125,6 +125,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     for (idx, d) in ops.iter().enumerate() {
         let (at, op) = parse(d, namespaces.len(), let_, bypass)?;
         let (ns, uuid) = namespaces.get(at).copied().unwrap_or_default();
+        if let Some(retry) = cx.op.retry() {
+            retry.start_at(idx);
+        }
         let done = check_uuid(cx, ns, uuid).and_then(|()| run_one(cx, ns, &op, options));
         match done {
             Ok(outcome) => {

@@ -10,6 +10,8 @@ use muniment_value::{Doc, Error, Result, number};
 
 const FIELDS: &[Field] = &[
     opt("deletes", Types::ARRAY),
+    opt("stmtId", Types::NUMBER),
+    opt("stmtIds", Types::ARRAY),
     opt("ordered", Types::BOOL),
     opt("let", Types::OBJECT),
     idle(

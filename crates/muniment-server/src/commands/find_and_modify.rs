@@ -8,6 +8,7 @@ use muniment_value::{Doc, Result};
 
 pub(super) const FIELDS: &[Field] = &[
     opt("query", Types::OBJECT),
+    opt("stmtId", Types::NUMBER),
     opt("sort", Types::OBJECT),
     opt("remove", Types::SAFE_BOOL),
     // The update itself names what it cannot be (9 FailedToParse).

@@ -11,6 +11,8 @@ use muniment_value::Result;
 
 const FIELDS: &[Field] = &[
     opt("documents", Types::ARRAY),
+    opt("stmtId", Types::NUMBER),
+    opt("stmtIds", Types::ARRAY),
     opt("ordered", Types::BOOL),
     opt("bypassDocumentValidation", Types::SAFE_BOOL),
     opt("bypassEmptyTsReplacement", Types::SAFE_BOOL),

@@ -10,6 +10,8 @@ use muniment_value::{Doc, Error, Result, Value};
 
 const FIELDS: &[Field] = &[
     opt("updates", Types::ARRAY),
+    opt("stmtId", Types::NUMBER),
+    opt("stmtIds", Types::ARRAY),
     opt("ordered", Types::BOOL),
     opt("bypassDocumentValidation", Types::SAFE_BOOL),
     opt("bypassEmptyTsReplacement", Types::SAFE_BOOL),

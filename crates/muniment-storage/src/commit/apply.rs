@@ -11,6 +11,7 @@ use crate::collection::Collection;
 use crate::entries::Entries;
 use crate::keys;
 use crate::multikey::Arrays;
+use crate::sessions::{self, SESSIONS, SessionRecord};
 use crate::store::Inner;
 use bytes::Bytes;
 use muniment_io::Timestamp;
@@ -145,6 +146,29 @@ impl Inner {
                         i.multikey().widen(&arrays);
                     }
                     c.touch();
+                }
+                Op::Session { key, added } => {
+                    let logged = Stage::logged(key.clone());
+                    let before = self.before(&mut stage, SESSIONS, part(&key))?;
+                    if added.is_empty() {
+                        stage.put(SESSIONS, logged, None, false);
+                        continue;
+                    }
+                    let read = |bytes: &[u8]| {
+                        SessionRecord::decode(bytes)
+                            .ok_or_else(|| damaged(added.start, "a malformed session"))
+                    };
+                    let later = read(part(&added))?;
+                    let whole = match before {
+                        Some(before) => {
+                            let mut whole = read(&before)?;
+                            whole.add(later);
+                            whole
+                        }
+                        None => later,
+                    };
+                    let whole = stage.keep_value(&sessions::stored(&whole));
+                    stage.put(SESSIONS, logged, Some(whole), false);
                 }
             }
         }

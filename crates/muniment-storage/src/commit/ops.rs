@@ -23,6 +23,7 @@ const DELETE: u8 = 4;
 const COLLECTION: u8 = 5;
 const DROP: u8 = 6;
 const ENTRIES: u8 = 7;
+const SESSION: u8 = 8;
 
 /// One operation, read from a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +63,11 @@ pub(crate) enum Op {
         index: u32,
         entries: Range<usize>,
         arrays: Range<usize>,
+    },
+    /// What comes to a session's record; nothing: the record goes.
+    Session {
+        key: Range<usize>,
+        added: Range<usize>,
     },
 }
 
@@ -173,6 +179,14 @@ impl Encoder {
         let range = self.bytes(&all);
         self.bytes(arrays);
         pairs(&self.buf, range).unwrap_or_default()
+    }
+
+    /// Returns where the key stands.
+    pub fn session(&mut self, key: &[u8], added: &[u8]) -> Range<usize> {
+        self.begin(SESSION, 0, key.len() + added.len());
+        let key = self.bytes(key);
+        self.bytes(added);
+        key
     }
 
     /// One that holds a record's payload already.
@@ -299,6 +313,10 @@ impl<'a> Reader<'a> {
                 index: self.id()?,
                 entries: self.bytes()?,
                 arrays: self.bytes()?,
+            },
+            SESSION => Op::Session {
+                key: self.bytes()?,
+                added: self.bytes()?,
             },
             _ => return None,
         })

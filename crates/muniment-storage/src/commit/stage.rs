@@ -5,6 +5,7 @@
 //! trees refer to them there. What only the trees need (index entries) stands in an arena.
 
 use super::ops::Encoder;
+use crate::sessions::{self, SESSIONS, SessionChange, SessionKey};
 use crate::store::Inner;
 use crate::transaction::Transaction;
 use bytes::Bytes;
@@ -214,6 +215,19 @@ impl Stage {
             Some(transaction) => transaction.newest(tree, key),
             None => store.newest(tree, key),
         }
+    }
+
+    /// Stages what comes to a session's record.
+    pub fn session(&mut self, change: &SessionChange) {
+        let key = self.log.session(&change.key, &change.added.encode());
+        let whole = self.keep_value(&sessions::stored(&change.whole));
+        self.put(SESSIONS, Stage::logged(key), Some(whole), false);
+    }
+
+    /// Stages the end of a session's record.
+    pub fn forget_session(&mut self, key: &SessionKey) {
+        let key = self.log.session(key, &[]);
+        self.put(SESSIONS, Stage::logged(key), None, false);
     }
 
     /// Makes room for so many more operations with `logged` bytes of keys and documents, puts, and

@@ -29,6 +29,7 @@ use crate::gate::Shared;
 use crate::index::{Index, KeySet};
 use crate::latch::{self, Tried};
 use crate::multikey::Arrays;
+use crate::sessions::SessionChange;
 use crate::store::{CommitId, Inner};
 use crate::transaction::{Change, Transaction};
 use bytes::Bytes;
@@ -436,6 +437,11 @@ impl<'s> WriteUnit<'s> {
         };
         self.stage
             .reserve(docs, docs * (key + bytes), docs * puts, docs * kept);
+    }
+
+    /// What is staged is done by a session's statements: that is stored with it.
+    pub fn remember(&mut self, change: &SessionChange) {
+        self.stage.session(change);
     }
 
     /// Index keys that what is staged puts and takes away.
