@@ -71,6 +71,7 @@ registry! {
     insert,
     is_master,
     kill_all_sessions,
+    kill_all_sessions_by_pattern,
     kill_cursors,
     kill_op,
     kill_sessions,
