@@ -15,6 +15,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod check;
+pub mod isolation;
 mod rng;
 pub mod wire;
 mod writer;

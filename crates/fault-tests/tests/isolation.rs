@@ -1,0 +1,256 @@
+//! Random transactions that append to lists and read them, over kills: what they read must be what
+//! snapshot isolation allows.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use fault_tests::isolation::{Fate, Step, Transaction, judge};
+use fault_tests::{DB, Rng, long, seed};
+use muniment_value::{Code, Doc, DocBuf, Value, array, doc, number};
+use muniment_wire::Connection;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+use testkit::{Server, ServerOptions};
+
+const CLIENTS: u64 = 4;
+/// Lists that are in use at a time.
+const ACTIVE: i64 = 8;
+/// Transactions after which other lists take their place, so that none gets long.
+const EPOCH: usize = 150;
+
+/// What all clients share.
+struct Shared {
+    address: Mutex<String>,
+    stop: AtomicBool,
+    started: AtomicUsize,
+    numbers: AtomicI64,
+    /// The fault put in: reads see the newest state, not that of the transaction.
+    newest: bool,
+}
+
+struct Client<'a> {
+    shared: &'a Shared,
+    connection: Option<Connection>,
+    lsid: [u8; 16],
+    number: i64,
+    rng: Rng,
+}
+
+/// How a command of a transaction ended.
+enum Said {
+    Ok(DocBuf),
+    /// The transaction is given up.
+    GaveUp,
+    /// No answer came.
+    Nothing,
+}
+
+impl Client<'_> {
+    fn send(&mut self, db: &str, command: &DocBuf, starts: bool, inside: bool) -> Said {
+        let mut d = command.clone();
+        if inside {
+            let id = Value::Binary {
+                subtype: 4,
+                bytes: &self.lsid,
+            };
+            d.append("lsid", doc! { "id": id });
+            d.append("txnNumber", self.number);
+            d.append("autocommit", false);
+            if starts {
+                d.append("startTransaction", true);
+            }
+        }
+        if self.connection.is_none() {
+            let address = self.shared.address.lock().unwrap().clone();
+            self.connection = Connection::connect(&address).ok();
+            if self.connection.is_none() {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+        let Some(c) = self.connection.as_mut() else {
+            return Said::Nothing;
+        };
+        let Ok(reply) = c.command_raw(db, &d) else {
+            self.connection = None;
+            return Said::Nothing;
+        };
+        match reply.as_doc().get("code").and_then(number::to_i64_exact) {
+            None => Said::Ok(reply),
+            Some(c)
+                if [Code::WriteConflict, Code::NoSuchTransaction]
+                    .map(|k| i64::from(k.0))
+                    .contains(&c) =>
+            {
+                Said::GaveUp
+            }
+            Some(_) => panic!("{reply:?}"),
+        }
+    }
+
+    fn run(&mut self) -> Transaction {
+        self.number += 1;
+        let epoch = (self.shared.started.fetch_add(1, SeqCst) / EPOCH) as i64;
+        let mut t = Transaction {
+            fate: Fate::Aborted,
+            steps: Vec::new(),
+        };
+        let steps = 1 + self.rng.below(4);
+        let mut inside = false;
+        for _ in 0..steps {
+            let key = epoch * ACTIVE + self.rng.below(ACTIVE as u64) as i64;
+            if self.rng.below(2) == 0 {
+                // By its `_id`, and by an index.
+                let filter = match self.rng.below(2) {
+                    0 => doc! { "_id": key },
+                    _ => doc! { "k": key },
+                };
+                let find = doc! { "find": "lists", "filter": filter };
+                let with = !self.shared.newest;
+                let reply = match self.send(DB, &find, with && !inside, with) {
+                    Said::Ok(reply) => reply,
+                    _ => return t,
+                };
+                inside |= with;
+                t.steps.push(Step::Read(key, list_of(&reply)));
+            } else {
+                let n = self.shared.numbers.fetch_add(1, SeqCst);
+                let update = doc! {
+                    "q": doc! { "_id": key }, "upsert": true,
+                    "u": doc! { "$push": doc! { "list": n }, "$set": doc! { "k": key } },
+                };
+                let update = doc! { "update": "lists", "updates": array![update] };
+                t.steps.push(Step::Append(key, n));
+                match self.send(DB, &update, !inside, true) {
+                    Said::Ok(reply) => {
+                        // A conflict may also stand there.
+                        assert!(reply.as_doc().get("writeErrors").is_none(), "{reply:?}");
+                    }
+                    _ => return t,
+                }
+                inside = true;
+            }
+        }
+        if !inside {
+            t.fate = Fate::Committed;
+            return t;
+        }
+        t.fate = match self.send("admin", &doc! { "commitTransaction": 1 }, false, true) {
+            Said::Ok(_) => Fate::Committed,
+            Said::GaveUp => Fate::Aborted,
+            Said::Nothing => Fate::Unknown,
+        };
+        t
+    }
+}
+
+fn list_of(reply: &DocBuf) -> Vec<i64> {
+    let cursor = reply.as_doc().get_doc("cursor").unwrap();
+    let first = cursor.get_array("firstBatch").unwrap().values().next();
+    let list = first.and_then(|d| d.as_doc()?.get_array("list"));
+    let list = list.unwrap_or(Doc::EMPTY);
+    list.values().filter_map(number::to_i64_exact).collect()
+}
+
+/// Runs so many transactions with so many kills among them.
+fn history(
+    transactions: usize,
+    kills: usize,
+    newest: bool,
+) -> (Vec<Transaction>, BTreeMap<i64, Vec<i64>>) {
+    let seed = seed();
+    let mut server = Server::start(ServerOptions::new());
+    let mut c = server.connect();
+    let spec = doc! { "key": doc! { "k": 1 }, "name": "k" };
+    c.command(
+        DB,
+        &doc! { "createIndexes": "lists", "indexes": array![spec] },
+    )
+    .unwrap();
+    let shared = Shared {
+        address: Mutex::new(server.address()),
+        stop: AtomicBool::new(false),
+        started: AtomicUsize::new(0),
+        numbers: AtomicI64::new(1),
+        newest,
+    };
+    let all = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|i| {
+                let shared = &shared;
+                scope.spawn(move || {
+                    let mut lsid = [0; 16];
+                    lsid[0] = i as u8 + 1;
+                    let mut client = Client {
+                        shared,
+                        connection: None,
+                        lsid,
+                        number: 0,
+                        rng: Rng::new(seed ^ (i + 1)),
+                    };
+                    let mut done = Vec::new();
+                    while !shared.stop.load(SeqCst) {
+                        done.push(client.run());
+                    }
+                    done
+                })
+            })
+            .collect();
+        for kill in 1..=kills {
+            let until = transactions * kill / (kills + 1);
+            while shared.started.load(SeqCst) < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            server.kill9();
+            server.start_again();
+            *shared.address.lock().unwrap() = server.address();
+        }
+        while shared.started.load(SeqCst) < transactions {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        shared.stop.store(true, SeqCst);
+        let all = clients.into_iter().flat_map(|c| c.join().unwrap());
+        all.collect::<Vec<_>>()
+    });
+    let mut c = server.connect();
+    let last = c.find_all(DB, &doc! { "find": "lists" }).unwrap();
+    let last = last.iter().map(|d| {
+        let d = d.as_doc();
+        let key = d.get("_id").and_then(number::to_i64_exact).unwrap();
+        let list = d.get_array("list").unwrap();
+        (
+            key,
+            list.values().filter_map(number::to_i64_exact).collect(),
+        )
+    });
+    (all, last.collect())
+}
+
+#[test]
+fn transactions_are_isolated_as_snapshots() {
+    let (transactions, kills) = if long() { (120_000, 40) } else { (4_000, 4) };
+    let (all, last) = history(transactions, kills, false);
+    let verdict = judge(&all, &last);
+    println!(
+        "{} transactions, {} committed, {kills} kills, {} write skews",
+        all.len(),
+        verdict.committed,
+        verdict.write_skews
+    );
+    assert!(verdict.anomalies.is_empty(), "{:#?}", verdict.anomalies);
+    assert!(
+        verdict.committed > transactions / 4,
+        "{}",
+        verdict.committed
+    );
+    // They are possible, and random transactions meet some: without any, nothing was at risk.
+    assert!(verdict.write_skews > 0);
+}
+
+/// The judge is worth something: reads that do not keep to the view are found.
+#[test]
+fn reads_of_the_newest_state_are_found() {
+    let (all, last) = history(3_000, 0, true);
+    let verdict = judge(&all, &last);
+    println!("{} anomalies", verdict.anomalies.len());
+    assert!(!verdict.anomalies.is_empty());
+}
