@@ -4,6 +4,7 @@ use crate::args::{Field, Types, idle, opt};
 use crate::context::CommandContext;
 use crate::log::now_ms;
 use crate::registry::{Access, CommandSpec};
+use crate::replica_set;
 use crate::server::MAX_WIRE_VERSION;
 use crate::state::ClientInfo;
 use muniment_value::{ArrayBuf, Code, Doc, Error, Result, Value, doc, number};
@@ -72,11 +73,18 @@ pub(super) fn run(cx: &mut CommandContext<'_>, primary: &str) -> Result<()> {
     if hello_ok {
         w.field("helloOk", true);
     }
-    w.field(primary, true);
-    w.field(
-        "topologyVersion",
-        doc! { "processId": Value::ObjectId(cx.server.process_id), "counter": counter },
-    );
+    match &cx.server.replica_set {
+        Some(set) => {
+            w.elements(replica_set::describe(cx.server, set, primary).as_doc());
+        }
+        None => {
+            w.field(primary, true);
+            w.field(
+                "topologyVersion",
+                doc! { "processId": Value::ObjectId(cx.server.process_id), "counter": counter },
+            );
+        }
+    }
     w.field("maxBsonObjectSize", 16_777_216);
     w.field("maxMessageSizeBytes", 48_000_000);
     w.field("maxWriteBatchSize", 100_000);
