@@ -30,6 +30,6 @@ impl Store {
     /// # Errors
     /// 14031 OutOfDiskSpace, I/O errors, what `interrupt` says while it waits.
     pub fn commit_nothing(&self, interrupt: &dyn Interrupt) -> Result<CommitId> {
-        self.inner.commit(Stage::new(), interrupt, |_| {})
+        self.inner.commit(Stage::of_nothing(), interrupt, |_| {})
     }
 }

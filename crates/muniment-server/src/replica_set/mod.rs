@@ -16,11 +16,12 @@ pub use times::{append_times, parse as parse_time};
 use crate::concern::W;
 use crate::context::CommandContext;
 use crate::log::{Severity, now_ms};
+use crate::own_collections;
 use crate::state::{ServerState, hostname};
 use config::invalid;
 use muniment_exec::{FindRequest, OpContext, UpdateStatement};
 use muniment_query::Interrupt;
-use muniment_storage::Timestamp;
+use muniment_storage::{CollectionOptions, Timestamp};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, array, doc, number};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
@@ -540,6 +541,7 @@ fn put(server: &ServerState, op: &Arc<OpContext>, ns: &str, d: Doc<'_>) -> Resul
         upsert: true,
         ..UpdateStatement::new(filter.as_doc(), Value::Document(d))
     };
+    own_collections::collection(server, op, ns, CollectionOptions::default())?;
     server.engine.update(op, ns, &statement)?;
     let store = &server.engine.store;
     let interrupt: &dyn Interrupt = &**op;
