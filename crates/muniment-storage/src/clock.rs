@@ -33,3 +33,39 @@ impl Store {
         self.inner.commit(Stage::of_nothing(), interrupt, |_| {})
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use crate::tests::open;
+    use crate::tests_natural::crash;
+    use crate::*;
+    use muniment_query::NeverInterrupted;
+
+    #[test]
+    fn commits_are_behind_the_clock_and_so_is_what_recovery_finds() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path());
+        let options = CollectionOptions::default();
+        store
+            .create_collection("db.c", options, &NeverInterrupted)
+            .unwrap();
+        let begun = store.visible();
+        let ahead = Timestamp(begun.0 + (100_u64 << 32));
+        store.advance_clock(ahead);
+        store.advance_clock(begun);
+        assert_eq!((store.visible(), store.clock()), (begun, ahead));
+        // What waits for all that is committed waits for nothing that is not.
+        assert_eq!(store.snapshot().timestamp(), begun);
+        store.commit_nothing(&NeverInterrupted).unwrap();
+        assert_eq!(store.visible(), Timestamp(ahead.0 + 1));
+        assert_eq!(store.clock(), store.visible());
+        store.commit_nothing(&NeverInterrupted).unwrap();
+        let last = store.visible();
+        assert!(last > Timestamp(ahead.0 + 1));
+        let crashed = crash(&store, dir.path());
+        let store = open(crashed.path());
+        assert_eq!(store.visible(), last);
+        assert!(store.collection("db.c").is_some());
+    }
+}

@@ -339,6 +339,34 @@ fn who_waits_for_another_topology_hears_of_the_election() {
 }
 
 #[test]
+fn a_stream_of_hellos_has_one_for_each_change() {
+    let s = set(&["--autoInitiate"]);
+    let mut c = s.connect();
+    // Of another process, so that the first reply comes at once.
+    let known = doc! { "processId": Value::ObjectId([7; 12]), "counter": 70_i64 };
+    let mut stream = s.connect();
+    let ask = doc! { "hello": 1, "topologyVersion": known, "maxAwaitTimeMS": 60_000 };
+    stream.send_exhaust("admin", &ask).unwrap();
+    let mut next = || {
+        let (h, more) = stream.recv_exhaust().unwrap();
+        assert!(more);
+        let counter = int(h.as_doc(), "topologyVersion.counter").unwrap();
+        (counter, flag(&h, "isWritablePrimary").unwrap())
+    };
+    assert_eq!(next(), (1, true));
+    let down = doc! { "replSetStepDown": 600, "force": true };
+    assert_eq!(code(&admin(&mut c, down)), 0);
+    assert_eq!(next(), (2, false));
+    assert_eq!(code(&admin(&mut c, doc! { "replSetFreeze": 0 })), 0);
+    assert_eq!(next(), (3, true));
+    let config = doc! {
+        "_id": "rs0", "version": 2, "members": array![doc! { "_id": 0, "host": s.address() }],
+    };
+    assert_eq!(code(&admin(&mut c, doc! { "replSetReconfig": config })), 0);
+    assert_eq!(next(), (4, true));
+}
+
+#[test]
 fn a_restart_keeps_the_set_and_begins_a_term() {
     if !testkit::persistent() {
         return;

@@ -68,14 +68,16 @@ pub(super) fn run(cx: &mut CommandContext<'_>, primary: &str) -> Result<()> {
     }
     await_topology(cx)?;
     let hello_ok = cx.args.bool("helloOk", false);
+    // Before the state that is told: who is told a newer one hears of it again.
     let counter = cx.server.topology_counter();
+    cx.local.streamed = cx.exhaust.then_some(counter);
     let w = &mut cx.reply;
     if hello_ok {
         w.field("helloOk", true);
     }
     match &cx.server.replica_set {
         Some(set) => {
-            w.elements(replica_set::describe(cx.server, set, primary).as_doc());
+            w.elements(replica_set::describe(cx.server, set, primary, counter).as_doc());
         }
         None => {
             w.field(primary, true);
@@ -226,9 +228,11 @@ fn await_topology(cx: &mut CommandContext<'_>) -> Result<()> {
         ));
     }
     cx.exhaust = cx.request.exhaust_allowed;
-    if id != cx.server.process_id {
-        return Ok(());
-    }
+    let counter = match cx.local.streamed {
+        Some(told) => told,
+        None if id != cx.server.process_id => return Ok(()),
+        None => counter,
+    };
     if counter > cx.server.topology_counter() {
         return Err(Error::location(
             31382,

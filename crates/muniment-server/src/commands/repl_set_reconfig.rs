@@ -29,10 +29,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let set = set_of(cx)?;
     set.initialized()?;
     let Value::Document(given) = cx.target() else {
-        return Err(Error::new(
-            Code::UnknownError,
-            "no configuration specified",
-        ));
+        return Err(Error::new(Code::UnknownError, "no configuration specified"));
     };
     let config = SetConfig::parse(given)
         .map_err(|e| Error::new(Code::InvalidReplicaSetConfig, e.message()))?;

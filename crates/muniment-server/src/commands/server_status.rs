@@ -338,7 +338,8 @@ fn replication(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     let Some(set) = &cx.server.replica_set else {
         return DocBuf::new();
     };
-    let mut d = replica_set::describe(cx.server, set, "isWritablePrimary");
+    let counter = cx.server.topology_counter();
+    let mut d = replica_set::describe(cx.server, set, "isWritablePrimary", counter);
     d.append("rbid", replica_set::ROLLBACK_ID);
     d
 }

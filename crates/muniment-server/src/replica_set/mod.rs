@@ -585,10 +585,9 @@ pub fn wall_time(at: Timestamp) -> Value<'static> {
 }
 
 /// What `hello` and serverStatus say of the set, `primary` being the name of the field that tells
-/// whether it takes writes.
-pub fn describe(server: &ServerState, set: &ReplicaSet, primary: &str) -> DocBuf {
+/// whether it takes writes, and `counter` the topology's, which was read before.
+pub fn describe(server: &ServerState, set: &ReplicaSet, primary: &str, counter: i64) -> DocBuf {
     let member = set.member();
-    let counter = server.topology_counter();
     let mut d = doc! {
         "topologyVersion": doc! {
             "processId": Value::ObjectId(server.process_id), "counter": counter,
