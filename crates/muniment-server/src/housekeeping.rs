@@ -39,7 +39,8 @@ pub fn run(server: &Arc<ServerState>) {
             }
             last_sessions = Instant::now();
         }
-        // Behind fsyncLock nothing can be written: the other jobs must not wait with it.
+        // Behind fsyncLock nothing can be written, and who is no primary writes nothing: the other
+        // jobs must not wait with it.
         let still = server.engine.store.write_lock_depth() > 0 || !server.is_writable();
         if last_refresh.elapsed() >= own_collections::REFRESH_EVERY && !still {
             refresh_sessions(server);

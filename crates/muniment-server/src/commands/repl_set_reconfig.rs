@@ -1,7 +1,7 @@
 //! `replSetReconfig`.
 
 use super::repl_set::set_of;
-use crate::args::{Types, idle, opt};
+use crate::args::{Types, opt};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
 use crate::replica_set::SetConfig;
@@ -13,14 +13,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     doc: "Replaces the configuration of the replica set, which keeps its only member",
     kind: Kind::Admin,
     admin_only: true,
-    fields: &[
-        opt("force", Types::ANY),
-        idle(
-            "maxTimeMS",
-            Types::NUMBER,
-            "the only member commits a configuration at once",
-        ),
-    ],
+    fields: &[opt("force", Types::ANY)],
     run,
     ..CommandSpec::DEFAULT
 };

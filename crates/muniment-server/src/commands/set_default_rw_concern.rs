@@ -52,6 +52,17 @@ fn parse_write(d: Doc<'_>, member: bool) -> Result<Option<WriteConcern>> {
 
 fn parse_read(d: Doc<'_>, member: bool) -> Result<Option<String>> {
     check_read_concern(d, true, "setDefaultRWConcern", member)?;
+    // Only a member of a set comes here with them.
+    if let Some(level @ "linearizable") = d.get_str("level") {
+        return Err(Error::bad_value(format!(
+            "level: '{level}' is not suitable for the default read concern"
+        )));
+    }
+    if d.get("afterClusterTime").is_some() {
+        return Err(Error::bad_value(
+            "'afterClusterTime' is not suitable for the default read concern",
+        ));
+    }
     Ok(d.get_str("level").map(str::to_string))
 }
 
