@@ -444,6 +444,36 @@ fn a_restart_keeps_the_set_and_begins_a_term() {
 }
 
 #[test]
+fn a_full_disk_keeps_no_set_from_having_a_primary() {
+    let options = ServerOptions::new().budget(u64::MAX);
+    let options = ["--replSet", "rs0", "--autoInitiate"]
+        .iter()
+        .fold(options, |o, a| o.arg(*a));
+    let mut s = Server::start(options);
+    s.terminate();
+    s.set_budget(0);
+    s.start_again();
+    let mut c = s.connect();
+    let h = hello(&mut c);
+    assert_eq!(flag(&h, "isWritablePrimary"), Some(true));
+    assert_eq!(h.as_doc().get_str("me"), Some(&*s.address()));
+    let log = admin(&mut c, doc! { "getLog": "startupWarnings" });
+    let lines = log.as_doc().get_array("log").unwrap();
+    let warned = |v: Value<'_>| {
+        v.as_str()
+            .is_some_and(|l| l.contains("could not be stored"))
+    };
+    assert!(lines.values().any(warned), "{}", s.log());
+    s.set_budget(u64::MAX);
+    let insert = doc! { "insert": "c", "documents": array![doc! { "_id": 1 }] };
+    let begun = Instant::now();
+    while code(&ask(&mut c, "t", insert.clone())) == 14031 {
+        assert!(begun.elapsed() < Duration::from_secs(30));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
 fn reconfiguring() {
     let s = set(&["--autoInitiate"]);
     let mut c = s.connect();
@@ -529,6 +559,9 @@ fn stepping_down_for_a_while() {
         let reply = ask(&mut c, "t", command.clone());
         assert_eq!(code(&reply), wanted, "{command:?}: {reply:?}");
     }
+    let refused = ask(&mut c, "t", insert(2));
+    let told = |d: &DocBuf| int(d.as_doc(), "topologyVersion.counter");
+    assert_eq!(told(&refused), told(&h));
     assert_eq!(code(&admin(&mut c, down(600))), 10107);
     assert_eq!(code(&admin(&mut c, doc! { "replSetMaintenance": 0 })), 96);
     let status = admin(&mut c, doc! { "replSetGetStatus": 1 });

@@ -2,7 +2,8 @@
 //! `local.system.replset` and `local.replset.election`.
 //!
 //! Invariants: one change of the state at a time; a term is on the disk before anybody is told of
-//! it; what changes the state moves the topology's counter on, behind the change. Must not know
+//! it, but for one that a full disk has no room for, after which the next election takes the same
+//! (nobody else ever votes); what changes the state moves the topology's counter on, behind the change. Must not know
 //! single commands, but for those that need a primary although they write no documents.
 
 mod admit;
@@ -198,6 +199,7 @@ impl ReplicaSet {
         }
         self.check_own(server, &config, Code::InvalidReplicaSetConfig)?;
         config.id = Some(muniment_value::new_object_id());
+        config.term = None;
         self.elect(server, op, config, "electionTimeout")
     }
 
@@ -218,7 +220,8 @@ impl ReplicaSet {
         ))
     }
 
-    /// Holds an election, which the only voter wins. The caller holds `change`.
+    /// Holds an election, which the only voter wins. The caller holds `change`. A full disk keeps
+    /// no set from having a primary that was initiated before: only who writes can make room.
     fn elect(
         &self,
         server: &ServerState,
@@ -230,14 +233,25 @@ impl ReplicaSet {
         let began_ms = now_ms();
         let known = self.member.read().term;
         let before = (store.visible(), if known == 0 { -1 } else { known });
+        // A configuration that no primary wrote is its first one, or was forced.
+        let initiated = config.term.is_some() || config.version > 1;
         let term = known
             .max(last_vote(server, op)?)
             .max(config.term.unwrap_or(0))
             + 1;
         config.term = Some(term);
         let vote = doc! { "_id": LAST_VOTE, "term": term, "candidateIndex": 0_i64 };
-        put(server, op, ELECTION, vote.as_doc())?;
-        put(server, op, CONFIG, config.to_doc().as_doc())?;
+        let stored = put(server, op, ELECTION, vote.as_doc())
+            .and_then(|()| put(server, op, CONFIG, config.to_doc().as_doc()));
+        match stored {
+            Err(e) if e.code() == Code::OutOfDiskSpace && initiated => {
+                server.log.startup_warning(
+                    21_406,
+                    &format!("the election of term {term} could not be stored: {e}"),
+                );
+            }
+            other => other?,
+        }
         let election = Election {
             reason,
             before,
@@ -584,15 +598,16 @@ pub fn wall_time(at: Timestamp) -> Value<'static> {
     Value::DateTime(i64::from(at.seconds()) * 1000)
 }
 
+/// `topologyVersion`.
+fn topology_version(server: &ServerState, counter: i64) -> DocBuf {
+    doc! { "processId": Value::ObjectId(server.process_id), "counter": counter }
+}
+
 /// What `hello` and serverStatus say of the set, `primary` being the name of the field that tells
 /// whether it takes writes, and `counter` the topology's, which was read before.
 pub fn describe(server: &ServerState, set: &ReplicaSet, primary: &str, counter: i64) -> DocBuf {
     let member = set.member();
-    let mut d = doc! {
-        "topologyVersion": doc! {
-            "processId": Value::ObjectId(server.process_id), "counter": counter,
-        },
-    };
+    let mut d = doc! { "topologyVersion": topology_version(server, counter) };
     let config = member.config.filter(|_| member.role != Role::Removed);
     let Some(config) = config else {
         d.append(primary, false);
