@@ -445,6 +445,9 @@ fn a_restart_keeps_the_set_and_begins_a_term() {
 
 #[test]
 fn a_full_disk_keeps_no_set_from_having_a_primary() {
+    if !testkit::persistent() {
+        return;
+    }
     let options = ServerOptions::new().budget(u64::MAX);
     let options = ["--replSet", "rs0", "--autoInitiate"]
         .iter()
