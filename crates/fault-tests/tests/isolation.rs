@@ -15,14 +15,15 @@ use testkit::{Server, ServerOptions};
 const CLIENTS: u64 = 4;
 /// Lists that are in use at a time.
 const ACTIVE: i64 = 8;
-/// Transactions after which other lists take their place, so that none gets long.
-const EPOCH: usize = 150;
+/// Committed transactions after which other lists take their place, so that none gets long.
+const EPOCH: usize = 100;
 
 /// What all clients share.
 struct Shared {
     address: Mutex<String>,
     stop: AtomicBool,
-    started: AtomicUsize,
+    /// Transactions that were committed.
+    committed: AtomicUsize,
     numbers: AtomicI64,
     /// The fault put in: reads see the newest state, not that of the transaction.
     newest: bool,
@@ -89,7 +90,7 @@ impl Client<'_> {
 
     fn run(&mut self) -> Transaction {
         self.number += 1;
-        let epoch = (self.shared.started.fetch_add(1, SeqCst) / EPOCH) as i64;
+        let epoch = (self.shared.committed.load(SeqCst) / EPOCH) as i64;
         let mut t = Transaction {
             fate: Fate::Aborted,
             steps: Vec::new(),
@@ -151,7 +152,7 @@ fn list_of(reply: &DocBuf) -> Vec<i64> {
     list.values().filter_map(number::to_i64_exact).collect()
 }
 
-/// Runs so many transactions with so many kills among them.
+/// Runs transactions until so many were committed, with so many kills among them.
 fn history(
     transactions: usize,
     kills: usize,
@@ -169,7 +170,7 @@ fn history(
     let shared = Shared {
         address: Mutex::new(server.address()),
         stop: AtomicBool::new(false),
-        started: AtomicUsize::new(0),
+        committed: AtomicUsize::new(0),
         numbers: AtomicI64::new(1),
         newest,
     };
@@ -189,7 +190,12 @@ fn history(
                     };
                     let mut done = Vec::new();
                     while !shared.stop.load(SeqCst) {
-                        done.push(client.run());
+                        let t = client.run();
+                        let committed = usize::from(t.fate == Fate::Committed);
+                        shared.committed.fetch_add(committed, SeqCst);
+                        if !t.steps.is_empty() {
+                            done.push(t);
+                        }
                     }
                     done
                 })
@@ -197,14 +203,14 @@ fn history(
             .collect();
         for kill in 1..=kills {
             let until = transactions * kill / (kills + 1);
-            while shared.started.load(SeqCst) < until {
+            while shared.committed.load(SeqCst) < until {
                 std::thread::sleep(Duration::from_millis(1));
             }
             server.kill9();
             server.start_again();
             *shared.address.lock().unwrap() = server.address();
         }
-        while shared.started.load(SeqCst) < transactions {
+        while shared.committed.load(SeqCst) < transactions {
             std::thread::sleep(Duration::from_millis(1));
         }
         shared.stop.store(true, SeqCst);
@@ -227,7 +233,7 @@ fn history(
 
 #[test]
 fn transactions_are_isolated_as_snapshots() {
-    let (transactions, kills) = if long() { (120_000, 40) } else { (4_000, 4) };
+    let (transactions, kills) = if long() { (100_000, 40) } else { (2_500, 4) };
     let (all, last) = history(transactions, kills, false);
     let verdict = judge(&all, &last);
     println!(
@@ -249,7 +255,7 @@ fn transactions_are_isolated_as_snapshots() {
 /// The judge is worth something: reads that do not keep to the view are found.
 #[test]
 fn reads_of_the_newest_state_are_found() {
-    let (all, last) = history(3_000, 0, true);
+    let (all, last) = history(2_000, 0, true);
     let verdict = judge(&all, &last);
     println!("{} anomalies", verdict.anomalies.len());
     assert!(!verdict.anomalies.is_empty());

@@ -1,9 +1,10 @@
-//! Write concern and read concern on a standalone.
+//! Write concern and read concern of a standalone and of a set of one member.
 //!
 //! Source: the MongoDB manual, "Write Concern" and "Read Concern", and observed replies.
 
 use crate::args::{Args, Field, Types, check_type, opt};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
+use std::sync::Arc;
 
 /// Where a concern comes from, as MongoDB names it in replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,16 +29,20 @@ impl Provenance {
 }
 
 /// `w`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum W {
     /// That many members; 0 or 1 on a standalone.
     Nodes(i32),
-    /// "majority": the standalone itself, journaled.
+    /// "majority": the standalone or the only member itself, journaled.
     Majority,
+    /// A mode that the set's configuration names.
+    Mode(Arc<str>),
+    /// Numbers of members by tag.
+    Tags(DocBuf),
 }
 
 /// A checked write concern.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct WriteConcern {
     /// Who acknowledges.
     pub w: W,
@@ -66,21 +71,28 @@ impl WriteConcern {
         provenance: Provenance::ImplicitDefault,
     };
 
-    /// Parses a `writeConcern` document.
+    /// What a set without arbiters does when nobody says anything.
+    pub const IMPLICIT_OF_A_SET: WriteConcern = WriteConcern {
+        w: W::Majority,
+        ..WriteConcern::IMPLICIT
+    };
+
+    /// Parses a `writeConcern` document. What a `member` of a set cannot do is for it to say after
+    /// the write.
     ///
     /// # Errors
     /// 2 for what a standalone cannot do, 9 for illegal values, 14, 40415.
-    pub fn parse(doc: Doc<'_>, default: WriteConcern) -> Result<WriteConcern> {
+    pub fn parse(doc: Doc<'_>, default: WriteConcern, member: bool) -> Result<WriteConcern> {
         let args = Args::parse("writeConcern", FIELDS, doc)?;
+        if doc.is_empty() {
+            return Ok(default);
+        }
         let mut wc = WriteConcern {
             w: default.w,
             journal: false,
             wtimeout: 0,
             provenance: Provenance::ClientSupplied,
         };
-        if doc.is_empty() {
-            return Ok(default);
-        }
         let flag = |name: &str| -> Result<bool> {
             match args.get(name) {
                 None | Some(Value::Null | Value::Undefined) => Ok(false),
@@ -100,7 +112,9 @@ impl WriteConcern {
         match args.get("w") {
             None => {}
             Some(Value::String("majority")) => wc.w = W::Majority,
+            Some(Value::String(mode)) if member => wc.w = W::Mode(mode.into()),
             // Null is an empty mode.
+            Some(Value::Null | Value::Undefined) if member => wc.w = W::Mode("".into()),
             Some(v @ (Value::String(_) | Value::Null | Value::Undefined)) => {
                 return Err(Error::bad_value(format!(
                     "cannot use non-majority 'w' mode \"{}\" when a host is not a member of \
@@ -108,9 +122,14 @@ impl WriteConcern {
                     v.as_str().unwrap_or_default()
                 )));
             }
-            // Numbers of members by tag: the only member acknowledges.
-            Some(Value::Document(tags)) => check_tags(tags)?,
-            Some(v) if v.is_number() => wc.w = W::Nodes(parse_w(v)?),
+            Some(Value::Document(tags)) => {
+                check_tags(tags)?;
+                // A standalone acknowledges whatever its tags are.
+                if member {
+                    wc.w = W::Tags(tags.to_buf());
+                }
+            }
+            Some(v) if v.is_number() => wc.w = W::Nodes(parse_w(v, member)?),
             Some(v) => {
                 return Err(Error::failed_to_parse(format!(
                     "w has to be a number, string, or object; found: {}",
@@ -145,10 +164,12 @@ impl WriteConcern {
     }
 
     /// As replies show it: `{w, wtimeout}` and `j` if asked.
-    pub fn to_doc(self) -> DocBuf {
-        let mut d = match self.w {
-            W::Nodes(n) => doc! { "w": n },
+    pub fn to_doc(&self) -> DocBuf {
+        let mut d = match &self.w {
+            W::Nodes(n) => doc! { "w": *n },
             W::Majority => doc! { "w": "majority" },
+            W::Mode(mode) => doc! { "w": &**mode },
+            W::Tags(tags) => doc! { "w": tags },
         };
         if self.journal {
             d.append("j", true);
@@ -187,7 +208,7 @@ fn check_provenance(of: &str, provenance: Option<&str>) -> Result<()> {
     }
 }
 
-fn parse_w(v: Value<'_>) -> Result<i32> {
+fn parse_w(v: Value<'_>, member: bool) -> Result<i32> {
     let whole = number::to_i64_clamped(v).unwrap_or(-1);
     let n = number::to_f64(v).unwrap_or(f64::NAN);
     if n.is_nan() || !(0..=50).contains(&whole) {
@@ -196,7 +217,7 @@ fn parse_w(v: Value<'_>) -> Result<i32> {
             whole
         )));
     }
-    if whole > 1 {
+    if whole > 1 && !member {
         return Err(Error::bad_value(
             "cannot use 'w' > 1 when a host is not replicated",
         ));
@@ -211,13 +232,31 @@ const READ_FIELDS: &[Field] = &[
     opt("provenance", Types::STRING),
 ];
 
+/// Where a read concern is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadsIn {
+    /// Outside of a replica set.
+    Standalone,
+    /// On a member of a replica set.
+    Set,
+    /// In a transaction, wherever that is.
+    Transaction,
+}
+
 /// Checks a `readConcern` document. On a standalone "local", "available" and "majority" read the
-/// same: a consistent snapshot of everything that is visible.
+/// same, and on the only `member` of a set "linearizable", too: a consistent snapshot of everything
+/// that is visible.
 ///
 /// # Errors
 /// 2 for an unknown level, 14, 40415; 20, 72 and 123 for what only a replica set has; 72 for a
 /// level other than "local" of a command that does not choose (`supported` is false).
-pub fn check_read_concern(doc: Doc<'_>, supported: bool, command: &str) -> Result<()> {
+pub fn check_read_concern(
+    doc: Doc<'_>,
+    supported: bool,
+    command: &str,
+    place: ReadsIn,
+) -> Result<()> {
+    let member = place != ReadsIn::Standalone;
     let args = Args::parse("readConcern", READ_FIELDS, doc)?;
     for name in ["afterClusterTime", "atClusterTime"] {
         // Null is no timestamp either.
@@ -243,7 +282,15 @@ pub fn check_read_concern(doc: Doc<'_>, supported: bool, command: &str) -> Resul
             "readConcern.atClusterTime is only allowed with level \"snapshot\"",
         ));
     }
-    if known && args.get("afterClusterTime").is_some() {
+    let other_level = matches!(level, Some("available" | "linearizable"));
+    if member && other_level && args.get("afterClusterTime").is_some() {
+        return Err(Error::new(
+            Code::InvalidOptions,
+            "afterClusterTime field can be set only if level is equal to majority, local, or \
+             snapshot",
+        ));
+    }
+    if known && !member && args.get("afterClusterTime").is_some() {
         return Err(Error::new(
             Code::IllegalOperation,
             "Cannot specify afterClusterTime readConcern without replication enabled",
@@ -267,6 +314,8 @@ pub fn check_read_concern(doc: Doc<'_>, supported: bool, command: &str) -> Resul
     }
     match level {
         None | Some("local" | "available" | "majority") => {}
+        Some("linearizable") if member => {}
+        Some("snapshot") if place == ReadsIn::Transaction => {}
         Some("linearizable" | "snapshot") => {
             return Err(Error::new(
                 Code::NotAReplicaSet,
@@ -288,7 +337,7 @@ mod tests {
     use super::*;
 
     fn parse(d: DocBuf) -> Result<WriteConcern> {
-        WriteConcern::parse(d.as_doc(), WriteConcern::IMPLICIT)
+        WriteConcern::parse(d.as_doc(), WriteConcern::IMPLICIT, false)
     }
 
     #[test]
@@ -336,6 +385,41 @@ mod tests {
     }
 
     #[test]
+    fn what_a_member_takes() {
+        let wc = |d: DocBuf| {
+            WriteConcern::parse(d.as_doc(), WriteConcern::IMPLICIT_OF_A_SET, true).unwrap()
+        };
+        assert_eq!(wc(doc! { "w": 2 }).w, W::Nodes(2));
+        assert_eq!(wc(doc! { "w": "x" }).w, W::Mode("x".into()));
+        assert_eq!(
+            wc(doc! { "w": doc! { "dc": 1 } }).w,
+            W::Tags(doc! { "dc": 1 })
+        );
+        assert_eq!(wc(doc! { "j": false }).w, W::Majority);
+        assert!(wc(doc! {}).waits_for_journal());
+        assert!(!wc(doc! { "w": 1 }).waits_for_journal());
+        let after = Value::Timestamp { t: 1, i: 1 };
+        for (d, code) in [
+            (doc! { "level": "linearizable" }, 0),
+            (doc! { "afterClusterTime": after }, 0),
+            (doc! { "level": "majority", "afterClusterTime": after }, 0),
+            (doc! { "level": "available", "afterClusterTime": after }, 72),
+            (
+                doc! { "level": "linearizable", "afterClusterTime": after },
+                72,
+            ),
+            (
+                doc! { "afterClusterTime": Value::Timestamp { t: 0, i: 0 } },
+                72,
+            ),
+            (doc! { "level": "local", "atClusterTime": after }, 72),
+        ] {
+            let got = check_read_concern(d.as_doc(), true, "find", ReadsIn::Set);
+            assert_eq!(got.map_or_else(|e| e.code().0, |()| 0), code, "{d:?}");
+        }
+    }
+
+    #[test]
     fn read_concerns() {
         for (d, code) in [
             (doc! { "level": "local" }, 0),
@@ -366,16 +450,18 @@ mod tests {
             (doc! { "provenance": "x" }, 2),
             (doc! { "foo": 1 }, 40415),
         ] {
-            let got =
-                check_read_concern(d.as_doc(), true, "find").map_or_else(|e| e.code().0, |()| 0);
+            let got = check_read_concern(d.as_doc(), true, "find", ReadsIn::Standalone)
+                .map_or_else(|e| e.code().0, |()| 0);
             assert_eq!(got, code, "{d:?}");
         }
-        let unsupported = |d: DocBuf| check_read_concern(d.as_doc(), false, "drop");
+        let unsupported =
+            |d: DocBuf| check_read_concern(d.as_doc(), false, "drop", ReadsIn::Standalone);
         assert!(unsupported(doc! { "level": "local" }).is_ok());
         let e = unsupported(doc! { "level": "majority" }).unwrap_err();
         assert_eq!(e.code(), Code::InvalidOptions);
         let snapshot = doc! { "level": "snapshot" };
-        let e = check_read_concern(snapshot.as_doc(), true, "count").unwrap_err();
+        let e =
+            check_read_concern(snapshot.as_doc(), true, "count", ReadsIn::Standalone).unwrap_err();
         assert_eq!(e.code(), Code::InvalidOptions);
     }
 }

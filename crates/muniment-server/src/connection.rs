@@ -287,6 +287,7 @@ impl Connection<'_> {
             return self.refuse_open(&msg, &e);
         }
         let sum = msg.flags & CHECKSUM_PRESENT;
+        self.local.streamed = None;
         let mut answers = msg.header.request_id;
         let mut bytes_in = message.len() as u64;
         loop {

@@ -44,6 +44,9 @@ pub struct ConnLocal {
     pub compressors: Vec<Compressor>,
     /// A hello was answered.
     pub greeted: bool,
+    /// The topology's counter of the last reply in a stream of them, whose request goes on naming
+    /// the one before the first.
+    pub streamed: Option<i64>,
     /// The namespace of the last command with its figures.
     pub top: Option<(String, Arc<crate::metrics::TopEntry>)>,
     /// The last session and when it was noted.

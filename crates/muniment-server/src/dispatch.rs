@@ -62,6 +62,7 @@ pub fn execute(
             out.extend_from_slice(reply.as_bytes());
         }
     }
+    crate::replica_set::append_times(server, out, at);
     done
 }
 
@@ -107,7 +108,7 @@ fn try_execute(
         )));
     };
     let began = Instant::now();
-    let (args, generic) = parse(spec, request).map_err(plain)?;
+    let (args, generic) = parse(server, spec, request).map_err(plain)?;
     if !generic.api_version
         && server
             .parameters
@@ -149,6 +150,7 @@ fn try_execute(
             false => plain(stopping),
         });
     }
+    crate::replica_set::admit(server, spec, &op, request, &generic).map_err(plain)?;
     if server.profiling.load(Ordering::Relaxed) && crate::profiler::of(server, request.db).wants() {
         op.observe();
     }
@@ -319,7 +321,7 @@ pub fn run_within(
         // The database stands beside the command, as in OP_QUERY.
         legacy: true,
     };
-    let (args, generic) = parse(spec, &request)?;
+    let (args, generic) = parse(cx.server, spec, &request)?;
     let whole = Arc::clone(cx.op);
     let op = cx.server.engine.operations.begin(OpStart {
         command: spec.name,
@@ -339,7 +341,7 @@ pub fn run_within(
         request: &request,
         args,
         generic,
-        write_concern: cx.write_concern,
+        write_concern: cx.write_concern.clone(),
         reply: DocWriter::begin(&mut reply),
         commit: None,
         exhaust: false,
@@ -363,6 +365,8 @@ fn finish_reply(mut cx: CommandContext<'_>, failure: Option<&Failure>) {
         if let Some(labels) = &f.labels {
             cx.reply.field("errorLabels", labels);
         }
+    } else if let Some(e) = crate::replica_set::write_concern_error(&cx) {
+        cx.reply.field("writeConcernError", e);
     }
     if !cx.said_ok {
         cx.reply.field("ok", 1.0);
@@ -370,7 +374,11 @@ fn finish_reply(mut cx: CommandContext<'_>, failure: Option<&Failure>) {
     cx.reply.finish();
 }
 
-fn parse<'a>(spec: &'static CommandSpec, request: &Request<'a>) -> Result<(Args<'a>, Generic<'a>)> {
+fn parse<'a>(
+    server: &ServerState,
+    spec: &'static CommandSpec,
+    request: &Request<'a>,
+) -> Result<(Args<'a>, Generic<'a>)> {
     let mut generic = Generic::default();
     let mut fields = request.body.iter();
     // The command's name.
@@ -393,7 +401,7 @@ fn parse<'a>(spec: &'static CommandSpec, request: &Request<'a>) -> Result<(Args<
             return Err(unknown_field(spec.name, s.name));
         }
     }
-    generic.check(spec, request.body)?;
+    generic.check(spec, request.body, server.replica_set.is_some())?;
     Ok((args, generic))
 }
 
@@ -482,7 +490,11 @@ fn write_concern_of(
         return Ok(WriteConcern::IMPLICIT);
     }
     let wc = match generic.write_concern {
-        Some(d) => WriteConcern::parse(d, server.default_write_concern())?,
+        Some(d) => WriteConcern::parse(
+            d,
+            server.default_write_concern(),
+            server.replica_set.is_some(),
+        )?,
         None => server.default_write_concern(),
     };
     // The database "local" ignores write concerns.

@@ -1,7 +1,9 @@
 //! The arguments that every command takes.
 
 use crate::args::{Args, Field, Types, check_type, opt};
+use crate::concern::{ReadsIn, check_read_concern};
 use crate::registry::CommandSpec;
+use muniment_storage::Timestamp;
 use muniment_value::{Code, Doc, Elem, Error, Result, Value, number};
 use std::time::Duration;
 
@@ -14,6 +16,8 @@ pub struct Generic<'a> {
     pub lsid: Option<Doc<'a>>,
     /// `lsid.id`.
     pub session: Option<[u8; 16]>,
+    /// The timestamp of `$clusterTime`.
+    pub cluster_time: Option<Timestamp>,
     /// `readConcern`.
     pub read_concern: Option<Doc<'a>>,
     /// `writeConcern`.
@@ -68,9 +72,11 @@ impl<'a> Generic<'a> {
                     self.session = self.lsid.map(session_id).transpose()?;
                 }
             }
-            // A standalone has no cluster time to compare it with.
             b"$clusterTime" => {
-                typed(Types::OBJECT)?;
+                if typed(Types::OBJECT)? {
+                    let time = e.value().as_doc().map(crate::replica_set::parse_time);
+                    self.cluster_time = time.transpose()?;
+                }
             }
             b"$readPreference" => {
                 if typed(Types::OBJECT)? {
@@ -177,12 +183,12 @@ impl<'a> Generic<'a> {
         Err(Error::new(Code::InvalidOptions, message))
     }
 
-    /// Checks that go beyond single arguments.
+    /// Checks that go beyond single arguments. `member`: the server is a member of a set.
     ///
     /// # Errors
     /// 72 for a concern the command does not take; 322, 323 for the Stable API; 2, 9, … of a
     /// read concern.
-    pub fn check(&self, spec: &CommandSpec, body: Doc<'_>) -> Result<()> {
+    pub fn check(&self, spec: &CommandSpec, body: Doc<'_>, member: bool) -> Result<()> {
         self.check_transaction(spec)?;
         (spec.precheck)(body)?;
         if self.write_concern.is_some() && !spec.write_concern {
@@ -191,9 +197,14 @@ impl<'a> Generic<'a> {
                 format!("Command {} does not support writeConcern", spec.name),
             ));
         }
-        // Those of transactions have rules of their own.
-        if let Some(rc) = self.read_concern.filter(|_| !self.in_transaction()) {
-            crate::concern::check_read_concern(rc, spec.read_concern, spec.name)?;
+        if let Some(rc) = self.read_concern {
+            let supported = spec.read_concern || self.in_transaction();
+            let place = match (self.in_transaction(), member) {
+                (true, _) => ReadsIn::Transaction,
+                (false, true) => ReadsIn::Set,
+                (false, false) => ReadsIn::Standalone,
+            };
+            check_read_concern(rc, supported, spec.name, place)?;
         }
         if !self.api_version && (self.api_strict || self.api_deprecation_errors) {
             return Err(Error::location(

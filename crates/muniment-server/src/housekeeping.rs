@@ -28,7 +28,7 @@ pub fn run(server: &Arc<ServerState>) {
         requests = now;
         let every = server.parameters.ttl_sleep_secs.load(Relaxed).max(1) as u64;
         if last_ttl.elapsed() >= Duration::from_secs(every) {
-            if server.parameters.ttl_enabled.load(Relaxed) {
+            if server.parameters.ttl_enabled.load(Relaxed) && server.is_writable() {
                 ttl_pass(server);
             }
             last_ttl = Instant::now();
@@ -47,9 +47,10 @@ pub fn run(server: &Arc<ServerState>) {
             }
             last_sessions = Instant::now();
         }
-        // Behind fsyncLock nothing can be written: the other jobs must not wait with it.
-        let locked = server.engine.store.write_lock_depth() > 0;
-        if last_refresh.elapsed() >= own_collections::REFRESH_EVERY && !locked {
+        // Behind fsyncLock nothing can be written, and who is no primary writes nothing: the other
+        // jobs must not wait with it.
+        let still = server.engine.store.write_lock_depth() > 0 || !server.is_writable();
+        if last_refresh.elapsed() >= own_collections::REFRESH_EVERY && !still {
             refresh_sessions(server);
             last_refresh = Instant::now();
         }

@@ -33,6 +33,7 @@ mod own_collections;
 pub mod parameters;
 mod profiler;
 mod registry;
+mod replica_set;
 mod server;
 mod sessions;
 mod stack;

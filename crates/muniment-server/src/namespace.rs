@@ -80,7 +80,8 @@ pub fn check_create(db: &str, collection: &str) -> Result<()> {
             rest,
             "js" | "profile" | "views" | "users" | "roles" | "version"
         ) || rest.starts_with("buckets.")
-            || (db == "config" && rest == "sessions");
+            || (db == "config" && rest == "sessions")
+            || (db == "local" && rest == "replset");
         if !known {
             return Err(Error::new(
                 Code::InvalidNamespace,

@@ -24,6 +24,10 @@ pub struct ServerOptions {
     pub cache_bytes: Option<u64>,
     /// In what the data is kept.
     pub engine: EngineKind,
+    /// The replica set that the server is a member of.
+    pub replica_set: Option<String>,
+    /// Initiate the set with this server as its only member, if it is not initiated.
+    pub auto_initiate: bool,
     /// How often the journal is flushed to the disk.
     pub journal_commit_interval: Duration,
     /// Open a data directory whose journal is damaged in its middle, losing what lies behind.
@@ -79,6 +83,8 @@ impl Default for ServerOptions {
             max_conns: 65_536,
             cache_bytes: None,
             engine: EngineKind::default(),
+            replica_set: None,
+            auto_initiate: false,
             journal_commit_interval: Duration::from_millis(100),
             accept_data_loss: false,
             log: LogTarget::Stdout,

@@ -50,7 +50,10 @@ pub fn prepare(server: &ServerState) {
 }
 
 /// The collection, made when it is not there.
-fn collection(
+///
+/// # Errors
+/// What making it raises.
+pub fn collection(
     server: &ServerState,
     op: &OpContext,
     name: &str,

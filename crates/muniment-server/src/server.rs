@@ -139,6 +139,7 @@ impl Server {
         }
         crate::own_collections::prepare(&state);
         crate::commands::restore_settings(&state);
+        crate::replica_set::start(&state)?;
         if state.options.handle_signals {
             handle_signals(&waker);
         }

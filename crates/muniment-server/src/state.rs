@@ -8,6 +8,7 @@ use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::parameters::Parameters;
 use crate::profiler::Profile;
+use crate::replica_set::ReplicaSet;
 use crate::sessions::Sessions;
 use crate::transactions::Transactions;
 use muniment_exec::{Database, DisconnectProbe};
@@ -96,6 +97,8 @@ pub struct ServerState {
     pub cluster_parameters: ClusterParameters,
     /// configureFailPoint.
     pub failpoints: FailPoints,
+    /// The replica set that the server is a member of.
+    pub replica_set: Option<ReplicaSet>,
     /// Logical sessions.
     pub sessions: Sessions,
     /// Transactions of sessions.
@@ -162,6 +165,7 @@ impl ServerState {
     pub fn new(options: ServerOptions, parts: Parts) -> ServerState {
         let host = format!("{}:{}", hostname(), parts.port);
         ServerState {
+            replica_set: options.replica_set.clone().map(ReplicaSet::new),
             options,
             engine: parts.engine,
             log: parts.log,
@@ -243,6 +247,17 @@ impl ServerState {
         *self.topology.lock()
     }
 
+    /// The topology is another one: who waits for that is answered.
+    pub fn topology_changed(&self) {
+        *self.topology.lock() += 1;
+        self.topology_signal.notify_all();
+    }
+
+    /// Whether the server takes writes: always, but for a member of a set that is not its primary.
+    pub fn is_writable(&self) -> bool {
+        self.replica_set.as_ref().is_none_or(ReplicaSet::is_primary)
+    }
+
     /// Waits until the topology's counter differs from `seen`, the server ends, or `time` has
     /// passed.
     pub fn wait_topology(&self, seen: i64, time: Duration) {
@@ -263,10 +278,11 @@ impl ServerState {
 
     /// The default write concern.
     pub fn default_write_concern(&self) -> WriteConcern {
-        self.default_concern
-            .read()
-            .write
-            .unwrap_or(WriteConcern::IMPLICIT)
+        let set = self.default_concern.read().write.clone();
+        set.unwrap_or(match self.replica_set {
+            Some(_) => WriteConcern::IMPLICIT_OF_A_SET,
+            None => WriteConcern::IMPLICIT,
+        })
     }
 }
 

@@ -15,6 +15,7 @@ mod admission;
 mod build;
 mod catalog;
 mod checkpoint;
+mod clock;
 mod collection;
 mod commit;
 mod entries;

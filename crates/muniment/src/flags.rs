@@ -95,6 +95,18 @@ fn not_yet(_: &mut Gathered, text: &str) -> Result<(), String> {
     Err("is not supported yet".to_string())
 }
 
+fn replica_set(g: &mut Gathered, text: &str) -> Result<(), String> {
+    if text.is_empty() {
+        return Err("wants the name of a replica set".to_string());
+    }
+    // MongoDB takes NAME/SEED,…, too.
+    if text.contains('/') {
+        return Err(format!("'{text}': a list of seeds is not supported"));
+    }
+    g.server.replica_set = Some(text.to_string());
+    Ok(())
+}
+
 /// All options, in the order of `--help`.
 pub const ALL: &[Opt] = &[
     opt(
@@ -393,10 +405,34 @@ pub const ALL: &[Opt] = &[
     ),
     opt(
         "replSet",
+        "replication.replSet",
+        Arg::Text,
+        "name of the replica set that the server is a member of (of one member only, so far)",
+        replica_set,
+    ),
+    opt(
+        "",
         "replication.replSetName",
         Arg::Text,
-        "not supported yet",
-        not_yet,
+        "the same as --replSet",
+        replica_set,
+    ),
+    opt(
+        "",
+        "replSet.name",
+        Arg::Text,
+        "the same as --replSet",
+        replica_set,
+    ),
+    opt(
+        "autoInitiate",
+        "replSet.autoInitiate",
+        Arg::Flag,
+        "initiate the replica set with this server as its only member; needs --replSet",
+        |g, v| {
+            g.server.auto_initiate = yes(v);
+            Ok(())
+        },
     ),
     opt("shardsvr", "", Arg::Flag, "not supported yet", not_yet),
     opt("configsvr", "", Arg::Flag, "not supported yet", not_yet),
@@ -480,6 +516,9 @@ impl Gathered {
             };
         } else if self.log_append {
             return Err("--logappend has to be used with --logpath".to_string());
+        }
+        if self.server.auto_initiate && self.server.replica_set.is_none() {
+            return Err("--autoInitiate has to be used with --replSet".to_string());
         }
         // Listening on :: takes IPv4 as well.
         if self.server.ipv6 && self.server.bind_ip == ["0.0.0.0"] {
@@ -566,11 +605,32 @@ mod tests {
     }
 
     #[test]
+    fn a_replica_set_has_three_places_in_the_file() {
+        for key in ["replication.replSetName", "replSet.name"] {
+            let mut g = Gathered::default();
+            g.apply_key(key, "rs").unwrap();
+            g.apply_key("replSet.autoInitiate", "true").unwrap();
+            let (o, _) = g.finish(vec![]).unwrap();
+            assert_eq!(o.replica_set.as_deref(), Some("rs"));
+            assert!(o.auto_initiate);
+        }
+        let mut g = Gathered::default();
+        g.apply_flag(flag("replSet"), "rs").unwrap();
+        let (o, _) = g.finish(vec![]).unwrap();
+        assert!(!o.auto_initiate);
+        assert_eq!(o.parsed, doc! { "replication": doc! { "replSet": "rs" } });
+        let mut g = Gathered::default();
+        g.apply_flag(flag("autoInitiate"), "true").unwrap();
+        assert!(g.finish(vec![]).is_err());
+    }
+
+    #[test]
     fn what_is_not_supported_is_an_error() {
         let mut g = Gathered::default();
         for (name, value) in [
             ("auth", "true"),
-            ("replSet", "rs"),
+            ("replSet", ""),
+            ("replSet", "rs/h:1"),
             ("storageEngine", "wiredTiger"),
             ("port", "70000"),
         ] {

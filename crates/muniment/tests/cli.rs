@@ -61,7 +61,8 @@ fn what_is_not_understood_ends_with_2_and_names_it() {
     let muniment = Path::new(env!("CARGO_BIN_EXE_muniment"));
     for (text, args, named) in [
         ("", vec!["--frobnicate"], "--frobnicate"),
-        ("", vec!["--replSet", "rs"], "--replSet"),
+        ("", vec!["--replSet", "rs/h:1"], "--replSet"),
+        ("", vec!["--autoInitiate"], "--replSet"),
         ("", vec!["--storageEngine", "wiredTiger"], "--storageEngine"),
         ("", vec!["--port", "99999"], "--port"),
         ("", vec!["--fork"], "--logpath"),

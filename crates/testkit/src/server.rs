@@ -148,6 +148,11 @@ impl Server {
         server
     }
 
+    /// The arguments from the next start on, in place of those that were added.
+    pub fn set_args(&mut self, args: &[&str]) {
+        self.options.args = args.iter().map(|a| (*a).to_string()).collect();
+    }
+
     /// Starts the server on its directory.
     ///
     /// # Panics

@@ -4,6 +4,7 @@ use crate::args::{Field, Types, idle, opt};
 use crate::context::CommandContext;
 use crate::log::now_ms;
 use crate::registry::{Access, CommandSpec};
+use crate::replica_set;
 use crate::server::MAX_WIRE_VERSION;
 use crate::state::ClientInfo;
 use muniment_value::{ArrayBuf, Code, Doc, Error, Result, Value, doc, number};
@@ -67,16 +68,25 @@ pub(super) fn run(cx: &mut CommandContext<'_>, primary: &str) -> Result<()> {
     }
     await_topology(cx)?;
     let hello_ok = cx.args.bool("helloOk", false);
+    // Before the state that is told: who is told a newer one hears of it again.
     let counter = cx.server.topology_counter();
+    cx.local.streamed = cx.exhaust.then_some(counter);
     let w = &mut cx.reply;
     if hello_ok {
         w.field("helloOk", true);
     }
-    w.field(primary, true);
-    w.field(
-        "topologyVersion",
-        doc! { "processId": Value::ObjectId(cx.server.process_id), "counter": counter },
-    );
+    match &cx.server.replica_set {
+        Some(set) => {
+            w.elements(replica_set::describe(cx.server, set, primary, counter).as_doc());
+        }
+        None => {
+            w.field(primary, true);
+            w.field(
+                "topologyVersion",
+                doc! { "processId": Value::ObjectId(cx.server.process_id), "counter": counter },
+            );
+        }
+    }
     w.field("maxBsonObjectSize", 16_777_216);
     w.field("maxMessageSizeBytes", 48_000_000);
     w.field("maxWriteBatchSize", 100_000);
@@ -218,9 +228,11 @@ fn await_topology(cx: &mut CommandContext<'_>) -> Result<()> {
         ));
     }
     cx.exhaust = cx.request.exhaust_allowed;
-    if id != cx.server.process_id {
-        return Ok(());
-    }
+    let counter = match cx.local.streamed {
+        Some(told) => told,
+        None if id != cx.server.process_id => return Ok(()),
+        None => counter,
+    };
     if counter > cx.server.topology_counter() {
         return Err(Error::location(
             31382,

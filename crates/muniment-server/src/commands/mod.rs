@@ -12,6 +12,7 @@ mod coll_mod_index;
 mod collection_options;
 mod cursor_reply;
 mod query_shape;
+mod repl_set;
 mod search_index;
 mod time_series_index;
 mod write_reply;
@@ -93,8 +94,15 @@ registry! {
     refresh_logical_session_cache_now,
     refresh_sessions,
     rename_collection,
+    repl_set_freeze,
     repl_set_get_config,
+    repl_set_get_rbid,
     repl_set_get_status,
+    repl_set_initiate,
+    repl_set_maintenance,
+    repl_set_reconfig,
+    repl_set_step_down,
+    repl_set_sync_from,
     server_status,
     set_cluster_parameter,
     set_default_rw_concern,

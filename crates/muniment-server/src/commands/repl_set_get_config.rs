@@ -1,20 +1,24 @@
-//! `replSetGetConfig`: a standalone says what it is.
+//! `replSetGetConfig`.
 
+use super::repl_set::set_of;
+use crate::args::{Types, opt};
 use crate::registry::{CommandSpec, Kind};
-use muniment_value::{Code, Error};
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "replSetGetConfig",
-    doc: "Fails: a standalone has no configuration of a replica set",
+    doc: "The configuration of the replica set",
     kind: Kind::Admin,
     admin_only: true,
-    open_fields: true,
-    run: |_| {
-        Err(Error::new(
-            Code::NoReplicationEnabled,
-            "not running with --replSet",
-        ))
+    fields: &[opt("commitmentStatus", Types::SAFE_BOOL)],
+    run: |cx| {
+        let (_, config) = set_of(cx)?.initialized()?;
+        cx.reply.field("config", config.to_doc());
+        if cx.args.bool("commitmentStatus", false) {
+            // Whoever is a majority alone has committed what it has.
+            cx.reply.field("commitmentStatus", true);
+        }
+        Ok(())
     },
     ..CommandSpec::DEFAULT
 };

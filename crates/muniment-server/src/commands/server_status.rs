@@ -4,6 +4,7 @@ use crate::context::CommandContext;
 use crate::log::now_ms;
 use crate::metrics::{LATENCY_NAMES, OP_NAMES, Totals};
 use crate::registry::CommandSpec;
+use crate::replica_set;
 use crate::server::{MONGODB_VERSION, VERSION};
 use muniment_exec::TicketPool;
 use muniment_value::{ArrayBuf, DocBuf, Result, Value, doc};
@@ -38,6 +39,7 @@ const SECTIONS: &[(&str, Section)] = &[
     ("opcounters", |_, t| counters(&t.ops)),
     ("opcountersRepl", |_, _| counters(&[0; 6])),
     ("queues", queues),
+    ("repl", replication),
     ("storageEngine", storage_engine),
     ("transactions", transactions),
     ("wiredTiger", cache_as_wired_tiger),
@@ -53,6 +55,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let sections: Vec<(&str, DocBuf)> = SECTIONS
         .iter()
         .filter(|(name, _)| wanted(name))
+        .filter(|(name, _)| *name != "repl" || cx.server.replica_set.is_some())
         .map(|(name, f)| (*name, f(cx, &totals)))
         .collect();
     let w = &mut cx.reply;
@@ -327,6 +330,17 @@ fn counters(ops: &[u64; 6]) -> DocBuf {
     for (name, n) in OP_NAMES.iter().zip(ops) {
         d.append(name, *n as i64);
     }
+    d
+}
+
+/// What the member is, as `hello` says it.
+fn replication(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
+    let Some(set) = &cx.server.replica_set else {
+        return DocBuf::new();
+    };
+    let counter = cx.server.topology_counter();
+    let mut d = replica_set::describe(cx.server, set, "isWritablePrimary", counter);
+    d.append("rbid", replica_set::ROLLBACK_ID);
     d
 }
 

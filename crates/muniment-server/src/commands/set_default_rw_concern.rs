@@ -1,7 +1,7 @@
 //! `setDefaultRWConcern`: kept in `config.settings`, so that it outlives the server.
 
 use crate::args::{Field, Types, opt};
-use crate::concern::{Provenance, W, WriteConcern, check_read_concern};
+use crate::concern::{Provenance, ReadsIn, W, WriteConcern, check_read_concern};
 use crate::context::CommandContext;
 use crate::log::now_ms;
 use crate::registry::{CommandSpec, Kind};
@@ -31,7 +31,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
-fn parse_write(d: Doc<'_>) -> Result<Option<WriteConcern>> {
+fn parse_write(d: Doc<'_>, member: bool) -> Result<Option<WriteConcern>> {
     if d.is_empty() {
         return Ok(None);
     }
@@ -40,7 +40,7 @@ fn parse_write(d: Doc<'_>) -> Result<Option<WriteConcern>> {
             "missing w field, which is required for a default write concern",
         ));
     }
-    let mut wc = WriteConcern::parse(d, WriteConcern::IMPLICIT)?;
+    let mut wc = WriteConcern::parse(d, WriteConcern::IMPLICIT, member)?;
     if wc.w == W::Nodes(0) {
         return Err(Error::bad_value(
             "Default write concern must be at least w:1",
@@ -50,8 +50,23 @@ fn parse_write(d: Doc<'_>) -> Result<Option<WriteConcern>> {
     Ok(Some(wc))
 }
 
-fn parse_read(d: Doc<'_>) -> Result<Option<String>> {
-    check_read_concern(d, true, "setDefaultRWConcern")?;
+fn parse_read(d: Doc<'_>, member: bool) -> Result<Option<String>> {
+    let place = match member {
+        true => ReadsIn::Set,
+        false => ReadsIn::Standalone,
+    };
+    check_read_concern(d, true, "setDefaultRWConcern", place)?;
+    // Only a member of a set comes here with them.
+    if let Some(level @ "linearizable") = d.get_str("level") {
+        return Err(Error::bad_value(format!(
+            "level: '{level}' is not suitable for the default read concern"
+        )));
+    }
+    if d.get("afterClusterTime").is_some() {
+        return Err(Error::bad_value(
+            "'afterClusterTime' is not suitable for the default read concern",
+        ));
+    }
     Ok(d.get_str("level").map(str::to_string))
 }
 
@@ -67,12 +82,13 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
              present",
         ));
     }
+    let member = cx.server.replica_set.is_some();
     let mut new = cx.server.default_concern.read().clone();
     if let Some(d) = write {
-        new.write = parse_write(d)?;
+        new.write = parse_write(d, member)?;
     }
     if let Some(d) = read {
-        new.read = parse_read(d)?;
+        new.read = parse_read(d, member)?;
     }
     new.set_at_ms = Some(now_ms());
     let mut stored = DocBuf::new();
@@ -103,6 +119,7 @@ pub(super) fn restore(server: &ServerState) {
     if server.engine.store.collection(NAMESPACE).is_none() {
         return;
     }
+    let member = server.replica_set.is_some();
     let op = OpContext::internal("setDefaultRWConcern");
     let filter = doc! { "_id": ID };
     let request = muniment_exec::FindRequest {
@@ -119,12 +136,12 @@ pub(super) fn restore(server: &ServerState) {
         Ok(Some(DefaultConcern {
             write: d
                 .get_doc("defaultWriteConcern")
-                .map(parse_write)
+                .map(|d| parse_write(d, member))
                 .transpose()?
                 .flatten(),
             read: d
                 .get_doc("defaultReadConcern")
-                .map(parse_read)
+                .map(|d| parse_read(d, member))
                 .transpose()?
                 .flatten(),
             set_at_ms: match d.get("updateWallClockTime") {

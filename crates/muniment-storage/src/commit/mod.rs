@@ -54,6 +54,8 @@ pub(crate) struct Door {
     bytes: AtomicU64,
     landed: Condvar,
     waiting: AtomicUsize,
+    /// What every commit from here on is later than, whatever the clock shows.
+    ahead: AtomicU64,
 }
 
 impl Door {
@@ -65,7 +67,20 @@ impl Door {
             landed: Condvar::new(),
             waiting: AtomicUsize::new(0),
             bytes: AtomicU64::new(0),
+            ahead: AtomicU64::new(0),
         }
+    }
+
+    /// What the next commit is later than at least.
+    pub fn ahead(&self) -> Timestamp {
+        Timestamp(self.ahead.load(SeqCst))
+    }
+
+    /// Every commit from here on is later than `to`.
+    pub fn advance(&self, to: Timestamp) {
+        // Who is inside has its timestamp, or has not looked yet.
+        let _turn = self.enter();
+        self.ahead.fetch_max(to.0, SeqCst);
     }
 
     /// Waits for its turn. Whoever is inside writes a record and a few keys, which takes a few
@@ -212,7 +227,7 @@ impl Inner {
         // All that needs no timestamp, before it is our turn.
         let ready = log.prepare(payload).map_err(|e| self.refused(e))?;
         let mut turn = door.enter();
-        let at = turn.next(now);
+        let at = turn.max(door.ahead()).next(now);
         let index = log
             .append_ready(0, at, ready)
             .map_err(|e| self.refused(e))?;

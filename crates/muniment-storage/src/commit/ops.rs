@@ -103,14 +103,19 @@ impl Encoder {
         self.buf.get(range).unwrap_or_default()
     }
 
-    /// Begins an operation with so many bytes of keys and documents.
-    fn begin(&mut self, tag: u8, id: u32, bytes: usize) {
+    /// Begins the record, whose first operation has so many bytes of keys and documents.
+    pub fn begin_record(&mut self, bytes: usize) {
         if self.buf.is_empty() {
             // Most records have no other.
             self.reserve(1, bytes);
             self.buf.push(VERSION);
             self.buf.extend_from_slice(&[0; 8]);
         }
+    }
+
+    /// Begins an operation with so many bytes of keys and documents.
+    fn begin(&mut self, tag: u8, id: u32, bytes: usize) {
+        self.begin_record(bytes);
         self.buf.push(tag);
         put_varint(id as usize, &mut self.buf);
     }

@@ -238,6 +238,13 @@ impl Stage {
         self.arena.reserve_exact(kept);
     }
 
+    /// For a record without an operation, whose timestamp is all that it brings.
+    pub fn of_nothing() -> Stage {
+        let mut stage = Stage::new();
+        stage.log.begin_record(0);
+        stage
+    }
+
     /// For what a record that is in the log already comes to.
     pub fn of_payload(payload: &[u8]) -> Stage {
         Stage {

@@ -1,0 +1,22 @@
+//! What the commands on a replica set have in common.
+
+use crate::context::CommandContext;
+use crate::replica_set::ReplicaSet;
+use muniment_value::{Code, Error, Result, number};
+
+/// The set that the server is a member of.
+///
+/// # Errors
+/// 76 NoReplicationEnabled on a standalone.
+pub(super) fn set_of<'a>(cx: &CommandContext<'a>) -> Result<&'a ReplicaSet> {
+    let server: &'a crate::state::ServerState = cx.server;
+    server
+        .replica_set
+        .as_ref()
+        .ok_or_else(|| Error::new(Code::NoReplicationEnabled, "not running with --replSet"))
+}
+
+/// The number that is a command's first element; 0 for what is none.
+pub(super) fn seconds(cx: &CommandContext<'_>) -> i64 {
+    number::to_i64_clamped(cx.target()).unwrap_or(0)
+}

@@ -1,0 +1,39 @@
+//! `replSetFreeze`.
+
+use super::repl_set::{seconds, set_of};
+use crate::context::CommandContext;
+use crate::registry::{CommandSpec, Kind};
+use muniment_value::{Error, Result};
+use std::time::Duration;
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "replSetFreeze",
+    doc: "Who stepped down stays so for the given seconds; with 0 it is primary again at once",
+    kind: Kind::Admin,
+    admin_only: true,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let set = set_of(cx)?;
+    set.initialized()?;
+    let secs = seconds(cx).min(i64::from(i32::MAX));
+    let Ok(n) = u64::try_from(secs) else {
+        return Err(Error::bad_value(
+            "The freeze period must be a number of seconds that is not negative",
+        ));
+    };
+    match n {
+        0 => {
+            cx.reply.field("info", "unfreezing");
+        }
+        1 => {
+            let warning = "you really want to freeze for only 1 second?";
+            cx.reply.field("warning", warning);
+        }
+        _ => {}
+    }
+    set.freeze(cx.server, cx.op, Duration::from_secs(n))
+}

@@ -1,0 +1,46 @@
+//! `replSetInitiate`.
+
+use super::repl_set::set_of;
+use crate::context::CommandContext;
+use crate::registry::{CommandSpec, Kind};
+use crate::replica_set::{HostPort, SetConfig};
+use crate::state::hostname;
+use muniment_value::{Code, Doc, Error, Result};
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "replSetInitiate",
+    doc: "Initiates the replica set, of which this server is the only member",
+    kind: Kind::Admin,
+    admin_only: true,
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let set = set_of(cx).map_err(|_| {
+        Error::new(
+            Code::NoReplicationEnabled,
+            "This node was not started with replication enabled.",
+        )
+    })?;
+    let given = cx.target().as_doc().unwrap_or(Doc::EMPTY);
+    let config = if given.is_empty() {
+        let options = &cx.server.options;
+        let me = HostPort::of_listener(&options.bind_ip, cx.server.port, &hostname()).to_string();
+        cx.reply.field(
+            "info2",
+            "no configuration specified. Using a default configuration for the set",
+        );
+        cx.reply.field("me", me.as_str());
+        SetConfig::default_of(set.name(), me)
+    } else {
+        let mut given = given.to_buf();
+        if given.as_doc().get("version").is_none() {
+            given.append("version", 1);
+        }
+        SetConfig::parse(given.as_doc())
+            .map_err(|e| Error::new(Code::InvalidReplicaSetConfig, e.message()))?
+    };
+    set.initiate(cx.server, cx.op, config)
+}

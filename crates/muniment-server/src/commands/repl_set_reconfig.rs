@@ -1,0 +1,31 @@
+//! `replSetReconfig`.
+
+use super::repl_set::set_of;
+use crate::args::{Types, opt};
+use crate::context::CommandContext;
+use crate::registry::{CommandSpec, Kind};
+use crate::replica_set::SetConfig;
+use muniment_value::{Code, Error, Result, Value};
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "replSetReconfig",
+    doc: "Replaces the configuration of the replica set, which keeps its only member",
+    kind: Kind::Admin,
+    admin_only: true,
+    fields: &[opt("force", Types::ANY)],
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let set = set_of(cx)?;
+    set.initialized()?;
+    let Value::Document(given) = cx.target() else {
+        return Err(Error::new(Code::UnknownError, "no configuration specified"));
+    };
+    let config = SetConfig::parse(given)
+        .map_err(|e| Error::new(Code::InvalidReplicaSetConfig, e.message()))?;
+    let force = cx.args.get("force").is_some_and(|v| v.truthy());
+    set.reconfigure(cx.server, cx.op, config, force)
+}

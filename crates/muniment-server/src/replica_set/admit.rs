@@ -1,0 +1,198 @@
+//! What a member of a set asks before a command runs: may it run here, and does it see what the
+//! client has seen.
+
+use super::{times, topology_version};
+use crate::context::Request;
+use crate::generic::Generic;
+use crate::registry::{CommandSpec, Kind};
+use crate::state::ServerState;
+use muniment_exec::OpContext;
+use muniment_storage::Timestamp;
+use muniment_value::{Code, Doc, Error, Result, doc};
+
+/// Commands that need a primary beside those that write documents or change collections.
+const PRIMARY: &[&str] = &[
+    "refreshLogicalSessionCacheNow",
+    "setClusterParameter",
+    "setDefaultRWConcern",
+    "setFeatureCompatibilityVersion",
+    "setIndexCommitQuorum",
+];
+/// Commands that read what is replicated, beside those that read documents.
+const READING: &[&str] = &[
+    "collStats",
+    "dbStats",
+    "listCollections",
+    "listDatabases",
+    "listIndexes",
+];
+
+/// Where a command may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Anywhere,
+    /// Where data can be read, on a secondary only if the client says so.
+    Readable,
+    Primary,
+}
+
+fn place(spec: &CommandSpec, body: Doc<'_>) -> Place {
+    match spec.kind {
+        Kind::Write | Kind::Ddl => Place::Primary,
+        // A cursor was opened where that was allowed.
+        Kind::Read if spec.name == "getMore" => Place::Anywhere,
+        Kind::Read if writes(body) => Place::Primary,
+        Kind::Read => Place::Readable,
+        _ if PRIMARY.contains(&spec.name) => Place::Primary,
+        _ if READING.contains(&spec.name) => Place::Readable,
+        _ => Place::Anywhere,
+    }
+}
+
+/// True for a reading command that writes what it finds into a collection.
+fn writes(body: Doc<'_>) -> bool {
+    let stages = body.get_array("pipeline").unwrap_or(Doc::EMPTY);
+    let last = stages.values().last().and_then(|v| v.as_doc());
+    let stage = last.and_then(|d| d.first()).map_or("", |e| e.name());
+    let reduces = body.first().is_some_and(|e| e.is_named("mapReduce"));
+    let inline = body
+        .get_doc("out")
+        .is_some_and(|d| d.get("inline").is_some());
+    matches!(stage, "$out" | "$merge") || reduces && !inline
+}
+
+/// Checks that the command may run on this member now, takes the cluster's time that it brings, and
+/// makes the time come after which it wants to read.
+///
+/// # Errors
+/// 10107, 13435, 13436 for the member's state; 205 for a time too far ahead; 72 for a time to read
+/// after that nobody has heard of.
+pub fn admit(
+    server: &ServerState,
+    spec: &CommandSpec,
+    op: &OpContext,
+    request: &Request<'_>,
+    generic: &Generic<'_>,
+) -> Result<()> {
+    let Some(set) = &server.replica_set else {
+        return Ok(());
+    };
+    if let Some(time) = generic.cluster_time {
+        set.hear(server, time)?;
+    }
+    if !set.is_primary() && request.db != "local" {
+        // By it drivers know an answer that is older than what they have heard since.
+        let topology = topology_version(server, server.topology_counter());
+        let extra = doc! { "topologyVersion": topology };
+        refuse(set, spec, request).map_err(|e| e.with_extra(extra))?;
+    }
+    let Some(concern) = generic.read_concern else {
+        return Ok(());
+    };
+    if concern.get_str("level") == Some("linearizable") {
+        if !set.is_primary() {
+            return Err(Error::new(
+                Code::NotWritablePrimary,
+                "cannot satisfy linearizable read concern on non-primary node",
+            ));
+        }
+        if writes(request.body) {
+            return Err(Error::new(
+                Code::InvalidOptions,
+                "$out cannot be used with a 'linearizable' read concern level",
+            ));
+        }
+    }
+    match concern.get("afterClusterTime") {
+        Some(time) => wait_for(server, op, times::of(time)),
+        None => Ok(()),
+    }
+}
+
+/// The only member sees at once what it has committed; a time that only the clients have heard of
+/// comes with a commit of nothing.
+fn wait_for(server: &ServerState, op: &OpContext, time: Timestamp) -> Result<()> {
+    let store = &server.engine.store;
+    if time <= store.visible() {
+        return Ok(());
+    }
+    let known = store.clock();
+    if time > known {
+        return Err(Error::new(
+            Code::InvalidOptions,
+            format!(
+                "readConcern afterClusterTime value must not be greater than the current \
+                 clusterTime. Requested clusterTime: {time}; current clusterTime: {known}"
+            ),
+        ));
+    }
+    store.commit_nothing(op).map(|_| ())
+}
+
+fn refuse(set: &super::ReplicaSet, spec: &CommandSpec, request: &Request<'_>) -> Result<()> {
+    let place = place(spec, request.body);
+    if place == Place::Anywhere {
+        return Ok(());
+    }
+    if place == Place::Primary {
+        return Err(Error::new(Code::NotWritablePrimary, "not primary"));
+    }
+    let preference = request.body.get_doc("$readPreference");
+    let secondary_ok = preference
+        .and_then(|d| d.get_str("mode"))
+        .is_some_and(|mode| mode != "primary");
+    if !secondary_ok {
+        return Err(Error::new(
+            Code::NotPrimaryNoSecondaryOk,
+            "not primary and secondaryOk=false",
+        ));
+    }
+    match set.member().role {
+        super::Role::Primary | super::Role::Secondary(_) => Ok(()),
+        _ => Err(Error::new(
+            Code::NotPrimaryOrSecondary,
+            "node is not in primary or recovering state",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use muniment_value::array;
+
+    #[test]
+    fn where_commands_may_run() {
+        for (d, wanted) in [
+            (doc! { "find": "c" }, Place::Readable),
+            (
+                doc! { "aggregate": "c", "pipeline": array![] },
+                Place::Readable,
+            ),
+            (
+                doc! { "aggregate": "c", "pipeline": array![doc! { "$out": "x" }] },
+                Place::Primary,
+            ),
+            (
+                doc! { "mapReduce": "c", "out": doc! { "inline": 1 } },
+                Place::Readable,
+            ),
+            (doc! { "mapReduce": "c", "out": "x" }, Place::Primary),
+            (doc! { "insert": "c" }, Place::Primary),
+            (doc! { "create": "c" }, Place::Primary),
+            (doc! { "setDefaultRWConcern": 1 }, Place::Primary),
+            (doc! { "listCollections": 1 }, Place::Readable),
+            (doc! { "getMore": 1_i64 }, Place::Anywhere),
+            (doc! { "hello": 1 }, Place::Anywhere),
+            (doc! { "serverStatus": 1 }, Place::Anywhere),
+        ] {
+            let body = d.as_doc();
+            let spec = crate::registry::find(body.first().unwrap().name()).unwrap();
+            assert_eq!(place(spec, body), wanted, "{d:?}");
+        }
+        for name in PRIMARY.iter().chain(READING) {
+            assert!(crate::registry::find(name).is_some(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The clock of the commits, as the members of a replica set and their clients see it.
+
+use crate::commit::stage::Stage;
+use crate::store::{CommitId, Store};
+use muniment_io::Timestamp;
+use muniment_query::Interrupt;
+use muniment_value::Result;
+
+impl Store {
+    /// The timestamp of the newest commit that every new view sees. Costs one load.
+    pub fn visible(&self) -> Timestamp {
+        self.inner.trees.views().visible()
+    }
+
+    /// The newest timestamp that is known: of the newest visible commit, or what
+    /// [`Store::advance_clock`] was told last.
+    pub fn clock(&self) -> Timestamp {
+        self.visible().max(self.inner.door.ahead())
+    }
+
+    /// Every commit from here on is later than `to`. The caller answers for how far ahead of the
+    /// wall clock that is.
+    pub fn advance_clock(&self, to: Timestamp) {
+        self.inner.door.advance(to);
+    }
+
+    /// Commits a record that changes nothing, so that the newest visible timestamp is later than
+    /// [`Store::clock`] was.
+    ///
+    /// # Errors
+    /// 14031 OutOfDiskSpace, I/O errors, what `interrupt` says while it waits.
+    pub fn commit_nothing(&self, interrupt: &dyn Interrupt) -> Result<CommitId> {
+        self.inner.commit(Stage::of_nothing(), interrupt, |_| {})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use crate::tests::open;
+    use crate::tests_natural::crash;
+    use crate::*;
+    use muniment_query::NeverInterrupted;
+
+    #[test]
+    fn commits_are_behind_the_clock_and_so_is_what_recovery_finds() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path());
+        let options = CollectionOptions::default();
+        store
+            .create_collection("db.c", options, &NeverInterrupted)
+            .unwrap();
+        let begun = store.visible();
+        let ahead = Timestamp(begun.0 + (100_u64 << 32));
+        store.advance_clock(ahead);
+        store.advance_clock(begun);
+        assert_eq!((store.visible(), store.clock()), (begun, ahead));
+        // What waits for all that is committed waits for nothing that is not.
+        assert_eq!(store.snapshot().timestamp(), begun);
+        store.commit_nothing(&NeverInterrupted).unwrap();
+        assert_eq!(store.visible(), Timestamp(ahead.0 + 1));
+        assert_eq!(store.clock(), store.visible());
+        store.commit_nothing(&NeverInterrupted).unwrap();
+        let last = store.visible();
+        assert!(last > Timestamp(ahead.0 + 1));
+        let crashed = crash(&store, dir.path());
+        let store = open(crashed.path());
+        assert_eq!(store.visible(), last);
+        assert!(store.collection("db.c").is_some());
+    }
+}
