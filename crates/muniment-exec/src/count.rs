@@ -80,7 +80,7 @@ impl Database {
         request: &CountRequest<'_>,
         filter: &Filter,
     ) -> Result<u64> {
-        let newest = op.transaction().is_none();
+        let newest = op.reads_newest();
         if matches!(filter.root(), Node::True) && request.hint.is_none() && newest {
             return Ok(window(collection.count(), request));
         }

@@ -281,12 +281,12 @@ impl Database {
         id: &ValueBuf,
     ) -> Result<Option<Bytes>> {
         op.check()?;
-        let found = match op.transaction() {
-            Some(_) => {
+        let found = match op.reads_newest() {
+            false => {
                 let view = op.view(&self.store, collection)?;
                 view.find_by_id(collection, id.as_value())?
             }
-            None => {
+            true => {
                 let view = self.store.glance()?;
                 still_there(view.timestamp(), collection, [])?;
                 view.find_by_id(collection, id.as_value())?

@@ -107,6 +107,8 @@ pub struct OpContext {
     origin: OnceLock<Arc<Origin>>,
     /// The transaction that it is a part of.
     transaction: OnceLock<Arc<Transaction>>,
+    /// The view that it reads at.
+    pinned: OnceLock<Snapshot>,
     /// How its statements are remembered.
     retry: OnceLock<Arc<Retry>>,
     /// A statement's error that ends the transaction.
@@ -133,6 +135,7 @@ impl OpContext {
             statements: OnceLock::new(),
             origin: OnceLock::new(),
             transaction: OnceLock::new(),
+            pinned: OnceLock::new(),
             retry: OnceLock::new(),
             failure: OnceLock::new(),
             pool: OnceLock::new(),
@@ -219,8 +222,40 @@ impl OpContext {
                 transaction.join(collection, self)?;
                 transaction.snapshot()
             }
-            None => Ok(store.snapshot()),
+            None => self.pinned_view(store, collection),
         }
+    }
+
+    fn pinned_view(&self, store: &Store, collection: &Collection) -> Result<Snapshot> {
+        let Some(pinned) = self.pinned.get() else {
+            return Ok(store.snapshot());
+        };
+        if collection.named_since() > pinned.timestamp() {
+            return Err(Error::new(
+                Code::SnapshotUnavailable,
+                format!(
+                    "Unable to read from a snapshot due to pending collection catalog changes: {} \
+                     is younger than it",
+                    collection.namespace()
+                ),
+            ));
+        }
+        Ok(pinned.clone())
+    }
+
+    /// Makes it read at this view; once, before it reads.
+    pub fn pin(&self, view: Snapshot) {
+        let _ = self.pinned.set(view);
+    }
+
+    /// The view that it reads at, which somebody chose.
+    pub fn pinned(&self) -> Option<&Snapshot> {
+        self.pinned.get()
+    }
+
+    /// True if it reads what is visible now.
+    pub(crate) fn reads_newest(&self) -> bool {
+        self.transaction().is_none() && self.pinned().is_none()
     }
 
     /// When it began.

@@ -312,10 +312,20 @@ pub fn check_read_concern(
              by :: read concern snapshot not supported",
         ));
     }
+    let reads_snapshots = matches!(command, "find" | "aggregate" | "distinct");
+    if level == Some("snapshot") && place == ReadsIn::Set && !reads_snapshots {
+        return Err(Error::new(
+            Code::InvalidOptions,
+            format!(
+                "Command {command} does not support {{ readConcern: {{ level: \"snapshot\" }} }} \
+                 :: caused by :: read concern snapshot not supported"
+            ),
+        ));
+    }
     match level {
         None | Some("local" | "available" | "majority") => {}
         Some("linearizable") if member => {}
-        Some("snapshot") if place == ReadsIn::Transaction => {}
+        Some("snapshot") if member => {}
         Some("linearizable" | "snapshot") => {
             return Err(Error::new(
                 Code::NotAReplicaSet,

@@ -15,6 +15,7 @@ use crate::log::Severity;
 use crate::metrics::{Counter, LatencyKind, OpKind, TopEntry};
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
+use crate::replica_set::times_of;
 use crate::state::{ConnShared, ServerState};
 use crate::transactions::{self, RetryOf};
 use muniment_exec::{OpContext, OpStart, TicketPool};
@@ -72,17 +73,23 @@ fn plain(e: Error) -> Failed {
     (e, None)
 }
 
-/// An error of a command of a transaction.
-fn in_transaction(mut e: Error) -> Failed {
-    // A plan that was made for what is no more: the transaction's view is older than that.
-    if e.code() == Code::QueryPlanKilled {
-        e = Error::new(
+/// A plan that was made for what the view does not know yet, or no more.
+fn unavailable(e: Error) -> Error {
+    match e.code() {
+        Code::QueryPlanKilled => Error::new(
             Code::SnapshotUnavailable,
             format!("Unable to read from a snapshot: {}", e.message()),
-        );
+        ),
+        _ => e,
     }
-    let labels = transactions::is_transient(e.code()).then(|| array!["TransientTransactionError"]);
-    (e, labels)
+}
+
+/// An error of a command of a transaction.
+fn in_transaction(e: Error) -> Failed {
+    let e = unavailable(e);
+    let code = e.code();
+    let transient = transactions::is_transient(code) || transactions::is_retryable(code);
+    (e, transient.then(|| array!["TransientTransactionError"]))
 }
 
 /// An error of a command that the driver may send again as it is.
@@ -172,6 +179,14 @@ fn try_execute(
     } else {
         None
     };
+    if let Some(rc) = generic.read_concern
+        && rc.get_str("level") == Some("snapshot")
+        && !generic.in_transaction()
+    {
+        let at = rc.get("atClusterTime").map(times_of);
+        let view = server.snapshots.view(&server.engine.store, at);
+        op.pin(view.map_err(plain)?);
+    }
     let is_part = generic.in_transaction();
     let sent_again = may_be_sent_again(spec, &generic);
     let pool = ticket_pool(server, spec, op.namespace());
@@ -196,24 +211,29 @@ fn try_execute(
         said_ok: false,
     };
     let running = muniment_query::running::enter(op.clone());
-    let result = guarded(|| (spec.run)(&mut cx)).unwrap_or_else(|caught| {
-        server.log.log(
-            Severity::Error,
-            "ASSERT",
-            23081,
-            &format!("conn{}", conn.id),
-            "A command panicked; this is a bug",
-            Some(&doc! {
-                "command": spec.name,
-                "what": caught.message.as_str(),
-                "backtrace": caught.report.as_str(),
-            }),
-        );
-        Err(Error::internal(format!(
-            "{} failed because of a bug: {}",
-            spec.name, caught.message
-        )))
-    });
+    let (lost, refused) = match op.retry() {
+        Some(_) => server.failpoints.loses_write(),
+        None => (false, None),
+    };
+    let result =
+        guarded(|| refused.map_or_else(|| (spec.run)(&mut cx), Err)).unwrap_or_else(|caught| {
+            server.log.log(
+                Severity::Error,
+                "ASSERT",
+                23081,
+                &format!("conn{}", conn.id),
+                "A command panicked; this is a bug",
+                Some(&doc! {
+                    "command": spec.name,
+                    "what": caught.message.as_str(),
+                    "backtrace": caught.report.as_str(),
+                }),
+            );
+            Err(Error::internal(format!(
+                "{} failed because of a bug: {}",
+                spec.name, caught.message
+            )))
+        });
     // Whatever was cut short on the way, nothing of it goes out.
     let result = result.and_then(|()| muniment_query::running::give_up());
     drop(running);
@@ -272,9 +292,13 @@ fn try_execute(
         }
         Err(e) if sent_again && transactions::is_retryable(e.code()) => Err(retryable(e)),
         Err(e) if is_part => Err(in_transaction(e)),
+        Err(e) if op.pinned().is_some() => Err((unavailable(e), None)),
         Err(e) => Err(plain(e)),
     };
     done.exhaust = exhaust && ended.is_ok();
+    if lost {
+        done.close = true;
+    }
     account(
         &Finished {
             server,
@@ -581,7 +605,12 @@ fn fail(
         return Ok(None);
     }
     match f.error {
-        Some(e) => Err((e, f.labels)),
+        Some(e) if f.labels.is_some() => Err((e, f.labels)),
+        Some(e) if may_be_sent_again(spec, generic) && transactions::is_retryable(e.code()) => {
+            Err(retryable(e))
+        }
+        Some(e) if generic.in_transaction() => Err(in_transaction(e)),
+        Some(e) => Err(plain(e)),
         None => Ok(Some(f)),
     }
 }

@@ -50,7 +50,12 @@ pub struct Failure {
 }
 
 /// The failpoints there are.
-pub const NAMES: [&str; 3] = ["failCommand", "maxTimeAlwaysTimeOut", "maxTimeNeverTimeOut"];
+pub const NAMES: [&str; 4] = [
+    "failCommand",
+    "maxTimeAlwaysTimeOut",
+    "maxTimeNeverTimeOut",
+    "onPrimaryTransactionalWrite",
+];
 
 impl Default for FailPoints {
     fn default() -> FailPoints {
@@ -113,6 +118,31 @@ impl FailPoints {
                 .find(|p| p.name == name)
                 .is_some_and(|p| p.fire(roll))
         }
+    }
+
+    /// What `onPrimaryTransactionalWrite` wants of a retryable write: whether the connection is
+    /// closed instead of an answer, and the error that it fails with before anything is written.
+    pub fn loses_write(&self) -> (bool, Option<Error>) {
+        const NAME: &str = "onPrimaryTransactionalWrite";
+        if !self.fires(NAME) {
+            return (false, None);
+        }
+        let points = self.points.lock();
+        let data = points
+            .iter()
+            .find(|p| p.name == NAME)
+            .map(|p| p.data.as_doc());
+        let data = data.unwrap_or(Doc::EMPTY);
+        let code = data.get("failBeforeCommitExceptionCode");
+        let error = code.and_then(number::to_i64_exact).map(|code| {
+            Error::new(
+                Code(i32::try_from(code).unwrap_or_default()),
+                format!("Failing command via '{NAME}' failpoint"),
+            )
+        });
+        // By default it closes the connection.
+        let closes = data.get("closeConnection").is_none_or(|v| v.truthy());
+        (closes, error)
     }
 
     /// What failCommand wants of this command, if it fires.

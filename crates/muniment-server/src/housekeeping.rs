@@ -33,6 +33,10 @@ pub fn run(server: &Arc<ServerState>) {
             }
             last_ttl = Instant::now();
         }
+        let window = server.parameters.snapshot_window_secs.load(Relaxed);
+        server
+            .snapshots
+            .tick(Duration::from_secs(window.max(0) as u64));
         let lifetime = server.parameters.transaction_lifetime_secs.load(Relaxed);
         let lifetime = Duration::from_secs(lifetime.max(1) as u64);
         for id in server.transactions.expired(lifetime) {

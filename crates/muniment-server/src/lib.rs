@@ -36,6 +36,7 @@ mod registry;
 mod replica_set;
 mod server;
 mod sessions;
+mod snapshots;
 mod stack;
 mod state;
 mod transactions;

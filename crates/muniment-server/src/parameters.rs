@@ -24,6 +24,8 @@ pub struct Parameters {
     /// See its entry in the list.
     pub transaction_lifetime_secs: AtomicI64,
     /// See its entry in the list.
+    pub snapshot_window_secs: AtomicI64,
+    /// See its entry in the list.
     pub transaction_patience_ms: AtomicI64,
     /// cursorTimeoutMillis.
     pub cursor_timeout_ms: AtomicI64,
@@ -65,6 +67,7 @@ impl Default for Parameters {
             ttl_enabled: AtomicBool::new(true),
             ttl_sleep_secs: AtomicI64::new(60),
             transaction_lifetime_secs: AtomicI64::new(60),
+            snapshot_window_secs: AtomicI64::new(300),
             transaction_patience_ms: AtomicI64::new(5),
             cursor_timeout_ms: AtomicI64::new(CURSOR_TIMEOUT),
             slow_ms: AtomicI64::new(100),
@@ -256,6 +259,13 @@ pub const ALL: &[Parameter] = &[
         doc: "Milliseconds that a transaction waits for what another write or DDL holds",
         get: |s| v(s.parameters.transaction_patience_ms.load(Relaxed) as i32),
         set: Set::Int(|p| &p.transaction_patience_ms, 0, i32::MAX as i64),
+        apply: nothing,
+    },
+    Parameter {
+        name: "minSnapshotHistoryWindowInSeconds",
+        doc: "Seconds for which the view of a read at a point in time is kept",
+        get: |s| v(s.parameters.snapshot_window_secs.load(Relaxed) as i32),
+        set: Set::Int(|p| &p.snapshot_window_secs, 0, i32::MAX as i64),
         apply: nothing,
     },
     Parameter {

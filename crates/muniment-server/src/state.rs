@@ -10,6 +10,7 @@ use crate::parameters::Parameters;
 use crate::profiler::Profile;
 use crate::replica_set::ReplicaSet;
 use crate::sessions::Sessions;
+use crate::snapshots::Snapshots;
 use crate::transactions::Transactions;
 use muniment_exec::{Database, DisconnectProbe};
 use muniment_query::MemoryBudget;
@@ -101,6 +102,8 @@ pub struct ServerState {
     pub replica_set: Option<ReplicaSet>,
     /// Logical sessions.
     pub sessions: Sessions,
+    /// Views of reads at a point in time.
+    pub snapshots: Snapshots,
     /// Transactions of sessions.
     pub transactions: Transactions,
     /// setDefaultRWConcern.
@@ -175,6 +178,7 @@ impl ServerState {
             cluster_parameters: ClusterParameters::default(),
             failpoints: FailPoints::default(),
             sessions: Sessions::default(),
+            snapshots: Snapshots::default(),
             transactions: Transactions::default(),
             default_concern: RwLock::new(DefaultConcern::default()),
             profile: RwLock::new(BTreeMap::new()),

@@ -117,6 +117,7 @@ impl RetryOf {
         };
         let is_multi = |d: Doc<'_>| d.get("multi").is_some_and(|v| v.truthy());
         match spec.name {
+            _ if body.get("autocommit").is_some() => {}
             "update" if any("updates", &is_multi) => return many("multi=true"),
             "bulkWrite" if any("ops", &is_multi) => return many("multi=true"),
             "delete" if any("deletes", &|d| d.get("limit").and_then(whole) == Some(0)) => {

@@ -41,6 +41,8 @@ pub struct Collection {
     options: RwLock<Arc<CollectionOptions>>,
     indexes: SpreadLock<Indexes, PLACES>,
     dropped: AtomicBool,
+    /// A transaction made it that has not ended.
+    pending: AtomicBool,
     named: AtomicU64,
     generation: AtomicU64,
     /// Totals that the trees do not hold yet.
@@ -178,6 +180,7 @@ impl Collection {
             options: RwLock::new(Arc::new(options)),
             indexes: SpreadLock::default(),
             dropped: AtomicBool::new(false),
+            pending: AtomicBool::new(false),
             named: AtomicU64::new(0),
             generation: AtomicU64::new(0),
             dirty: AtomicBool::new(false),
@@ -312,6 +315,15 @@ impl Collection {
     /// True for an index that has entries of its own.
     pub(crate) fn maintains(&self, index: &Index) -> bool {
         !index.is_id() || !self.is_keyed_by_id()
+    }
+
+    /// True while it is a part of a transaction that made it: lists leave it out.
+    pub fn is_pending(&self) -> bool {
+        self.pending.load(SeqCst)
+    }
+
+    pub(crate) fn set_pending(&self, pending: bool) {
+        self.pending.store(pending, SeqCst);
     }
 
     /// True once the collection was dropped.

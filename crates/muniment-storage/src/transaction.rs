@@ -439,6 +439,7 @@ impl Transaction {
         // It was empty before, too.
         collection.set_named_since(collection.named_since().min(self.at));
         self.knows_indexes(collection);
+        collection.set_pending(true);
         self.state.lock().made.push(collection.clone());
     }
 
@@ -618,7 +619,9 @@ impl Transaction {
         }
         let result = self.commit_parts(&mut state, interrupt);
         if result.is_ok() {
-            state.made.clear();
+            for collection in state.made.drain(..) {
+                collection.set_pending(false);
+            }
         }
         self.end(state);
         result
@@ -675,6 +678,7 @@ impl Transaction {
                 interrupt: &UntilClosed(&self.inner),
             };
             let _ = self.inner.drop_if_empty(&collection, &limited);
+            collection.set_pending(false);
         }
     }
 }

@@ -110,7 +110,7 @@ impl CurrentOp {
     /// As [`OpContext::view`].
     pub(crate) fn view(&self, store: &Store, collection: &Collection) -> Result<Snapshot> {
         let op = self.get();
-        if op.transaction().is_some() {
+        if !op.reads_newest() {
             return op.view(store, collection);
         }
         let mut view = self.view.lock();
@@ -177,6 +177,8 @@ pub struct Cursor {
     /// What is left of the `maxTimeMS` of the command that opened it.
     time_left: Option<std::time::Duration>,
     opener: Opener,
+    /// The view that it reads at, if the command chose one.
+    pinned: Option<Snapshot>,
 }
 
 /// The command that opens a cursor, for what stands before its errors.
@@ -215,6 +217,7 @@ impl Cursor {
             source: Source::Empty,
             held: None,
             time_left: None,
+            pinned: None,
             opener: Opener::Find,
             flags,
         }
@@ -240,6 +243,7 @@ impl Cursor {
             source: Source::Plan(Box::new(exec)),
             held: None,
             time_left: None,
+            pinned: None,
             opener: Opener::Find,
             flags,
         }
@@ -257,6 +261,7 @@ impl Cursor {
             source: Source::Stream { stream, op },
             held: None,
             time_left: None,
+            pinned: None,
             opener: Opener::Aggregate,
             flags: CursorFlags::default(),
         }

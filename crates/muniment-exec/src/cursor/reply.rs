@@ -16,6 +16,7 @@ fn append_reply(
     out: &mut Vec<u8>,
     array: &str,
     namespace: &str,
+    op: &OpContext,
     fill: impl FnOnce(&mut Vec<u8>) -> Result<i64>,
 ) -> Result<i64> {
     let start = out.len();
@@ -44,7 +45,13 @@ fn append_reply(
     out.extend_from_slice(b"ns\0");
     out.extend_from_slice(&(namespace.len() as u32 + 1).to_le_bytes());
     out.extend_from_slice(namespace.as_bytes());
-    out.extend_from_slice(&[0, 0]);
+    out.push(0);
+    if let Some(view) = op.pinned() {
+        out.push(Type::Timestamp as u8);
+        out.extend_from_slice(b"atClusterTime\0");
+        out.extend_from_slice(&view.timestamp().0.to_le_bytes());
+    }
+    out.push(0);
     set_length(out, doc_at);
     Ok(id)
 }
@@ -73,7 +80,7 @@ impl Database {
         out: &mut Vec<u8>,
     ) -> Result<i64> {
         let namespace = cursor.namespace.clone();
-        append_reply(out, "firstBatch", &namespace, |out| {
+        append_reply(out, "firstBatch", &namespace, op, |out| {
             let end = cursor.fill_batch(op, out, limits);
             let end = end.map_err(|e| e.context(&cursor.opener.context(&cursor.namespace)))?;
             if end.exhausted || cursor.flags.single_batch {
@@ -82,6 +89,7 @@ impl Database {
             cursor.time_left = op.time_left();
             // The next batch sees what was written meanwhile, as in MongoDB.
             cursor.release();
+            cursor.pinned = op.pinned().cloned();
             Ok(self.cursors.keep(cursor, owner, end.docs))
         })
     }
@@ -98,6 +106,9 @@ impl Database {
         out: &mut Vec<u8>,
     ) -> Result<i64> {
         let mut cursor = self.cursors.check_out(op, request)?;
+        if let Some(view) = &cursor.pinned {
+            op.pin(view.clone());
+        }
         let awaits = cursor.flags.tailable && cursor.flags.await_data;
         if request.await_time_given && !awaits {
             self.cursors.check_in(request.id, cursor, 0);
@@ -114,7 +125,7 @@ impl Database {
             .batch_size
             .filter(|&n| n > 0)
             .map_or(BatchLimits::NEXT, BatchLimits::of);
-        let result = append_reply(out, "nextBatch", request.namespace, |out| {
+        let result = append_reply(out, "nextBatch", request.namespace, op, |out| {
             // A batch that is there at once may be too late as well.
             op.check()?;
             let end = next_batch(op, &mut cursor, request, limits, out)?;

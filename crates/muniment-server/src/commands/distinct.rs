@@ -4,7 +4,7 @@ use crate::args::{Args, Field, Types, opt, refused, req};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_exec::{DistinctRequest, Hint};
-use muniment_value::{Doc, Error, Result};
+use muniment_value::{Doc, Error, Result, Value};
 
 pub(super) const FIELDS: &[Field] = &[
     req("key", Types::STRING),
@@ -57,6 +57,11 @@ fn answer(cx: &mut CommandContext<'_>) -> Result<()> {
     let request = request(&cx.args, cx.ns())?;
     let values = cx.engine().distinct(cx.op, &request)?;
     cx.reply.field("values", values);
+    if let Some(view) = cx.op.pinned() {
+        let at = view.timestamp();
+        let (t, i) = (at.seconds(), at.increment());
+        cx.reply.field("atClusterTime", Value::Timestamp { t, i });
+    }
     let collection = cx.engine().store.collection(cx.ns());
     let viewed = match &collection {
         Some(c) => c.is_time_series(),

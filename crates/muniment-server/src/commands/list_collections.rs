@@ -87,6 +87,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         Ok(())
     };
     for c in cx.engine().store.collections(cx.db()) {
+        if c.is_pending() {
+            continue;
+        }
         let ns = c.namespace();
         if let Some((_, name)) = ns.split_once('.') {
             for d in entries(&c, name, name_only) {

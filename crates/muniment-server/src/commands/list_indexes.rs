@@ -45,6 +45,8 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     // Those of buckets are shown with the fields of buckets.
     let series = buckets.as_deref().and_then(TimeSeries::of);
     let collection = buckets.or_else(|| cx.engine().store.collection(cx.ns()));
+    // One that a transaction has made and not committed is not there.
+    let collection = collection.filter(|c| !c.is_pending());
     let collection = collection.ok_or_else(|| {
         Error::new(
             Code::NamespaceNotFound,

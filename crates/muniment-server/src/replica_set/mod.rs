@@ -12,7 +12,7 @@ mod times;
 
 pub use admit::admit;
 pub use config::{HostPort, SetConfig};
-pub use times::{append_times, parse as parse_time};
+pub use times::{append_times, of as times_of, parse as parse_time};
 
 use crate::concern::W;
 use crate::context::CommandContext;

@@ -73,7 +73,7 @@ pub fn parse(d: Doc<'_>) -> Result<Timestamp> {
 }
 
 /// A BSON timestamp's number.
-pub(super) fn of(v: Value<'_>) -> Timestamp {
+pub fn of(v: Value<'_>) -> Timestamp {
     match v {
         Value::Timestamp { t, i } => Timestamp::new(t, i),
         _ => Timestamp::ZERO,
