@@ -119,7 +119,8 @@ fn precheck(body: Doc<'_>) -> Result<()> {
     let stages = stages.values().filter_map(|v| v.as_doc()?.first());
     for stage in stages {
         let name = stage.name();
-        let elsewhere = LOCAL_ONLY.contains(&name) || matches!(name, "$out" | "$merge" | "$unionWith");
+        let elsewhere =
+            LOCAL_ONLY.contains(&name) || matches!(name, "$out" | "$merge" | "$unionWith");
         if elsewhere && body.get("autocommit").is_some() {
             return Err(Error::new(
                 Code::OperationNotSupportedInTransaction,

@@ -14,7 +14,11 @@ const PATTERN: &[Field] = &[
     opt("roles", Types::ARRAY),
 ];
 
-const WHO: &[Field] = &[opt("user", Types::STRING), opt("role", Types::STRING), req("db", Types::STRING)];
+const WHO: &[Field] = &[
+    opt("user", Types::STRING),
+    opt("role", Types::STRING),
+    req("db", Types::STRING),
+];
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
