@@ -87,7 +87,14 @@ fn try_execute(
         )));
     };
     let began = Instant::now();
-    let (args, generic) = parse(spec, request).map_err(plain)?;
+    let (args, generic) = match parse(spec, request) {
+        Ok((_, generic)) if generic.help => return Ok(help(counter, spec, out)),
+        // What is asked for help may lack what it needs to run.
+        Err(_) if request.body.get("help").is_some_and(|v| v.truthy()) => {
+            return Ok(help(counter, spec, out));
+        }
+        parsed => parsed.map_err(plain)?,
+    };
     if !generic.api_version
         && server
             .parameters
@@ -224,6 +231,13 @@ fn try_execute(
         top_line(server, local, spec, &op),
     );
     ended
+}
+
+/// Answers what a command does, in place of running it.
+fn help(counter: &Counter, spec: &CommandSpec, out: &mut Vec<u8>) {
+    counter.op(OpKind::Command, 1);
+    let text = format!("help for: {} {}", spec.name, spec.doc);
+    out.extend_from_slice(doc! { "help": text, "ok": 1.0 }.as_bytes());
 }
 
 /// Runs a command as a part of another one, whose connection, write concern and fate it shares, and
