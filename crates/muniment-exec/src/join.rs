@@ -328,7 +328,7 @@ impl Lookups {
             op,
             &recipe,
             candidates,
-            || shape(&filter, Doc::EMPTY, Doc::EMPTY),
+            || shape(&filter, Doc::EMPTY, Doc::EMPTY).into(),
             false,
         )?
         .exec;
