@@ -290,7 +290,12 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         .engine()
         .create_collection_as(&ns, options, cx.uuid, cx.op)
     {
-        Ok(c) => cx.engine().create_series_index(&c, &**cx.op)?,
+        Ok(c) => {
+            cx.engine().create_series_index(&c, &**cx.op)?;
+            if c.is_time_series() {
+                cx.engine().settle_series(cx.op, cx.db())?;
+            }
+        }
         Err(e) if e.code() == Code::NamespaceExists => {
             // The same collection again is no error.
             let same = cx.engine().store.collection(&ns).is_some_and(|c| {
