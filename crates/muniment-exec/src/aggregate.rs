@@ -372,7 +372,7 @@ impl Database {
             &recipe,
             candidates,
             // What is needed decides which plans are covered.
-            || format!("{}{NEEDS}{covers}", split.shape()),
+            || format!("{}{NEEDS}{covers}", split.shape()).into(),
             explain,
         )
     }

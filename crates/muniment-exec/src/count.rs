@@ -4,7 +4,7 @@ use crate::database::Database;
 use crate::find::Hint;
 use crate::operation::OpContext;
 use crate::plan::candidate::{Query, candidates};
-use crate::plan::choose::{Choice, choose};
+use crate::plan::choose::{Asked, Choice, choose};
 use crate::plan::shape::of_command;
 use crate::plan::text::{bind_text, refuse_text};
 use crate::run::exec::Recipe;
@@ -124,7 +124,10 @@ impl Database {
             op,
             &recipe,
             candidates,
-            || of_command(filter, "count"),
+            || Asked {
+                shape: of_command(filter, "count"),
+                filter: Some(request.filter),
+            },
             explain,
         )
     }

@@ -4,7 +4,7 @@ use crate::database::Database;
 use crate::find::Hint;
 use crate::operation::OpContext;
 use crate::plan::candidate::{Access, Candidate, IndexAccess, Query, candidates, unbounded};
-use crate::plan::choose::{Choice, choose};
+use crate::plan::choose::{Asked, Choice, choose};
 use crate::plan::ranges::Checked;
 use crate::plan::shape::of_command;
 use crate::plan::text::{bind_text, refuse_text};
@@ -119,7 +119,10 @@ impl Database {
             op,
             &recipe,
             candidates,
-            || of_command(filter, "distinct ") + request.key,
+            || Asked {
+                shape: of_command(filter, "distinct ") + request.key,
+                filter: Some(request.filter),
+            },
             explain,
         )
     }

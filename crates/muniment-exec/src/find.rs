@@ -4,7 +4,7 @@ use crate::cursor::{Cursor, CursorFlags, Opener};
 use crate::database::Database;
 use crate::operation::OpContext;
 use crate::plan::candidate::{Query, candidates, natural};
-use crate::plan::choose::{Choice, choose};
+use crate::plan::choose::{Asked, Choice, choose};
 use crate::plan::express::{self, LookUp};
 use crate::plan::shape::shape;
 use crate::plan::text::{bind_text, refuse_text};
@@ -412,7 +412,10 @@ impl Database {
             op,
             &recipe,
             candidates,
-            || shape(&parsed.filter, request.sort, request.projection),
+            || Asked {
+                shape: shape(&parsed.filter, request.sort, request.projection),
+                filter: Some(request.filter),
+            },
             explain,
         )
     }

@@ -140,7 +140,7 @@ impl Database {
             op,
             &recipe,
             candidates,
-            || shape(&filter, Doc::EMPTY, Doc::EMPTY),
+            || shape(&filter, Doc::EMPTY, Doc::EMPTY).into(),
             explain,
         )?;
         Ok((stage, Path::new(&key), choice))

@@ -337,7 +337,7 @@ impl Lookups {
             op,
             &recipe,
             candidates,
-            || shape(&filter, Doc::EMPTY, Doc::EMPTY),
+            || shape(&filter, Doc::EMPTY, Doc::EMPTY).into(),
             false,
         )?
         .exec;

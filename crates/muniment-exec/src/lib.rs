@@ -45,6 +45,7 @@ pub use plan::filters::{ShapeSpec, shape_without_query};
 pub use tickets::{TICKETS, TicketFigures, TicketPool, Tickets};
 pub use timeseries::{
     BUCKETS, BucketFigures, TimeSeries, buckets_options, granularity_span, series_options,
+    series_view,
 };
 pub use ttl::TtlOutcome;
 pub use view::{

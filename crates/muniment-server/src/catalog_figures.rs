@@ -3,7 +3,7 @@
 //! `ident` and `idxIdent` name the trees that hold collections and indexes.
 
 use crate::state::ServerState;
-use muniment_exec::{BUCKETS, View, buckets_options};
+use muniment_exec::{BUCKETS, View, buckets_options, series_view};
 use muniment_storage::{Collection, Index};
 use muniment_value::{ArrayBuf, DocBuf, Result, Value, doc};
 
@@ -51,24 +51,8 @@ fn of_collection(db: &str, c: &Collection) -> Vec<DocBuf> {
         return vec![entry(db, name, c, shown.document.clone())];
     }
     let buckets = format!("{BUCKETS}{name}");
-    let series = shown.document.as_doc().get_doc("timeseries");
-    let mut unpack = doc! {};
-    for e in series.into_iter().flatten() {
-        if matches!(e.name(), "timeField" | "metaField" | "bucketMaxSpanSeconds") {
-            unpack.append_elem(e);
-        }
-    }
-    let mut pipeline = ArrayBuf::new();
-    pipeline.push(doc! { "$_internalUnpackBucket": unpack });
-    let view = doc! {
-        "db": db,
-        "name": name,
-        "type": "timeseries",
-        "ns": ns.as_str(),
-        "_id": ns.as_str(),
-        "viewOn": buckets.as_str(),
-        "pipeline": pipeline,
-    };
+    let mut view = doc! { "db": db, "name": name, "type": "timeseries", "ns": ns.as_str() };
+    view.append_all(series_view(c).as_doc());
     let options = buckets_options(shown.document.as_doc());
     vec![view, entry(db, &buckets, c, options)]
 }

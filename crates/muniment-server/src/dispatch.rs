@@ -115,7 +115,14 @@ fn try_execute(
         )));
     };
     let began = Instant::now();
-    let (args, generic) = parse(server, spec, request).map_err(plain)?;
+    let (args, generic) = match parse(server, spec, request) {
+        Ok((_, generic)) if generic.help => return Ok(help(counter, spec, out)),
+        // What is asked for help may lack what it needs to run.
+        Err(_) if request.body.get("help").is_some_and(|v| v.truthy()) => {
+            return Ok(help(counter, spec, out));
+        }
+        parsed => parsed.map_err(plain)?,
+    };
     if !generic.api_version
         && server
             .parameters
@@ -320,6 +327,13 @@ fn try_execute(
 /// True for retryable writes, and for what ends a transaction.
 fn may_be_sent_again(spec: &CommandSpec, generic: &Generic<'_>) -> bool {
     generic.txn_number.is_some() && (!generic.in_transaction() || transactions::ends(spec))
+}
+
+/// Answers what a command does, in place of running it.
+fn help(counter: &Counter, spec: &CommandSpec, out: &mut Vec<u8>) {
+    counter.op(OpKind::Command, 1);
+    let text = format!("help for: {} {}", spec.name, spec.doc);
+    out.extend_from_slice(doc! { "help": text, "ok": 1.0 }.as_bytes());
 }
 
 /// Runs a command as a part of another one, whose connection, write concern and fate it shares, and

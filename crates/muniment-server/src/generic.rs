@@ -26,6 +26,8 @@ pub struct Generic<'a> {
     pub max_time: Option<Duration>,
     /// `maxTimeMS` was given, were it 0.
     pub max_time_given: bool,
+    /// `help` asks what the command does.
+    pub help: bool,
     /// `comment`.
     pub comment: Option<Value<'a>>,
     /// `apiVersion` was given.
@@ -99,6 +101,7 @@ impl<'a> Generic<'a> {
                     self.max_time_given = true;
                 }
             }
+            b"help" => self.help = e.value().truthy(),
             b"comment" => self.comment = Some(e.value()),
             b"apiVersion" => {
                 if typed(Types::STRING)? {

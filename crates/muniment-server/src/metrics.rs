@@ -6,8 +6,8 @@
 use muniment_storage::spread::Spread;
 use parking_lot::RwLock;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 /// What an operation counts as in `opcounters`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +46,77 @@ pub enum LatencyKind {
 pub const LATENCY_NAMES: [&str; 3] = ["reads", "writes", "commands"];
 
 const SHARDS: usize = 16;
-/// Latency buckets: powers of two of microseconds.
-const BUCKETS: usize = 32;
+
+/// Buckets of a [`Histogram`].
+const BUCKETS: usize = 51;
+
+/// Operations by how long they took, in MongoDB's buckets: powers of two of microseconds, each
+/// between 2048 and 2²¹ halved.
+pub struct Histogram([AtomicU64; BUCKETS]);
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl Histogram {
+    /// The least microseconds of a bucket.
+    fn least(bucket: usize) -> u64 {
+        match bucket {
+            0 => 0,
+            1..=10 => 1 << bucket,
+            11..=31 => {
+                let whole = 1 << (11 + (bucket - 11) / 2);
+                whole + if bucket % 2 == 0 { whole / 2 } else { 0 }
+            }
+            _ => 1 << (bucket - 10),
+        }
+    }
+
+    fn bucket_of(micros: u64) -> usize {
+        let power = micros.checked_ilog2().unwrap_or(0) as usize;
+        let bucket = match power {
+            0..=10 => power,
+            11..=20 => 11 + 2 * (power - 11) + (micros >> (power - 1) & 1) as usize,
+            _ => power + 10,
+        };
+        bucket.min(BUCKETS - 1)
+    }
+
+    /// Counts one operation.
+    pub fn add(&self, micros: u64) {
+        if let Some(n) = self.0.get(Self::bucket_of(micros)) {
+            n.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Adds what it counted to `sum`.
+    fn add_to(&self, sum: &mut Counted) {
+        for (sum, n) in sum.0.iter_mut().zip(&self.0) {
+            *sum += n.load(Relaxed);
+        }
+    }
+}
+
+/// What histograms counted together.
+#[derive(Clone, Debug)]
+pub struct Counted([u64; BUCKETS]);
+
+impl Default for Counted {
+    fn default() -> Counted {
+        Counted([0; BUCKETS])
+    }
+}
+
+impl Counted {
+    /// The buckets that are not empty: (least microseconds, operations).
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
+        let all = self.0.iter().enumerate();
+        all.filter(|(_, n)| **n > 0)
+            .map(|(i, n)| (Histogram::least(i), *n))
+    }
+}
 
 #[repr(align(128))]
 #[derive(Default)]
@@ -55,7 +124,7 @@ struct Shard {
     ops: [AtomicU64; 6],
     latency_count: [AtomicU64; 3],
     latency_micros: [AtomicU64; 3],
-    buckets: [[AtomicU64; BUCKETS]; 3],
+    histograms: [Histogram; 3],
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
     requests: AtomicU64,
@@ -86,6 +155,8 @@ pub struct Metrics {
 pub struct TopEntry {
     /// (time, count) in the order of [`TOP_NAMES`], and behind them what is neither read nor write.
     figures: Spread<[(AtomicU64, AtomicU64); TOP_NAMES.len() + 1], 4>,
+    /// By [`LatencyKind`]; made when the first operation is counted.
+    histograms: Spread<[OnceLock<Box<Histogram>>; 3], 4>,
     /// The namespace was dropped: who keeps this looks it up anew.
     pub forgotten: AtomicBool,
 }
@@ -112,8 +183,8 @@ pub struct Totals {
     pub latency_count: [u64; 3],
     /// By [`LatencyKind`], microseconds.
     pub latency_micros: [u64; 3],
-    /// By [`LatencyKind`] and power of two of microseconds.
-    pub buckets: [[u64; 32]; 3],
+    /// By [`LatencyKind`].
+    pub histograms: [Counted; 3],
     /// Bytes received.
     pub bytes_in: u64,
     /// Bytes sent.
@@ -175,13 +246,8 @@ impl Metrics {
             for (a, b) in t.latency_micros.iter_mut().zip(&s.latency_micros) {
                 add(a, b);
             }
-            for (a, b) in t
-                .buckets
-                .iter_mut()
-                .flatten()
-                .zip(s.buckets.iter().flatten())
-            {
-                add(a, b);
+            for (sum, h) in t.histograms.iter_mut().zip(&s.histograms) {
+                h.add_to(sum);
             }
             add(&mut t.bytes_in, &s.bytes_in);
             add(&mut t.bytes_out, &s.bytes_out);
@@ -249,9 +315,8 @@ impl Counter {
             n.fetch_add(1, Relaxed);
             sum.fetch_add(micros, Relaxed);
         }
-        let bucket = (64 - micros.leading_zeros() as usize).min(BUCKETS - 1);
-        if let Some(b) = s.buckets.get(k).and_then(|b| b.get(bucket)) {
-            b.fetch_add(1, Relaxed);
+        if let Some(h) = s.histograms.get(k) {
+            h.add(micros);
         }
     }
 
@@ -314,6 +379,19 @@ impl TopEntry {
         [reads, writes, others]
     }
 
+    /// How long operations took, by [`LatencyKind`].
+    pub fn histograms(&self) -> [Counted; 3] {
+        let mut sums: [Counted; 3] = Default::default();
+        for place in self.histograms.iter() {
+            for (sum, h) in sums.iter_mut().zip(place) {
+                if let Some(h) = h.get() {
+                    h.add_to(sum);
+                }
+            }
+        }
+        sums
+    }
+
     fn all(&self) -> [(u64, u64); TOP_NAMES.len() + 1] {
         let mut sums = [(0, 0); TOP_NAMES.len() + 1];
         for place in self.figures.iter() {
@@ -346,6 +424,9 @@ impl TopEntry {
                 count.fetch_add(1, Relaxed);
             }
         }
+        if let Some(h) = self.histograms.own().get(latency as usize) {
+            h.get_or_init(Box::default).add(micros);
+        }
     }
 }
 
@@ -366,8 +447,26 @@ mod tests {
         let t = m.totals();
         assert_eq!(t.ops, [80, 0, 0, 0, 0, 0]);
         assert_eq!((t.latency_count[1], t.latency_micros[1]), (40, 360));
-        assert_eq!(t.buckets[1][4], 40, "9 µs lies in [8, 16)");
+        let times: Vec<_> = t.histograms[1].iter().collect();
+        assert_eq!(times, [(8, 40)], "9 µs lies in [8, 16)");
         assert_eq!((t.bytes_in, t.bytes_out, t.requests), (400, 800, 40));
+    }
+
+    #[test]
+    fn a_bucket_begins_where_the_one_before_ends() {
+        let expected = [
+            0, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 3072, 4096, 6144,
+        ];
+        let least: Vec<_> = (0..expected.len()).map(Histogram::least).collect();
+        assert_eq!(least, expected);
+        assert_eq!(Histogram::least(31), 1 << 21);
+        assert_eq!(Histogram::least(BUCKETS - 1), 1 << 40);
+        assert_eq!(Histogram::bucket_of(u64::MAX), BUCKETS - 1);
+        for bucket in 1..BUCKETS {
+            let least = Histogram::least(bucket);
+            assert_eq!(Histogram::bucket_of(least), bucket, "{least}");
+            assert_eq!(Histogram::bucket_of(least - 1), bucket - 1, "{least}");
+        }
     }
 
     #[test]
@@ -385,5 +484,8 @@ mod tests {
         entry.add(OpKind::Command, LatencyKind::Commands, 100);
         assert_eq!(entry.latencies(), [(15, 2), (7, 1), (100, 1)]);
         assert_eq!(entry.figures()[8], (110, 2));
+        let [reads, writes, commands] = entry.histograms();
+        assert!(reads.iter().eq([(4, 1), (8, 1)]));
+        assert!(writes.iter().eq([(4, 1)]) && commands.iter().eq([(64, 1)]));
     }
 }

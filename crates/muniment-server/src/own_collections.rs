@@ -39,6 +39,7 @@ pub fn prepare(server: &ServerState) {
         (VERSION, version(server, &op)),
         (STARTUP_LOG, startup(server, &op)),
         (SESSIONS, sessions(server, &op).map(|_| ())),
+        ("system.views", series(server, &op)),
     ] {
         if let Err(e) = made {
             server.log.startup_warning(
@@ -74,6 +75,13 @@ fn insert(server: &ServerState, op: &Arc<OpContext>, name: &str, d: &DocBuf) -> 
     let options = InsertOptions::default();
     let mut out = server.engine.insert_many(op, name, &one, options)?;
     out.errors.pop().map_or(Ok(()), |e| Err(e.error))
+}
+
+/// Puts right what `system.views` says of the time series of every database.
+fn series(server: &ServerState, op: &OpContext) -> Result<()> {
+    let databases = server.engine.store.databases();
+    let settle = |db: &String| server.engine.settle_series(op, db);
+    databases.iter().try_for_each(settle)
 }
 
 fn version(server: &ServerState, op: &Arc<OpContext>) -> Result<()> {

@@ -314,6 +314,13 @@ pub const ALL: &[Parameter] = &[
         apply: nothing,
     },
     Parameter {
+        name: "saslHostName",
+        doc: "The name of this host, for authentication (there is none yet)",
+        get: |s| v(s.host.rsplit_once(':').map_or(&*s.host, |(name, _)| name)),
+        set: Set::Fixed,
+        apply: nothing,
+    },
+    Parameter {
         name: "slowms",
         doc: "Operations slower than so many milliseconds are logged",
         get: |s| v(s.parameters.slow_ms.load(Relaxed)),

@@ -56,6 +56,8 @@ pub struct Collection {
     pub(crate) capped_order: Arc<Mutex<()>>,
     /// Plans that read all of it, and those of them that wait at its end.
     scans: [AtomicU64; 2],
+    /// See [`Collection::measured`].
+    measured: [AtomicU64; 2],
     waiters: AtomicUsize,
     wait_lock: Mutex<()>,
     inserted: Condvar,
@@ -188,6 +190,7 @@ impl Collection {
             flow: CachePadded::default(),
             capped_order: Arc::default(),
             scans: Default::default(),
+            measured: Default::default(),
             waiters: AtomicUsize::new(0),
             wait_lock: Mutex::new(()),
             inserted: Condvar::new(),
@@ -440,6 +443,19 @@ impl Collection {
     pub fn scans(&self) -> (u64, u64) {
         let [total, tail] = &self.scans;
         (total.load(SeqCst), tail.load(SeqCst))
+    }
+
+    pub(crate) fn note_measured(&self, measurements: u64) {
+        let [commits, all] = &self.measured;
+        commits.fetch_add(1, SeqCst);
+        all.fetch_add(measurements, SeqCst);
+    }
+
+    /// Commits of measurements since the start, and how many these were: of a time-series
+    /// collection.
+    pub fn measured(&self) -> (u64, u64) {
+        let [commits, all] = &self.measured;
+        (commits.load(SeqCst), all.load(SeqCst))
     }
 
     /// True for a time-series collection: record keys begin with the time, `_id` has no index and

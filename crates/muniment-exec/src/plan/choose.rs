@@ -7,7 +7,7 @@ use crate::run::exec::{Exec, Output, Recipe};
 use crate::run::still_as_planned;
 use muniment_query::QueryContext;
 use muniment_value::number::narrow;
-use muniment_value::{Code, DocBuf, Error, Result, doc};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, doc};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -32,6 +32,21 @@ pub struct Choice {
     pub trials: Vec<DocBuf>,
 }
 
+/// A query as the plan cache knows it.
+pub struct Asked<'q> {
+    /// What names all that may share a plan.
+    pub shape: String,
+    /// The filter as it was written, if somebody wrote it.
+    pub filter: Option<Doc<'q>>,
+}
+
+impl From<String> for Asked<'_> {
+    fn from(shape: String) -> Self {
+        let filter = None;
+        Asked { shape, filter }
+    }
+}
+
 /// What a plan's trial showed.
 fn trial_doc(exec: &Exec, score: f64) -> DocBuf {
     let int = |n: u64| narrow(i64::try_from(n).unwrap_or(i64::MAX));
@@ -45,22 +60,22 @@ fn trial_doc(exec: &Exec, score: f64) -> DocBuf {
     }
 }
 
-/// Chooses among `candidates` (at least one) and opens the winner. `shape` names the query for
-/// the cache; `explain` looks at all plans even when the cache knows better.
+/// Chooses among `candidates` (at least one) and opens the winner. `asked` tells the query for the
+/// cache; `explain` looks at all plans even when the cache knows better.
 ///
 /// # Errors
 /// What running the plans raises.
-pub fn choose(
+pub fn choose<'q>(
     cache: &PlanCache,
     op: &Arc<OpContext>,
     recipe: &Recipe,
     candidates: Vec<Candidate>,
-    shape: impl FnOnce() -> String,
+    asked: impl FnOnce() -> Asked<'q>,
     explain: bool,
 ) -> Result<Choice> {
     // The bounds of a plan that was cut short hold nothing.
     muniment_query::running::give_up()?;
-    let choice = select(cache, op, recipe, candidates, shape, explain)?;
+    let choice = select(cache, op, recipe, candidates, asked, explain)?;
     if !explain {
         choice.exec.candidate().note_use();
         if matches!(choice.exec.candidate().access, Access::CollScan { .. }) {
@@ -95,12 +110,12 @@ fn refuse_scans(recipe: &Recipe, candidates: &mut Vec<Candidate>) -> Result<()> 
     Ok(())
 }
 
-fn select(
+fn select<'q>(
     cache: &PlanCache,
     op: &Arc<OpContext>,
     recipe: &Recipe,
     mut candidates: Vec<Candidate>,
-    shape: impl FnOnce() -> String,
+    asked: impl FnOnce() -> Asked<'q>,
     explain: bool,
 ) -> Result<Choice> {
     let single = |candidate: &Candidate| Choice {
@@ -128,7 +143,7 @@ fn select(
     if candidates.len() == 1 || (first.rank <= 1 && !explain) {
         return Ok(single(first));
     }
-    let shape = shape();
+    let Asked { shape, filter } = asked();
     // What a trial buffers beyond that nobody asked for.
     let rows = recipe
         .limit
@@ -212,7 +227,7 @@ fn select(
     }
     let mut won = Won {
         at_ms: QueryContext::new().now_ms,
-        query: query_of(recipe),
+        query: query_of(recipe, filter),
         plan: exec.explain(false),
         trials,
         scores,
@@ -227,14 +242,14 @@ fn select(
     })
 }
 
-/// `{query, sort, projection}` of what is run.
-fn query_of(recipe: &Recipe) -> DocBuf {
+/// `{query, sort, projection}` of what is run; `filter` is its filter as it was written.
+fn query_of(recipe: &Recipe, filter: Option<Doc<'_>>) -> DocBuf {
     let projection = match &recipe.output {
         Output::Projected { source, .. } => Some(source),
         _ => None,
     };
     doc! {
-        "query": recipe.filter.to_doc(),
+        "query": filter.map_or_else(|| recipe.filter.to_doc(), |f| f.to_buf()),
         "sort": recipe.sort.as_ref().map_or_else(DocBuf::new, |(_, source)| source.clone()),
         "projection": projection.cloned().unwrap_or_default(),
     }

@@ -520,7 +520,7 @@ fn the_cache_forgets_a_plan_that_went_bad() {
     };
     let (plan, query, hash) = cached();
     assert_eq!(plan, "FETCH +filter < IXSCAN x {x: [1, 1]}");
-    assert!(query.contains(r#"{"x":{"$eq":1}}"#), "{query}");
+    assert!(query.contains(r#"{"x":1,"y":1}"#), "{query}");
     // For other values the cached plan reads 3000 documents for one: it is tried again.
     assert_eq!(run(0, -7), (1, "IXSCAN { y: 1 }".into()));
     let (plan, _, same) = cached();

@@ -7,6 +7,7 @@
 //! ways. Invariants: every measurement has a date in the time field; updates change the meta field
 //! only, of all measurements that match; a bucket is written as a whole or not at all.
 
+mod catalog;
 mod fields;
 mod keys;
 mod read;
@@ -14,6 +15,7 @@ mod render;
 mod restore;
 mod unpack;
 
+pub use catalog::series_view;
 pub use read::BucketFigures;
 
 use crate::database::Database;

@@ -39,6 +39,13 @@ pub struct View {
     pub collation: Collation,
 }
 
+/// True for the document of a time-series collection, which stands among the views and is none.
+pub(crate) fn is_of_series(d: Doc<'_>) -> bool {
+    let mut stages = d.get_array("pipeline").unwrap_or(Doc::EMPTY).values();
+    let first = stages.next().and_then(|v| v.as_doc());
+    first.is_some_and(|s| s.get("$_internalUnpackBucket").is_some())
+}
+
 /// What a view comes down to.
 #[derive(Clone, Debug)]
 pub struct Resolved {
@@ -315,7 +322,8 @@ impl Database {
         };
         let snapshot = self.store.snapshot();
         let found = snapshot.find_by_id(&c, Value::String(namespace))?;
-        Ok(found.map(|(_, b)| view_of(Doc::new(&b))))
+        let found = found.as_ref().map(|(_, b)| Doc::new(b));
+        Ok(found.filter(|d| !is_of_series(*d)).map(view_of))
     }
 
     /// 166 when there is a view with this name.
@@ -387,7 +395,7 @@ impl Database {
         let mut all = Vec::new();
         while let Some((_, bytes)) = cursor.next()? {
             let d = Doc::new(&bytes);
-            if let Some(name) = d.get_str("_id") {
+            if let Some(name) = d.get_str("_id").filter(|_| !is_of_series(d)) {
                 all.push((name.to_string(), view_of(d)));
             }
         }
@@ -559,7 +567,7 @@ impl Database {
     ///
     /// # Errors
     /// What the operation's interrupt says while it waits.
-    fn lock_names(&self, op: &OpContext) -> Result<parking_lot::MutexGuard<'_, ()>> {
+    pub(crate) fn lock_names(&self, op: &OpContext) -> Result<parking_lot::MutexGuard<'_, ()>> {
         loop {
             if let Some(guard) = self.names.try_lock_for(Duration::from_millis(10)) {
                 return Ok(guard);

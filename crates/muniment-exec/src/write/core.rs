@@ -10,7 +10,7 @@ use crate::database::Database;
 use crate::find::{Hint, natural_hint};
 use crate::operation::OpContext;
 use crate::plan::candidate::{Query, candidates, natural};
-use crate::plan::choose::{Choice, choose};
+use crate::plan::choose::{Asked, Choice, choose};
 use crate::plan::express::{self, LookUp, Verb};
 use crate::plan::shape::shape;
 use crate::plan::text::{bind_text, refuse_text};
@@ -55,6 +55,8 @@ pub(crate) enum Change<'u> {
 #[derive(Clone)]
 pub(crate) struct Write<'w> {
     pub filter: Filter,
+    /// The filter as it was written, if somebody wrote it.
+    pub source: Option<Doc<'w>>,
     pub sort: Option<(SortSpec, DocBuf)>,
     pub natural: Option<bool>,
     pub hint: Option<Hint<'w>>,
@@ -116,14 +118,14 @@ impl<'w> Write<'w> {
     /// Parses the parts that all writes have.
     pub(crate) fn new(
         ctx: &QueryContext,
-        filter: Doc<'_>,
+        source: Doc<'w>,
         sort: Doc<'_>,
         hint: Option<Hint<'w>>,
         multi: bool,
         change: Change<'w>,
     ) -> Result<Write<'w>> {
         let natural = natural(sort);
-        let filter = Filter::parse_query(filter, ctx)?;
+        let filter = Filter::parse_query(source, ctx)?;
         let behind;
         let ctx = if filter.metadata().is_empty() {
             ctx
@@ -140,6 +142,7 @@ impl<'w> Write<'w> {
         };
         Ok(Write {
             filter,
+            source: Some(source),
             sort,
             natural,
             hint,
@@ -414,7 +417,10 @@ impl Database {
             op,
             &recipe,
             candidates,
-            || shape(&write.filter, source.as_doc(), Doc::EMPTY),
+            || Asked {
+                shape: shape(&write.filter, source.as_doc(), Doc::EMPTY),
+                filter: write.source,
+            },
             explain,
         )
     }

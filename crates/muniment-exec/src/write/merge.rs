@@ -235,6 +235,7 @@ impl MergeWriter {
     fn statement<'w>(&self, filter: Filter, update: &'w Update, upsert: bool) -> Write<'w> {
         Write {
             filter,
+            source: None,
             sort: None,
             natural: None,
             hint: None,

@@ -14,7 +14,7 @@ use muniment_value::{Code, Doc, Error, Result, doc, new_object_id};
 use std::sync::Arc;
 
 /// What the names of half-written collections begin with.
-const TEMPORARY: &str = "tmp.agg_out.";
+pub(crate) const TEMPORARY: &str = "tmp.agg_out.";
 
 /// A batch is written when it has so many bytes or documents.
 const BATCH_BYTES: usize = 8 << 20;
@@ -194,6 +194,10 @@ impl Writer for OutWriter {
             }
         }
         self.done = true;
+        if new.is_time_series() {
+            let (db, _) = self.target.split_once('.').unwrap_or_default();
+            self.link.engine.settle_series(&self.link.op.get(), db)?;
+        }
         Ok(())
     }
 }

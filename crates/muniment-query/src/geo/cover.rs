@@ -123,6 +123,33 @@ pub fn covering(region: &dyn Region, max_cells: usize, max_level: u8) -> Vec<Cel
     out
 }
 
+/// A covering whose cells above `level` are divided into those of that level that the region meets;
+/// `None` if there are more than `most`.
+pub fn divided(
+    cells: Vec<CellId>,
+    region: &dyn Region,
+    level: u8,
+    most: usize,
+) -> Option<Vec<CellId>> {
+    let (mut large, mut out): (Vec<_>, Vec<_>) = cells
+        .into_iter()
+        .partition(|c| c.level() < level.min(MAX_LEVEL));
+    while let Some(id) = large.pop() {
+        for child in id.children().filter_map(|c| open(c, region)) {
+            let child = child.cell.id;
+            match child.level() < level {
+                true => large.push(child),
+                false => out.push(child),
+            }
+        }
+        if out.len() > most {
+            return None;
+        }
+    }
+    out.sort_unstable();
+    Some(out)
+}
+
 /// The cells of a covering and all that lie in them, as closed intervals of ids taken as signed
 /// numbers: what keys an index has for geometries inside. With `ancestors` also the cells around
 /// them, in which a larger geometry may be stored.

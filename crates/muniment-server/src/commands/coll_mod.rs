@@ -237,6 +237,9 @@ fn apply(
             .store
             .modify_options(collection, new, &**cx.op)?;
         cx.note_write();
+        if collection.is_time_series() {
+            cx.engine().settle_series(cx.op, cx.db())?;
+        }
     }
     Ok(())
 }

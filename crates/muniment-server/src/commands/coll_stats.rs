@@ -1,10 +1,13 @@
 //! `collStats`.
 
 use crate::args::{Field, Types, opt};
+use super::server_status::histogram;
 use crate::context::CommandContext;
+use crate::metrics::{Counted, LATENCY_NAMES};
 use crate::registry::{CommandSpec, Target};
 use crate::state::ServerState;
-use muniment_exec::Database;
+use muniment_exec::{BucketFigures, Database};
+use muniment_storage::Collection;
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc, number};
 
 const FIELDS: &[Field] = &[opt("scale", Types::NUMBER)];
@@ -45,7 +48,6 @@ fn figures(engine: &Database, ns: &str, scale: u64) -> Result<DocBuf> {
     let by = |n: u64| number::narrow((n / scale) as i64);
     let mut w = DocBuf::new();
     let of_buckets = engine.buckets_of(ns);
-    let are_buckets = of_buckets.is_some();
     let Some(c) = of_buckets.or_else(|| store.collection(ns)) else {
         for name in [
             "size",
@@ -63,13 +65,13 @@ fn figures(engine: &Database, ns: &str, scale: u64) -> Result<DocBuf> {
         w.append("scaleFactor", number::narrow(scale as i64));
         return Ok(w);
     };
-    let (mut size, mut count) = (c.data_bytes(), c.count());
+    let (mut size, count) = (c.data_bytes(), c.count());
     let buckets = match c.is_time_series() {
         true => Some(engine.bucket_figures(&c)?),
         false => None,
     };
-    if let Some(b) = buckets.as_ref().filter(|_| are_buckets) {
-        (size, count) = (b.bytes, b.count);
+    if let Some(b) = &buckets {
+        size = b.bytes;
     }
     let storage = store.storage_bytes(&c);
     let options = c.options();
@@ -80,19 +82,18 @@ fn figures(engine: &Database, ns: &str, scale: u64) -> Result<DocBuf> {
         .collect();
     let total_index: u64 = sizes.iter().map(|(_, n)| n).sum();
     w.append("size", by(size));
-    w.append("count", number::narrow(count as i64));
-    if let Some(average) = size.checked_div(count) {
-        w.append("avgObjSize", number::narrow(average as i64));
+    match &buckets {
+        Some(b) => {
+            w.append("timeseries", time_series(&c, b));
+        }
+        None => {
+            w.append("count", number::narrow(count as i64));
+            if let Some(average) = size.checked_div(count) {
+                w.append("avgObjSize", number::narrow(average as i64));
+            }
+        }
     }
     w.append("numOrphanDocs", 0);
-    if let Some(b) = &buckets {
-        let mut d = doc! { "bucketsNs": b.namespace.as_str() };
-        d.append("bucketCount", number::narrow(b.count as i64));
-        if let Some(average) = b.bytes.checked_div(b.count) {
-            d.append("avgBucketSize", number::narrow(average as i64));
-        }
-        w.append("timeseries", d);
-    }
     w.append("storageSize", by(storage));
     w.append("freeStorageSize", 0);
     w.append("capped", options.capped_size.is_some());
@@ -104,7 +105,7 @@ fn figures(engine: &Database, ns: &str, scale: u64) -> Result<DocBuf> {
         );
     }
     w.append("nindexes", indexes.len() as i32);
-    w.append("indexDetails", DocBuf::new());
+    w.append("indexDetails", index_details(&c, &sizes, &by));
     w.append("indexBuilds", ArrayBuf::new());
     w.append("totalIndexSize", by(total_index));
     w.append("totalSize", by(storage + total_index));
@@ -115,6 +116,106 @@ fn figures(engine: &Database, ns: &str, scale: u64) -> Result<DocBuf> {
     w.append("indexSizes", all);
     w.append("scaleFactor", number::narrow(scale as i64));
     Ok(w)
+}
+
+/// What is told of each index beside its size: in which tree it lies, and what it takes on disk.
+fn index_details(
+    c: &Collection,
+    sizes: &[(String, u64)],
+    by: &dyn Fn(u64) -> Value<'static>,
+) -> DocBuf {
+    let mut d = DocBuf::new();
+    // The index on _id of a clustered collection is the collection.
+    let clustered = super::list_indexes::clustered_id(c);
+    if let Some(index) = &clustered {
+        d.append(index.as_doc().get_str("name").unwrap_or("_id_"), index);
+    }
+    for (index, (name, bytes)) in c.indexes().iter().zip(sizes) {
+        if index.is_id() && clustered.is_some() {
+            continue;
+        }
+        d.append(
+            name,
+            doc! {
+                "ident": format!("index-{}", index.tree()),
+                "block-manager": doc! { "file size in bytes": by(*bytes) },
+            },
+        );
+    }
+    d
+}
+
+/// The section `timeseries`. Buckets are made when they are read: none is opened, closed, written
+/// or waited for; what is counted are the commits of measurements and these.
+fn time_series(c: &Collection, b: &BucketFigures) -> DocBuf {
+    let mut d = doc! { "bucketsNs": b.namespace.as_str() };
+    d.append("bucketCount", number::narrow(b.count as i64));
+    if let Some(average) = b.bytes.checked_div(b.count) {
+        d.append("avgBucketSize", number::narrow(average as i64));
+    }
+    for name in [
+        "numBucketInserts",
+        "numBucketUpdates",
+        "numBucketsOpenedDueToMetadata",
+        "numBucketsClosedDueToCount",
+        "numBucketsClosedDueToSchemaChange",
+        "numBucketsClosedDueToSize",
+        "numBucketsClosedDueToTimeForward",
+        "numBucketsClosedDueToTimeBackward",
+        "numBucketsClosedDueToMemoryThreshold",
+    ] {
+        d.append(name, 0);
+    }
+    let (commits, measurements) = c.measured();
+    d.append("numCommits", number::narrow(commits as i64));
+    d.append("numMeasurementsGroupCommitted", 0);
+    d.append("numWaits", 0);
+    d.append("numMeasurementsCommitted", number::narrow(measurements as i64));
+    if let Some(average) = measurements.checked_div(commits) {
+        d.append("avgNumMeasurementsPerCommit", number::narrow(average as i64));
+    }
+    for name in [
+        "numBucketsClosedDueToReopening",
+        "numBucketsArchivedDueToMemoryThreshold",
+        "numBucketsArchivedDueToTimeBackward",
+        "numBucketsReopened",
+        "numBucketsKeptOpenDueToLargeMeasurements",
+        "numBucketsClosedDueToCachePressure",
+        "numBucketsFrozen",
+        "numCompressedBucketsConvertedToUnsorted",
+        "numBucketsFetched",
+        "numBucketsQueried",
+        "numBucketFetchesFailed",
+        "numBucketQueriesFailed",
+        "numBucketReopeningsFailed",
+        "numDuplicateBucketsReopened",
+    ] {
+        d.append(name, 0);
+    }
+    d
+}
+
+/// How long the operations of a namespace took; with `histograms` also how many took how long.
+fn latencies(server: &ServerState, ns: &str, histograms: bool) -> DocBuf {
+    let entry = server.metrics.top_entry(ns);
+    let mut d = DocBuf::new();
+    let mut add = |name: &str, times: &Counted, (time, count): (u64, u64)| {
+        let mut section = DocBuf::new();
+        if histograms {
+            section.append("histogram", histogram(times));
+        }
+        section.append("latency", time as i64);
+        section.append("ops", count as i64);
+        section.append("queryableEncryptionLatencyMicros", 0_i64);
+        d.append(name, section);
+    };
+    let sections = entry.histograms().into_iter().zip(entry.latencies());
+    for (name, (times, sums)) in LATENCY_NAMES.iter().zip(sections) {
+        add(name, &times, sums);
+    }
+    // There are none on a standalone server.
+    add("transactions", &Counted::default(), (0, 0));
+    d
 }
 
 /// What the aggregation stage `$collStats` gives: one document. The operand is checked.
@@ -139,19 +240,9 @@ pub(crate) fn stage(server: &ServerState, ns: &str, operand: Doc<'_>) -> Result<
         "host": server.host.as_str(),
         "localTime": Value::DateTime(crate::log::now_ms()),
     };
-    if operand.get("latencyStats").is_some() {
-        let [reads, writes, commands] = server.metrics.top_entry(ns).latencies();
-        let figure = |(time, count)| doc! { "latency": time as i64, "ops": count as i64 };
-        d.append(
-            "latencyStats",
-            doc! {
-                "reads": figure(reads),
-                "writes": figure(writes),
-                "commands": figure(commands),
-                // There are none on a standalone server.
-                "transactions": doc! { "latency": 0_i64, "ops": 0_i64 },
-            },
-        );
+    if let Some(options) = operand.get_doc("latencyStats") {
+        let histograms = options.get("histograms").is_some_and(|v| v.truthy());
+        d.append("latencyStats", latencies(server, ns, histograms));
     }
     if let Some(options) = operand.get_doc("storageStats") {
         let scale = muniment_query::stage::coll_stats_scale(options)?;

@@ -166,32 +166,10 @@ fn clustering(cx: &CommandContext<'_>, o: &mut CollectionOptions) -> Result<()> 
         }
         return Ok(());
     }
-    let among: &[&str] = match &series {
-        Some(_) => &[
-            "capped",
-            "clusteredIndex",
-            "idIndex",
-            "validator",
-            "validationLevel",
-            "validationAction",
-            "changeStreamPreAndPostImages",
-        ],
-        None => &["idIndex"],
-    };
-    for option in among {
-        if of_buckets(cx) && matches!(*option, "clusteredIndex" | "validator") {
-            continue;
-        }
-        if a.get(option).is_some() {
-            let beside = if series.is_some() {
-                "timeseries"
-            } else {
-                "clusteredIndex"
-            };
-            return Err(invalid(format!(
-                "'{option}' is not allowed with '{beside}'"
-            )));
-        }
+    if series.is_some() {
+        beside_time_series(cx)?;
+    } else if a.get("idIndex").is_some() {
+        return Err(invalid("'idIndex' is not allowed with 'clusteredIndex'"));
     }
     if let Some(v) = expire {
         o.document.append("expireAfterSeconds", expire_seconds(v)?);
@@ -200,6 +178,36 @@ fn clustering(cx: &CommandContext<'_>, o: &mut CollectionOptions) -> Result<()> 
     if let Some(s) = &series {
         o.time_field = s.as_doc().get_str("timeField").map(str::to_string);
         o.document.append("timeseries", s);
+    }
+    Ok(())
+}
+
+/// Refuses what no time-series collection has, whatever its value; `capped` alone may be given as
+/// false, which drivers do.
+///
+/// # Errors
+/// 72 InvalidOptions.
+fn beside_time_series(cx: &CommandContext<'_>) -> Result<()> {
+    let a = &cx.args;
+    for option in [
+        "capped",
+        "autoIndexId",
+        "idIndex",
+        "validator",
+        "validationLevel",
+        "validationAction",
+        "viewOn",
+        "changeStreamPreAndPostImages",
+        "clusteredIndex",
+    ] {
+        let of_bucket = matches!(option, "clusteredIndex" | "validator") && of_buckets(cx);
+        let of_default = option == "capped" && !a.bool("capped", false);
+        if a.get(option).is_some() && !of_bucket && !of_default {
+            return Err(invalid(format!(
+                "{}: 'timeseries' is not allowed with '{option}'",
+                cx.ns()
+            )));
+        }
     }
     Ok(())
 }
@@ -222,7 +230,7 @@ fn view(cx: &CommandContext<'_>, collation: Collation) -> Result<Option<View>> {
             "The 'clusteredIndex' option is not supported with views",
         ));
     }
-    for option in ["timeseries", "idIndex", "expireAfterSeconds"] {
+    for option in ["idIndex", "expireAfterSeconds"] {
         if a.get(option).is_some() {
             return Err(invalid(format!("'{option}' is not allowed with 'viewOn'")));
         }
@@ -260,6 +268,8 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     }
     // Buckets are made of measurements: what is created is the collection of these.
     let ns = buckets.map_or_else(|| cx.ns().to_string(), |name| format!("{}.{name}", cx.db()));
+    let collation = Collation::parse_some(cx.args.doc("collation"))?;
+    let options = options(cx, &collation)?;
     let auto_index_id = cx.args.get("autoIndexId").is_some();
     if !cx.args.bool("autoIndexId", true) {
         return Err(Error::location(
@@ -270,8 +280,6 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             ),
         ));
     }
-    let collation = Collation::parse_some(cx.args.doc("collation"))?;
-    let options = options(cx, &collation)?;
     if let Some(view) = view(cx, collation)? {
         cx.engine().create_view(cx.op, cx.ns(), &view)?;
         cx.note_write();
@@ -282,7 +290,12 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         .engine()
         .create_collection_as(&ns, options, cx.uuid, cx.op)
     {
-        Ok(c) => cx.engine().create_series_index(&c, &**cx.op)?,
+        Ok(c) => {
+            cx.engine().create_series_index(&c, &**cx.op)?;
+            if c.is_time_series() {
+                cx.engine().settle_series(cx.op, cx.db())?;
+            }
+        }
         Err(e) if e.code() == Code::NamespaceExists => {
             // The same collection again is no error.
             let same = cx.engine().store.collection(&ns).is_some_and(|c| {

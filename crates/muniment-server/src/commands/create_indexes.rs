@@ -17,7 +17,7 @@ const FIELDS: &[Field] = &[
 ];
 
 /// Options of an index that are known; others go with ignoreUnknownIndexOptions.
-const KNOWN: [&str; 21] = [
+const KNOWN: [&str; 28] = [
     "v",
     "key",
     "name",
@@ -27,6 +27,11 @@ const KNOWN: [&str; 21] = [
     "hidden",
     "prepareUnique",
     "background",
+    "dropDups",
+    "storageEngine",
+    "originalSpec",
+    "bucketSize",
+    "_id",
     "expireAfterSeconds",
     "partialFilterExpression",
     "collation",
@@ -36,6 +41,8 @@ const KNOWN: [&str; 21] = [
     "language_override",
     "textIndexVersion",
     "2dsphereIndexVersion",
+    "coarsestIndexedLevel",
+    "finestIndexedLevel",
     "bits",
     "min",
     "max",
@@ -225,6 +232,9 @@ fn parse(
 fn checked(cx: &CommandContext<'_>, d: Doc<'_>, default: &Collation) -> Result<IndexSpec> {
     let spec = IndexSpec::parse_for(d, default)?;
     spec.check_new()?;
+    if let Some(settings) = spec.kept.as_doc().get_doc("storageEngine") {
+        super::collection_options::storage_engine(settings)?;
+    }
     if spec.hidden && cx.collection_name().starts_with("system.") {
         return Err(Error::bad_value("can't hide index on system collection"));
     }
@@ -247,6 +257,17 @@ fn same_signature(a: &IndexSpec, b: &IndexSpec) -> bool {
         && a.collation == b.collation
         && a.same_partial_filter(b)
         && a.options == b.options
+}
+
+/// True for two indexes of one signature that are the same in everything else that counts.
+fn same_beside(a: &IndexSpec, b: &IndexSpec) -> bool {
+    let (kept, other) = (a.kept.as_doc(), b.kept.as_doc());
+    let same_kept = kept.count() == other.count()
+        && kept.iter().all(|e| {
+            let same = other.get_elem(e.name());
+            same.is_some_and(|o| o.as_bytes() == e.as_bytes())
+        });
+    a.expire_after_seconds == b.expire_after_seconds && a.hidden == b.hidden && same_kept
 }
 
 /// Refuses a second text index. Where the first has the same key pattern, only what is the same
@@ -307,7 +328,7 @@ fn conflict(collection: &Arc<Collection>, new: &IndexSpec) -> Result<bool> {
                 ),
             ));
         }
-        if old.expire_after_seconds != new.expire_after_seconds || old.hidden != new.hidden {
+        if !same_beside(&old, new) {
             return Err(Error::new(
                 Code::IndexOptionsConflict,
                 format!(
@@ -325,8 +346,7 @@ fn conflict(collection: &Arc<Collection>, new: &IndexSpec) -> Result<bool> {
         .map(|i| i.spec())
         .find(|s| same_signature(s, new))
     {
-        let same = old.expire_after_seconds == new.expire_after_seconds && old.hidden == new.hidden;
-        let message = if same {
+        let message = if same_beside(&old, new) {
             format!("Index already exists with a different name: {}", old.name)
         } else {
             format!(

@@ -29,15 +29,24 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let mut indexes = 0;
     let collections = store.collections(cx.db());
     for c in &collections {
-        objects += c.count();
-        data += c.data_bytes();
+        if c.is_time_series() {
+            // What is stored of a time series is told by its buckets.
+            let buckets = cx.engine().bucket_figures(c)?;
+            objects += buckets.count;
+            data += buckets.bytes;
+        } else {
+            objects += c.count();
+            data += c.data_bytes();
+        }
         storage += store.storage_bytes(c);
         let all = c.indexes();
         indexes += all.len();
         index_bytes += all.iter().map(|i| store.index_bytes(c, i)).sum::<u64>();
     }
     let (used, total) = disk(&cx.server.options.dbpath);
-    let views = cx.engine().views(cx.db())?.len() as i64;
+    // A time series is a view of its buckets.
+    let series = collections.iter().filter(|c| c.is_time_series()).count();
+    let views = (cx.engine().views(cx.db())?.len() + series) as i64;
     let w = &mut cx.reply;
     w.field("db", cx.request.db);
     w.field("collections", collections.len() as i64);

@@ -38,16 +38,21 @@ fn check_system(cx: &CommandContext<'_>) -> Result<()> {
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     check_system(cx)?;
+    cx.engine().refuse_to_drop_views(cx.ns())?;
     let store = &cx.engine().store;
     // Buckets go with the measurements that they are made of.
     let buckets = cx.engine().buckets_of(cx.ns());
     let ns = buckets.map_or_else(|| cx.ns().to_string(), |c| c.namespace());
-    let indexes = store.collection(&ns).map(|c| c.indexes().len());
+    let dropped = store.collection(&ns);
+    let indexes = dropped.as_ref().map(|c| c.indexes().len());
     // A collection that does not exist is no error since MongoDB 7.0.
     if store.drop_collection(&ns, &**cx.op)? {
         cx.engine().cursors.invalidate(&ns, "collection dropped");
         cx.server.metrics.top_forget(&ns);
         cx.note_write();
+        if dropped.is_some_and(|c| c.is_time_series()) {
+            cx.engine().settle_series(cx.op, cx.db())?;
+        }
         cx.reply.field("nIndexesWas", indexes.unwrap_or(1) as i32);
         cx.reply.field("ns", cx.ns());
     } else if cx.engine().drop_view(cx.op, cx.ns())? {

@@ -1,8 +1,8 @@
 //! `killOp`.
 
-use crate::args::{Types, req};
+use crate::args::{Types, opt};
 use crate::registry::{CommandSpec, Kind};
-use muniment_value::{Error, number};
+use muniment_value::{Code, Error, Result, Value, number};
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -11,15 +11,46 @@ pub const COMMAND: CommandSpec = CommandSpec {
     open_fields: true,
     kind: Kind::Admin,
     admin_only: true,
-    fields: &[req("op", Types::NUMBER)],
+    fields: &[opt("op", Types::ANY)],
     run: |cx| {
-        let id = cx.args.get("op").and_then(number::to_i64_exact);
-        let id = id.and_then(|n| u32::try_from(n).ok()).ok_or_else(|| {
-            Error::bad_value("invalid op: must be the number of an operation".to_string())
-        })?;
+        let id = operation(cx.args.get("op"))?;
         cx.engine().operations.kill(id);
         cx.reply.field("info", "attempting to kill op");
         Ok(())
     },
     ..CommandSpec::DEFAULT
 };
+
+/// The operation that `op` names: a whole number of 32 bits, which may be given as a signed one.
+///
+/// # Errors
+/// 4 NoSuchKey without one; 14 TypeMismatch for what is no number; 2 BadValue for a fraction; 26823
+/// for what no operation can have.
+fn operation(op: Option<Value<'_>>) -> Result<u32> {
+    let Some(v) = op else {
+        return Err(Error::new(
+            Code::NoSuchKey,
+            "Missing expected field \"op\"",
+        ));
+    };
+    if !v.is_number() {
+        return Err(Error::type_mismatch(format!(
+            "Expected field \"op\" to have numeric type, but found {}",
+            v.type_name()
+        )));
+    }
+    let n = number::to_i64_exact(v).ok_or_else(|| {
+        Error::bad_value(format!(
+            "Expected field \"op\" to have a value exactly representable as a 64-bit integer, but \
+             found op: {}",
+            v.to_display()
+        ))
+    })?;
+    let signed = i32::try_from(n).map(i32::cast_unsigned);
+    signed.or_else(|_| u32::try_from(n)).map_err(|_| {
+        Error::location(
+            26823,
+            format!("invalid op : {n}. Op ID cannot be represented with 32 bits"),
+        )
+    })
+}

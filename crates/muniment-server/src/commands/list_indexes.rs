@@ -31,7 +31,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
 };
 
 /// The `_id` index of a clustered collection as it is listed.
-fn clustered_id(collection: &Collection) -> Option<DocBuf> {
+pub(super) fn clustered_id(collection: &Collection) -> Option<DocBuf> {
     let options = collection.options();
     let listed = options.document.as_doc().get_doc("clusteredIndex")?;
     let mut d = listed.to_buf();

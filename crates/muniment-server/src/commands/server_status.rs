@@ -2,7 +2,7 @@
 
 use crate::context::CommandContext;
 use crate::log::now_ms;
-use crate::metrics::{LATENCY_NAMES, OP_NAMES, Totals};
+use crate::metrics::{Counted, LATENCY_NAMES, OP_NAMES, Totals};
 use crate::registry::CommandSpec;
 use crate::replica_set;
 use crate::server::{MONGODB_VERSION, VERSION};
@@ -99,16 +99,27 @@ fn asserts(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
 fn catalog_stats(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     let store = &cx.engine().store;
     let (mut all, mut capped, mut internal) = (0, 0, 0);
+    let (mut clustered, mut series, mut views, mut internal_views) = (0, 0, 0, 0);
     for db in store.databases() {
+        let own = matches!(db.as_str(), "admin" | "config" | "local");
         for c in store.collections(&db) {
             all += 1;
             capped += i32::from(c.is_capped());
-            internal += i32::from(matches!(db.as_str(), "admin" | "config" | "local"));
+            clustered += i32::from(c.is_keyed_by_id());
+            series += i32::from(c.is_time_series());
+            internal += i32::from(own);
+        }
+        // What cannot be read now is not counted.
+        let stored = cx.engine().views(&db).map_or(0, |v| v.len() as i32);
+        match own {
+            true => internal_views += stored,
+            false => views += stored,
         }
     }
     doc! {
-        "collections": all - internal, "capped": capped, "clustered": 0, "timeseries": 0,
-        "views": 0, "internalCollections": internal, "internalViews": 0,
+        "collections": all - internal, "capped": capped, "clustered": clustered,
+        "timeseries": series, "views": views, "internalCollections": internal,
+        "internalViews": internal_views,
     }
 }
 
@@ -307,22 +318,21 @@ fn network(_: &CommandContext<'_>, t: &Totals) -> DocBuf {
 fn latencies(_: &CommandContext<'_>, t: &Totals) -> DocBuf {
     let mut d = DocBuf::new();
     let figures = t.latency_micros.iter().zip(&t.latency_count);
-    for ((name, (sum, n)), buckets) in LATENCY_NAMES.iter().zip(figures).zip(&t.buckets) {
-        let histogram: ArrayBuf = buckets
-            .iter()
-            .enumerate()
-            .filter(|(_, n)| **n > 0)
-            .map(|(i, n)| {
-                let least = if i == 0 { 0_i64 } else { 1 << (i - 1) };
-                doc! { "micros": least, "count": *n as i64 }
-            })
-            .collect();
+    for ((name, (sum, n)), times) in LATENCY_NAMES.iter().zip(figures).zip(&t.histograms) {
         d.append(
             name,
-            doc! { "latency": *sum as i64, "ops": *n as i64, "histogram": histogram },
+            doc! {
+                "latency": *sum as i64, "ops": *n as i64, "histogram": histogram(times),
+            },
         );
     }
     d
+}
+
+/// `[{micros, count}]`.
+pub(super) fn histogram(times: &Counted) -> ArrayBuf {
+    let entry = |(micros, n)| doc! { "micros": micros as i64, "count": n as i64 };
+    times.iter().map(entry).collect()
 }
 
 fn counters(ops: &[u64; 6]) -> DocBuf {

@@ -65,6 +65,9 @@ pub struct IndexSpec {
     pub expire_after_seconds: Option<i64>,
     /// `background` as it was given: it has no effect.
     pub background: Option<ValueBuf>,
+    /// What is kept and shown and has no effect here, as it was given: settings of MongoDB's engine
+    /// and what indexes of old servers bear ([`KEPT`]).
+    pub kept: DocBuf,
     /// How texts are ordered and which are equal.
     pub collation: Collation,
     /// The options of an index kind (`2dsphereIndexVersion`, `bits`, …), with its defaults.
@@ -72,6 +75,11 @@ pub struct IndexSpec {
     /// The whole specification as `listIndexes` returns it: `{v: 2, key, name, …}`.
     pub document: DocBuf,
 }
+
+/// Fields of a specification that have no effect and are kept and shown: settings of another engine,
+/// the measurements' index that one of buckets was made from, what geoHaystack indexes had, and the
+/// `_id` of specifications that were once documents of `system.indexes`.
+pub const KEPT: [&str; 4] = ["storageEngine", "originalSpec", "bucketSize", "_id"];
 
 fn cannot_create(message: impl Into<String>) -> Error {
     Error::new(Code::CannotCreateIndex, message)
@@ -115,6 +123,7 @@ impl IndexSpec {
         let mut options = DocBuf::new();
         let mut collation = None;
         let mut background = None;
+        let mut kept = DocBuf::new();
         for e in spec {
             let v = e.value();
             match e.name() {
@@ -186,6 +195,10 @@ impl IndexSpec {
                         )));
                     }
                 },
+                name if KEPT.contains(&name) => {
+                    check_kept(name, v, default)?;
+                    kept.append_elem(e);
+                }
                 option if crate::kinds::is_option(option) => {
                     options.append_elem(e);
                 }
@@ -212,7 +225,7 @@ impl IndexSpec {
         };
         if is_id_pattern(&key) {
             for e in spec {
-                if !matches!(e.name(), "key" | "name" | "v" | "ns" | "collation") {
+                if !matches!(e.name(), "key" | "name" | "v" | "ns" | "collation" | "_id") {
                     return Err(Error::new(
                         Code::InvalidIndexSpecificationOption,
                         format!(
@@ -251,6 +264,7 @@ impl IndexSpec {
             partial_filter,
             expire_after_seconds,
             background,
+            kept,
             collation: collation.unwrap_or(default.clone()),
             options,
             document: DocBuf::new(),
@@ -271,6 +285,7 @@ impl IndexSpec {
             partial_filter: None,
             expire_after_seconds: None,
             background: None,
+            kept: DocBuf::new(),
             collation: collation.clone(),
             options: DocBuf::new(),
             document: DocBuf::new(),
@@ -303,9 +318,40 @@ impl IndexSpec {
             };
         }
         d.append_all(self.options.as_doc());
+        d.append_all(self.kept.as_doc());
         d.append_some("collation", self.collation.spec());
         self.document = d;
         self
+    }
+}
+
+/// Checks one of [`KEPT`].
+///
+/// # Errors
+/// 14 TypeMismatch, 2 BadValue, 67 CannotCreateIndex; what an original specification raises.
+fn check_kept(name: &str, v: Value<'_>, default: &Collation) -> Result<()> {
+    match (name, v) {
+        ("storageEngine", Value::Document(d)) if d.is_empty() => Err(cannot_create(
+            "Empty \"storageEngine\" options are invalid. Please remove the field or include valid \
+             options.",
+        )),
+        ("storageEngine", Value::Document(_)) => Ok(()),
+        ("storageEngine", _) => Err(cannot_create(
+            "\"storageEngine\" options must be a document if present",
+        )),
+        ("originalSpec", Value::Document(d)) if d.is_empty() => Err(Error::bad_value(
+            "The field 'originalSpec' cannot be an empty object.",
+        )),
+        ("originalSpec", Value::Document(d)) => IndexSpec::parse_for(d, default).map(drop),
+        ("originalSpec", v) => Err(Error::type_mismatch(format!(
+            "The field 'originalSpec' must be an object, but got {}",
+            v.type_name()
+        ))),
+        ("bucketSize", v) if !v.is_number() => Err(Error::type_mismatch(format!(
+            "The field 'bucketSize' must be a number, but got {}",
+            v.type_name()
+        ))),
+        _ => Ok(()),
     }
 }
 

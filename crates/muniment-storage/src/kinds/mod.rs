@@ -171,6 +171,12 @@ pub(crate) fn of_key(key: Doc<'_>) -> Result<Option<&'static KindSpec>> {
             _ if is_wildcard(e.name()) => wildcard::SPEC.name,
             _ => continue,
         };
+        if name == "geoHaystack" {
+            return Err(Error::new(
+                Code::CannotCreateIndex,
+                "GeoHaystack indexes cannot be created in version 5.0 and above",
+            ));
+        }
         let known = REGISTRY.iter().find(|k| k.name == name);
         let spec = known.ok_or_else(|| {
             let index = Value::Document(key).to_display();

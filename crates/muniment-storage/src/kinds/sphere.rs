@@ -9,27 +9,30 @@ use super::literal::{plain_values, values_at};
 use super::{IndexKind, KindSpec, NearIndex, number_option};
 use crate::catalog::IndexSpec;
 use muniment_query::filter::Pred;
-use muniment_query::geo::cover::covering;
+use muniment_query::geo::cover::{covering, divided};
 use muniment_query::geo::{Geometry, NearQuery};
 use muniment_query::running;
 use muniment_value::path::Path;
 use muniment_value::{Code, Doc, Error, IndexKeys, Result, Value, ValueBuf};
 use std::sync::Arc;
 
-/// Most cells of a geometry, and their deepest level: MongoDB's defaults.
+/// Most cells of a geometry, and their highest and deepest levels: MongoDB's defaults.
 const MAX_CELLS: usize = 20;
+const COARSEST_LEVEL: u8 = 0;
 const FINEST_LEVEL: u8 = 23;
 
 /// Most keys of a document: MongoDB's limit.
 const MAX_KEYS: usize = 100_000;
 
 const VERSION: &str = "2dsphereIndexVersion";
+const COARSEST: &str = "coarsestIndexedLevel";
+const FINEST: &str = "finestIndexedLevel";
 
 /// The specification.
 pub(super) const SPEC: KindSpec = KindSpec {
     name: "2dsphere",
     doc: "Geometries on the sphere, for $geoWithin, $geoIntersects and $near.",
-    options: &[VERSION],
+    options: &[VERSION, COARSEST, FINEST],
     prepare,
     open,
 };
@@ -49,7 +52,39 @@ fn prepare(spec: &mut IndexSpec) -> Result<()> {
         ));
     }
     super::set_option(spec, VERSION, version as i32);
-    Ok(())
+    levels(spec).map(drop)
+}
+
+/// The levels between which the cells of an index are: (coarsest, finest).
+///
+/// # Errors
+/// 16747, 16748, 16749 for what are none; 2 BadValue for a fraction, 14 TypeMismatch.
+fn levels(spec: &IndexSpec) -> Result<(u8, u8)> {
+    let level = |name: &str, default: u8| match number_option(spec, name)? {
+        None => Ok(i64::from(default)),
+        Some(v) => v.as_i64_exact().ok_or_else(|| {
+            Error::bad_value(format!(
+                "Expected field \"{name}\" to have a value exactly representable as a 64-bit \
+                 integer, but found {name}: {}",
+                v.to_display()
+            ))
+        }),
+    };
+    let finest = level(FINEST, FINEST_LEVEL)?;
+    let coarsest = level(COARSEST, COARSEST_LEVEL)?;
+    if coarsest < 0 {
+        return Err(Error::location(16747, "coarsestIndexedLevel must be >= 0"));
+    }
+    if finest > 30 {
+        return Err(Error::location(16748, "finestIndexedLevel must be <= 30"));
+    }
+    if finest < coarsest {
+        return Err(Error::location(
+            16749,
+            "finestIndexedLevel must be >= coarsestIndexedLevel",
+        ));
+    }
+    Ok((coarsest as u8, finest as u8))
 }
 
 fn is_decimal(v: Value<'_>) -> bool {
@@ -71,6 +106,7 @@ fn open(spec: &IndexSpec) -> Result<Arc<dyn IndexKind>> {
     Ok(Arc::new(Sphere {
         fields,
         version: version.and_then(|v| v.as_i64_exact()).unwrap_or(3),
+        levels: levels(spec)?,
     }))
 }
 
@@ -85,6 +121,8 @@ struct Field {
 struct Sphere {
     fields: Vec<Field>,
     version: i64,
+    /// The highest and the deepest level of a cell that is no point.
+    levels: (u8, u8),
 }
 
 /// The values of one field of the keys.
@@ -109,6 +147,13 @@ fn cannot_extract(doc: Doc<'_>, what: &str) -> Error {
             "Can't extract geo keys: {}  {what}",
             Value::Document(doc).to_display()
         ),
+    )
+}
+
+fn too_many_keys() -> Error {
+    Error::new(
+        Code::CannotBuildIndexKeys,
+        format!("Index key generation exceeded the limit of {MAX_KEYS} keys for a document"),
     )
 }
 
@@ -153,11 +198,12 @@ impl Sphere {
             }
             match g.points.as_slice() {
                 [(_, spot)] if g.single_point => cells.push(spot.leaf().0 as i64),
-                _ => cells.extend(
-                    covering(&g, MAX_CELLS, FINEST_LEVEL)
-                        .into_iter()
-                        .map(|c| c.0 as i64),
-                ),
+                _ => {
+                    let (coarsest, finest) = self.levels;
+                    let all = divided(covering(&g, MAX_CELLS, finest), &g, coarsest, MAX_KEYS);
+                    let all = all.ok_or_else(too_many_keys)?;
+                    cells.extend(all.into_iter().map(|c| c.0 as i64));
+                }
             }
         }
         running::give_up()?;
@@ -197,12 +243,7 @@ impl IndexKind for Sphere {
         }
         let total = parts.iter().fold(1usize, |n, p| n.saturating_mul(p.len()));
         if total > MAX_KEYS {
-            return Err(Error::new(
-                Code::CannotBuildIndexKeys,
-                format!(
-                    "Index key generation exceeded the limit of {MAX_KEYS} keys for a document"
-                ),
-            ));
+            return Err(too_many_keys());
         }
         for mut n in 0..total {
             for (field, part) in self.fields.iter().zip(&parts) {
@@ -297,6 +338,31 @@ mod tests {
         let mut out = IndexKeys::new();
         index.keys(DocBuf::from_json(json).unwrap().as_doc(), &mut out)?;
         Ok((out.len(), out.is_multikey()))
+    }
+
+    #[test]
+    fn cells_lie_between_the_levels() {
+        let with = |options: &str| {
+            let json = format!(r#"{{"name": "x", "key": {{"a": "2dsphere"}}, {options}}}"#);
+            let spec = IndexSpec::parse(DocBuf::from_json(&json).unwrap().as_doc())?;
+            open(&spec)
+        };
+        let line = r#"{"a": {"type": "LineString", "coordinates": [[0, 0], [3, 0.5]]}}"#;
+        let cells = |options: &str| keys(&*with(options).unwrap(), line).unwrap().0;
+        // Fewer where they may not be small, more where they may not be large.
+        assert!(cells(r#""finestIndexedLevel": 3"#) <= 6);
+        assert!(cells(r#""coarsestIndexedLevel": 12"#) > 50);
+        let code = |options: &str| with(options).err().unwrap().code();
+        assert_eq!(code(r#""coarsestIndexedLevel": -1"#), Code(16747));
+        assert_eq!(code(r#""finestIndexedLevel": 31"#), Code(16748));
+        assert_eq!(code(r#""coarsestIndexedLevel": 24"#), Code(16749));
+        assert_eq!(code(r#""finestIndexedLevel": "a""#), Code::TypeMismatch);
+        assert_eq!(code(r#""finestIndexedLevel": 1.5"#), Code::BadValue);
+        let deep = with(r#""coarsestIndexedLevel": 30, "finestIndexedLevel": 30"#).unwrap();
+        assert_eq!(
+            keys(&*deep, line).unwrap_err().code(),
+            Code::CannotBuildIndexKeys
+        );
     }
 
     #[test]

@@ -495,6 +495,9 @@ impl<'s> WriteUnit<'s> {
         })?;
         if self.inserted > 0 {
             collection.notify_inserts(self.inserted);
+            if collection.is_time_series() {
+                collection.note_measured(self.inserted);
+            }
         }
         Ok(Some(id))
     }

@@ -1,0 +1,173 @@
+//! What `db.system.views` says of time-series collections.
+//!
+//! In MongoDB such a collection is a view of its buckets, so that its database has a collection of
+//! views with a document for it. Here nothing reads that document: it follows the collections,
+//! after each change and when the server starts. What an end of the process left is put right
+//! then; until then a document without its collection is no view.
+
+use super::{BUCKETS, TimeSeries};
+use crate::database::Database;
+use crate::operation::OpContext;
+use crate::view::is_of_series;
+use crate::write::core::Done;
+use crate::write::slices::Slices;
+use bytes::Bytes;
+use muniment_storage::{Collection, CollectionOptions, Direction, KeyRange};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, array, doc};
+use std::collections::BTreeMap;
+
+/// The view that a time-series collection is: `{_id, viewOn, pipeline, collation?}`.
+pub fn series_view(collection: &Collection) -> DocBuf {
+    let ns = collection.namespace();
+    let (_, name) = ns.split_once('.').unwrap_or_default();
+    let options = collection.options();
+    let mut unpack = DocBuf::new();
+    let series = options.document.as_doc().get_doc("timeseries");
+    for e in series.into_iter().flatten() {
+        if matches!(e.name(), "timeField" | "metaField" | "bucketMaxSpanSeconds") {
+            unpack.append_elem(e);
+        }
+    }
+    let mut d = doc! {
+        "_id": ns.as_str(),
+        "viewOn": format!("{BUCKETS}{name}"),
+        "pipeline": array![doc! { "$_internalUnpackBucket": unpack }],
+    };
+    d.append_some("collation", collection.collation().spec());
+    d
+}
+
+impl Database {
+    /// Makes `db.system.views` say of the time-series collections of a database what there is.
+    ///
+    /// # Errors
+    /// What waiting and writing raise; what was not written is written after the next change.
+    pub fn settle_series(&self, op: &OpContext, db: &str) -> Result<()> {
+        let _names = self.lock_names(op)?;
+        let mut wanted: BTreeMap<String, Option<DocBuf>> = BTreeMap::new();
+        for c in self.store.collections(db) {
+            if TimeSeries::of(&c).is_some() && !is_temporary(&c) {
+                wanted.insert(c.namespace(), Some(series_view(&c)));
+            }
+        }
+        let catalog = format!("{db}.system.views");
+        let there = self.store.collection(&catalog);
+        if let Some(c) = &there {
+            let snapshot = self.store.snapshot();
+            let mut cursor = snapshot.docs(c, &KeyRange::all(), Direction::Forward);
+            while let Some((_, bytes)) = cursor.next()? {
+                let d = Doc::new(&bytes);
+                let Some(name) = d.get_str("_id").filter(|_| is_of_series(d)) else {
+                    continue;
+                };
+                match wanted.get(name) {
+                    Some(Some(same)) if same.as_doc().as_bytes() == d.as_bytes() => {
+                        wanted.remove(name);
+                    }
+                    Some(_) => {}
+                    None => {
+                        wanted.insert(name.to_string(), None);
+                    }
+                }
+            }
+        }
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let collection = match there {
+            Some(c) => c,
+            None => self
+                .store
+                .create_collection(&catalog, CollectionOptions::default(), op)?,
+        };
+        let mut slices = Slices::<Done>::new(&self.store, op, &collection);
+        for (name, view) in &wanted {
+            let new = view.as_ref().map(|d| Bytes::copy_from_slice(d.as_bytes()));
+            slices.change_by_id(Value::String(name), |unit, found| {
+                let staged = match (found, &new) {
+                    (Some((key, old)), Some(new)) => unit.update(&key, &old, new, &|_| true)?,
+                    (Some((key, old)), None) => unit.delete(&key, &old)?,
+                    (None, Some(new)) => unit.insert(new)?,
+                    (None, None) => Ok(()),
+                };
+                Ok(staged.map(|()| Done::default()))
+            })?;
+        }
+        slices.commit()
+    }
+
+    /// Refuses to drop the views of a database with time-series collections.
+    ///
+    /// # Errors
+    /// 125 CommandFailed.
+    pub fn refuse_to_drop_views(&self, namespace: &str) -> Result<()> {
+        let db = namespace.strip_suffix(".system.views");
+        let series = db.is_some_and(|db| {
+            let all = self.store.collections(db);
+            all.iter().any(|c| c.is_time_series())
+        });
+        match series {
+            false => Ok(()),
+            true => Err(Error::new(
+                Code::CommandFailed,
+                format!(
+                    "cannot drop collection {namespace} when time-series collections are present."
+                ),
+            )),
+        }
+    }
+}
+
+/// True for what an `$out` has not finished.
+fn is_temporary(c: &Collection) -> bool {
+    let ns = c.namespace();
+    let (_, name) = ns.split_once('.').unwrap_or_default();
+    name.starts_with(crate::write::out::TEMPORARY)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::tests::Bench;
+    use muniment_query::NeverInterrupted;
+
+    #[test]
+    fn what_an_end_of_the_process_left_is_put_right() {
+        let b = Bench::new();
+        let op = OpContext::internal("create");
+        let store = &b.engine.store;
+        let listed = || {
+            let views = store.collection("d.system.views").unwrap();
+            let snapshot = store.snapshot();
+            let mut docs = snapshot.docs(&views, &KeyRange::all(), Direction::Forward);
+            let mut names = Vec::new();
+            while let Some((_, d)) = docs.next().unwrap() {
+                names.push(Doc::new(&d).get_str("_id").unwrap().to_string());
+            }
+            names
+        };
+        let create = |name: &str| {
+            let options = CollectionOptions {
+                time_field: Some("t".into()),
+                document: doc! { "timeseries": doc! { "timeField": "t" } },
+                ..CollectionOptions::default()
+            };
+            store.create_collection(name, options, &NeverInterrupted)
+        };
+        create("d.a").unwrap();
+        create("d.b").unwrap();
+        create("d.tmp.agg_out.0123").unwrap();
+        b.engine.settle_series(&op, "d").unwrap();
+        assert_eq!(listed(), ["d.a", "d.b"]);
+        // Dropped, and the process ended: it is no view, and does not have the name.
+        store.drop_collection("d.a", &NeverInterrupted).unwrap();
+        assert!(b.engine.view("d.a").unwrap().is_none());
+        assert!(b.engine.views("d").unwrap().is_empty());
+        b.engine.settle_series(&op, "d").unwrap();
+        assert_eq!(listed(), ["d.b"]);
+        let refused = b.engine.refuse_to_drop_views("d.system.views");
+        assert_eq!(refused.unwrap_err().code(), Code::CommandFailed);
+        assert!(b.engine.refuse_to_drop_views("e.system.views").is_ok());
+    }
+}

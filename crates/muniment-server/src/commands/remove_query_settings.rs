@@ -1,0 +1,22 @@
+//! `removeQuerySettings`: a standalone says what it is.
+
+use crate::args::{Types, check_type};
+use crate::registry::{CommandSpec, Kind};
+use muniment_value::{Code, Error};
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "removeQuerySettings",
+    doc: "Fails: query settings belong to replica sets and clusters",
+    kind: Kind::Admin,
+    admin_only: true,
+    run: |cx| {
+        let query = Types::OBJECT.or(Types::STRING);
+        check_type("removeQuerySettings", "removeQuerySettings", query, cx.target().ty())?;
+        Err(Error::new(
+            Code::IllegalOperation,
+            "removeQuerySettings can only run on replica sets or sharded clusters",
+        ))
+    },
+    ..CommandSpec::DEFAULT
+};

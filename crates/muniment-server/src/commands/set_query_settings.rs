@@ -1,0 +1,23 @@
+//! `setQuerySettings`: a standalone says what it is.
+
+use crate::args::{Types, check_type, req};
+use crate::registry::{CommandSpec, Kind};
+use muniment_value::{Code, Error};
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "setQuerySettings",
+    doc: "Fails: query settings belong to replica sets and clusters",
+    kind: Kind::Admin,
+    admin_only: true,
+    fields: &[req("settings", Types::OBJECT)],
+    run: |cx| {
+        let query = Types::OBJECT.or(Types::STRING);
+        check_type("setQuerySettings", "setQuerySettings", query, cx.target().ty())?;
+        Err(Error::new(
+            Code::IllegalOperation,
+            "setQuerySettings can only run on replica sets or sharded clusters",
+        ))
+    },
+    ..CommandSpec::DEFAULT
+};
