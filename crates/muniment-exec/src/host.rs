@@ -128,7 +128,7 @@ impl Link {
             let stream = given(doc.into_iter().collect());
             return Ok(Opened::Stream(stream, Some(collection)));
         }
-        let exec = self
+        let mut exec = self
             .engine
             .plan_split(
                 &op,
@@ -142,7 +142,10 @@ impl Link {
                 },
             )?
             .exec;
-        op.set_plan_summary(exec.candidate());
+        exec.announce(&op);
+        if split.rest.stages().any(|s| matches!(s, Stage::Sort(_))) {
+            op.set_sorts();
+        }
         if split.rest.is_empty() {
             return Ok(Opened::Plan(Box::new(exec), collection));
         }
@@ -164,7 +167,7 @@ impl Link {
         let collection = self.collection(ctx);
         let op = self.op.get();
         let rest = behind_near(stages, at, ctx)?;
-        let (stage, key, choice) = self.engine.plan_geo_near(
+        let (stage, key, mut choice) = self.engine.plan_geo_near(
             &op,
             collection.as_ref(),
             ctx,
@@ -173,7 +176,7 @@ impl Link {
             operand,
             false,
         )?;
-        op.set_plan_summary(choice.exec.candidate());
+        choice.exec.announce(&op);
         let rows = Box::new(NearRows::new(choice.exec, stage, key, &self.op));
         let stream = rest.open(rows, &self.runtime()?)?;
         Ok(Opened::Stream(stream, collection))

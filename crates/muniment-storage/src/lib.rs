@@ -51,7 +51,7 @@ pub use catalog::{CollectionOptions, IndexSpec, MAX_INDEXES};
 pub use collection::Collection;
 pub use commit::stage::KeyCounts;
 pub use index::Index;
-pub use muniment_io::{Timestamp, spread};
+pub use muniment_io::{Timestamp, spread, thread_time};
 pub use store::{Budget, CommitId, EngineKind, JournalStats, Store, StoreOptions, StoreStats};
 pub use unit::{Busy, DuplicateKey, NewBucket, Staged, WriteUnit, fingerprint};
 pub use view::{Bound, Direction, DocCursor, Glance, IndexCursor, IndexEntry, KeyRange, Snapshot};
