@@ -17,7 +17,7 @@ use crate::write::out::OutWriter;
 use bytes::Bytes;
 use muniment_query::stage::Stage;
 use muniment_query::stage::geo_near::{at_front, behind_near};
-use muniment_query::stage::host::{Host, Join, Writer};
+use muniment_query::stage::host::{Host, Join, Reads, Writer};
 use muniment_query::stage::merge::MergeSpec;
 use muniment_query::stage::out::OutSpec;
 use muniment_query::{DocStream, Pipeline, QueryContext, Runtime};
@@ -66,6 +66,7 @@ impl Link {
             budget: limits.budget,
             spill_dir: limits.spill_dir,
             host: Arc::new(self.clone()),
+            watched: false,
         })
     }
 
@@ -229,6 +230,10 @@ impl Host for Link {
 
     fn merge(&self, spec: &MergeSpec, ctx: &QueryContext) -> Result<Box<dyn Writer>> {
         Ok(Box::new(MergeWriter::new(self.clone(), spec, ctx)?))
+    }
+
+    fn reads(&self) -> Reads {
+        self.op.get().take_reads()
     }
 
     fn out(&self, spec: &OutSpec, _: &QueryContext) -> Result<Box<dyn Writer>> {

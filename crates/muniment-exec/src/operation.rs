@@ -7,6 +7,7 @@ use crate::tickets::{Ticket, TicketPool};
 use crate::write::StatementFigures;
 use foldhash::HashMap;
 use muniment_query::Interrupt;
+use muniment_query::stage::host::Reads;
 use muniment_storage::spread::{self, Spread};
 use muniment_storage::{KeyCounts, thread_time};
 use muniment_value::{Code, DocBuf, Error, Result, Value, ValueBuf, doc};
@@ -151,6 +152,8 @@ pub struct OpContext {
     cursor: AtomicI64,
     /// What its statements did, once somebody observes it.
     statements: OnceLock<Mutex<Vec<StatementFigures>>>,
+    /// What its plans have read, once somebody asks.
+    reads: OnceLock<Mutex<Reads>>,
     /// Its thread's time on a processor when somebody began to observe it.
     cpu: OnceLock<Duration>,
     /// What opened the cursor that it continues.
@@ -179,6 +182,7 @@ impl OpContext {
             cursor: AtomicI64::new(-1),
             statements: OnceLock::new(),
             cpu: OnceLock::new(),
+            reads: OnceLock::new(),
             origin: OnceLock::new(),
             pool: OnceLock::new(),
             counters: Counters::default(),
@@ -252,6 +256,51 @@ impl OpContext {
         let _ = self.statements.set(Mutex::default());
         if let Some(now) = thread_time() {
             let _ = self.cpu.set(now);
+        }
+    }
+
+    /// What was read since the last call; which indexes and scans from the first one on.
+    pub(crate) fn take_reads(&self) -> Reads {
+        let reads = self.reads.get_or_init(Mutex::default);
+        let mut noted = reads.lock();
+        let (keys, docs) = (
+            self.counters.keys_examined.load(Relaxed),
+            self.counters.docs_examined.load(Relaxed),
+        );
+        let read = Reads {
+            keys: keys - noted.keys,
+            docs: docs - noted.docs,
+            ..std::mem::take(&mut *noted)
+        };
+        (noted.keys, noted.docs) = (keys, docs);
+        read
+    }
+
+    /// Notes what a plan reads, if somebody asks.
+    pub(crate) fn note_reads(&self, access: &Access) {
+        if self.reads.get().is_some() {
+            match access {
+                Access::CollScan { .. } => self.note_scan(),
+                Access::IdHack(_) => self.note_index(|| "_id_".into()),
+                _ => {}
+            }
+            for (index, _) in access.indexes() {
+                self.note_index(|| index.spec().name.clone());
+            }
+        }
+    }
+
+    /// Notes a scan of a whole collection, if somebody asks.
+    pub(crate) fn note_scan(&self) {
+        if let Some(reads) = self.reads.get() {
+            reads.lock().scans += 1;
+        }
+    }
+
+    /// Notes the use of an index, if somebody asks.
+    pub(crate) fn note_index(&self, name: impl FnOnce() -> String) {
+        if let Some(reads) = self.reads.get() {
+            reads.lock().indexes.insert(name());
         }
     }
 

@@ -63,6 +63,7 @@ pub fn choose(
     let choice = select(cache, op, recipe, candidates, shape, explain)?;
     if !explain {
         choice.exec.candidate().note_use();
+        op.note_reads(&choice.exec.candidate().access);
         if matches!(choice.exec.candidate().access, Access::CollScan { .. }) {
             recipe.collection.note_scan(recipe.tailable);
         }
