@@ -1,6 +1,7 @@
 //! `count`.
 
 use crate::database::Database;
+use crate::explain::{count_ran, fast_count_ran};
 use crate::find::Hint;
 use crate::operation::OpContext;
 use crate::plan::candidate::{Query, candidates};
@@ -62,7 +63,11 @@ impl Database {
         let Some(collection) = self.store.collection(request.namespace) else {
             return match self.resolve_view(request.namespace)? {
                 Some(view) => self.count_view(op, &view, request),
-                None => refuse_text(request.namespace, &filter).map(|()| 0),
+                None => {
+                    op.set_point_plan("EOF");
+                    op.set_exec_stats(|| count_ran(None, 0, 0));
+                    refuse_text(request.namespace, &filter).map(|()| 0)
+                }
             };
         };
         self.count_filter(op, &collection, request, &filter)
@@ -82,16 +87,20 @@ impl Database {
     ) -> Result<u64> {
         let newest = op.reads_newest();
         if matches!(filter.root(), Node::True) && request.hint.is_none() && newest {
-            return Ok(window(collection.count(), request));
+            let n = window(collection.count(), request);
+            op.set_fast_count("RECORD_STORE_FAST_COUNT");
+            op.set_exec_stats(|| fast_count_ran(n));
+            return Ok(n);
         }
         let mut exec = self
             .plan_count(op, collection, request, filter, false)?
             .exec;
-        op.set_plan_summary(exec.candidate());
+        exec.announce_below(op);
         let mut n = 0;
         while exec.next_row(op)?.is_some() {
             n += 1;
         }
+        op.set_exec_stats(|| count_ran(Some(&exec), n, request.skip));
         Ok(n)
     }
 

@@ -2,22 +2,28 @@
 
 use crate::database::Database;
 use crate::find::Hint;
-use crate::operation::OpContext;
+use crate::operation::{How, OpContext};
 use crate::plan::candidate::{Access, Candidate, IndexAccess, Query, candidates, unbounded};
 use crate::plan::choose::{Asked, Choice, choose};
 use crate::plan::ranges::Checked;
 use crate::plan::shape::of_command;
 use crate::plan::text::{bind_text, refuse_text};
-use crate::run::exec::Recipe;
-use crate::run::still_there;
+use crate::run::exec::{Exec, Recipe, wrap};
+use crate::run::{Stats, still_there};
 use muniment_query::filter::Node;
 use muniment_query::{Clocks, Filter, Interrupt};
 use muniment_storage::{Collection, Direction, IndexEntry};
 use muniment_value::path::{Path, visit};
-use muniment_value::{ArrayBuf, Collation, Doc, Error, Result, Value, ValueBuf, keyenc};
+use muniment_value::{
+    ArrayBuf, Collation, Doc, DocBuf, Error, Result, Value, ValueBuf, doc, keyenc,
+};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// The stage that jumps from value to value.
+const DISTINCT_SCAN: &str = "DISTINCT_SCAN";
 
 /// The largest reply.
 const MAX_REPLY: usize = 16 << 20;
@@ -70,15 +76,26 @@ impl Database {
             .of(&collection, &filter, Doc::EMPTY, Doc::EMPTY)
             .is_some();
         if !restricted && let Some(scan) = distinct_scan(&collection, request, &filter)? {
-            op.set_plan_summary(&scan.candidate);
+            op.set_plan(&scan.candidate, Some(DISTINCT_SCAN), &How::default());
             scan.candidate.note_use();
-            scan.run(op, self, &collection, &path, &mut found)
+            let keys = scan
+                .run(op, self, &collection, &path, &mut found)
                 .map_err(plan_failed)?;
-            return Ok(found.sorted());
+            let values = found.sorted();
+            op.set_exec_stats(|| {
+                let recipe = self.recipe(&collection, &filter);
+                let values = values.as_doc().count() as u64;
+                scan.explain(
+                    &recipe,
+                    request.key,
+                    Some(scan.ran(values, keys, Duration::ZERO)),
+                )
+            });
+            return Ok(values);
         }
         let choice = self.plan_distinct(op, &collection, request, &filter, false);
         let mut exec = choice.map_err(|e| e.executing_context(FAILED))?.exec;
-        op.set_plan_summary(exec.candidate());
+        exec.announce(op);
         while let Some(row) = exec.next_row(op).map_err(plan_failed)? {
             found
                 .add_path(Doc::new(&row.doc), &path)
@@ -185,7 +202,52 @@ pub(crate) fn distinct_scan(
 }
 
 impl DistinctScan {
-    /// One key per value: reads a key, then jumps behind all that begin with it.
+    /// What the scan did that gave so many values and read so many keys.
+    pub fn ran(&self, values: u64, keys: u64, time: Duration) -> (Stats, u64) {
+        let stats = Stats {
+            works: keys.max(values),
+            advanced: values,
+            eof: true,
+            time,
+            ..Stats::default()
+        };
+        (stats, keys)
+    }
+
+    /// The stages as explain shows them, with what they did if they ran: figures and keys.
+    pub fn explain(&self, recipe: &Recipe, key: &str, ran: Option<(Stats, u64)>) -> DocBuf {
+        let recipe = Recipe {
+            keys_only: true,
+            ..recipe.clone()
+        };
+        let plan = Exec::build(&recipe, &self.candidate, None).explain(false);
+        let mut scan = doc! { "stage": DISTINCT_SCAN };
+        if let Some((stats, _)) = &ran {
+            stats.append(&mut scan);
+        }
+        for e in plan.as_doc().iter().filter(|e| e.name() != "stage") {
+            scan.append_elem(e);
+        }
+        if let Some((_, keys)) = &ran {
+            scan.append("keysExamined", *keys as i64);
+        }
+        let mut value = doc! { "_id": 0 };
+        value.append(key, 1);
+        let by = |d: &mut DocBuf| {
+            d.append("transformBy", &value);
+        };
+        let stats = ran.map(|(stats, _)| stats);
+        wrap(
+            "PROJECTION_COVERED",
+            stats.is_some(),
+            stats.unwrap_or_default(),
+            by,
+            scan,
+        )
+    }
+
+    /// One key per value: reads a key, then jumps behind all that begin with it. Returns how many keys
+    /// were read.
     fn run(
         &self,
         op: &OpContext,
@@ -193,12 +255,12 @@ impl DistinctScan {
         collection: &Collection,
         path: &Path,
         found: &mut Found,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let index = &self.access.bound.info.index;
         let compiled = self.access.ranges();
         let snapshot = op.view(&engine.store, collection)?;
         still_there(snapshot.timestamp(), collection, [index])?;
-        let mut steps = 0_u32;
+        let mut steps = 0_u64;
         for range in (0..compiled.len()).filter_map(|n| compiled.get(n)) {
             let mut cursor = snapshot.entries(collection, index, &range, Direction::Forward);
             while let Some(e) = cursor.next()? {
@@ -239,7 +301,7 @@ impl DistinctScan {
                 }
             }
         }
-        Ok(())
+        Ok(steps)
     }
 
     /// The distinct field's value, and where its key ends.

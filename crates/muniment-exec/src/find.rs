@@ -2,6 +2,7 @@
 
 use crate::cursor::{Cursor, CursorFlags, Opener};
 use crate::database::Database;
+use crate::explain::nothing_found;
 use crate::operation::OpContext;
 use crate::plan::candidate::{Query, candidates, natural};
 use crate::plan::choose::{Asked, Choice, choose};
@@ -243,6 +244,7 @@ impl Database {
                 Some(view) => self.find_view(op, &view, request),
                 None => {
                     op.set_point_plan("EOF");
+                    op.set_exec_stats(nothing_found);
                     refuse_text(request.namespace, &parsed.filter)?;
                     Ok(Cursor::empty(request.namespace, flags))
                 }
@@ -255,10 +257,13 @@ impl Database {
             && let Some(id) = parsed.filter.id_equality_by(collection.collation())
         {
             let express = request.look_up(parsed.metadata).express;
-            op.set_point_plan(express::summary(&collection, express, None));
+            let summary = express::summary(&collection, express, None);
+            op.set_point_plan(summary);
             let doc = self.find_by_id(op, &collection, &parsed, id);
             let context = |e: Error| e.context(&Opener::Find.context(request.namespace));
             let doc = doc.map_err(context)?;
+            let keyed = collection.is_keyed_by_id();
+            op.set_exec_stats(|| express::ran(summary, keyed, u64::from(doc.is_some()), None));
             return Ok(Cursor::of_one(request.namespace, doc, flags));
         }
         if request.tailable {
@@ -267,8 +272,8 @@ impl Database {
         let choice = self.plan_find(op, &collection, request, parsed, false);
         let context = Opener::Find.context(request.namespace);
         let choice = choice.map_err(|e| e.executing_context(&context))?;
-        let exec = choice.exec;
-        op.set_plan_summary(exec.candidate());
+        let mut exec = choice.exec;
+        exec.announce(op);
         Ok(Cursor::of_exec(request.namespace, collection, exec, flags))
     }
 

@@ -17,7 +17,7 @@ use crate::write::out::OutWriter;
 use bytes::Bytes;
 use muniment_query::stage::Stage;
 use muniment_query::stage::geo_near::{at_front, behind_near};
-use muniment_query::stage::host::{Host, Join, Writer};
+use muniment_query::stage::host::{Host, Join, Reads, Writer};
 use muniment_query::stage::merge::MergeSpec;
 use muniment_query::stage::out::OutSpec;
 use muniment_query::{DocStream, Pipeline, QueryContext, Runtime};
@@ -66,6 +66,7 @@ impl Link {
             budget: limits.budget,
             spill_dir: limits.spill_dir,
             host: Arc::new(self.clone()),
+            watched: false,
         })
     }
 
@@ -128,7 +129,7 @@ impl Link {
             let stream = given(doc.into_iter().collect());
             return Ok(Opened::Stream(stream, Some(collection)));
         }
-        let exec = self
+        let mut exec = self
             .engine
             .plan_split(
                 &op,
@@ -142,7 +143,10 @@ impl Link {
                 },
             )?
             .exec;
-        op.set_plan_summary(exec.candidate());
+        exec.announce(&op);
+        if split.rest.stages().any(|s| matches!(s, Stage::Sort(_))) {
+            op.set_sorts();
+        }
         if split.rest.is_empty() {
             return Ok(Opened::Plan(Box::new(exec), collection));
         }
@@ -164,7 +168,7 @@ impl Link {
         let collection = self.collection(ctx);
         let op = self.op.get();
         let rest = behind_near(stages, at, ctx)?;
-        let (stage, key, choice) = self.engine.plan_geo_near(
+        let (stage, key, mut choice) = self.engine.plan_geo_near(
             &op,
             collection.as_ref(),
             ctx,
@@ -173,7 +177,7 @@ impl Link {
             operand,
             false,
         )?;
-        op.set_plan_summary(choice.exec.candidate());
+        choice.exec.announce(&op);
         let rows = Box::new(NearRows::new(choice.exec, stage, key, &self.op));
         let stream = rest.open(rows, &self.runtime()?)?;
         Ok(Opened::Stream(stream, collection))
@@ -226,6 +230,10 @@ impl Host for Link {
 
     fn merge(&self, spec: &MergeSpec, ctx: &QueryContext) -> Result<Box<dyn Writer>> {
         Ok(Box::new(MergeWriter::new(self.clone(), spec, ctx)?))
+    }
+
+    fn reads(&self) -> Reads {
+        self.op.get().take_reads()
     }
 
     fn out(&self, spec: &OutSpec, _: &QueryContext) -> Result<Box<dyn Writer>> {

@@ -247,6 +247,7 @@ impl Lookups {
             .op
             .view(&self.link.engine.store, &self.collection)?;
         still_there(snapshot.timestamp(), &self.collection, [])?;
+        op.note_index(|| "_id_".into());
         for key in self.keys(values, false) {
             op.counters.keys_examined.fetch_add(1, Relaxed);
             if let Some((_, doc)) = snapshot.find_by_id_key(&self.collection, &key)? {
@@ -272,6 +273,7 @@ impl Lookups {
             .op
             .view(&self.link.engine.store, &self.collection)?;
         still_there(snapshot.timestamp(), &self.collection, [&index])?;
+        op.note_index(|| index.spec().name.clone());
         // An array in another field makes several keys of one document.
         let several = index.fields().len() > 1 && index.is_multikey();
         let mut seen = (values.len() > 1 || several).then(HashSet::new);
@@ -362,6 +364,7 @@ impl Lookups {
             .op
             .view(&self.link.engine.store, &self.collection)?;
         still_there(snapshot.timestamp(), &self.collection, [])?;
+        op.note_scan();
         let mut docs = snapshot.docs(&self.collection, &KeyRange::all(), Direction::Forward);
         let mut bytes = 0_usize;
         while let Some((_, doc)) = docs.next()? {

@@ -40,7 +40,9 @@ pub use distinct::DistinctRequest;
 pub use explain::{Explainable, MapReduceRequest, Verbosity, omitted};
 pub use find::{FindRequest, Hint};
 pub use muniment_query::stage::search_indexes_refused;
-pub use operation::{Counters, DisconnectProbe, OpContext, OpGuard, OpStart, Operations};
+pub use operation::{
+    Counters, DisconnectProbe, OpContext, OpGuard, OpStart, Operations, PlanFigures,
+};
 pub use plan::filters::{ShapeSpec, shape_without_query};
 pub use tickets::{TICKETS, TicketFigures, TicketPool, Tickets};
 pub use timeseries::{

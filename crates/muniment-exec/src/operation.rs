@@ -1,16 +1,18 @@
 //! Running operations: their identity, their limits, their counters, and how to stop them.
 
 use crate::cursor::Origin;
+use crate::plan::cache::shape_hash;
 use crate::plan::candidate::{Access, Candidate};
 use crate::tickets::{Ticket, TicketPool};
 use crate::write::{Retry, StatementFigures};
 use foldhash::HashMap;
 use muniment_query::Interrupt;
+use muniment_query::stage::host::Reads;
 use muniment_storage::spread::{self, Spread};
-use muniment_storage::{Collection, KeyCounts, Snapshot, Store, Transaction};
+use muniment_storage::{Collection, KeyCounts, Snapshot, Store, Transaction, thread_time};
 use muniment_value::{Code, DocBuf, Error, Result, Value, ValueBuf, doc};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -26,8 +28,12 @@ pub struct Counters {
     pub docs_examined: AtomicU64,
     /// Documents returned.
     pub returned: AtomicU64,
+    /// Documents that an update or a delete matched.
+    pub matched: AtomicU64,
     /// Documents written (inserted, modified or deleted).
     pub written: AtomicU64,
+    /// Those of them that were inserted since an update matched none.
+    pub upserted: AtomicU64,
     /// Index keys put.
     keys_inserted: AtomicU64,
     /// Index keys taken away.
@@ -81,9 +87,46 @@ pub struct OpStart {
 
 /// How an operation finds its documents.
 enum Plan {
-    Chosen(Candidate),
+    Chosen {
+        plan: Candidate,
+        /// What its index scan is called instead.
+        named: Option<&'static str>,
+        how: How,
+    },
     /// Without a planner: by `_id`, or not at all.
     Point(&'static str),
+}
+
+/// How a plan was chosen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct How {
+    /// A trial of several was won.
+    pub tried: bool,
+    /// The plan cache knew it.
+    pub cached: bool,
+    /// Why the one that the plan cache knew was given up.
+    pub replanned: Option<String>,
+    /// The query's shape as the plan cache names it, where somebody needed it.
+    pub shape: Option<String>,
+}
+
+/// What the profiler and the slow-operation log tell of a plan.
+#[derive(Clone, Debug, Default)]
+pub struct PlanFigures {
+    /// E.g. `IXSCAN { a: 1 }`, once there is a plan.
+    pub summary: Option<String>,
+    /// It sorts what it has read.
+    pub sorts: bool,
+    /// It won a trial of several.
+    pub from_multi_planner: bool,
+    /// The plan cache knew it.
+    pub from_plan_cache: bool,
+    /// Why the one that the plan cache knew was given up.
+    pub replan_reason: Option<String>,
+    /// The hash of the query's shape.
+    pub shape_hash: Option<String>,
+    /// Its stages with what they did; of an observed operation alone.
+    pub exec_stats: Option<DocBuf>,
 }
 
 /// One running operation. Stages ask it through [`Interrupt`].
@@ -101,8 +144,18 @@ pub struct OpContext {
     /// Microseconds after `started` of the last look at the socket.
     probed: AtomicU64,
     plan: Mutex<Option<Plan>>,
+    /// What the stages of an observed operation's plan did.
+    exec_stats: Mutex<Option<DocBuf>>,
+    /// A stage above the plan sorts.
+    sorts: AtomicBool,
+    /// The cursor that it left open, 0 for one at its end; -1: it has none.
+    cursor: AtomicI64,
     /// What its statements did, once somebody observes it.
     statements: OnceLock<Mutex<Vec<StatementFigures>>>,
+    /// What its plans have read, once somebody asks.
+    reads: OnceLock<Mutex<Reads>>,
+    /// Its thread's time on a processor when somebody began to observe it.
+    cpu: OnceLock<Duration>,
     /// What opened the cursor that it continues.
     origin: OnceLock<Arc<Origin>>,
     /// The transaction that it is a part of.
@@ -132,7 +185,12 @@ impl OpContext {
             waiting: AtomicBool::new(false),
             probed: AtomicU64::new(0),
             plan: Mutex::new(None),
+            exec_stats: Mutex::new(None),
+            sorts: AtomicBool::new(false),
+            cursor: AtomicI64::new(-1),
             statements: OnceLock::new(),
+            cpu: OnceLock::new(),
+            reads: OnceLock::new(),
             origin: OnceLock::new(),
             transaction: OnceLock::new(),
             pinned: OnceLock::new(),
@@ -292,6 +350,61 @@ impl OpContext {
     /// Asks for what each statement does, and for the plans of look-ups that are over at once.
     pub fn observe(&self) {
         let _ = self.statements.set(Mutex::default());
+        if let Some(now) = thread_time() {
+            let _ = self.cpu.set(now);
+        }
+    }
+
+    /// What was read since the last call; which indexes and scans from the first one on.
+    pub(crate) fn take_reads(&self) -> Reads {
+        let reads = self.reads.get_or_init(Mutex::default);
+        let mut noted = reads.lock();
+        let (keys, docs) = (
+            self.counters.keys_examined.load(Relaxed),
+            self.counters.docs_examined.load(Relaxed),
+        );
+        let read = Reads {
+            keys: keys - noted.keys,
+            docs: docs - noted.docs,
+            ..std::mem::take(&mut *noted)
+        };
+        (noted.keys, noted.docs) = (keys, docs);
+        read
+    }
+
+    /// Notes what a plan reads, if somebody asks.
+    pub(crate) fn note_reads(&self, access: &Access) {
+        if self.reads.get().is_some() {
+            match access {
+                Access::CollScan { .. } => self.note_scan(),
+                Access::IdHack(_) => self.note_index(|| "_id_".into()),
+                _ => {}
+            }
+            for (index, _) in access.indexes() {
+                self.note_index(|| index.spec().name.clone());
+            }
+        }
+    }
+
+    /// Notes a scan of a whole collection, if somebody asks.
+    pub(crate) fn note_scan(&self) {
+        if let Some(reads) = self.reads.get() {
+            reads.lock().scans += 1;
+        }
+    }
+
+    /// Notes the use of an index, if somebody asks.
+    pub(crate) fn note_index(&self, name: impl FnOnce() -> String) {
+        if let Some(reads) = self.reads.get() {
+            reads.lock().indexes.insert(name());
+        }
+    }
+
+    /// How long the calling thread has been on a processor since [`OpContext::observe`], which it
+    /// called as well.
+    pub fn cpu_time(&self) -> Option<Duration> {
+        let then = self.cpu.get()?;
+        Some(thread_time()?.saturating_sub(*then))
     }
 
     /// True if somebody asked for it.
@@ -316,10 +429,14 @@ impl OpContext {
     }
 
     /// Notes the plan for currentOp's `planSummary`.
-    pub(crate) fn set_plan_summary(&self, plan: &Candidate) {
+    pub(crate) fn set_plan(&self, plan: &Candidate, named: Option<&'static str>, how: &How) {
         // Point look-ups are over before anyone asks.
         if self.observed() || !matches!(plan.access, Access::IdHack(_) | Access::Eof) {
-            *self.plan.lock() = Some(Plan::Chosen(plan.clone()));
+            *self.plan.lock() = Some(Plan::Chosen {
+                plan: plan.clone(),
+                named,
+                how: how.clone(),
+            });
         }
     }
 
@@ -330,15 +447,66 @@ impl OpContext {
         }
     }
 
+    /// The same, whoever asks: a count of everything.
+    pub(crate) fn set_fast_count(&self, summary: &'static str) {
+        *self.plan.lock() = Some(Plan::Point(summary));
+    }
+
+    /// Notes what an observed operation's plan did.
+    pub(crate) fn set_exec_stats(&self, stats: impl FnOnce() -> DocBuf) {
+        if self.observed() {
+            let stats = stats();
+            *self.exec_stats.lock() = Some(stats);
+        }
+    }
+
+    /// Notes that a stage above the plan sorts.
+    pub(crate) fn set_sorts(&self) {
+        self.sorts.store(true, Relaxed);
+    }
+
+    /// Notes the cursor that it leaves open, 0 for one at its end.
+    pub(crate) fn set_cursor(&self, id: i64) {
+        self.cursor.store(id, Relaxed);
+    }
+
+    /// The cursor that it left open, 0 for one at its end; `None` if it has none.
+    pub fn cursor(&self) -> Option<i64> {
+        Some(self.cursor.load(Relaxed)).filter(|id| *id >= 0)
+    }
+
     /// A statement begins, which may have another plan.
     pub(crate) fn forget_plan(&self) {
         *self.plan.lock() = None;
+        *self.exec_stats.lock() = None;
+        self.sorts.store(false, Relaxed);
+    }
+
+    /// What is known of the plan now.
+    pub fn plan_figures(&self) -> PlanFigures {
+        let mut figures = PlanFigures {
+            summary: self.plan_summary(),
+            sorts: self.sorts.load(Relaxed),
+            exec_stats: self.exec_stats.lock().clone(),
+            ..PlanFigures::default()
+        };
+        if let Some(Plan::Chosen { plan, how, .. }) = &*self.plan.lock() {
+            figures.sorts |= plan.needs_sort;
+            figures.from_multi_planner = how.tried;
+            figures.from_plan_cache = how.cached;
+            figures.replan_reason = how.replanned.clone();
+            figures.shape_hash = how.shape.as_deref().map(shape_hash);
+        }
+        figures
     }
 
     /// The plan's summary, e.g. `IXSCAN { a: 1 }`, once there is one.
     pub fn plan_summary(&self) -> Option<String> {
         let own = self.plan.lock().as_ref().map(|plan| match plan {
-            Plan::Chosen(c) => c.summary(),
+            Plan::Chosen { plan, named, .. } => match named {
+                Some(name) => plan.summary().replacen("IXSCAN", name, 1),
+                None => plan.summary(),
+            },
             Plan::Point(summary) => (*summary).into(),
         });
         own.or_else(|| Some(self.origin()?.plan_summary()?.into()))

@@ -1,6 +1,6 @@
 //! The clock and randomness.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The wall clock and the source of random bytes.
 pub trait Clock: Send + Sync {
@@ -12,6 +12,26 @@ pub trait Clock: Send + Sync {
     /// # Errors
     /// The machine's.
     fn random(&self, bytes: &mut [u8]) -> std::io::Result<()>;
+}
+
+/// The calling thread's time on a processor, where the system tells it. It costs a system call.
+pub fn thread_time() -> Option<Duration> {
+    #[cfg(target_os = "linux")]
+    {
+        let mut t = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: `t` is a valid timespec to write to.
+        let told = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t) };
+        let (seconds, nanos) = (
+            u64::try_from(t.tv_sec).ok()?,
+            u32::try_from(t.tv_nsec).ok()?,
+        );
+        (told == 0).then(|| Duration::new(seconds, nanos))
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
 }
 
 /// The machine's own.

@@ -14,7 +14,7 @@ pub mod sim;
 pub mod spread;
 mod timestamp;
 
-pub use clock::{Clock, SystemClock};
+pub use clock::{Clock, SystemClock, thread_time};
 pub use disk::{Disk, File, Open};
 pub use os::{OsDisk, space};
 pub use sim::SimDisk;

@@ -176,6 +176,8 @@ pub struct Runtime {
     pub spill_dir: Option<PathBuf>,
     /// The database around the pipeline, for the stages that read or write other collections.
     pub host: Arc<dyn Host>,
+    /// Somebody asks what the stages did (explain).
+    pub watched: bool,
 }
 
 impl Runtime {
@@ -187,6 +189,7 @@ impl Runtime {
             budget: Arc::default(),
             spill_dir: None,
             host: Arc::new(NoHost),
+            watched: false,
         }
     }
 }

@@ -11,9 +11,10 @@ use crate::log::Severity;
 use crate::metrics::OpKind;
 use crate::registry::Kind;
 use crate::state::ServerState;
-use muniment_exec::{InsertOptions, OpContext, StatementFigures};
+use muniment_exec::{InsertOptions, OpContext, PlanFigures, StatementFigures};
 use muniment_query::filter::Filter;
 use muniment_storage::{CollectionOptions, KeyCounts};
+use muniment_value::number::narrow;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, doc};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
@@ -176,33 +177,36 @@ fn record(f: &Finished<'_>, statement: Option<(&StatementFigures, Option<Doc<'_>
             OpKind::Command => "command",
         },
         "ns": f.op.namespace(),
-        "command": command(f, own),
+        "command": command(f, own, RECORDED_COMMAND),
     };
     if let Some(origin) = f.op.origin() {
         d.append("originatingCommand", origin.command());
     }
-    if f.spec.op == OpKind::GetMore {
-        d.append_some("cursorid", f.request.body.first().map(|e| e.value()));
-    }
+    let plan = statement.map_or_else(|| f.op.plan_figures(), |s| s.plan.clone());
     match statement {
-        Some(s) => statement_figures(f, s, &mut d),
-        None => operation_figures(f, &mut d),
+        Some(s) => statement_figures(f, s, &plan, &mut d),
+        None => operation_figures(f, &plan, &mut d),
     }
+    d.append("numYield", 0);
+    shape_figures(&plan, &mut d);
+    d.append("locks", locks(f.spec.kind));
     let error = statement.map_or(f.error, |s| s.error.as_ref());
     if let Some(e) = error {
-        d.append("ok", 0);
+        d.append("ok", 0.0);
         d.append("errMsg", e.message());
         d.append("errName", &*e.code().name());
         d.append("errCode", e.code().0);
     }
     if statement.is_none() {
-        d.append("responseLength", f.reply_bytes as i64);
+        d.append("responseLength", narrow(f.reply_bytes as i64));
         d.append("protocol", "op_msg");
     }
+    let cpu = statement.map_or_else(|| f.op.cpu_time(), |s| s.cpu);
+    d.append_some("cpuNanos", cpu.map(|t| narrow(t.as_nanos() as i64)));
     let took = statement.map_or(f.took, |s| s.took);
-    d.append("millis", took.as_millis() as i64);
-    let plan = statement.map_or_else(|| f.op.plan_summary(), |s| s.plan_summary.clone());
-    d.append_some("planSummary", plan);
+    d.append("millis", narrow(took.as_millis() as i64));
+    d.append_some("planSummary", plan.summary);
+    d.append_some("execStats", plan.exec_stats);
     d.append("ts", Value::DateTime(crate::log::now_ms()));
     d.append("client", &*f.conn.peer);
     let app_name = f.conn.client.lock().app_name.clone();
@@ -227,54 +231,123 @@ fn statement_documents<'f>(f: &Finished<'f>) -> Box<dyn Iterator<Item = Doc<'f>>
     }
 }
 
-/// What a record shows as `command`: of a statement its own document.
-fn command(f: &Finished<'_>, own: Option<Doc<'_>>) -> DocBuf {
-    if let Some(own) = own {
-        return own.abridged(RECORDED_COMMAND);
-    }
-    let mut command = f.request.body.abridged(RECORDED_COMMAND);
-    if f.request.body.get("comment").is_none() {
-        // A getMore has that of its cursor's command.
+/// What a record shows as `command`: of a statement its own document, with the comment of the whole.
+fn command(f: &Finished<'_>, own: Option<Doc<'_>>, longest: usize) -> DocBuf {
+    let shown = own.unwrap_or(f.request.body);
+    let mut command = shown.abridged(longest);
+    if shown.get("comment").is_none() {
+        // A statement has that of its command, and a getMore that of its cursor's.
         command.append_some("comment", f.op.comment());
     }
     command
 }
 
+/// Appends a number as MongoDB does here: an int where it fits.
+fn count(d: &mut DocBuf, name: &str, n: u64) {
+    d.append(name, narrow(n as i64));
+}
+
 /// What one statement did.
-fn statement_figures(f: &Finished<'_>, s: &StatementFigures, d: &mut DocBuf) {
-    d.append("keysExamined", s.keys_examined as i64);
-    d.append("docsExamined", s.docs_examined as i64);
+fn statement_figures(f: &Finished<'_>, s: &StatementFigures, plan: &PlanFigures, d: &mut DocBuf) {
+    count(d, "keysExamined", s.keys_examined);
+    count(d, "docsExamined", s.docs_examined);
+    plan_figures(plan, d);
     if f.spec.op == OpKind::Update {
-        d.append("nMatched", s.matched as i64);
-        d.append("nModified", s.modified as i64);
-        d.append("nUpserted", i64::from(s.upserted));
+        count(d, "nMatched", s.matched);
+        count(d, "nModified", s.modified);
+        count(d, "nUpserted", u64::from(s.upserted));
         d.append_some("upsert", s.upserted.then_some(true));
     } else {
-        d.append("ndeleted", s.matched as i64);
+        count(d, "ndeleted", s.matched);
     }
     key_figures(s.keys, d);
 }
 
 /// What an operation did.
-fn operation_figures(f: &Finished<'_>, d: &mut DocBuf) {
-    let counters = &f.op.counters;
-    d.append("keysExamined", counters.keys_examined.load(Relaxed) as i64);
-    d.append("docsExamined", counters.docs_examined.load(Relaxed) as i64);
-    let written = counters.written.load(Relaxed) as i64;
-    match f.spec.op {
-        OpKind::Insert => d.append("ninserted", written),
-        OpKind::Update => d.append("nModified", written),
-        OpKind::Delete => d.append("ndeleted", written),
-        _ => d.append("nreturned", counters.returned.load(Relaxed) as i64),
+fn operation_figures(f: &Finished<'_>, plan: &PlanFigures, d: &mut DocBuf) {
+    let id = f.op.cursor();
+    let more = match f.spec.op {
+        OpKind::GetMore => f.request.body.first().map(|e| e.value()),
+        _ => id.filter(|id| *id != 0).map(Value::Int64),
     };
+    d.append_some("cursorid", more);
+    let counters = &f.op.counters;
+    count(d, "keysExamined", counters.keys_examined.load(Relaxed));
+    count(d, "docsExamined", counters.docs_examined.load(Relaxed));
+    plan_figures(plan, d);
+    let written = counters.written.load(Relaxed);
+    let writes = writes(f);
+    match writes {
+        Some(OpKind::Insert) => count(d, "ninserted", written),
+        Some(OpKind::Delete) => count(d, "ndeleted", written),
+        Some(_) => {
+            let upserted = counters.upserted.load(Relaxed);
+            count(d, "nMatched", counters.matched.load(Relaxed));
+            count(d, "nModified", written.saturating_sub(upserted));
+            count(d, "nUpserted", upserted);
+        }
+        None => {}
+    }
+    d.append_some("cursorExhausted", id.filter(|id| *id == 0).map(|_| true));
     key_figures(counters.keys(), d);
+    if writes.is_none() {
+        count(d, "nreturned", counters.returned.load(Relaxed));
+    }
+}
+
+/// How the plan was come by, and what it is like.
+fn plan_figures(plan: &PlanFigures, d: &mut DocBuf) {
+    let told = |is: bool| is.then_some(true);
+    d.append_some("hasSortStage", told(plan.sorts));
+    d.append_some("fromMultiPlanner", told(plan.from_multi_planner));
+    d.append_some("fromPlanCache", told(plan.from_plan_cache));
+    d.append_some("replanned", told(plan.replan_reason.is_some()));
+    d.append_some("replanReason", plan.replan_reason.as_deref());
+}
+
+/// By what the plan cache knows the query.
+fn shape_figures(plan: &PlanFigures, d: &mut DocBuf) {
+    let hash = plan.shape_hash.as_deref();
+    d.append_some("planCacheShapeHash", hash);
+    d.append_some("queryHash", hash);
+    d.append_some("planCacheKey", hash);
+}
+
+/// The locks that MongoDB takes for such a command, each once and to be shared.
+fn locks(kind: Kind) -> DocBuf {
+    let mode = match kind {
+        Kind::Read => "r",
+        Kind::Write | Kind::Ddl => "w",
+        _ => return DocBuf::new(),
+    };
+    let mut once = DocBuf::new();
+    once.append(mode, 1_i64);
+    let taken = doc! { "acquireCount": once };
+    doc! { "Global": &taken, "Database": &taken, "Collection": &taken }
+}
+
+/// What an operation writes, whose figures are told then; a findAndModify updates or deletes.
+fn writes(f: &Finished<'_>) -> Option<OpKind> {
+    match f.spec.op {
+        OpKind::Insert | OpKind::Update | OpKind::Delete => Some(f.spec.op),
+        _ if f.spec.name != "findAndModify" => None,
+        _ => match f.request.body.get("remove") {
+            Some(v) if v.truthy() => Some(OpKind::Delete),
+            _ => Some(OpKind::Update),
+        },
+    }
 }
 
 /// Index keys that were put and taken away; none are not told.
 fn key_figures(keys: KeyCounts, d: &mut DocBuf) {
-    let told = |n: u64| (n > 0).then_some(n as i64);
-    d.append_some("keysInserted", told(keys.inserted));
-    d.append_some("keysDeleted", told(keys.deleted));
+    for (name, n) in [
+        ("keysInserted", keys.inserted),
+        ("keysDeleted", keys.deleted),
+    ] {
+        if n > 0 {
+            count(d, name, n);
+        }
+    }
 }
 
 fn make_collection(server: &ServerState, db: &str) -> Result<()> {
@@ -311,24 +384,25 @@ fn write(server: &ServerState, db: &str, record: DocBuf) {
 /// The line of the log.
 fn log(f: &Finished<'_>) {
     let app_name = f.conn.client.lock().app_name.clone();
-    let counters = &f.op.counters;
     let mut attr = doc! { "type": "command", "ns": f.op.namespace() };
     attr.append_some("appName", app_name.as_deref());
-    attr.append("command", f.request.body.abridged(KEEP_COMMAND));
+    attr.append("command", command(f, None, KEEP_COMMAND));
     if let Some(origin) = f.op.origin() {
         let command = origin.command().abridged(KEEP_COMMAND);
         attr.append("originatingCommand", command);
     }
-    attr.append_some("planSummary", f.op.plan_summary());
-    attr.append("keysExamined", counters.keys_examined.load(Relaxed) as i64);
-    attr.append("docsExamined", counters.docs_examined.load(Relaxed) as i64);
-    attr.append("nreturned", counters.returned.load(Relaxed) as i64);
+    let plan = f.op.plan_figures();
+    attr.append_some("planSummary", plan.summary.as_deref());
+    operation_figures(f, &plan, &mut attr);
+    attr.append("numYields", 0);
+    shape_figures(&plan, &mut attr);
     if let Some(e) = f.error {
         attr.append("ok", 0);
         attr.append("errCode", e.code().0);
         attr.append("errMsg", e.message());
     }
     attr.append("reslen", f.reply_bytes as i64);
+    attr.append("locks", locks(f.spec.kind));
     attr.append("remote", &*f.conn.peer);
     attr.append("protocol", "op_msg");
     attr.append("durationMillis", f.took.as_millis() as i64);

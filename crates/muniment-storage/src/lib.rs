@@ -54,7 +54,7 @@ pub use catalog::{CollectionOptions, IndexSpec, MAX_INDEXES};
 pub use collection::Collection;
 pub use commit::stage::KeyCounts;
 pub use index::Index;
-pub use muniment_io::{Timestamp, spread};
+pub use muniment_io::{Timestamp, spread, thread_time};
 pub use sessions::{Run as StatementRun, SessionChange, SessionKey, SessionRecord, SessionState};
 pub use store::{Budget, CommitId, EngineKind, JournalStats, Store, StoreOptions, StoreStats};
 pub use transaction::{Transaction, write_conflict};

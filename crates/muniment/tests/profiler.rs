@@ -167,3 +167,62 @@ fn opcounters_count_the_statements_that_were_tried() {
     let of = |name: &str| counted.get(name).unwrap().as_i64_exact().unwrap();
     assert_eq!((of("insert"), of("update"), of("delete")), (2 + 3, 1, 2));
 }
+
+/// The slow-operation log tells what writes looked at and did, as the records do.
+#[test]
+fn slow_writes_are_logged_with_what_they_did() {
+    let s = Server::start(ServerOptions::new());
+    let mut c = s.connect();
+    let documents = array![
+        doc! { "_id": 1, "a": 1 },
+        doc! { "_id": 2, "a": 2 },
+        doc! { "_id": 3, "a": 2 }
+    ];
+    ok(&mut c, &doc! { "insert": "c", "documents": documents });
+    ok(&mut c, &doc! { "profile": 0, "slowms": 0 });
+    let set = || doc! { "$set": doc! { "b": 1 } };
+    for q in [doc! { "a": 2 }, doc! { "_id": 3 }] {
+        let updates = array![doc! { "q": q, "u": set() }];
+        ok(&mut c, &doc! { "update": "c", "updates": updates });
+    }
+    let modify =
+        doc! { "findAndModify": "c", "query": doc! { "a": 2 }, "remove": true, "comment": "why" };
+    ok(&mut c, &modify);
+    ok(&mut c, &doc! { "count": "c" });
+    ok(&mut c, &doc! { "profile": 0, "slowms": 100 });
+    let log = c.command("admin", &doc! { "getLog": "global" }).unwrap();
+    let lines = log.as_doc().get_array("log").unwrap();
+    let lines: Vec<&str> = lines.values().filter_map(|v| v.as_str()).collect();
+    let has = |parts: &[&str]| {
+        let found = |line: &&&str| {
+            line.contains("Slow query") && parts.iter().all(|part| line.contains(part))
+        };
+        assert!(lines.iter().find(found).is_some(), "{parts:?}: {lines:#?}");
+    };
+    let updated = r#""nMatched":1,"nModified":1,"nUpserted":0,"numYields":0"#;
+    has(&[
+        r#""planSummary":"COLLSCAN","keysExamined":0,"docsExamined":2"#,
+        updated,
+    ]);
+    has(&[r#""keysExamined":1,"docsExamined":1"#, updated]);
+    has(&[r#""comment":"why""#, r#""docsExamined":2,"ndeleted":1"#]);
+    has(&[r#""planSummary":"RECORD_STORE_FAST_COUNT""#]);
+}
+
+/// Records tell the thread's time on a processor, where the system does.
+#[test]
+fn records_tell_the_time_on_a_processor() {
+    let s = Server::start(ServerOptions::new());
+    let mut c = s.connect();
+    ok(&mut c, &doc! { "profile": 2 });
+    ok(
+        &mut c,
+        &doc! { "insert": "c", "documents": array![doc! { "_id": 1 }] },
+    );
+    let updates = array![doc! { "q": doc! { "_id": 1 }, "u": doc! { "$set": doc! { "a": 1 } } }];
+    ok(&mut c, &doc! { "update": "c", "updates": updates });
+    ok(&mut c, &doc! { "find": "c" });
+    let told = if cfg!(target_os = "linux") { 3 } else { 0 };
+    let filter = doc! { "ns": "t.c", "cpuNanos": doc! { "$gt": 0 } };
+    assert_eq!(recorded(&mut c, filter), told);
+}

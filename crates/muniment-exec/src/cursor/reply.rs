@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 /// How long an awaitData cursor sleeps before it asks whether it was killed.
 const WAIT_SLICE: Duration = Duration::from_millis(50);
 
-/// Appends `cursor: {NAME: […], id, ns}`; `fill` appends the array's elements and tells the id.
+/// Appends `cursor: {NAME: […], id, ns}`; `fill` appends the array's elements and tells the id, which the
+/// operation notes.
 fn append_reply(
+    op: &OpContext,
     out: &mut Vec<u8>,
     array: &str,
     namespace: &str,
-    op: &OpContext,
     fill: impl FnOnce(&mut Vec<u8>) -> Result<i64>,
 ) -> Result<i64> {
     let start = out.len();
@@ -53,6 +54,7 @@ fn append_reply(
     }
     out.push(0);
     set_length(out, doc_at);
+    op.set_cursor(id);
     Ok(id)
 }
 
@@ -80,7 +82,7 @@ impl Database {
         out: &mut Vec<u8>,
     ) -> Result<i64> {
         let namespace = cursor.namespace.clone();
-        append_reply(out, "firstBatch", &namespace, op, |out| {
+        append_reply(op, out, "firstBatch", &namespace, |out| {
             let end = cursor.fill_batch(op, out, limits);
             let end = end.map_err(|e| e.context(&cursor.opener.context(&cursor.namespace)))?;
             if end.exhausted || cursor.flags.single_batch {
@@ -125,7 +127,7 @@ impl Database {
             .batch_size
             .filter(|&n| n > 0)
             .map_or(BatchLimits::NEXT, BatchLimits::of);
-        let result = append_reply(out, "nextBatch", request.namespace, op, |out| {
+        let result = append_reply(op, out, "nextBatch", request.namespace, |out| {
             // A batch that is there at once may be too late as well.
             op.check()?;
             let end = next_batch(op, &mut cursor, request, limits, out)?;

@@ -4,6 +4,7 @@ mod pipeline;
 mod reply;
 
 pub use pipeline::MapReduceRequest;
+pub(crate) use reply::fast_count_ran;
 pub use reply::omitted;
 
 use crate::aggregate::AggregateRequest;
@@ -14,7 +15,7 @@ use crate::find::{FindRequest, Hint, Parsed, natural_hint};
 use crate::operation::OpContext;
 use crate::plan::shape::{of_command, shape};
 use crate::plan::text::{bind_text, refuse_text};
-use crate::run::exec::{Exec, Recipe};
+use crate::run::exec::Exec;
 use crate::timeseries::BUCKETS;
 use crate::write::core::{Change, Write, is_everything, with_constants};
 use crate::write::{DeleteStatement, FindAndModifyRequest, UpdateStatement};
@@ -22,7 +23,10 @@ use muniment_query::{Filter, Update};
 use muniment_storage::Collection;
 use muniment_value::number::narrow;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Result, doc};
-use reply::{Around, Planned, Ran, counted, drain, fast_count, planner_doc, rename, report, whole};
+use reply::{
+    Around, Planned, Ran, counted, drain, fast_count, on_nothing, planner_doc, report, stages,
+    whole,
+};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -237,47 +241,35 @@ impl Database {
             planned.choice = Some(self.plan_distinct(op, &c, r, &filter, true)?);
             return report(op, d, planned, verbosity, Around::Nothing, &mut drain);
         };
-        let recipe = Recipe {
-            keys_only: true,
-            ..self.recipe(&c, &filter)
-        };
-        let plan = Exec::build(&recipe, &scan.candidate, None).explain(false);
-        let plan = rename(plan, "DISTINCT_SCAN");
-        let mut value = doc! { "_id": 0 };
-        value.append(r.key, 1);
-        let covered = |stage: &DocBuf| {
-            doc! {
-                "stage": "PROJECTION_COVERED",
-                "transformBy": &value,
-                "inputStage": stage,
-            }
-        };
-        let winner = covered(&plan);
+        let recipe = self.recipe(&c, &filter);
+        let winner = scan.explain(&recipe, r.key, None);
         d.append("queryPlanner", planner_doc(&planned, &winner, &[]));
-        if verbosity > Verbosity::QueryPlanner {
-            let read = || {
-                let c = &op.counters;
-                (c.keys_examined.load(Relaxed), c.docs_examined.load(Relaxed))
-            };
-            let (began, before) = (Instant::now(), read());
-            let values = self.distinct(op, r)?;
-            let (keys, docs) = read();
-            let (keys, docs) = ((keys - before.0) as i64, (docs - before.1) as i64);
-            let mut stage = plan;
-            stage.append("nReturned", narrow(values.len() as i64));
-            stage.append("keysExamined", narrow(keys));
-            d.append(
-                "executionStats",
-                doc! {
-                    "executionSuccess": true,
-                    "nReturned": narrow(values.len() as i64),
-                    "executionTimeMillis": narrow(began.elapsed().as_millis() as i64),
-                    "totalKeysExamined": narrow(keys),
-                    "totalDocsExamined": narrow(docs),
-                    "executionStages": whole(&covered(&stage)),
-                },
-            );
+        if verbosity == Verbosity::QueryPlanner {
+            return Ok(());
         }
+        let read = || {
+            let c = &op.counters;
+            (c.keys_examined.load(Relaxed), c.docs_examined.load(Relaxed))
+        };
+        let (began, before) = (Instant::now(), read());
+        let values = self.distinct(op, r)?.as_doc().count() as u64;
+        let (keys, docs) = read();
+        let (keys, docs) = (keys - before.0, docs - before.1);
+        let took = began.elapsed();
+        let stages = scan.explain(&recipe, r.key, Some(scan.ran(values, keys, took)));
+        let mut stats = doc! {
+            "executionSuccess": true,
+            "nReturned": narrow(values as i64),
+            "executionTimeMillis": narrow(took.as_millis() as i64),
+            "totalKeysExamined": narrow(keys as i64),
+            "totalDocsExamined": narrow(docs as i64),
+            "executionStages": whole(&stages),
+        };
+        if verbosity == Verbosity::AllPlansExecution {
+            // There is no other that it could have been tried against.
+            stats.append("allPlansExecution", ArrayBuf::new());
+        }
+        d.append("executionStats", stats);
         Ok(())
     }
 
@@ -303,18 +295,8 @@ impl Database {
             planned.filtered = self.is_filtered(&c, &write.filter, source.as_doc());
             planned.choice = Some(self.plan_write(op, &c, write, true)?);
         }
-        let stage = match &write.change {
-            Change::Update { .. } => "UPDATE",
-            Change::Delete => "DELETE",
-        };
-        let figures = |matched: u64, modified: u64| match &write.change {
-            Change::Update { upsert, .. } => doc! {
-                "nMatched": narrow(matched as i64),
-                "nWouldModify": narrow(modified as i64),
-                "nWouldUpsert": i32::from(*upsert && matched == 0),
-            },
-            Change::Delete => doc! { "nWouldDelete": narrow(matched as i64) },
-        };
+        let stage = stage_of(&write.change);
+        let figures = |matched, modified| write_figures(&write.change, matched, modified);
         report(
             op,
             d,
@@ -342,4 +324,58 @@ impl Database {
             },
         )
     }
+}
+
+/// The stage of a write.
+pub(crate) fn stage_of(change: &Change<'_>) -> &'static str {
+    match change {
+        Change::Update { .. } => "UPDATE",
+        Change::Delete => "DELETE",
+    }
+}
+
+/// What the stage of a write tells.
+pub(crate) fn write_figures(change: &Change<'_>, matched: u64, modified: u64) -> DocBuf {
+    match change {
+        Change::Update { upsert, .. } => doc! {
+            "nMatched": narrow(matched as i64),
+            "nWouldModify": narrow(modified as i64),
+            "nWouldUpsert": i32::from(*upsert && matched == 0),
+        },
+        Change::Delete => doc! { "nWouldDelete": narrow(matched as i64) },
+    }
+}
+
+/// What a write's plan did, as executionStats show it.
+pub(crate) fn wrote(exec: &Exec, change: &Change<'_>, matched: u64, modified: u64) -> DocBuf {
+    let figures = write_figures(change, matched, modified);
+    below(exec, stage_of(change), figures)
+}
+
+/// The same of a write to a collection that does not exist.
+pub(crate) fn nothing_wrote(change: &Change<'_>) -> DocBuf {
+    let figures = write_figures(change, 0, 0);
+    on_nothing(Around::Stage(stage_of(change), &figures), true)
+}
+
+/// What a find did in a collection that does not exist.
+pub(crate) fn nothing_found() -> DocBuf {
+    on_nothing(Around::Nothing, true)
+}
+
+/// What a count's plan did; `None`: the collection does not exist.
+pub(crate) fn count_ran(exec: Option<&Exec>, n: u64, skip: u64) -> DocBuf {
+    let figures = counted(n, skip);
+    match exec {
+        Some(exec) => below(exec, "COUNT", figures),
+        None => on_nothing(Around::Stage("COUNT", &figures), true),
+    }
+}
+
+fn below(exec: &Exec, stage: &str, figures: DocBuf) -> DocBuf {
+    let ran = Ran {
+        figures,
+        ..Ran::default()
+    };
+    stages(exec, Around::Stage(stage, &DocBuf::new()), Some(&ran))
 }

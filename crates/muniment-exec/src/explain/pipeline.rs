@@ -246,6 +246,7 @@ impl Above<'_> {
         let rt = self.link.runtime()?;
         let (mut top, above) = self.rest.open_watched(Box::new(source), &rt)?;
         while top.next()?.is_some() {}
+        drop(top);
         let took = before.elapsed();
         match &exec {
             None => nothing_ran(&mut cursor, Around::Nothing),

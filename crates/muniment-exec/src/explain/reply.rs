@@ -125,11 +125,20 @@ pub(super) fn fast_count(d: &mut DocBuf, planned: &Planned<'_>, verbosity: Verbo
     let plan = doc! { "stage": "RECORD_STORE_FAST_COUNT" };
     d.append("queryPlanner", planner_doc(planned, &plan, &[]));
     if verbosity > Verbosity::QueryPlanner {
-        let mut stage = plan;
-        stage.append("nReturned", 0);
-        stage.append("nCounted", narrow(n as i64));
-        d.append("executionStats", nothing_read(0, &stage));
+        d.append("executionStats", nothing_read(0, &fast_count_ran(n)));
     }
+}
+
+/// What a count did that is a look at the collection's counter.
+pub(crate) fn fast_count_ran(n: u64) -> DocBuf {
+    let mut stage = doc! { "stage": "RECORD_STORE_FAST_COUNT" };
+    Stats {
+        eof: true,
+        ..Stats::default()
+    }
+    .append(&mut stage);
+    stage.append_all(counted(n, 0).as_doc());
+    stage
 }
 
 /// executionStats of a plan that reads nothing.
@@ -173,7 +182,7 @@ pub(super) fn planner_doc(planned: &Planned<'_>, winner: &DocBuf, rejected: &[Do
 }
 
 /// The plan's stages with what stands around them.
-fn stages(exec: &Exec, around: Around<'_>, ran: Option<&Ran>) -> DocBuf {
+pub(super) fn stages(exec: &Exec, around: Around<'_>, ran: Option<&Ran>) -> DocBuf {
     let Around::Stage(stage, _) = around else {
         return exec.explain(ran.is_some());
     };
@@ -197,9 +206,7 @@ fn stages(exec: &Exec, around: Around<'_>, ran: Option<&Ran>) -> DocBuf {
     }
     let mut d = exec.explain(ran.is_some());
     // Counting reads keys only where the index answers everything.
-    let plan = d.as_doc();
-    let keys_alone = plan.get_str("stage") == Some("IXSCAN") && plan.get("filter").is_none();
-    if stage == "COUNT" && keys_alone {
+    if stage == "COUNT" && exec.counts_keys() {
         d = rename(d, "COUNT_SCAN");
     }
     let stats = Stats {
@@ -217,7 +224,7 @@ fn stages(exec: &Exec, around: Around<'_>, ran: Option<&Ran>) -> DocBuf {
 }
 
 /// What stands for a plan on a collection that does not exist.
-fn on_nothing(around: Around<'_>, ran: bool) -> DocBuf {
+pub(super) fn on_nothing(around: Around<'_>, ran: bool) -> DocBuf {
     let ended = Stats {
         eof: true,
         ..Stats::default()

@@ -28,6 +28,11 @@ fn query_shape(shape: &str) -> &str {
     shape.split([COMMAND, NEEDS]).next().unwrap_or(shape)
 }
 
+/// The hash by which explain and the profiler name a cached shape.
+pub fn shape_hash(shape: &str) -> String {
+    hash(shape.split(NEEDS).next().unwrap_or(shape))
+}
+
 /// How a plan won, for `$planCacheStats`.
 #[derive(Debug)]
 pub struct Won {
@@ -77,7 +82,7 @@ pub struct Entry {
 
 impl Entry {
     fn to_doc(&self, shape: &str, filtered: bool, host: Option<&str>) -> DocBuf {
-        let hash = hash(shape.split(NEEDS).next().unwrap_or(shape));
+        let hash = shape_hash(shape);
         let won = &self.won;
         let size = shape.len() + self.signature.len() + won.size();
         let mut d = doc! {

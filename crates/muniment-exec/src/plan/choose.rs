@@ -2,7 +2,7 @@
 
 use super::cache::{PlanCache, Won};
 use super::candidate::{Access, Candidate};
-use crate::operation::OpContext;
+use crate::operation::{How, OpContext};
 use crate::run::exec::{Exec, Output, Recipe};
 use crate::run::still_as_planned;
 use muniment_query::QueryContext;
@@ -78,6 +78,7 @@ pub fn choose<'q>(
     let choice = select(cache, op, recipe, candidates, asked, explain)?;
     if !explain {
         choice.exec.candidate().note_use();
+        op.note_reads(&choice.exec.candidate().access);
         if matches!(choice.exec.candidate().access, Access::CollScan { .. }) {
             recipe.collection.note_scan(recipe.tailable);
         }
@@ -118,17 +119,21 @@ fn select<'q>(
     asked: impl FnOnce() -> Asked<'q>,
     explain: bool,
 ) -> Result<Choice> {
-    let single = |candidate: &Candidate| Choice {
-        exec: Exec::build(recipe, candidate, None),
-        rejected: Vec::new(),
-        trials: Vec::new(),
+    let alone = |candidate: &Candidate, how: How| {
+        let mut exec = Exec::build(recipe, candidate, None);
+        exec.how = how;
+        Choice {
+            exec,
+            rejected: Vec::new(),
+            trials: Vec::new(),
+        }
     };
     if cache.no_scans.load(Relaxed) {
         refuse_scans(recipe, &mut candidates)?;
     }
     candidates.sort_by_key(|c| (c.rank, c.needs_sort, c.covered.is_none()));
     let Some(first) = candidates.first() else {
-        return Ok(single(&Candidate {
+        let nothing = Candidate {
             access: Access::Eof,
             filter: None,
             needs_sort: false,
@@ -137,13 +142,24 @@ fn select<'q>(
             signature: "EOF".into(),
             rank: 0,
             express: None,
-        }));
+        };
+        return Ok(alone(&nothing, How::default()));
     };
     // A unique point or nothing at all cannot be beaten.
     if candidates.len() == 1 || (first.rank <= 1 && !explain) {
-        return Ok(single(first));
+        // What is looked up at once has no place in the plan cache.
+        let cacheable = first.express.is_none() && !matches!(first.access, Access::IdHack(_));
+        let how = How {
+            shape: (cacheable && op.observed()).then(|| asked().shape),
+            ..How::default()
+        };
+        return Ok(alone(first, how));
     }
     let Asked { shape, filter } = asked();
+    let mut how = How {
+        shape: Some(shape.clone()),
+        ..How::default()
+    };
     // What a trial buffers beyond that nobody asked for.
     let rows = recipe
         .limit
@@ -158,12 +174,20 @@ fn select<'q>(
         exec.trial(op, allowed, rows)
             .map_err(Error::while_executing)?;
         if exec.at_eof() || exec.buffered() >= rows {
+            how.cached = true;
+            exec.how = how;
             return Ok(Choice {
                 exec,
                 rejected: Vec::new(),
                 trials: Vec::new(),
             });
         }
+        let (expected, took) = (entry.works, exec.cx.works);
+        how.replanned = Some(format!(
+            "cached plan was less efficient than expected: expected trial execution to take \
+             {expected} works but it took at least {took} works"
+        ));
+        exec.lose();
         cache.evict(&recipe.collection, &shape);
     }
     let snapshot = match &recipe.shared {
@@ -208,7 +232,9 @@ fn select<'q>(
             best_score = s;
         }
     }
-    let exec = plans.swap_remove(best);
+    let mut exec = plans.swap_remove(best);
+    how.tried = true;
+    exec.how = how;
     let scores: Vec<f64> = std::iter::once(&exec).chain(&plans).map(score).collect();
     let trials: Vec<DocBuf> = std::iter::once(&exec)
         .chain(&plans)
@@ -216,7 +242,7 @@ fn select<'q>(
         .map(|(e, score)| trial_doc(e, *score))
         .collect();
     for p in &mut plans {
-        p.save();
+        p.lose();
     }
     if explain {
         return Ok(Choice {

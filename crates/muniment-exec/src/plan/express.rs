@@ -8,6 +8,10 @@
 //! asked for.
 
 use super::candidate::{Access, BY_ID, Candidate, Query};
+use crate::explain::{stage_of, write_figures};
+use crate::run::Stats;
+use crate::run::exec::wrap;
+use crate::write::core::Change;
 use muniment_query::filter::{Node, Pred};
 use muniment_storage::Collection;
 use muniment_value::{DocBuf, Value, doc};
@@ -141,4 +145,54 @@ pub fn stage_doc(candidate: &Candidate, write: Option<&str>) -> Option<DocBuf> {
         _ => {}
     }
     Some(d)
+}
+
+/// What a look-up by `_id` did that was made without a plan, as explain would show it: `found` is how
+/// many documents it found, `wrote` what was done to them and to how many.
+pub fn ran(
+    summary: &str,
+    keyed_by_id: bool,
+    found: u64,
+    wrote: Option<(&Change<'_>, u64)>,
+) -> DocBuf {
+    let stage = summary.rsplit(',').next().unwrap_or(summary);
+    let stage = stage.split(' ').next().unwrap_or(stage);
+    let figures = wrote.map(|(change, modified)| write_figures(change, found, modified));
+    let keys = if keyed_by_id { 0 } else { found };
+    let examined = doc! { "keysExamined": keys as i64, "docsExamined": found as i64 };
+    if stage == BY_ID {
+        let stats = Stats {
+            advanced: found,
+            works: found,
+            eof: true,
+            ..Stats::default()
+        };
+        let mut d = doc! { "stage": stage };
+        stats.append(&mut d);
+        d.append_all(examined.as_doc());
+        return match (wrote, figures) {
+            (Some((change, _)), Some(figures)) => {
+                let figures = |d: &mut DocBuf| {
+                    d.append_all(figures.as_doc());
+                };
+                wrap(stage_of(change), true, stats, figures, d)
+            }
+            _ => d,
+        };
+    }
+    let mut d = doc! { "stage": stage };
+    if !keyed_by_id {
+        d.append("keyPattern", "{ _id: 1 }");
+        d.append("indexName", "_id_");
+    }
+    d.append_all(examined.as_doc());
+    // A write returns nothing but what it did.
+    d.append("nReturned", if wrote.is_some() { 0 } else { found as i64 });
+    if let Some(figures) = figures {
+        for name in ["nWouldModify", "nWouldUpsert", "nWouldDelete"] {
+            let n = figures.as_doc().get(name).and_then(|v| v.as_i64_exact());
+            d.append(name, n.unwrap_or(0));
+        }
+    }
+    d
 }

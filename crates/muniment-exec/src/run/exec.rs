@@ -10,7 +10,7 @@ use super::sort::{Sort, SortLimits};
 use super::text::{Give, Load, TextMatch};
 use super::{Cx, Row, Stage, Step};
 use crate::cursor::CurrentOp;
-use crate::operation::OpContext;
+use crate::operation::{How, OpContext};
 use crate::plan::candidate::{Access, Branch, Candidate, IndexAccess, MergeInput};
 use crate::plan::express::stage_doc;
 use bytes::Bytes;
@@ -108,6 +108,10 @@ pub struct Exec {
     eof: bool,
     flushed: (u64, u64),
     candidate: Candidate,
+    /// How it was chosen.
+    pub(crate) how: How,
+    /// It is the plan of its operation, which tells what it did.
+    announced: bool,
     /// A covered plan's documents are the projection's result.
     made_to_measure: bool,
     keys_only: bool,
@@ -203,6 +207,11 @@ impl Exec {
                 root = Stage::Load(Box::new(Load::new(root, access.clone())));
             }
         }
+        if let Stage::IxScan(scan) = &mut root
+            && recipe.keys_only
+        {
+            scan.count_keys();
+        }
         Exec {
             cx,
             root,
@@ -219,6 +228,8 @@ impl Exec {
             filter: recipe.filter.clone(),
             eof: false,
             flushed: (0, 0),
+            how: How::default(),
+            announced: false,
             made_to_measure: candidate.needed_exactly,
             candidate: candidate.clone(),
             keys_only: recipe.keys_only,
@@ -243,8 +254,8 @@ impl Exec {
             self.cx.budget = self.cx.budget.max(1).min((end - self.cx.works) as i64);
             match self.root.next(&mut self.cx)? {
                 Step::Row(row) => self.buffered.push_back(row),
+                // What it examined is booked once it has won.
                 Step::Pause => {
-                    self.flush(op);
                     op.check()?;
                     self.cx.budget = BUDGET;
                 }
@@ -274,6 +285,51 @@ impl Exec {
             .docs_examined
             .fetch_add(self.cx.docs - docs, Relaxed);
         self.flushed = (self.cx.keys, self.cx.docs);
+    }
+
+    /// It lost its trial: what it examined is nobody's, as in MongoDB.
+    pub fn lose(&mut self) {
+        self.cx.op = None;
+        self.save();
+    }
+
+    /// Says that this is how the operation finds its documents; what it did is told when the plan ends
+    /// or its cursor idles.
+    pub fn announce(&mut self, op: &Arc<OpContext>) {
+        self.announced = true;
+        self.cx.run_by(op);
+        op.set_plan(&self.candidate, self.named(), &self.how);
+    }
+
+    /// The same of a plan under a stage that tells of both.
+    pub fn announce_below(&self, op: &OpContext) {
+        op.set_plan(&self.candidate, self.named(), &self.how);
+    }
+
+    /// True if it counts the keys of one range and does nothing else: MongoDB's COUNT_SCAN.
+    pub fn counts_keys(&self) -> bool {
+        match &self.root {
+            Stage::IxScan(s) => s.counts_keys(),
+            _ => false,
+        }
+    }
+
+    /// What its index scan is called if it is of a kind of its own.
+    fn named(&self) -> Option<&'static str> {
+        self.counts_keys().then_some("COUNT_SCAN")
+    }
+
+    /// Books what it has done with the operation that runs it.
+    fn settle(&mut self) {
+        let Some(op) = self.cx.op.clone() else {
+            return;
+        };
+        self.flush(&op);
+        if self.announced && op.observed() {
+            // A getMore has the plan of its cursor.
+            op.set_plan(&self.candidate, self.named(), &self.how);
+            op.set_exec_stats(|| self.explain(true));
+        }
     }
 
     /// The next row after skip and within the limit.
@@ -374,6 +430,7 @@ impl Exec {
 
     /// Lets go of the snapshot; the next row is looked for behind the last one.
     pub fn save(&mut self) {
+        self.settle();
         self.stale = self.buffered.len();
         self.root.save();
         self.cx.release();
@@ -528,6 +585,13 @@ impl Exec {
     /// Rows given so far.
     pub fn returned(&self) -> u64 {
         self.returned
+    }
+}
+
+impl Drop for Exec {
+    /// Who needs one row asks for no second one: what was examined for it is booked here.
+    fn drop(&mut self) {
+        self.settle();
     }
 }
 

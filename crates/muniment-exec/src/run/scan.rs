@@ -263,6 +263,8 @@ pub struct IxScan {
     key_doc: Vec<u8>,
     /// Rows carry their key as a document in place of its type bits (returnKey).
     gives_keys: bool,
+    /// One range of keys is counted, and nothing else.
+    counts: bool,
     examined: u64,
     seeks: u64,
     pub(super) stats: Stats,
@@ -279,6 +281,7 @@ impl IxScan {
                 .map(Seen::new),
             key_doc: Vec::new(),
             gives_keys: false,
+            counts: false,
             ranges: access.ranges(),
             access,
             at: 0,
@@ -298,6 +301,20 @@ impl IxScan {
     pub fn giving_keys(mut self, gives: bool) -> IxScan {
         self.gives_keys = gives;
         self
+    }
+
+    /// Says that keys alone are wanted of it.
+    pub fn count_keys(&mut self) {
+        self.counts = self.ranges.len() == 1
+            && self.ranges.check.is_none()
+            && self.access.key_filter.is_none()
+            && !self.access.bound.info.clustered;
+    }
+
+    /// True if it counts the keys of one range: MongoDB's COUNT_SCAN, which examines one more, to see
+    /// that the range has ended.
+    pub fn counts_keys(&self) -> bool {
+        self.counts
     }
 
     /// A row that passed, as it is given.
@@ -409,6 +426,10 @@ impl IxScan {
                 Some(c) => c,
                 None => {
                     let Some(range) = self.range() else {
+                        if self.counts && !self.stats.eof {
+                            self.examined += 1;
+                            cx.keys += 1;
+                        }
                         self.stats.eof = true;
                         return Ok(Step::Eof);
                     };

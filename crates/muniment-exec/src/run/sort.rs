@@ -29,6 +29,7 @@ impl SortLimits {
             budget: self.budget.clone(),
             spill_dir: self.spill_dir.clone(),
             host: Arc::new(NoHost),
+            watched: false,
         }
     }
 }

@@ -123,6 +123,7 @@ impl Database {
             budget: limits.budget,
             spill_dir: limits.spill_dir,
             host: Arc::new(NoHost),
+            watched: false,
         };
         let mut buckets = Buckets::new(Box::new(first), series.clone(), runtime, false);
         let (mut count, mut bytes, mut data) = (0_u64, 0_u64, 0_u64);

@@ -1,6 +1,6 @@
 //! Results of writes, and the loop over the statements of one command.
 
-use super::core::{Checks, Done, Write, change, killed_by_drop};
+use super::core::{Checks, Done, Write, change, killed_by_drop, note_found};
 use super::observed::Watch;
 use super::retry::{Retry, Statements};
 use super::slices::{Slices, Tally};
@@ -372,7 +372,12 @@ impl<'e> Batch<'e> {
             let done = match found {
                 Some((key, old)) => {
                     let info = MatchInfo::default();
-                    match change(unit, write, checks.as_ref(), &key, old, info)? {
+                    let staged = change(unit, write, checks.as_ref(), &key, old, info);
+                    if let Ok(Err(busy)) = staged {
+                        return Ok(Err(busy));
+                    }
+                    note_found(self.op, collection.is_keyed_by_id());
+                    match staged? {
                         Ok(done) => done,
                         Err(busy) => return Ok(Err(busy)),
                     }
@@ -414,8 +419,9 @@ impl<'e> Batch<'e> {
         };
         let (stored, commit) = set.slices.into_stored();
         for (i, outcome) in stored.0 {
-            let written = &self.op.counters.written;
-            written.fetch_add(outcome.modified, Relaxed);
+            let counters = &self.op.counters;
+            counters.matched.fetch_add(outcome.matched, Relaxed);
+            counters.written.fetch_add(outcome.modified, Relaxed);
             self.out.note(i, Ok(outcome), true);
         }
         self.out.commit = self.out.commit.max(commit);

@@ -7,6 +7,7 @@ use super::slices::{Slices, Tally};
 use super::validator::{Log, Validator, Validators};
 use super::version::VERSION_COLLECTION;
 use crate::database::Database;
+use crate::explain::{nothing_wrote, wrote};
 use crate::find::{Hint, natural_hint};
 use crate::operation::OpContext;
 use crate::plan::candidate::{Query, candidates, natural};
@@ -168,13 +169,13 @@ impl<'w> Write<'w> {
         matches!(&self.change, Change::Update { upsert: true, .. })
     }
 
-    /// Notes that the document is looked up by its `_id`, without a plan.
-    fn note_look_up(&self, op: &OpContext, collection: &Collection) {
+    /// How the document is looked up by its `_id`, without a plan.
+    fn look_up_summary(&self, collection: &Collection) -> &'static str {
         let write = match &self.change {
             Change::Update { .. } => Verb::Update,
             Change::Delete => Verb::Delete,
         };
-        op.set_point_plan(express::summary(collection, self.is_express(), Some(write)));
+        express::summary(collection, self.is_express(), Some(write))
     }
 
     /// True when a look-up by `_id` is all that the write needs.
@@ -188,7 +189,7 @@ impl<'w> Write<'w> {
 }
 
 /// Books what finding one document by its `_id` looks at.
-fn note_found(op: &OpContext, keyed_by_id: bool) {
+pub(super) fn note_found(op: &OpContext, keyed_by_id: bool) {
     let keys = u64::from(!keyed_by_id);
     op.counters.keys_examined.fetch_add(keys, Relaxed);
     op.counters.docs_examined.fetch_add(1, Relaxed);
@@ -283,6 +284,7 @@ impl Database {
                 },
                 None => {
                     op.set_point_plan("EOF");
+                    op.set_exec_stats(|| nothing_wrote(&write.change));
                     self.refuse_rendered(namespace)?;
                     refuse_text(namespace, &write.filter)?;
                 }
@@ -303,6 +305,7 @@ impl Database {
             match upserted.map_err(Error::while_executing) {
                 Ok((id, doc, commit)) => {
                     op.counters.written.fetch_add(1, Relaxed);
+                    op.counters.upserted.fetch_add(1, Relaxed);
                     done.upserted = Some(id);
                     done.new = Some(doc);
                     done.commit = commit;
@@ -450,6 +453,7 @@ impl Database {
             false => slices.commit().map_err(Error::while_executing),
         };
         let (stored, commit) = slices.into_stored();
+        op.counters.matched.fetch_add(stored.matched, Relaxed);
         op.counters.written.fetch_add(stored.modified, Relaxed);
         done.add(stored);
         done.commit = commit.or(done.commit);
@@ -469,13 +473,28 @@ impl Database {
             && write.hint.is_none()
             && collection.finds_by_id()
         {
-            write.note_look_up(op, collection);
+            op.set_point_plan(write.look_up_summary(collection));
             let changed = slices.change_by_id(id.as_value(), |unit, found| match found {
                 Some((key, old)) => {
-                    note_found(op, collection.is_keyed_by_id());
-                    change(unit, write, validator, &key, old, MatchInfo::default())
+                    let info = MatchInfo::default();
+                    let staged = change(unit, write, validator, &key, old, info);
+                    // Once, however often it has to be tried.
+                    if !matches!(staged, Ok(Err(_))) {
+                        note_found(op, collection.is_keyed_by_id());
+                    }
+                    staged
                 }
                 None => Ok(Ok(Done::default())),
+            });
+            op.set_exec_stats(|| {
+                let (stored, staged) = (slices.stored(), slices.pending());
+                let modified = stored.modified + staged.modified;
+                express::ran(
+                    write.look_up_summary(collection),
+                    collection.is_keyed_by_id(),
+                    stored.matched + staged.matched,
+                    Some((&write.change, modified)),
+                )
             });
             return changed.map_err(Error::while_executing);
         }
@@ -502,7 +521,7 @@ impl Database {
         slices: &mut Slices<'e, Done>,
     ) -> Result<(bool, bool)> {
         let mut exec = self.plan_write(op, collection, write, false)?.exec;
-        op.set_plan_summary(exec.candidate());
+        exec.announce_below(op);
         // No latch is held while the plan looks for more: rows are taken in batches first.
         let batch = if write.multi { ROWS_AT_ONCE } else { 1 };
         let mut rows = Vec::with_capacity(batch);
@@ -523,6 +542,10 @@ impl Database {
             }
             slices.commit().map_err(Error::while_executing)?;
         }
+        op.set_exec_stats(|| {
+            let done = slices.stored();
+            wrote(&exec, &write.change, done.matched, done.modified)
+        });
         Ok((found, lost))
     }
 

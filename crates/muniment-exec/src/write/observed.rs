@@ -5,8 +5,8 @@
 //! together, so that what one wrote is not told as another's.
 
 use super::bulk::BulkOutcome;
-use crate::operation::{Counters, OpContext};
-use muniment_storage::KeyCounts;
+use crate::operation::{Counters, OpContext, PlanFigures};
+use muniment_storage::{KeyCounts, thread_time};
 use muniment_value::Error;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -30,8 +30,10 @@ pub struct StatementFigures {
     pub modified: u64,
     /// A document was inserted since none matched.
     pub upserted: bool,
-    /// How the documents were found, e.g. `IXSCAN { a: 1 }`.
-    pub plan_summary: Option<String>,
+    /// How the documents were found.
+    pub plan: PlanFigures,
+    /// The thread's time on a processor, where the system tells it.
+    pub cpu: Option<Duration>,
     /// Why it failed, if it did.
     pub error: Option<Error>,
 }
@@ -39,6 +41,7 @@ pub struct StatementFigures {
 /// A statement that runs, with what stood in the counters when it began.
 pub(super) struct Watch {
     began: Instant,
+    cpu: Option<Duration>,
     before: Read,
     outcome: (u64, u64, usize, usize),
 }
@@ -71,6 +74,7 @@ impl Watch {
             op.forget_plan();
             Watch {
                 began: Instant::now(),
+                cpu: thread_time(),
                 before: Read::of(&op.counters),
                 outcome: outcome(out),
             }
@@ -94,7 +98,10 @@ impl Watch {
             matched: out.n - n - upserts as u64,
             modified: out.modified - modified,
             upserted: upserts > 0,
-            plan_summary: op.plan_summary(),
+            plan: op.plan_figures(),
+            cpu: thread_time()
+                .zip(self.cpu)
+                .map(|(now, then)| now.saturating_sub(then)),
             error: out.errors.get(errors).map(|e| e.error.clone()),
         });
     }

@@ -169,6 +169,16 @@ impl<'e, T: Tally> Slices<'e, T> {
         &self.pending
     }
 
+    /// What the commits so far have stored.
+    pub fn stored(&self) -> &T {
+        &self.stored
+    }
+
+    /// What is staged for the next commit.
+    pub fn pending(&self) -> &T {
+        &self.pending
+    }
+
     /// What the commits so far have stored, and the last of them.
     pub fn into_stored(self) -> (T, Option<CommitId>) {
         (self.stored, self.last)

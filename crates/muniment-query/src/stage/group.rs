@@ -18,7 +18,7 @@ use crate::expr::{EvalContext, Expr};
 use crate::meta::MetaSet;
 use crate::needs::Needs;
 use bytes::Bytes;
-use muniment_value::{Collation, Doc, Elem, Error, Result, Type, Value, ValueBuf};
+use muniment_value::{Collation, Doc, DocBuf, Elem, Error, Result, Type, Value, ValueBuf};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -197,6 +197,7 @@ impl StageOp for Group {
             rt: rt.clone(),
             ticker: Ticker::new(rt),
             share: Share::new(&rt.budget),
+            done: Done::default(),
         }))
     }
 
@@ -247,6 +248,37 @@ struct GroupStream {
     ticker: Ticker,
     /// What the groups in memory take.
     share: Share,
+    done: Done,
+}
+
+/// What the stage did, for explain.
+#[derive(Default)]
+struct Done {
+    /// Most bytes that the accumulators of each field have had in memory; of a watched stage alone.
+    memory: Vec<usize>,
+    output: u64,
+    spills: u64,
+    spilled_groups: u64,
+    spilled_bytes: u64,
+}
+
+impl Done {
+    /// What stands in memory before it goes out or to the disk.
+    fn holds(&mut self, table: &Table) {
+        let fields = table.entries.first().map_or(0, |e| e.states.len());
+        self.memory.resize(fields.max(self.memory.len()), 0);
+        for (i, most) in self.memory.iter_mut().enumerate() {
+            let states = table.entries.iter().filter_map(|e| e.states.get(i));
+            let bytes = states.map(|s| STATE_OVERHEAD + s.heap()).sum();
+            *most = (*most).max(bytes);
+        }
+    }
+
+    /// A table that goes to the disk.
+    fn spills(&mut self, table: &Table) {
+        self.spills += 1;
+        self.spilled_groups += table.entries.len() as u64;
+    }
 }
 
 enum State {
@@ -427,18 +459,27 @@ impl GroupStream {
                     Some(r) => r,
                     None => runs.insert(Runs::new(&self.rt, "$group")?),
                 };
+                if self.rt.watched {
+                    self.done.holds(&table);
+                }
+                self.done.spills(&table);
                 self.spec.spill(&mut table, runs, &mut self.ticker)?;
                 self.share.holds(0);
             }
         }
         drop(source);
+        if self.rt.watched {
+            self.done.holds(&table);
+        }
         let Some(mut runs) = runs else {
             return Ok(State::Memory(table.entries.into_iter()));
         };
         if !table.entries.is_empty() {
+            self.done.spills(&table);
             self.spec.spill(&mut table, &mut runs, &mut self.ticker)?;
         }
         self.share.holds(0);
+        self.done.spilled_bytes = runs.bytes();
         let mut merge = runs.merge()?;
         let next = merge.next()?;
         Ok(State::Merging { merge, next })
@@ -472,12 +513,32 @@ impl DocStream for GroupStream {
             State::Fresh(_) | State::Done => None,
         };
         match entry {
-            Some(e) => self.spec.output(&e).map(Some),
+            Some(e) => {
+                let doc = self.spec.output(&e)?;
+                self.done.output += doc.len() as u64;
+                Ok(Some(doc))
+            }
             None => {
                 self.state = State::Done;
                 Ok(None)
             }
         }
+    }
+
+    fn tell(&self, d: &mut DocBuf) {
+        let mut memory = DocBuf::new();
+        for (i, f) in self.spec.fields.iter().enumerate() {
+            let most = self.done.memory.get(i).copied().unwrap_or(0);
+            memory.append(&f.name, most as i64);
+        }
+        let done = &self.done;
+        d.append("maxAccumulatorMemoryUsageBytes", memory);
+        d.append("totalOutputDataSizeBytes", done.output as i64);
+        d.append("usedDisk", done.spills > 0);
+        d.append("spills", done.spills as i64);
+        d.append("spilledDataStorageSize", done.spilled_bytes as i64);
+        d.append("numBytesSpilledEstimate", done.spilled_bytes as i64);
+        d.append("spilledRecords", done.spilled_groups as i64);
     }
 }
 
@@ -488,7 +549,7 @@ mod tests {
     use crate::stage::Pipeline;
     use crate::stage::testing::{run, table};
     use crate::update::testing::json_array;
-    use muniment_value::{DocBuf, doc};
+    use muniment_value::doc;
 
     #[test]
     fn table_of_group() {

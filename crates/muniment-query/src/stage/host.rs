@@ -8,6 +8,7 @@ use crate::context::QueryContext;
 use bytes::Bytes;
 use muniment_value::path::Path;
 use muniment_value::{Code, Doc, Error, Result, Value};
+use std::collections::BTreeSet;
 
 /// The database around a running pipeline.
 pub trait Host: Send + Sync {
@@ -49,6 +50,25 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// What the namespace raises.
     fn out(&self, spec: &OutSpec, ctx: &QueryContext) -> Result<Box<dyn Writer>>;
+
+    /// What the pipelines and joins of this host have read since it was asked the last time; which
+    /// indexes and scans from the first time on.
+    fn reads(&self) -> Reads {
+        Reads::default()
+    }
+}
+
+/// What was read of collections.
+#[derive(Clone, Debug, Default)]
+pub struct Reads {
+    /// Index keys examined.
+    pub keys: u64,
+    /// Documents examined.
+    pub docs: u64,
+    /// Scans of whole collections.
+    pub scans: u64,
+    /// The names of the indexes that were used.
+    pub indexes: BTreeSet<String>,
 }
 
 /// Equality look-ups on one field of one collection.

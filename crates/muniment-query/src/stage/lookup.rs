@@ -5,7 +5,7 @@
 //! variable of this stage runs once, and its result is kept within a limit. A following `$unwind`
 //! of the array is done here, so that the array is never built.
 
-use super::host::{Host, Join};
+use super::host::{Host, Join, Reads};
 use super::registry::{Place, Spec, Within};
 use super::report::Documents;
 use super::union_with::starts_with_documents;
@@ -330,6 +330,7 @@ impl StageOp for Lookup {
             pending: None,
             ticker: Ticker::new(rt),
             rt: rt.clone(),
+            reads: Reads::default(),
         }))
     }
 }
@@ -360,6 +361,8 @@ struct LookupStream {
     pending: Option<(Bytes, usize)>,
     ticker: Ticker,
     rt: Runtime,
+    /// What its look-ups have read, if somebody asks.
+    reads: Reads,
 }
 
 impl DocStream for LookupStream {
@@ -374,13 +377,32 @@ impl DocStream for LookupStream {
             let Some(doc) = self.source.next()? else {
                 return Ok(None);
             };
+            if self.rt.watched {
+                // What came before was read for others.
+                self.rt.host.reads();
+            }
             self.lookup(Doc::new(&doc))?;
+            if self.rt.watched {
+                let mut read = self.rt.host.reads();
+                self.reads.keys += read.keys;
+                self.reads.docs += read.docs;
+                self.reads.scans += read.scans;
+                self.reads.indexes.append(&mut read.indexes);
+            }
             if self.spec.unwind.is_some() {
                 self.pending = Some((doc, 0));
                 continue;
             }
             return Ok(Some(self.with_array(&doc)));
         }
+    }
+
+    fn tell(&self, d: &mut DocBuf) {
+        let indexes: ArrayBuf = self.reads.indexes.iter().map(String::as_str).collect();
+        d.append("totalDocsExamined", self.reads.docs as i64);
+        d.append("totalKeysExamined", self.reads.keys as i64);
+        d.append("collectionScans", self.reads.scans as i64);
+        d.append("indexesUsed", indexes);
     }
 }
 

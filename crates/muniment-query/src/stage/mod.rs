@@ -75,7 +75,7 @@ use crate::projection::Projection;
 use crate::sort::SortSpec;
 use bytes::Bytes;
 use muniment_value::path::Path;
-use muniment_value::{Doc, Error, Result};
+use muniment_value::{Doc, DocBuf, Error, Result};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -91,6 +91,10 @@ pub trait DocStream: Send {
     /// # Errors
     /// Whatever stops the stream.
     fn next(&mut self) -> Result<Option<Bytes>>;
+
+    /// Appends what it has done beyond what every stage tells, of those that were opened with
+    /// [`Runtime::watched`].
+    fn tell(&self, _: &mut DocBuf) {}
 }
 
 /// A parsed stage. Those that the planner may push into its access plan stand in the open.

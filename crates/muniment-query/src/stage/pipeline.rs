@@ -537,7 +537,11 @@ impl Pipeline {
         rt: &Runtime,
     ) -> Result<(Box<dyn DocStream>, Vec<(DocBuf, Arc<Figures>)>)> {
         let mut all: Vec<(DocBuf, Arc<Figures>)> = Vec::new();
-        let top = self.open_each(source, rt, |source, top| {
+        let rt = Runtime {
+            watched: true,
+            ..rt.clone()
+        };
+        let top = self.open_each(source, &rt, |source, top| {
             let (watched, figures) = Watched::new(top);
             match all.last_mut() {
                 // What another stage became too: the last of them gives what that one gives.

@@ -6,7 +6,7 @@ use super::{DocStream, Stage, Ticker};
 use crate::context::{QueryContext, Runtime};
 use crate::sort::SortSpec;
 use bytes::Bytes;
-use muniment_value::{Doc, Elem, Error, Result, Value};
+use muniment_value::{Doc, DocBuf, Elem, Error, Result, Value};
 
 pub(crate) const SPEC: Spec = Spec {
     name: "$sort",
@@ -88,6 +88,14 @@ impl DocStream for SortStream {
         }
         Ok(Some(doc))
     }
+
+    fn tell(&self, d: &mut DocBuf) {
+        let s = &self.sorter;
+        d.append("totalDataSizeSortedBytesEstimate", s.total_bytes() as i64);
+        d.append("usedDisk", s.spills() > 0);
+        d.append("spills", s.spills() as i64);
+        d.append("spilledDataStorageSize", s.spilled_bytes() as i64);
+    }
 }
 
 #[cfg(test)]
@@ -95,7 +103,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::stage::testing::{Docs, drain, run, show, table};
-    use muniment_value::{DocBuf, doc};
+    use muniment_value::doc;
 
     #[test]
     fn table_of_sort() {

@@ -3,8 +3,8 @@
 use super::DocStream;
 use bytes::Bytes;
 use muniment_value::{DocBuf, Result};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Figures of one stage.
@@ -12,15 +12,22 @@ use std::time::Instant;
 pub struct Figures {
     returned: AtomicU64,
     nanos: AtomicU64,
+    /// What the stage tells of itself.
+    own: Mutex<DocBuf>,
 }
 
 impl Figures {
-    /// Appends `nReturned` and `executionTimeMillisEstimate`: the time in the stage and in those
-    /// below it.
+    /// Appends what the stage tells of itself, once it is gone, then `nReturned` and
+    /// `executionTimeMillisEstimate`: the time in the stage and in those below it.
     pub fn append(&self, d: &mut DocBuf) {
+        d.append_all(self.own().as_doc());
         let millis = self.nanos.load(Relaxed) / 1_000_000;
         d.append("nReturned", self.returned.load(Relaxed) as i64);
         d.append("executionTimeMillisEstimate", millis as i64);
+    }
+
+    fn own(&self) -> MutexGuard<'_, DocBuf> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Documents that it gave.
@@ -57,6 +64,12 @@ impl DocStream for Watched {
             self.figures.returned.fetch_add(1, Relaxed);
         }
         next
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.source.tell(&mut self.figures.own());
     }
 }
 

@@ -47,7 +47,9 @@ pub(crate) fn entries(c: &Collection, name: &str, name_only: bool) -> Vec<DocBuf
             d.append("info", doc! { "readOnly": false });
         } else {
             d.append("info", &info);
-            if options.document.as_doc().get("clusteredIndex").is_none() {
+            // MongoDB's profiler collection has no index on _id.
+            let clustered = options.document.as_doc().get("clusteredIndex").is_some();
+            if name != "system.profile" && !clustered {
                 d.append("idIndex", IndexSpec::id_index(c.collation()).document);
             }
         }
