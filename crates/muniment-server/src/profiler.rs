@@ -27,6 +27,9 @@ const CAPPED_BYTES: u64 = 1 << 20;
 /// Most bytes of a command that a record keeps whole, as in MongoDB.
 const RECORDED_COMMAND: usize = 50 << 10;
 
+/// Most bytes of a plan's stages that a record keeps: with the command it has to fit into the collection.
+const RECORDED_PLAN: usize = 256 << 10;
+
 /// What `profile` sets for one database. The time that makes an operation slow and the share of
 /// slow operations that are kept hold for the whole server (`slowms` and `sampleRate`).
 #[derive(Clone, Default)]
@@ -206,13 +209,28 @@ fn record(f: &Finished<'_>, statement: Option<(&StatementFigures, Option<Doc<'_>
     let took = statement.map_or(f.took, |s| s.took);
     d.append("millis", narrow(took.as_millis() as i64));
     d.append_some("planSummary", plan.summary);
-    d.append_some("execStats", plan.exec_stats);
+    d.append_some("execStats", plan.exec_stats.map(fitting));
     d.append("ts", Value::DateTime(crate::log::now_ms()));
     d.append("client", &*f.conn.peer);
     let app_name = f.conn.client.lock().app_name.clone();
     d.append("appName", app_name.as_deref().unwrap_or_default());
     d.append("allUsers", ArrayBuf::new());
     d.append("user", "");
+    d
+}
+
+/// A plan's stages, or the first one's name where they are too large for a record: a filter may name a
+/// million values.
+fn fitting(stages: DocBuf) -> DocBuf {
+    if stages.as_doc().byte_len() <= RECORDED_PLAN {
+        return stages;
+    }
+    let mut d = DocBuf::new();
+    d.append_some("stage", stages.as_doc().get("stage"));
+    d.append(
+        "warning",
+        "stats tree exceeded the size of a profiler's record",
+    );
     d
 }
 

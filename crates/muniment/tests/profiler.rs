@@ -226,3 +226,25 @@ fn records_tell_the_time_on_a_processor() {
     let filter = doc! { "ns": "t.c", "cpuNanos": doc! { "$gt": 0 } };
     assert_eq!(recorded(&mut c, filter), told);
 }
+
+/// A plan that is too large for the collection of the records is recorded by its first stage's name.
+#[test]
+fn long_plans_are_cut_off() {
+    let s = Server::start(ServerOptions::new());
+    let mut c = s.connect();
+    ok(
+        &mut c,
+        &doc! { "insert": "c", "documents": array![doc! { "_id": 1 }] },
+    );
+    ok(&mut c, &doc! { "profile": 2 });
+    let values: ArrayBuf = (0..150_000).collect();
+    let find =
+        doc! { "find": "c", "filter": doc! { "a": doc! { "$in": values } }, "comment": "long" };
+    ok(&mut c, &find);
+    let filter = doc! {
+        "command.comment": "long",
+        "execStats.stage": "COLLSCAN",
+        "execStats.warning": doc! { "$exists": true },
+    };
+    assert_eq!(recorded(&mut c, filter), 1);
+}
