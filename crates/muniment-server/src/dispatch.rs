@@ -116,10 +116,14 @@ fn try_execute(
     };
     let began = Instant::now();
     let (args, generic) = match parse(server, spec, request) {
-        Ok((_, generic)) if generic.help => return Ok(help(counter, spec, out)),
+        Ok((_, generic)) if generic.help => {
+            help(counter, spec, out);
+            return Ok(());
+        }
         // What is asked for help may lack what it needs to run.
         Err(_) if request.body.get("help").is_some_and(|v| v.truthy()) => {
-            return Ok(help(counter, spec, out));
+            help(counter, spec, out);
+            return Ok(());
         }
         parsed => parsed.map_err(plain)?,
     };

@@ -68,7 +68,12 @@ impl Histogram {
             1..=10 => 1 << bucket,
             11..=31 => {
                 let whole = 1 << (11 + (bucket - 11) / 2);
-                whole + if bucket % 2 == 0 { whole / 2 } else { 0 }
+                whole
+                    + if bucket.is_multiple_of(2) {
+                        whole / 2
+                    } else {
+                        0
+                    }
             }
             _ => 1 << (bucket - 10),
         }

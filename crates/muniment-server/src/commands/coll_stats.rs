@@ -1,7 +1,7 @@
 //! `collStats`.
 
-use crate::args::{Field, Types, opt};
 use super::server_status::histogram;
+use crate::args::{Field, Types, opt};
 use crate::context::CommandContext;
 use crate::metrics::{Counted, LATENCY_NAMES};
 use crate::registry::{CommandSpec, Target};
@@ -170,9 +170,15 @@ fn time_series(c: &Collection, b: &BucketFigures) -> DocBuf {
     d.append("numCommits", number::narrow(commits as i64));
     d.append("numMeasurementsGroupCommitted", 0);
     d.append("numWaits", 0);
-    d.append("numMeasurementsCommitted", number::narrow(measurements as i64));
+    d.append(
+        "numMeasurementsCommitted",
+        number::narrow(measurements as i64),
+    );
     if let Some(average) = measurements.checked_div(commits) {
-        d.append("avgNumMeasurementsPerCommit", number::narrow(average as i64));
+        d.append(
+            "avgNumMeasurementsPerCommit",
+            number::narrow(average as i64),
+        );
     }
     for name in [
         "numBucketsClosedDueToReopening",

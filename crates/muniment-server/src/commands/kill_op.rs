@@ -28,10 +28,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
 /// for what no operation can have.
 fn operation(op: Option<Value<'_>>) -> Result<u32> {
     let Some(v) = op else {
-        return Err(Error::new(
-            Code::NoSuchKey,
-            "Missing expected field \"op\"",
-        ));
+        return Err(Error::new(Code::NoSuchKey, "Missing expected field \"op\""));
     };
     if !v.is_number() {
         return Err(Error::type_mismatch(format!(

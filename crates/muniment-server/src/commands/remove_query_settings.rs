@@ -12,7 +12,12 @@ pub const COMMAND: CommandSpec = CommandSpec {
     admin_only: true,
     run: |cx| {
         let query = Types::OBJECT.or(Types::STRING);
-        check_type("removeQuerySettings", "removeQuerySettings", query, cx.target().ty())?;
+        check_type(
+            "removeQuerySettings",
+            "removeQuerySettings",
+            query,
+            cx.target().ty(),
+        )?;
         Err(Error::new(
             Code::IllegalOperation,
             "removeQuerySettings can only run on replica sets or sharded clusters",

@@ -13,7 +13,12 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: &[req("settings", Types::OBJECT)],
     run: |cx| {
         let query = Types::OBJECT.or(Types::STRING);
-        check_type("setQuerySettings", "setQuerySettings", query, cx.target().ty())?;
+        check_type(
+            "setQuerySettings",
+            "setQuerySettings",
+            query,
+            cx.target().ty(),
+        )?;
         Err(Error::new(
             Code::IllegalOperation,
             "setQuerySettings can only run on replica sets or sharded clusters",
