@@ -182,7 +182,7 @@ fn try_execute(
     }
     let out_of = if generic.txn_number.is_some() {
         if generic.in_transaction() {
-            transactions::check(spec, &generic, op.namespace()).map_err(plain)?;
+            transactions::check(spec, &generic, op.namespace(), request).map_err(plain)?;
         }
         let of = RetryOf::parse(request, spec).map_err(plain)?;
         let entered = server.transactions.enter(server, &op, spec, &generic, of);
@@ -200,9 +200,18 @@ fn try_execute(
     }
     let is_part = generic.in_transaction();
     let sent_again = may_be_sent_again(spec, &generic);
-    let pool = ticket_pool(server, spec, op.namespace());
-    let ticket = pool.map(|p| op.take_ticket(p)).transpose();
-    let ticket = ticket.map_err(plain)?;
+    // Others may wait for what a transaction holds, with all the tickets: it needs none to go on.
+    let goes_on = is_part && generic.start_transaction.is_none();
+    let pool = ticket_pool(server, spec, op.namespace()).filter(|_| !goes_on);
+    let ticket = match pool.map(|p| op.take_ticket(p)).transpose() {
+        Ok(ticket) => ticket,
+        Err(e) => {
+            if let Some(part) = out_of {
+                server.transactions.leave(server, part, is_part);
+            }
+            return Err(plain(e));
+        }
+    };
     let mut cx = CommandContext {
         server,
         conn,
@@ -257,6 +266,18 @@ fn try_execute(
                 .clone()
                 .filter(|e| transactions::is_transient(e.code()));
             let result = transient.map_or(result, Err);
+            // It was ended from elsewhere: what the command saw and wrote may be half of it.
+            let ended = op.transaction().is_some_and(|t| t.has_ended());
+            let result = match result {
+                Ok(()) if is_part && ended && !transactions::ends(spec) => Err(Error::new(
+                    Code::NoSuchTransaction,
+                    format!(
+                        "Transaction with {{ txnNumber: {} }} has been aborted.",
+                        part.number()
+                    ),
+                )),
+                other => other,
+            };
             let failed = is_part && (result.is_err() || failure.is_some());
             server.transactions.leave(server, part, failed);
             let retried = op.retry().map(|r| r.retried()).unwrap_or_default();

@@ -37,16 +37,9 @@ pub fn run(server: &Arc<ServerState>) {
         server
             .snapshots
             .tick(Duration::from_secs(window.max(0) as u64));
-        let lifetime = server.parameters.transaction_lifetime_secs.load(Relaxed);
-        let lifetime = Duration::from_secs(lifetime.max(1) as u64);
-        for id in server.transactions.expired(lifetime) {
-            if server.transactions.kill(&id) {
-                server.engine.operations.kill_session(&id);
-            }
-        }
         if last_sessions.elapsed() >= Duration::from_secs(60) {
             for id in server.sessions.expire() {
-                server.transactions.forget(&id);
+                server.transactions.forget(server, &id);
                 server.engine.cursors.kill_session(&id);
             }
             last_sessions = Instant::now();
@@ -57,6 +50,20 @@ pub fn run(server: &Arc<ServerState>) {
         if last_refresh.elapsed() >= own_collections::REFRESH_EVERY && !still {
             refresh_sessions(server);
             last_refresh = Instant::now();
+        }
+    }
+}
+
+/// Ends transactions that have gone on for longer than they may, until the server ends. In a thread of
+/// its own: other jobs may wait for what such a transaction holds.
+pub fn end_old_transactions(server: &Arc<ServerState>) {
+    while !server.wait_for_stop_for(Duration::from_secs(1)) {
+        let lifetime = server.parameters.transaction_lifetime_secs.load(Relaxed);
+        let lifetime = Duration::from_secs(lifetime.max(1) as u64);
+        for id in server.transactions.expired(lifetime) {
+            // First what runs: a commit that waits holds the transaction.
+            server.engine.operations.kill_session(&id);
+            server.transactions.kill(server, &id);
         }
     }
 }

@@ -158,6 +158,10 @@ impl Server {
         server.spawn("housekeeping", move || {
             crate::housekeeping::run(&housekeeping);
         })?;
+        let transactions = Arc::clone(&state);
+        server.spawn("transactions", move || {
+            crate::housekeeping::end_old_transactions(&transactions);
+        })?;
         write_file(state.options.pid_file.as_deref(), std::process::id())?;
         write_file(state.options.port_file.as_deref(), state.port.into())?;
         state.log.info(
@@ -229,6 +233,7 @@ impl Server {
             let _ = t.join();
         }
         self.drain();
+        state.transactions.kill_all(state);
         state.engine.cursors.kill_all();
         let closed = state.engine.store.close();
         let files = [&state.options.pid_file, &state.options.port_file];

@@ -17,13 +17,17 @@ use muniment_query::Interrupt;
 use muniment_storage::{CommitId, SessionChange, SessionRecord, SessionState, Transaction};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// How long who waits for a session sleeps before its operation is asked.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// Bytes of results that a session keeps in memory.
+const KEPT_RESULTS: usize = 4096;
 
 /// A session's id.
 pub type SessionId = [u8; 16];
@@ -42,6 +46,7 @@ enum State {
 #[derive(Clone)]
 struct Running {
     transaction: Arc<Transaction>,
+    number: i64,
     began: Instant,
     began_ms: i64,
 }
@@ -102,6 +107,34 @@ impl RetryOf {
             Some(all) => StatementIds::Each(all.values().map(|v| whole(v).unwrap_or(-1)).collect()),
             None => StatementIds::From(body.get("stmtId").and_then(whole).unwrap_or(0)),
         };
+        if let StatementIds::Each(all) = &ids {
+            let field = match spec.name {
+                "insert" => "documents",
+                "update" => "updates",
+                "delete" => "deletes",
+                _ => "ops",
+            };
+            let statements = match request.sequence(field) {
+                Some(s) => s.len(),
+                None => body.get_array(field).map_or(0, |d| d.count()),
+            };
+            if all.len() != statements {
+                return Err(Error::new(
+                    Code::InvalidLength,
+                    format!(
+                        "The size of the statement ids array ({}) does not match the number of \
+                         operations ({statements})",
+                        all.len()
+                    ),
+                ));
+            }
+            let distinct: HashSet<i32> = all.iter().copied().collect();
+            if distinct.len() < all.len() || all.iter().any(|id| *id < 0) {
+                return Err(Error::bad_value(
+                    "The statement ids must be distinct numbers from 0 on",
+                ));
+            }
+        }
         let many = |what: &str| {
             Err(Error::new(
                 Code::InvalidOptions,
@@ -198,7 +231,21 @@ pub fn ends(spec: &CommandSpec) -> bool {
 ///
 /// # Errors
 /// 263 OperationNotSupportedInTransaction; 72 InvalidOptions for its concerns.
-pub fn check(spec: &CommandSpec, generic: &Generic<'_>, namespace: &str) -> Result<()> {
+pub fn check(
+    spec: &CommandSpec,
+    generic: &Generic<'_>,
+    namespace: &str,
+    request: &Request<'_>,
+) -> Result<()> {
+    // Those that bulkWrite writes to.
+    let named = |d: Doc<'_>| d.get_str("ns").map(str::to_owned);
+    let also: Vec<String> = match request.sequence("nsInfo") {
+        Some(all) => all.filter_map(named).collect(),
+        None => {
+            let all = request.body.get_array("nsInfo").unwrap_or(Doc::EMPTY);
+            all.values().filter_map(|v| named(v.as_doc()?)).collect()
+        }
+    };
     let refused = |message: String| {
         Err(Error::new(
             Code::OperationNotSupportedInTransaction,
@@ -221,6 +268,15 @@ pub fn check(spec: &CommandSpec, generic: &Generic<'_>, namespace: &str) -> Resu
     }
     let (db, collection) = namespace.split_once('.').unwrap_or((namespace, ""));
     if matches!(db, "admin" | "config" | "local") && !ends(spec) && name != "bulkWrite" {
+        return refused(format!(
+            "Cannot run command against the '{db}' database in a transaction."
+        ));
+    }
+    if let Some(ns) = also.iter().find(|ns| {
+        let db = ns.split_once('.').map_or("", |(db, _)| db);
+        matches!(db, "admin" | "config" | "local")
+    }) {
+        let db = ns.split_once('.').map_or("", |(db, _)| db);
         return refused(format!(
             "Cannot run command against the '{db}' database in a transaction."
         ));
@@ -405,6 +461,7 @@ impl Transactions {
                     .load(Relaxed)
                     .max(0) as u64,
             )),
+            number,
             began: Instant::now(),
             began_ms: crate::log::now_ms(),
         };
@@ -483,6 +540,14 @@ impl Transactions {
         if failed {
             self.abort_running(server, &mut out);
         }
+        // Large results are read again from the store if they are asked for.
+        let large = out.latest.as_ref().is_some_and(|l| match &l.state {
+            State::Retryable(record) => record.lock().result_bytes() > KEPT_RESULTS,
+            _ => false,
+        });
+        if large {
+            *out.latest = None;
+        }
     }
 
     /// Commits; again and again with the same answer.
@@ -527,7 +592,7 @@ impl Transactions {
     }
 
     /// Ends the transaction of a session from elsewhere; true if there was one.
-    pub fn kill(&self, session: &SessionId) -> bool {
+    pub fn kill(&self, server: &ServerState, session: &SessionId) -> bool {
         let participant = self.sessions.lock().get(session).cloned();
         let Some(participant) = participant else {
             return false;
@@ -537,7 +602,16 @@ impl Transactions {
         };
         running.transaction.abort();
         self.figures.aborted.fetch_add(1, Relaxed);
+        let cursors = &server.engine.cursors;
+        cursors.kill_transaction(session, running.number);
         true
+    }
+
+    /// Ends all transactions: before the store closes.
+    pub fn kill_all(&self, server: &ServerState) {
+        for (session, _, _) in self.running() {
+            self.kill(server, &session);
+        }
     }
 
     /// Counts a command some of whose statements were done before.
@@ -548,9 +622,15 @@ impl Transactions {
     }
 
     /// Forgets a session that was ended.
-    pub fn forget(&self, session: &SessionId) {
-        self.kill(session);
-        self.sessions.lock().remove(session);
+    pub fn forget(&self, server: &ServerState, session: &SessionId) {
+        self.kill(server, session);
+        let mut sessions = self.sessions.lock();
+        // Whoever has it checked out goes on with it, and so does who comes meanwhile.
+        if let Entry::Occupied(o) = sessions.entry(*session)
+            && Arc::strong_count(o.get()) == 1
+        {
+            o.remove();
+        }
     }
 
     /// Sessions whose transactions have gone on for longer than they may.
@@ -581,10 +661,28 @@ impl Transactions {
             }
             Ok(())
         })?;
-        for id in &old {
-            self.forget(id);
+        for some in old.chunks(1000) {
+            // Nobody has one of them while it goes; one that came back stays.
+            let mut held = Vec::new();
+            for id in some {
+                let participant = self.sessions.lock().entry(*id).or_default().clone();
+                if let Some(guard) = participant.latest.try_lock_arc()
+                    && store.session(id)?.is_some_and(|r| r.at_ms < before)
+                {
+                    held.push((*id, guard));
+                }
+            }
+            let gone: Vec<SessionId> = held.iter().map(|(id, _)| *id).collect();
+            store.forget_sessions(&gone, interrupt)?;
+            for (_, guard) in &mut held {
+                **guard = None;
+            }
+            drop(held);
+            for id in some {
+                self.forget(server, id);
+            }
         }
-        store.forget_sessions(&old, interrupt)
+        Ok(())
     }
 
     /// Sessions with a transaction under way, with the time since it began in microseconds and when

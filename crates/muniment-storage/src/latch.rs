@@ -123,8 +123,12 @@ impl Latches {
             }
             interrupt.check()?;
             let mut held = shard.held.lock();
-            if held.contains_key(&hash) && shard.released.wait_until(&mut held, until).timed_out() {
-                return Ok(Tried::Busy);
+            if held.contains_key(&hash) {
+                let look = Instant::now() + crate::gate::LOOK;
+                shard.released.wait_until(&mut held, look.min(until));
+                if Instant::now() >= until && held.contains_key(&hash) {
+                    return Ok(Tried::Busy);
+                }
             }
         }
     }

@@ -99,6 +99,11 @@ impl SessionRecord {
         self.runs.iter().find(has).map(|r| &*r.result)
     }
 
+    /// Bytes that the results take.
+    pub fn result_bytes(&self) -> usize {
+        self.runs.iter().map(|r| r.result.len()).sum()
+    }
+
     /// The statements that were done.
     pub fn runs(&self) -> &[Run] {
         &self.runs

@@ -457,7 +457,9 @@ impl Transaction {
     pub fn leave_to_index(&self, collection: &Collection) -> Result<()> {
         let mut state = self.state.lock();
         let own = state.made.iter().any(|c| c.id == collection.id);
-        if !own || state.totals.contains_key(&collection.id) {
+        // Whoever put something into it has done so behind the view, which the index would not hold.
+        let untouched = collection.append().last == 0;
+        if !own || !untouched || state.totals.contains_key(&collection.id) {
             return Err(Error::new(
                 Code::OperationNotSupportedInTransaction,
                 format!(

@@ -103,6 +103,15 @@ impl Database {
         options: InsertOptions,
     ) -> Result<BulkOutcome> {
         if let Some(collection) = self.buckets_of(namespace) {
+            if op.transaction().is_some() {
+                return Err(Error::new(
+                    Code::OperationNotSupportedInTransaction,
+                    format!(
+                        "Cannot insert into a time-series collection in a multi-document \
+                         transaction: {namespace}"
+                    ),
+                ));
+            }
             return self.insert_buckets(op, &collection, namespace, &mut *docs(), options.ordered);
         }
         let options = InsertOptions {

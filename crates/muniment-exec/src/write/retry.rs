@@ -87,7 +87,7 @@ impl Retry {
     fn found(&self, place: usize) -> Option<DocBuf> {
         let id = self.id(place);
         let record = self.record.lock();
-        if record.number != self.number {
+        if record.number != self.number || id < 0 {
             return None;
         }
         let result = record.result(id)?;

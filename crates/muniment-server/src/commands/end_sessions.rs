@@ -19,7 +19,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
 fn end(cx: &mut CommandContext<'_>) -> Result<()> {
     for id in sessions_of(cx)? {
         cx.server.sessions.end(&id);
-        cx.server.transactions.forget(&id);
+        cx.server.transactions.forget(cx.server, &id);
         cx.engine().cursors.kill_session(&id);
     }
     Ok(())

@@ -168,7 +168,7 @@ fn kill(cx: &CommandContext<'_>, ids: &[[u8; 16]]) -> Result<()> {
         // The session that asks goes on.
         if cx.generic.session.as_ref() != Some(id) {
             cx.engine().operations.kill_session(id);
-            cx.server.transactions.kill(id);
+            cx.server.transactions.kill(cx.server, id);
         }
         cx.engine().cursors.kill_session(id);
     }
