@@ -61,7 +61,9 @@ fn journal_end(dir: &Path) -> (PathBuf, u64) {
         let is_journal = is_segment(&f);
         let bytes = is_journal.then(|| std::fs::read(&f).unwrap())?;
         // An idle log writes a mark, which may stand at the very end of the file: no record is there.
-        let records = bytes.get(..bytes.len().saturating_sub(512)).unwrap_or(&bytes);
+        let records = bytes
+            .get(..bytes.len().saturating_sub(512))
+            .unwrap_or(&bytes);
         let last = records.iter().rposition(|b| *b != 0)?;
         // One that was made ahead has a header and nothing else.
         if last < 512 {
