@@ -312,7 +312,7 @@ impl OpContext {
     }
 
     /// True if it reads what is visible now.
-    pub(crate) fn reads_newest(&self) -> bool {
+    pub fn reads_newest(&self) -> bool {
         self.transaction().is_none() && self.pinned().is_none()
     }
 

@@ -30,6 +30,18 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
+    /// The documents of a field that may come as an array or as a document sequence; what is no
+    /// document is left out.
+    pub fn documents(&self, field: &str) -> impl Iterator<Item = Doc<'a>> + use<'a> {
+        let sequence = self.sequence(field);
+        let array = match sequence {
+            Some(_) => Doc::EMPTY,
+            None => self.body.get_array(field).unwrap_or(Doc::EMPTY),
+        };
+        let array = array.values().filter_map(|v| v.as_doc());
+        sequence.into_iter().flatten().chain(array)
+    }
+
     /// The document sequence of this name.
     pub fn sequence(&self, name: &str) -> Option<DocSeq<'a>> {
         let found = self.sequences.iter().find(|s| s.name == name);

@@ -15,12 +15,11 @@ use crate::log::Severity;
 use crate::metrics::{Counter, LatencyKind, OpKind, TopEntry};
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
-use crate::replica_set::times_of;
 use crate::state::{ConnShared, ServerState};
-use crate::transactions::{self, RetryOf};
+use crate::transactions::{self, Transactions};
 use muniment_exec::{OpContext, OpStart, TicketPool};
 use muniment_query::Interrupt;
-use muniment_value::{Code, Doc, Error, Result, Value, ValueBuf, array, doc};
+use muniment_value::{Code, Doc, Error, Result, Value, ValueBuf, doc};
 use muniment_wire::DocWriter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -82,20 +81,6 @@ fn unavailable(e: Error) -> Error {
         ),
         _ => e,
     }
-}
-
-/// An error of a command of a transaction.
-fn in_transaction(e: Error) -> Failed {
-    let e = unavailable(e);
-    let code = e.code();
-    let transient = transactions::is_transient(code) || transactions::is_retryable(code);
-    (e, transient.then(|| array!["TransientTransactionError"]))
-}
-
-/// An error of a command that the driver may send again as it is.
-fn retryable(e: Error) -> Failed {
-    let labels = transactions::is_retryable(e.code()).then(|| array!["RetryableWriteError"]);
-    (e, labels)
 }
 
 fn try_execute(
@@ -163,10 +148,8 @@ fn try_execute(
     });
     if server.is_stopping() && spec.name != "hello" && spec.name != "isMaster" {
         let stopping = Error::new(Code::InterruptedAtShutdown, "interrupted at shutdown");
-        return Err(match may_be_sent_again(spec, &generic) {
-            true => retryable(stopping),
-            false => plain(stopping),
-        });
+        let labels = transactions::labels(spec, &generic, stopping.code());
+        return Err((stopping, labels));
     }
     crate::replica_set::admit(server, spec, &op, request, &generic).map_err(plain)?;
     if server.profiling.load(Ordering::Relaxed) && crate::profiler::of(server, request.db).wants() {
@@ -180,36 +163,27 @@ fn try_execute(
             return Ok(());
         }
     }
-    let out_of = if generic.txn_number.is_some() {
-        if generic.in_transaction() {
-            transactions::check(spec, &generic, op.namespace(), request).map_err(plain)?;
-        }
-        let of = RetryOf::parse(request, spec).map_err(plain)?;
-        let entered = server.transactions.enter(server, &op, spec, &generic, of);
-        entered.map_err(in_transaction)?
-    } else {
-        None
+    let labelled = |e: Error| {
+        let labels = transactions::labels(spec, &generic, e.code());
+        (e, labels)
     };
-    if let Some(rc) = generic.read_concern
-        && rc.get_str("level") == Some("snapshot")
-        && !generic.in_transaction()
-    {
-        let at = rc.get("atClusterTime").map(times_of);
-        let view = server.snapshots.view(&server.engine.store, at);
-        op.pin(view.map_err(plain)?);
-    }
-    let is_part = generic.in_transaction();
-    let sent_again = may_be_sent_again(spec, &generic);
+    let checked_out = server
+        .transactions
+        .enter(server, &op, spec, &generic, request)
+        .map_err(labelled)?;
+    server.snapshots.pin(server, &op, &generic).map_err(plain)?;
     // Others may wait for what a transaction holds, with all the tickets: it needs none to go on.
-    let goes_on = is_part && generic.start_transaction.is_none();
+    let goes_on = generic.in_transaction() && generic.start_transaction.is_none();
     let pool = ticket_pool(server, spec, op.namespace()).filter(|_| !goes_on);
     let ticket = match pool.map(|p| op.take_ticket(p)).transpose() {
         Ok(ticket) => ticket,
         Err(e) => {
-            if let Some(part) = out_of {
-                server.transactions.leave(server, part, is_part);
+            if let Some(out) = checked_out {
+                server
+                    .transactions
+                    .leave(server, out, generic.in_transaction());
             }
-            return Err(plain(e));
+            return Err(labelled(e));
         }
     };
     let mut cx = CommandContext {
@@ -227,7 +201,7 @@ fn try_execute(
         exhaust: false,
         op_count: None,
         uuid: None,
-        transaction: out_of,
+        transaction: checked_out,
         said_ok: false,
     };
     let running = muniment_query::running::enter(op.clone());
@@ -257,47 +231,7 @@ fn try_execute(
     // Whatever was cut short on the way, nothing of it goes out.
     let result = result.and_then(|()| muniment_query::running::give_up());
     drop(running);
-    let result = match cx.transaction.take() {
-        None => result,
-        Some(part) => {
-            // What can be tried again fails the command; other statements' errors stand in the reply.
-            let failure = op.failure().cloned();
-            let transient = failure
-                .clone()
-                .filter(|e| transactions::is_transient(e.code()));
-            let result = transient.map_or(result, Err);
-            // It was ended from elsewhere: what the command saw and wrote may be half of it.
-            let ended = op.transaction().is_some_and(|t| t.has_ended());
-            let result = match result {
-                Ok(()) if is_part && ended && !transactions::ends(spec) => Err(Error::new(
-                    Code::NoSuchTransaction,
-                    format!(
-                        "Transaction with {{ txnNumber: {} }} has been aborted.",
-                        part.number()
-                    ),
-                )),
-                other => other,
-            };
-            let failed = is_part && (result.is_err() || failure.is_some());
-            server.transactions.leave(server, part, failed);
-            let retried = op.retry().map(|r| r.retried()).unwrap_or_default();
-            if let [first, rest @ ..] = &*retried
-                && result.is_ok()
-            {
-                server.transactions.count_retried(1 + rest.len() as u64);
-                if spec.name == "findAndModify" {
-                    cx.reply.field("retriedStmtId", *first);
-                } else {
-                    cx.reply.open_array("retriedStmtIds");
-                    for id in &retried {
-                        cx.reply.item(*id);
-                    }
-                    cx.reply.close();
-                }
-            }
-            result
-        }
-    };
+    let result = Transactions::end_command(&mut cx, result);
     // The journal is waited for without a ticket.
     drop(ticket);
     let result = match result {
@@ -322,10 +256,8 @@ fn try_execute(
             }
             Ok(())
         }
-        Err(e) if sent_again && transactions::is_retryable(e.code()) => Err(retryable(e)),
-        Err(e) if is_part => Err(in_transaction(e)),
-        Err(e) if op.pinned().is_some() => Err((unavailable(e), None)),
-        Err(e) => Err(plain(e)),
+        Err(e) if op.reads_newest() => Err(labelled(e)),
+        Err(e) => Err(labelled(unavailable(e))),
     };
     done.exhaust = exhaust && ended.is_ok();
     if lost {
@@ -347,11 +279,6 @@ fn try_execute(
         top_line(server, local, spec, &op),
     );
     ended
-}
-
-/// True for retryable writes, and for what ends a transaction.
-fn may_be_sent_again(spec: &CommandSpec, generic: &Generic<'_>) -> bool {
-    generic.txn_number.is_some() && (!generic.in_transaction() || transactions::ends(spec))
 }
 
 /// Answers what a command does, in place of running it.
@@ -528,13 +455,7 @@ fn reload_cluster_parameters(server: &ServerState, spec: &CommandSpec, request: 
     let writes = match (spec.kind, spec.name) {
         // These name their collections elsewhere.
         (_, "renameCollection" | "applyOps") => true,
-        (_, "bulkWrite") => match request.sequence("nsInfo") {
-            Some(mut infos) => infos.any(named),
-            None => {
-                let infos = request.body.get_array("nsInfo").unwrap_or(Doc::EMPTY);
-                infos.values().filter_map(|v| v.as_doc()).any(named)
-            }
-        },
+        (_, "bulkWrite") => request.documents("nsInfo").any(named),
         (Kind::Write | Kind::Ddl, _) => request.db == "config",
         _ => false,
     };
@@ -644,12 +565,10 @@ fn fail(
         return Ok(None);
     }
     match f.error {
-        Some(e) if f.labels.is_some() => Err((e, f.labels)),
-        Some(e) if may_be_sent_again(spec, generic) && transactions::is_retryable(e.code()) => {
-            Err(retryable(e))
+        Some(e) => {
+            let labels = transactions::labels(spec, generic, e.code());
+            Err((e, f.labels.or(labels)))
         }
-        Some(e) if generic.in_transaction() => Err(in_transaction(e)),
-        Some(e) => Err(plain(e)),
         None => Ok(Some(f)),
     }
 }

@@ -70,6 +70,8 @@ pub struct CommandSpec {
     pub is_read_operation: fn(Doc<'_>) -> bool,
     /// It takes a `readConcern`.
     pub read_concern: bool,
+    /// It may be a part of a transaction.
+    pub in_transactions: bool,
     /// A driver may send it again with the same `txnNumber`.
     pub retryable_write: bool,
     /// Part of the Stable API, version 1.
@@ -108,6 +110,7 @@ impl CommandSpec {
         write_concern: false,
         is_read_operation: |_| false,
         read_concern: false,
+        in_transactions: false,
         retryable_write: false,
         api_v1: false,
         fields: &[],

@@ -2,6 +2,10 @@
 //! that such reads have opened are kept for a while, so that further commands can read at the same
 //! point by `atClusterTime`.
 
+use crate::generic::Generic;
+use crate::replica_set::times_of;
+use crate::state::ServerState;
+use muniment_exec::OpContext;
 use muniment_storage::{Snapshot, Store, Timestamp};
 use muniment_value::{Code, Error, Result};
 use parking_lot::Mutex;
@@ -15,11 +19,26 @@ pub struct Snapshots {
 }
 
 impl Snapshots {
+    /// Makes an operation read at a point in time, if its command asks for that outside of a
+    /// transaction.
+    ///
+    /// # Errors
+    /// As [`Snapshots::view`].
+    pub fn pin(&self, server: &ServerState, op: &OpContext, generic: &Generic<'_>) -> Result<()> {
+        let concern = generic.read_concern.filter(|_| !generic.in_transaction());
+        let Some(concern) = concern.filter(|c| c.get_str("level") == Some("snapshot")) else {
+            return Ok(());
+        };
+        let at = concern.get("atClusterTime").map(times_of);
+        op.pin(self.view(&server.engine.store, at)?);
+        Ok(())
+    }
+
     /// A view of now, or of a point at which there is one.
     ///
     /// # Errors
     /// 239 SnapshotTooOld for a point in the past of which there is no view; 72 for one to come.
-    pub fn view(&self, store: &Store, at: Option<Timestamp>) -> Result<Snapshot> {
+    fn view(&self, store: &Store, at: Option<Timestamp>) -> Result<Snapshot> {
         let mut kept = self.kept.lock();
         if let Some(at) = at
             && let Some((used, view)) = kept.get_mut(&at)

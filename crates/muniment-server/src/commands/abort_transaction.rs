@@ -11,6 +11,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Write,
     admin_only: true,
     write_concern: true,
+    in_transactions: true,
     api_v1: true,
     open_fields: true,
     run,

@@ -33,6 +33,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     write_concern: true,
     is_read_operation: |body| !writes(body),
     read_concern: true,
+    in_transactions: true,
     api_v1: true,
     fields: FIELDS,
     precheck,

@@ -65,6 +65,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     admin_only: true,
     write_concern: true,
     retryable_write: true,
+    in_transactions: true,
     api_v1: true,
     fields: FIELDS,
     run,

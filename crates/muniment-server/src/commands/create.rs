@@ -48,6 +48,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Ddl,
     target: Target::Collection,
     write_concern: true,
+    in_transactions: true,
     api_v1: true,
     fields: FIELDS,
     run,

@@ -43,6 +43,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     op: OpKind::Query,
     target: Target::CollectionOrUuid,
     read_concern: true,
+    in_transactions: true,
     api_v1: true,
     fields: FIELDS,
     is_read_operation: |_| true,

@@ -38,6 +38,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     write_concern: true,
     retryable_write: true,
     read_concern: true,
+    in_transactions: true,
     api_v1: true,
     fields: FIELDS,
     run,

@@ -21,6 +21,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Read,
     op: OpKind::GetMore,
     target: Target::Cursor,
+    in_transactions: true,
     api_v1: true,
     fields: FIELDS,
     run,

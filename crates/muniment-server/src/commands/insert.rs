@@ -29,6 +29,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     target: Target::Collection,
     write_concern: true,
     retryable_write: true,
+    in_transactions: true,
     api_v1: true,
     fields: FIELDS,
     run,

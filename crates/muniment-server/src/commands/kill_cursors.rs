@@ -11,6 +11,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     doc: "Closes cursors",
     kind: Kind::Admin,
     target: Target::Collection,
+    in_transactions: true,
     api_v1: true,
     fields: &[req("cursors", Types::ARRAY)],
     run,

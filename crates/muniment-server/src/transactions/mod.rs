@@ -7,18 +7,24 @@
 //! Invariants: what a session says of its number is told by [`Latest`] alone; a transaction that was
 //! ended from elsewhere (killSessions, the time limit) is found ended by the next command.
 
-use crate::context::Request;
+mod rules;
+mod statements;
+
+pub use rules::{ends, labels};
+
+use crate::context::{CommandContext, Request};
 use crate::generic::Generic;
 use crate::registry::CommandSpec;
 use crate::sessions::TIMEOUT_MINUTES;
 use crate::state::ServerState;
-use muniment_exec::{OpContext, Retry, StatementIds};
+use muniment_exec::{OpContext, Retry};
 use muniment_query::Interrupt;
 use muniment_storage::{CommitId, SessionChange, SessionRecord, SessionState, Transaction};
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
+use muniment_value::{Code, DocBuf, Error, Result, Value, doc};
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
+use statements::Statements;
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -86,84 +92,6 @@ pub struct Transactions {
     figures: Figures,
 }
 
-/// What a retryable command says of its statements.
-#[derive(Clone, Debug)]
-pub struct RetryOf {
-    /// Their ids.
-    pub ids: StatementIds,
-    /// The command returns the document as it is before (false) or after (true) the change.
-    pub returns: Option<bool>,
-}
-
-impl RetryOf {
-    /// As the command's document says.
-    ///
-    /// # Errors
-    /// 72 for a statement that cannot be retried, since it may change several documents.
-    pub fn parse(request: &Request<'_>, spec: &CommandSpec) -> Result<RetryOf> {
-        let body = request.body;
-        let whole = |v: Value<'_>| number::to_i64_exact(v).and_then(|n| i32::try_from(n).ok());
-        let ids = match body.get_array("stmtIds") {
-            Some(all) => StatementIds::Each(all.values().map(|v| whole(v).unwrap_or(-1)).collect()),
-            None => StatementIds::From(body.get("stmtId").and_then(whole).unwrap_or(0)),
-        };
-        if let StatementIds::Each(all) = &ids {
-            let field = match spec.name {
-                "insert" => "documents",
-                "update" => "updates",
-                "delete" => "deletes",
-                _ => "ops",
-            };
-            let statements = match request.sequence(field) {
-                Some(s) => s.len(),
-                None => body.get_array(field).map_or(0, |d| d.count()),
-            };
-            if all.len() != statements {
-                return Err(Error::new(
-                    Code::InvalidLength,
-                    format!(
-                        "The size of the statement ids array ({}) does not match the number of \
-                         operations ({statements})",
-                        all.len()
-                    ),
-                ));
-            }
-            let distinct: HashSet<i32> = all.iter().copied().collect();
-            if distinct.len() < all.len() || all.iter().any(|id| *id < 0) {
-                return Err(Error::bad_value(
-                    "The statement ids must be distinct numbers from 0 on",
-                ));
-            }
-        }
-        let many = |what: &str| {
-            Err(Error::new(
-                Code::InvalidOptions,
-                format!("Cannot use retryable writes with {what}"),
-            ))
-        };
-        let any = |field: &str, f: &dyn Fn(Doc<'_>) -> bool| match request.sequence(field) {
-            Some(mut all) => all.any(f),
-            None => {
-                let all = body.get_array(field).unwrap_or(Doc::EMPTY);
-                all.values().filter_map(|v| v.as_doc()).any(f)
-            }
-        };
-        let is_multi = |d: Doc<'_>| d.get("multi").is_some_and(|v| v.truthy());
-        match spec.name {
-            _ if body.get("autocommit").is_some() => {}
-            "update" if any("updates", &is_multi) => return many("multi=true"),
-            "bulkWrite" if any("ops", &is_multi) => return many("multi=true"),
-            "delete" if any("deletes", &|d| d.get("limit").and_then(whole) == Some(0)) => {
-                return many("limit=0");
-            }
-            _ => {}
-        }
-        let returns =
-            (spec.name == "findAndModify").then(|| body.get("new").is_some_and(|v| v.truthy()));
-        Ok(RetryOf { ids, returns })
-    }
-}
-
 /// A command's hold of its session.
 pub struct CheckedOut {
     session: SessionId,
@@ -172,164 +100,12 @@ pub struct CheckedOut {
     latest: ArcMutexGuard<RawMutex, Option<Latest>>,
 }
 
-/// Whether the driver may run the whole transaction again after this error.
-pub fn is_transient(code: Code) -> bool {
-    matches!(
-        code,
-        Code::WriteConflict
-            | Code::LockTimeout
-            | Code::SnapshotUnavailable
-            | Code::SnapshotTooOld
-            | Code::NoSuchTransaction
-            | Code::PreparedTransactionInProgress
-    )
-}
-
-/// Whether a driver may send a retryable write, a commit or an abort again after this error.
-pub fn is_retryable(code: Code) -> bool {
-    matches!(
-        code,
-        Code::InterruptedAtShutdown
-            | Code::InterruptedDueToReplStateChange
-            | Code::NotWritablePrimary
-            | Code::NotPrimaryNoSecondaryOk
-            | Code::NotPrimaryOrSecondary
-            | Code::PrimarySteppedDown
-            | Code::ShutdownInProgress
-            | Code::HostNotFound
-            | Code::HostUnreachable
-            | Code::NetworkTimeout
-            | Code::SocketException
-            | Code::ExceededTimeLimit
-    )
-}
-
-/// Commands that may be a part of a transaction.
-const ALLOWED: &[&str] = &[
-    "abortTransaction",
-    "aggregate",
-    "bulkWrite",
-    "commitTransaction",
-    "create",
-    "createIndexes",
-    "delete",
-    "distinct",
-    "find",
-    "findAndModify",
-    "getMore",
-    "insert",
-    "killCursors",
-    "update",
-];
-
-/// True for the commands that end a transaction.
-pub fn ends(spec: &CommandSpec) -> bool {
-    matches!(spec.name, "abortTransaction" | "commitTransaction")
-}
-
-/// Whether a command may run in a transaction.
-///
-/// # Errors
-/// 263 OperationNotSupportedInTransaction; 72 InvalidOptions for its concerns.
-pub fn check(
-    spec: &CommandSpec,
-    generic: &Generic<'_>,
-    namespace: &str,
-    request: &Request<'_>,
-) -> Result<()> {
-    // Those that bulkWrite writes to.
-    let named = |d: Doc<'_>| d.get_str("ns").map(str::to_owned);
-    let also: Vec<String> = match request.sequence("nsInfo") {
-        Some(all) => all.filter_map(named).collect(),
-        None => {
-            let all = request.body.get_array("nsInfo").unwrap_or(Doc::EMPTY);
-            all.values().filter_map(|v| named(v.as_doc()?)).collect()
-        }
-    };
-    let refused = |message: String| {
-        Err(Error::new(
-            Code::OperationNotSupportedInTransaction,
-            message,
-        ))
-    };
-    let name = spec.name;
-    let starts = generic.start_transaction.is_some();
-    if name == "count" {
-        return refused(
-            "Cannot run 'count' in a multi-document transaction. Please see \
-             http://dochub.mongodb.org/core/transaction-count for a recommended alternative."
-                .into(),
-        );
-    }
-    if !ALLOWED.contains(&name) {
-        return refused(format!(
-            "Cannot run '{name}' in a multi-document transaction."
-        ));
-    }
-    let (db, collection) = namespace.split_once('.').unwrap_or((namespace, ""));
-    if matches!(db, "admin" | "config" | "local") && !ends(spec) && name != "bulkWrite" {
-        return refused(format!(
-            "Cannot run command against the '{db}' database in a transaction."
-        ));
-    }
-    if let Some(ns) = also.iter().find(|ns| {
-        let db = ns.split_once('.').map_or("", |(db, _)| db);
-        matches!(db, "admin" | "config" | "local")
-    }) {
-        let db = ns.split_once('.').map_or("", |(db, _)| db);
-        return refused(format!(
-            "Cannot run command against the '{db}' database in a transaction."
-        ));
-    }
-    if matches!(collection, "system.profile" | "system.views") {
-        return refused(format!(
-            "Cannot run command against the '{namespace}' collection in a transaction."
-        ));
-    }
-    if starts {
-        match name {
-            "killCursors" => {
-                return refused(
-                    "Cannot run killCursors as the first operation in a multi-document \
-                     transaction."
-                        .into(),
-                );
-            }
-            "commitTransaction" => {
-                return refused("Cannot start a transaction with a commit".into());
-            }
-            "abortTransaction" => {
-                return refused("Cannot start a transaction with an abort".into());
-            }
-            _ => {}
-        }
-    }
-    let invalid = |message: &str| Err(Error::new(Code::InvalidOptions, message));
-    if generic.write_concern.is_some() && !ends(spec) {
-        return invalid("writeConcern is not allowed within a multi-statement transaction");
-    }
-    if let Some(concern) = generic.read_concern {
-        if !starts {
-            return invalid("Only the first command in a transaction may specify a readConcern");
-        }
-        if !matches!(
-            concern.get_str("level"),
-            None | Some("local" | "majority" | "snapshot")
-        ) {
-            return invalid(
-                "The readConcern level must be either 'local' (default), 'majority' or \
-                 'snapshot' in order to run in a transaction",
-            );
-        }
-    }
-    Ok(())
-}
-
 impl Transactions {
-    /// Checks the session out for a command of a transaction, and makes the operation a part of it.
+    /// Checks the session out for a command with a `txnNumber`, and makes the operation a part of its
+    /// transaction or a retryable write.
     ///
     /// # Errors
-    /// 225 TransactionTooOld, 251 NoSuchTransaction, 256 TransactionCommitted, 50911; what the
+    /// 263 and 72 for what cannot be; 225 TransactionTooOld, 251 NoSuchTransaction, 256 TransactionCommitted, 50911; what the
     /// operation says while it waits for the session.
     pub fn enter(
         &self,
@@ -337,19 +113,67 @@ impl Transactions {
         op: &OpContext,
         spec: &CommandSpec,
         generic: &Generic<'_>,
-        ids: RetryOf,
+        request: &Request<'_>,
     ) -> Result<Option<CheckedOut>> {
         let (Some(number), Some(session)) = (generic.txn_number, generic.session) else {
             return Ok(None);
         };
-        let mut out = self.check_out(server, op, session, number)?;
-        match (generic.in_transaction(), generic.start_transaction) {
-            (false, _) => self.retry(server, op, ids, &mut out)?,
-            (true, Some(_)) => self.begin(server, op, &mut out)?,
-            (true, None) => self.go_on(op, spec, &mut out)?,
+        let mut out;
+        if generic.in_transaction() {
+            rules::check(spec, generic, op.namespace(), request)?;
+            out = self.check_out(server, op, session, number)?;
+            match generic.start_transaction {
+                Some(_) => self.begin(server, op, &mut out)?,
+                None => self.go_on(op, spec, &mut out)?,
+            }
+        } else {
+            let statements = Statements::parse(request, spec)?;
+            out = self.check_out(server, op, session, number)?;
+            self.retry(server, op, statements, &mut out)?;
         }
         self.figures.active.fetch_add(1, Relaxed);
         Ok(Some(out))
+    }
+
+    /// Ends a command that has its session checked out: gives it back, ends the transaction with a
+    /// command that failed, and tells which statements had been done before.
+    ///
+    /// # Errors
+    /// The command's; a statement's if the driver may run the transaction again; 251 when it was ended
+    /// from elsewhere meanwhile.
+    pub fn end_command(cx: &mut CommandContext<'_>, result: Result<()>) -> Result<()> {
+        let Some(out) = cx.transaction.take() else {
+            return result;
+        };
+        let (server, op) = (cx.server, cx.op);
+        let in_transaction = cx.generic.in_transaction();
+        // What can be tried again fails the command; other statements' errors stand in the reply.
+        let failure = op.failure();
+        let again = failure.filter(|e| labels(cx.spec, &cx.generic, e.code()).is_some());
+        // What the command saw and wrote may be half of what it should be.
+        let ended = op.transaction().is_some_and(|t| t.has_ended()) && !ends(cx.spec);
+        let result = match (again, result) {
+            (Some(e), _) => Err(e.clone()),
+            (None, Ok(())) if ended => Err(aborted(out.number)),
+            (None, result) => result,
+        };
+        let failed = in_transaction && (result.is_err() || failure.is_some());
+        server.transactions.leave(server, out, failed);
+        let retried = op.retry().map(|r| r.retried()).unwrap_or_default();
+        let Some(first) = retried.first().filter(|_| result.is_ok()) else {
+            return result;
+        };
+        server.transactions.count_retried(retried.len() as u64);
+        if cx.spec.name == "findAndModify" {
+            cx.reply.field("retriedStmtId", *first);
+        } else {
+            cx.reply.open_array("retriedStmtIds");
+            for id in &retried {
+                cx.reply.item(*id);
+            }
+            cx.reply.close();
+        }
+        result
     }
 
     /// Waits until no other command has the session. What an earlier run of the server stored of it
@@ -392,7 +216,7 @@ impl Transactions {
         &self,
         server: &ServerState,
         op: &OpContext,
-        of: RetryOf,
+        of: Statements,
         out: &mut CheckedOut,
     ) -> Result<()> {
         let number = out.number;
@@ -510,10 +334,7 @@ impl Transactions {
                 Code::TransactionCommitted,
                 format!("Transaction with {{ txnNumber: {number} }} has been committed."),
             )),
-            _ => Err(Error::new(
-                Code::NoSuchTransaction,
-                format!("Transaction with {{ txnNumber: {number} }} has been aborted."),
-            )),
+            _ => Err(aborted(number)),
         }
     }
 
@@ -615,7 +436,7 @@ impl Transactions {
     }
 
     /// Counts a command some of whose statements were done before.
-    pub fn count_retried(&self, statements: u64) {
+    fn count_retried(&self, statements: u64) {
         self.figures.retried_commands.fetch_add(1, Relaxed);
         let all = &self.figures.retried_statements;
         all.fetch_add(statements, Relaxed);
@@ -717,17 +538,20 @@ impl Transactions {
 }
 
 impl CheckedOut {
-    /// The transaction's number.
-    pub fn number(&self) -> i64 {
-        self.number
-    }
-
     fn check_age(&self, latest: &Latest) -> Result<()> {
         if self.number < latest.number {
             return Err(too_old(self.session, self.number, latest.number));
         }
         Ok(())
     }
+}
+
+/// 251.
+fn aborted(number: i64) -> Error {
+    Error::new(
+        Code::NoSuchTransaction,
+        format!("Transaction with {{ txnNumber: {number} }} has been aborted."),
+    )
 }
 
 /// 225.

@@ -1,0 +1,142 @@
+//! What may stand in a transaction, and what drivers are told of its errors.
+
+use crate::context::Request;
+use crate::generic::Generic;
+use crate::registry::CommandSpec;
+use muniment_value::{ArrayBuf, Code, Error, Result, array};
+
+/// Whether the driver may run the whole transaction again after this error.
+fn is_transient(code: Code) -> bool {
+    matches!(
+        code,
+        Code::WriteConflict
+            | Code::LockTimeout
+            | Code::SnapshotUnavailable
+            | Code::SnapshotTooOld
+            | Code::NoSuchTransaction
+            | Code::PreparedTransactionInProgress
+    )
+}
+
+/// Whether a driver may send a retryable write, a commit or an abort again after this error.
+fn is_retryable(code: Code) -> bool {
+    matches!(
+        code,
+        Code::InterruptedAtShutdown
+            | Code::InterruptedDueToReplStateChange
+            | Code::NotWritablePrimary
+            | Code::NotPrimaryNoSecondaryOk
+            | Code::NotPrimaryOrSecondary
+            | Code::PrimarySteppedDown
+            | Code::ShutdownInProgress
+            | Code::HostNotFound
+            | Code::HostUnreachable
+            | Code::NetworkTimeout
+            | Code::SocketException
+            | Code::ExceededTimeLimit
+    )
+}
+
+/// Whether a command as it came may be sent again: a retryable write, and what ends a transaction.
+fn may_be_sent_again(spec: &CommandSpec, generic: &Generic<'_>) -> bool {
+    generic.txn_number.is_some() && (!generic.in_transaction() || ends(spec))
+}
+
+/// The `errorLabels` of a command's error, by which drivers know what to try again.
+pub fn labels(spec: &CommandSpec, generic: &Generic<'_>, code: Code) -> Option<ArrayBuf> {
+    if may_be_sent_again(spec, generic) && is_retryable(code) {
+        return Some(array!["RetryableWriteError"]);
+    }
+    let again = generic.in_transaction() && (is_transient(code) || is_retryable(code));
+    again.then(|| array!["TransientTransactionError"])
+}
+
+/// True for the commands that end a transaction.
+pub fn ends(spec: &CommandSpec) -> bool {
+    matches!(spec.name, "abortTransaction" | "commitTransaction")
+}
+
+/// Whether a command may run in a transaction.
+///
+/// # Errors
+/// 263 OperationNotSupportedInTransaction; 72 InvalidOptions for its concerns.
+pub fn check<'r>(
+    spec: &CommandSpec,
+    generic: &Generic<'_>,
+    namespace: &'r str,
+    request: &Request<'r>,
+) -> Result<()> {
+    let refused = |message: String| {
+        Err(Error::new(
+            Code::OperationNotSupportedInTransaction,
+            message,
+        ))
+    };
+    let name = spec.name;
+    let starts = generic.start_transaction.is_some();
+    if name == "count" {
+        return refused(
+            "Cannot run 'count' in a multi-document transaction. Please see \
+             http://dochub.mongodb.org/core/transaction-count for a recommended alternative."
+                .into(),
+        );
+    }
+    if !spec.in_transactions {
+        return refused(format!(
+            "Cannot run '{name}' in a multi-document transaction."
+        ));
+    }
+    let (db, collection) = namespace.split_once('.').unwrap_or((namespace, ""));
+    // Those that end a transaction and bulkWrite run in "admin"; the latter names what it writes to.
+    let own = (!spec.admin_only).then_some(db);
+    let also = request.documents("nsInfo").filter_map(|d| d.get_str("ns"));
+    let of = |ns: &'r str| ns.split_once('.').map_or(ns, |(db, _)| db);
+    let mut databases = own.into_iter().chain(also.map(of));
+    if let Some(db) = databases.find(|db| matches!(*db, "admin" | "config" | "local")) {
+        return refused(format!(
+            "Cannot run command against the '{db}' database in a transaction."
+        ));
+    }
+    if matches!(collection, "system.profile" | "system.views") {
+        return refused(format!(
+            "Cannot run command against the '{namespace}' collection in a transaction."
+        ));
+    }
+    if starts {
+        match name {
+            "killCursors" => {
+                return refused(
+                    "Cannot run killCursors as the first operation in a multi-document \
+                     transaction."
+                        .into(),
+                );
+            }
+            "commitTransaction" => {
+                return refused("Cannot start a transaction with a commit".into());
+            }
+            "abortTransaction" => {
+                return refused("Cannot start a transaction with an abort".into());
+            }
+            _ => {}
+        }
+    }
+    let invalid = |message: &str| Err(Error::new(Code::InvalidOptions, message));
+    if generic.write_concern.is_some() && !ends(spec) {
+        return invalid("writeConcern is not allowed within a multi-statement transaction");
+    }
+    if let Some(concern) = generic.read_concern {
+        if !starts {
+            return invalid("Only the first command in a transaction may specify a readConcern");
+        }
+        if !matches!(
+            concern.get_str("level"),
+            None | Some("local" | "majority" | "snapshot")
+        ) {
+            return invalid(
+                "The readConcern level must be either 'local' (default), 'majority' or \
+                 'snapshot' in order to run in a transaction",
+            );
+        }
+    }
+    Ok(())
+}

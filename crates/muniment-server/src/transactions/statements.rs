@@ -1,0 +1,90 @@
+//! What a retryable command says of its statements.
+
+use crate::context::Request;
+use crate::registry::CommandSpec;
+use muniment_exec::StatementIds;
+use muniment_value::{Code, Doc, Error, Result, Value, number};
+use std::collections::HashSet;
+
+/// The statements of a retryable command.
+#[derive(Clone, Debug)]
+pub struct Statements {
+    /// Their ids.
+    pub ids: StatementIds,
+    /// The command returns the document as it is before (false) or after (true) the change.
+    pub returns: Option<bool>,
+}
+
+/// The field of a command's statements.
+fn field(spec: &CommandSpec) -> &'static str {
+    match spec.name {
+        "insert" => "documents",
+        "update" => "updates",
+        "delete" => "deletes",
+        _ => "ops",
+    }
+}
+
+fn whole(v: Value<'_>) -> Option<i32> {
+    number::to_i64_exact(v).and_then(|n| i32::try_from(n).ok())
+}
+
+impl Statements {
+    /// As the command's document says.
+    ///
+    /// # Errors
+    /// 72 for a statement that cannot be retried, since it may change several documents; 2 and 16 for
+    /// ids that are not one of its own for each statement.
+    pub fn parse(request: &Request<'_>, spec: &CommandSpec) -> Result<Statements> {
+        let body = request.body;
+        let ids = match body.get_array("stmtIds") {
+            Some(all) => {
+                StatementIds::Each(check_ids(all, request.documents(field(spec)).count())?)
+            }
+            None => StatementIds::From(body.get("stmtId").and_then(whole).unwrap_or(0)),
+        };
+        let many = |d: Doc<'_>| match spec.name {
+            "delete" => d.get("limit").and_then(whole) == Some(0),
+            "update" | "bulkWrite" => d.get("multi").is_some_and(|v| v.truthy()),
+            _ => false,
+        };
+        if request.documents(field(spec)).any(many) {
+            let what = match spec.name {
+                "delete" => "limit=0",
+                _ => "multi=true",
+            };
+            return Err(Error::new(
+                Code::InvalidOptions,
+                format!("Cannot use retryable writes with {what}"),
+            ));
+        }
+        let returns =
+            (spec.name == "findAndModify").then(|| body.get("new").is_some_and(|v| v.truthy()));
+        Ok(Statements { ids, returns })
+    }
+}
+
+fn check_ids(ids: Doc<'_>, statements: usize) -> Result<Vec<i32>> {
+    let all: Vec<i32> = ids
+        .values()
+        .filter_map(whole)
+        .filter(|id| *id >= 0)
+        .collect();
+    let given = ids.values().count();
+    if given != statements {
+        return Err(Error::new(
+            Code::InvalidLength,
+            format!(
+                "The size of the statement ids array ({given}) does not match the number of \
+                 operations ({statements})"
+            ),
+        ));
+    }
+    let distinct: HashSet<&i32> = all.iter().collect();
+    if distinct.len() < given {
+        return Err(Error::bad_value(
+            "The statement ids must be distinct numbers from 0 on",
+        ));
+    }
+    Ok(all)
+}
