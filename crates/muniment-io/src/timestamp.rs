@@ -35,6 +35,18 @@ impl Timestamp {
         let seconds = u32::try_from(now_ms / 1000).unwrap_or(0);
         Timestamp(self.0 + 1).max(Timestamp::new(seconds, 1))
     }
+
+    /// So many behind this one.
+    #[must_use]
+    pub fn plus(self, n: u32) -> Timestamp {
+        Timestamp(self.0 + u64::from(n))
+    }
+
+    /// So many before this one.
+    #[must_use]
+    pub fn minus(self, n: u32) -> Timestamp {
+        Timestamp(self.0.saturating_sub(u64::from(n)))
+    }
 }
 
 impl fmt::Debug for Timestamp {

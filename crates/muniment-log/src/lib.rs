@@ -101,7 +101,7 @@ mod segment;
 mod spare;
 
 pub use format::MAX_PAYLOAD;
-pub use log::{Log, LogOptions, LogStats};
+pub use log::{Keep, Log, LogOptions, LogStats};
 pub use reader::Reader;
 pub use ready::Ready;
 

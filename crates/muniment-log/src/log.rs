@@ -61,6 +61,25 @@ impl LogOptions {
     }
 }
 
+/// What of a log stays for its readers, though nobody else needs it: segments of so many bytes
+/// together, and those with records not older than this.
+#[derive(Clone, Copy, Debug)]
+pub struct Keep {
+    /// Bytes of files.
+    pub bytes: u64,
+    /// Records later than this.
+    pub later_than: Timestamp,
+}
+
+impl Default for Keep {
+    fn default() -> Keep {
+        Keep {
+            bytes: 0,
+            later_than: Timestamp::MAX,
+        }
+    }
+}
+
 /// Counters since the log was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogStats {
@@ -266,7 +285,36 @@ impl Log {
     /// The disk's. What was freed before is freed; for a while, which grows, calls give the same
     /// error, then one tries again.
     pub fn trim(&self, below: Timestamp) -> Result<()> {
-        self.shared.trim(below)
+        self.trim_keeping(below, &Keep::default())
+    }
+
+    /// As [`Log::trim`], but what `keep` says stays.
+    ///
+    /// # Errors
+    /// As [`Log::trim`].
+    pub fn trim_keeping(&self, below: Timestamp, keep: &Keep) -> Result<()> {
+        self.shared.trim(below, keep)
+    }
+
+    /// Bytes of the segments with records later than `after`, and of the one in use.
+    pub fn bytes_behind(&self, after: Timestamp) -> u64 {
+        let order = self.shared.order.lock();
+        let last = order.back().map_or(0, |s| s.ordinal);
+        let behind = order
+            .iter()
+            .filter(|s| s.last_at() > after || s.ordinal == last);
+        behind.map(|s| s.size).sum()
+    }
+
+    /// Places of the sparse index, ascending: a reader that begins at one finds it without reading
+    /// much before it.
+    pub fn places(&self) -> Vec<Timestamp> {
+        let segments: Vec<_> = self.shared.order.lock().iter().cloned().collect();
+        let mut places = Vec::new();
+        for segment in segments {
+            segment.places(&mut places);
+        }
+        places
     }
 
     /// Bytes of the segments in use.
@@ -572,14 +620,14 @@ impl Shared {
         trim.discarded.push((header.number, header.size));
     }
 
-    fn trim(&self, below: Timestamp) -> Result<()> {
+    fn trim(&self, below: Timestamp, keep: &Keep) -> Result<()> {
         let trim = &mut *self.trim.lock();
         if let Some((e, again, _)) = &trim.failed
             && Instant::now() < *again
         {
             return Err(e.clone());
         }
-        let result = self.trim_once(trim, below);
+        let result = self.trim_once(trim, below, keep);
         trim.failed = result.as_ref().err().map(|e| {
             let last = trim.failed.as_ref().map_or(Duration::ZERO, |f| f.2);
             let pause = (last * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
@@ -588,7 +636,7 @@ impl Shared {
         result
     }
 
-    fn trim_once(&self, trim: &mut Trim, below: Timestamp) -> Result<()> {
+    fn trim_once(&self, trim: &mut Trim, below: Timestamp, keep: &Keep) -> Result<()> {
         if let Some(number) = trim.stuck {
             self.remove_stuck(number)?;
             trim.stuck = None;
@@ -600,11 +648,16 @@ impl Shared {
             trim.stuck = None;
         }
         // The successor's begin must be durable, or the log would have no beginning.
-        let is_old = |s: &Segment| s.last_at() <= below;
         let (count, newest) = {
             let order = self.order.lock();
             let sealed = order.len().saturating_sub(1);
-            let count = order.iter().take(sealed).take_while(|s| is_old(s)).count();
+            let mut rest: u64 = order.iter().map(|s| s.size).sum();
+            let mut may_go = |s: &Segment| {
+                rest -= s.size;
+                let last = s.last_at();
+                last <= below && last <= keep.later_than && rest >= keep.bytes
+            };
+            let count = order.iter().take(sealed).take_while(|s| may_go(s)).count();
             (count, order.get(count).map_or(0, |s| s.ordinal))
         };
         if count == 0 {

@@ -83,6 +83,18 @@ impl Segment {
         }
     }
 
+    /// Appends the timestamps of the sparse index; that of the record before the segment is the first.
+    pub fn places(&self, out: &mut Vec<Timestamp>) {
+        out.push(self.before.at);
+        let points = self.points.lock();
+        out.extend(
+            points
+                .iter()
+                .map(|(at, ..)| *at)
+                .filter(|at| *at > self.before.at),
+        );
+    }
+
     /// Where its mark stands.
     pub fn mark_at(&self) -> u64 {
         self.size - MARK as u64

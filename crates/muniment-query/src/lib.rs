@@ -28,4 +28,4 @@ pub use needs::Needs;
 pub use projection::Projection;
 pub use sort::SortSpec;
 pub use stage::{DocStream, Pipeline, check_result_size, check_update_stages};
-pub use update::Update;
+pub use update::{Update, diff};

@@ -16,6 +16,7 @@ use crate::keys;
 use crate::store::{Inner, Store, UntilClosed};
 use bytes::Bytes;
 use muniment_io::Timestamp;
+use muniment_log::Keep;
 use muniment_query::{Interrupt, NeverInterrupted};
 use muniment_tree::{Batch, Op, TreeId};
 use muniment_value::Result;
@@ -122,6 +123,9 @@ impl Inner {
             }
             !gone
         });
+        let begins = self.log().map_or(Timestamp::ZERO, |log| log.begins_after());
+        let names = self.history.lock().save(begins);
+        batch.extend(names.into_iter().map(|(k, v)| meta(k, v)));
         let next_id = self.next_id.load(SeqCst).to_le_bytes();
         batch.push(meta(keys::next_id(), Some(next_id.to_vec())));
         self.trees.apply(batch, cut);
@@ -159,9 +163,15 @@ impl Inner {
     /// At a start: whether what it had to apply is worth a cut.
     pub fn much_was_applied(&self) -> bool {
         let active = self.active_bytes(&self.trees.sizes());
-        let log = || self.log().map_or(0, |log| log.bytes());
+        let log = || self.log_behind_cut();
         let much = active > APPLIED || (active > 0 && log() > APPLIED_LOG);
         much && self.trees.is_durable()
+    }
+
+    /// Bytes of the log that a start would have to apply, about.
+    fn log_behind_cut(&self) -> u64 {
+        let persisted = self.trees.persisted();
+        self.log().map_or(0, |log| log.bytes_behind(persisted))
     }
 
     fn memory_is_full(&self) -> bool {
@@ -169,9 +179,7 @@ impl Inner {
         let active = self.active_bytes(&sizes);
         let log_limit = (self.budget.memtable * LOG_TO_MEMTABLE).max(LOG_LEAST);
         (self.trees.is_durable() && active >= self.budget.memtable)
-            || (sizes.sealed_count == 0
-                && active > 0
-                && self.log().is_ok_and(|log| log.bytes() > log_limit))
+            || (sizes.sealed_count == 0 && active > 0 && self.log_behind_cut() > log_limit)
     }
 
     /// True if files have something of dropped trees that only a later cut lets go, and have had
@@ -212,11 +220,32 @@ impl Inner {
         trimmed
     }
 
+    /// What is kept of the log though the trees have it. Readers can do without, writers not: where
+    /// there is little space, nothing.
+    fn kept(&self) -> Keep {
+        let window = *self.window.lock();
+        if !self.space.is_ample() && self.trees.is_durable() {
+            return Keep::default();
+        }
+        let now = self.clock.now_ms() / 1000;
+        let since = u64::try_from(now).unwrap_or(0);
+        let since = since.saturating_sub(window.time.as_secs());
+        Keep {
+            bytes: window.bytes,
+            later_than: match window.time.is_zero() {
+                true => Timestamp::MAX,
+                false => Timestamp::new(u32::try_from(since).unwrap_or(0), 0),
+            },
+        }
+    }
+
     /// Trims the log; not while fsyncLock keeps files as they are.
     fn trim(&self) -> Result<()> {
         loop {
             if let Some(_still) = self.still.try_lock_for(LOOK) {
-                return self.log()?.trim(self.trees.persisted());
+                return self
+                    .log()?
+                    .trim_keeping(self.trees.persisted(), &self.kept());
             }
             let locking = self.fsync_lock.try_lock();
             if locking.is_none_or(|lock| lock.depth() > 0) {

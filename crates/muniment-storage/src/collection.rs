@@ -3,6 +3,7 @@
 use crate::catalog::CollectionOptions;
 use crate::gate::Gate;
 use crate::hints::Hints;
+use crate::history::Named;
 use crate::index::Index;
 use muniment_io::Timestamp;
 use muniment_io::spread::{CachePadded, Spread, SpreadLock};
@@ -41,6 +42,8 @@ pub struct Collection {
     options: RwLock<Arc<CollectionOptions>>,
     indexes: SpreadLock<Indexes, PLACES>,
     dropped: AtomicBool,
+    /// See [`Collection::keeps_images`].
+    images: AtomicBool,
     /// A transaction made it that has not ended.
     pending: AtomicBool,
     named: AtomicU64,
@@ -142,6 +145,15 @@ impl Run {
     }
 }
 
+/// `changeStreamPreAndPostImages: {enabled: true}`.
+fn options_keep_images(options: &CollectionOptions) -> bool {
+    let images = options
+        .document
+        .as_doc()
+        .get_doc("changeStreamPreAndPostImages");
+    images.is_some_and(|d| d.get("enabled").is_some_and(|v| v.truthy()))
+}
+
 /// The indexes of a collection at one time.
 pub type IndexList = Arc<CachePadded<Vec<Arc<Index>>>>;
 
@@ -168,6 +180,7 @@ impl Collection {
             true => Some(id),
             false => indexes.iter().find(|i| i.is_id()).map(|i| i.id),
         };
+        let images = options_keep_images(&options);
         let collection = Collection {
             id,
             uuid,
@@ -182,6 +195,7 @@ impl Collection {
             options: RwLock::new(Arc::new(options)),
             indexes: SpreadLock::default(),
             dropped: AtomicBool::new(false),
+            images: AtomicBool::new(images),
             pending: AtomicBool::new(false),
             named: AtomicU64::new(0),
             generation: AtomicU64::new(0),
@@ -209,6 +223,21 @@ impl Collection {
         self.bump();
     }
 
+    /// What readers of the log are told of it.
+    pub(crate) fn named(&self) -> Named {
+        Named {
+            namespace: self.namespace(),
+            uuid: self.uuid,
+            time_series: self.time_series,
+        }
+    }
+
+    /// True if the log keeps documents as they were before they were changed or deleted
+    /// (`changeStreamPreAndPostImages`).
+    pub fn keeps_images(&self) -> bool {
+        self.images.load(SeqCst)
+    }
+
     /// The collection's UUID, as `listCollections` shows it.
     pub fn uuid(&self) -> [u8; 16] {
         self.uuid
@@ -225,6 +254,7 @@ impl Collection {
     }
 
     pub(crate) fn set_options(&self, options: CollectionOptions) {
+        self.images.store(options_keep_images(&options), SeqCst);
         *self.options.write() = Arc::new(options);
         self.bump();
     }

@@ -8,6 +8,7 @@
 
 use crate::view::{Bound, KeyRange};
 use bytes::Bytes;
+use muniment_io::Timestamp;
 use muniment_tree::Range;
 use muniment_value::keyenc::prefix_end;
 
@@ -40,6 +41,20 @@ pub(crate) fn array_path(index: u32, path: &str) -> Vec<u8> {
 /// `meta`: a dropped collection's or index's tree that is still to be given up; no value.
 pub(crate) fn drop_pending(id: u32) -> Vec<u8> {
     tagged(b'd', id)
+}
+
+/// `meta`: a name that a collection had until a commit; see `history`.
+pub(crate) fn past_name(collection: u32, until: Timestamp) -> Vec<u8> {
+    let mut key = tagged(b'h', collection);
+    key.extend_from_slice(&until.0.to_be_bytes());
+    key
+}
+
+/// The parts of [`past_name`].
+pub(crate) fn past_name_of(key: &[u8]) -> Option<(u32, Timestamp)> {
+    let (id, until) = key.get(1..)?.split_first_chunk()?;
+    let until = u64::from_be_bytes(until.try_into().ok()?);
+    Some((u32::from_be_bytes(*id), Timestamp(until)))
 }
 
 /// `meta`: the next free id.

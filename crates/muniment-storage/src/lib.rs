@@ -21,12 +21,14 @@ mod commit;
 mod entries;
 mod gate;
 mod hints;
+mod history;
 mod index;
 mod keys;
 pub mod kinds;
 mod latch;
 mod lockfile;
 mod multikey;
+mod oplog;
 mod replay;
 mod sessions;
 mod space;
@@ -45,6 +47,8 @@ mod tests_index;
 #[cfg(test)]
 mod tests_natural;
 #[cfg(test)]
+mod tests_oplog;
+#[cfg(test)]
 mod tests_still;
 #[cfg(test)]
 mod tests_validate;
@@ -53,10 +57,12 @@ pub use catalog::ddl::Exclusive;
 pub use catalog::{CollectionOptions, IndexSpec, MAX_INDEXES};
 pub use collection::Collection;
 pub use commit::stage::KeyCounts;
+pub use history::Named;
 pub use index::Index;
 pub use muniment_io::{Timestamp, spread, thread_time};
+pub use oplog::{LogEntries, LogEntry, Operation, Part, What};
 pub use sessions::{Run as StatementRun, SessionChange, SessionKey, SessionRecord, SessionState};
 pub use store::{Budget, CommitId, EngineKind, JournalStats, Store, StoreOptions, StoreStats};
 pub use transaction::{Transaction, write_conflict};
-pub use unit::{Busy, DuplicateKey, NewBucket, Staged, WriteUnit, fingerprint};
+pub use unit::{Busy, Changed, DuplicateKey, NewBucket, Staged, WriteUnit, fingerprint};
 pub use view::{Bound, Direction, DocCursor, Glance, IndexCursor, IndexEntry, KeyRange, Snapshot};

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_query::Interrupt;
 use muniment_tree::{Direction, Range, TreeId};
-use muniment_value::{Code, Error, Result};
+use muniment_value::{Code, Doc, Error, Result};
 
 /// The tree of sessions' records: behind every number that collections and indexes can get.
 pub(crate) const SESSIONS: u32 = u32::MAX - 1;
@@ -40,6 +40,15 @@ pub struct Run {
     pub count: u32,
     /// What each came to: BSON as the executor has it; empty for inserts.
     pub result: Vec<u8>,
+}
+
+impl Run {
+    /// True if each of the statements has changed a document: nothing is in the log of those that
+    /// found one as it was to be.
+    pub(crate) fn has_written(&self) -> bool {
+        let result = Doc::new(&self.result);
+        self.result.is_empty() || result.get("m").is_some() || result.get("u").is_some()
+    }
 }
 
 /// What a session has done under its newest number.

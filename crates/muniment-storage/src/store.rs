@@ -7,9 +7,11 @@ use crate::commit::Door;
 use crate::commit::stage::Buffers;
 use crate::gate::Gate;
 use crate::hints::Hints;
+use crate::history::History;
 use crate::index::Index;
 use crate::latch::Latches;
 use crate::lockfile::DirLock;
+use crate::oplog::{Watch, Window};
 use crate::unit::WriteUnit;
 use crate::view::{Glance, Snapshot};
 use muniment_io::spread::{self, Spread, SpreadLock};
@@ -161,6 +163,12 @@ pub(crate) struct Inner {
     pub log_options: LogOptions,
     pub budget: Budget,
     pub door: Door,
+    /// Who wait for the newest visible commit to be another one.
+    pub watch: Watch,
+    /// Names that collections had.
+    pub history: Mutex<History>,
+    /// What is kept of the log for its readers.
+    pub window: Mutex<Window>,
     pub space: crate::space::SpaceGuard,
     pub latches: Latches,
     pub hints: Arc<Hints>,
@@ -488,6 +496,9 @@ impl Inner {
             trees: trees.clone(),
             budget,
             door: Door::new(cut),
+            watch: Watch::default(),
+            history: Mutex::default(),
+            window: Mutex::new(Window::of(trees.is_durable(), &options.path)),
             admission: Admission::new(),
             dropped: Mutex::default(),
             trim_failure: Mutex::default(),

@@ -228,6 +228,7 @@ fn capped_collections_keep_the_newest_in_insertion_order() {
             &key,
             &old,
             &bytes(doc! { "_id": 2, "x": "longer" }),
+            Changed::Fields,
             &|_| true,
         )
         .unwrap()

@@ -40,7 +40,7 @@ fn update(store: &Store, c: &Arc<Collection>, id: i32, new: DocBuf) -> Result<()
     many.run(|w| match w.lock_by_id(Value::Int32(id))? {
         Ok(found) => {
             let (key, old) = found.expect("there");
-            w.update(&key, &old, &new, &|_| true)
+            w.update(&key, &old, &new, Changed::Fields, &|_| true)
         }
         Err(busy) => Ok(Err(busy)),
     })?;
@@ -133,7 +133,9 @@ fn entries_follow_their_documents() {
     let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
     let old = w.lock(&k).unwrap().unwrap().unwrap();
     let new = bytes(doc! { "_id": 1, "x": 1.0, "y": 5 });
-    w.update(&k, &old, &new, &|p| p == "y").unwrap().unwrap();
+    w.update(&k, &old, &new, Changed::Fields, &|p| p == "y")
+        .unwrap()
+        .unwrap();
     w.commit().unwrap();
     valid(&store, &c);
     drop(store);
@@ -344,7 +346,9 @@ fn many_threads_leave_a_valid_collection() {
                                 Err(busy) => return Ok(Err(busy)),
                             };
                             match found {
-                                Some((k, old)) if kind == 1 => w.update(&k, &old, &new, &|_| true),
+                                Some((k, old)) if kind == 1 => {
+                                    w.update(&k, &old, &new, Changed::Fields, &|_| true)
+                                }
                                 Some((k, old)) => w.delete(&k, &old),
                                 None if kind == 1 => w.insert(&new),
                                 None => Ok(Ok(())),
@@ -443,7 +447,7 @@ fn an_index_is_built_while_writers_go_on() {
                             if let Some((k, old)) = found {
                                 let x = Doc::new(&old).get("x").unwrap();
                                 let new = doc! { "_id": n, "x": x, "y": 77 };
-                                w.update(&k, &old, &bytes(new), &|p| p == "y")
+                                w.update(&k, &old, &bytes(new), Changed::Fields, &|p| p == "y")
                                     .unwrap()
                                     .unwrap();
                                 w.commit().unwrap();

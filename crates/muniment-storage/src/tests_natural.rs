@@ -106,7 +106,9 @@ fn documents_stand_in_the_order_of_their_inserts() {
         let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
         assert_eq!(w.lock(&key).unwrap().unwrap(), Some(old.clone()));
         let new = bytes(doc! { "_id": 7_i64, "long": "x".repeat(500) });
-        w.update(&key, &old, &new, &|_| true).unwrap().unwrap();
+        w.update(&key, &old, &new, Changed::Fields, &|_| true)
+            .unwrap()
+            .unwrap();
         w.commit().unwrap();
         assert_eq!(ids(&store, &c, Direction::Forward), wanted);
         remove(&store, &c, 3);
@@ -230,7 +232,9 @@ fn type_bits_of_an_id_follow_its_document() {
     let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
     let (key, old) = w.lock_by_id(Value::Int32(1)).unwrap().unwrap().unwrap();
     let new = bytes(doc! { "_id": 1.0, "x": 2 });
-    w.update(&key, &old, &new, &|_| true).unwrap().unwrap();
+    w.update(&key, &old, &new, Changed::Fields, &|_| true)
+        .unwrap()
+        .unwrap();
     w.commit().unwrap();
     valid(&store, &c);
     // Inserted and changed in one unit, deleted and inserted again in the next.
@@ -238,7 +242,9 @@ fn type_bits_of_an_id_follow_its_document() {
     w.insert(&bytes(doc! { "_id": 2.0 })).unwrap().unwrap();
     let (key, old) = w.lock_by_id(Value::Int32(2)).unwrap().unwrap().unwrap();
     let new = bytes(doc! { "_id": 2_i64 });
-    w.update(&key, &old, &new, &|_| true).unwrap().unwrap();
+    w.update(&key, &old, &new, Changed::Fields, &|_| true)
+        .unwrap()
+        .unwrap();
     w.commit().unwrap();
     valid(&store, &c);
     let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
@@ -502,7 +508,8 @@ fn writer(
                     return Ok(deleted.map(|()| Some(Effect::Died(id, born, n))));
                 }
                 let new = bytes(person(id, born, n + 1));
-                let changed = unit.update(&key, &old, &new, &|p| p == "n" || p == "m")?;
+                let changed =
+                    unit.update(&key, &old, &new, Changed::Fields, &|p| p == "n" || p == "m")?;
                 Ok(changed.map(|()| Some(Effect::Changed(born))))
             });
             if let Err(e) = result {

@@ -312,6 +312,7 @@ struct State {
     /// Operations as they stand in the record.
     parts: Vec<Bytes>,
     bytes: usize,
+    entries: usize,
     totals: BTreeMap<u32, Total>,
     ddl: HashMap<u32, Shared>,
     /// Collections that it made.
@@ -347,6 +348,7 @@ impl Store {
                 held: Vec::new(),
                 parts: Vec::new(),
                 bytes: 0,
+                entries: 0,
                 totals: BTreeMap::new(),
                 ddl: HashMap::new(),
                 made: Vec::new(),
@@ -583,6 +585,7 @@ impl Transaction {
         total.docs += stage.docs;
         total.bytes += stage.bytes;
         total.inserted += inserted;
+        state.entries += stage.log.told();
         let (payload, batch) = stage.finish(0, &self.inner.buffers);
         state
             .parts
@@ -641,7 +644,7 @@ impl Transaction {
         let made = Made {
             frees: state.totals.values().all(|t| t.docs <= 0 && t.bytes <= 0),
             len: state.bytes,
-            few: false,
+            entries: state.entries,
             parts: std::mem::take(&mut state.parts),
             batch: self.overlay.take_batch(),
         };

@@ -12,7 +12,7 @@ use crate::view::is_of_series;
 use crate::write::core::Done;
 use crate::write::slices::Slices;
 use bytes::Bytes;
-use muniment_storage::{Collection, CollectionOptions, Direction, KeyRange};
+use muniment_storage::{Changed, Collection, CollectionOptions, Direction, KeyRange};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, array, doc};
 use std::collections::BTreeMap;
 
@@ -85,7 +85,9 @@ impl Database {
             let new = view.as_ref().map(|d| Bytes::copy_from_slice(d.as_bytes()));
             slices.change_by_id(Value::String(name), |unit, found| {
                 let staged = match (found, &new) {
-                    (Some((key, old)), Some(new)) => unit.update(&key, &old, new, &|_| true)?,
+                    (Some((key, old)), Some(new)) => {
+                        unit.update(&key, &old, new, Changed::Whole, &|_| true)?
+                    }
                     (Some((key, old)), None) => unit.delete(&key, &old)?,
                     (None, Some(new)) => unit.insert(new)?,
                     (None, None) => Ok(()),

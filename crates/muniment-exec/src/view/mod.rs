@@ -16,7 +16,7 @@ use bytes::Bytes;
 use muniment_query::Interrupt;
 use muniment_query::stage::geo_near::{at_front, not_first};
 use muniment_query::{Clocks, Pipeline, QueryContext};
-use muniment_storage::{Collection, CollectionOptions, Direction, KeyRange};
+use muniment_storage::{Changed, Collection, CollectionOptions, Direction, KeyRange};
 use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, Value, array, doc};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -487,7 +487,7 @@ impl Database {
         let mut slices = Slices::<Done>::new(&self.store, op, &collection);
         slices.change_by_id(Value::String(namespace), |unit, found| {
             let staged = match found {
-                Some((key, old)) => unit.update(&key, &old, &new, &|_| true)?,
+                Some((key, old)) => unit.update(&key, &old, &new, Changed::Whole, &|_| true)?,
                 None => unit.insert(&new)?,
             };
             Ok(staged.map(|()| Done::default()))

@@ -21,7 +21,7 @@ use crate::run::scan::matches;
 use bytes::Bytes;
 use muniment_query::filter::{Node, Pred};
 use muniment_query::{Filter, Interrupt, MatchInfo, MetaSet, QueryContext, SortSpec, Update};
-use muniment_storage::{Collection, CollectionOptions, CommitId, Staged, WriteUnit};
+use muniment_storage::{Changed, Collection, CollectionOptions, CommitId, Staged, WriteUnit};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, ValueBuf, cmp_values};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -616,7 +616,7 @@ pub(super) fn change(
                 }
                 let touched = |path: &str| update.may_touch(path);
                 let new = Bytes::from(out);
-                if let Err(busy) = unit.update(key, &old, &new, &touched)? {
+                if let Err(busy) = unit.update(key, &old, &new, how_changed(update), &touched)? {
                     return Ok(Err(busy));
                 }
                 done.modified = 1;
@@ -628,6 +628,17 @@ pub(super) fn change(
     }
     done.old = Some(old);
     Ok(Ok(done))
+}
+
+/// What the log's readers are told of an update.
+fn how_changed(update: &Update) -> Changed {
+    if update.is_replacement() {
+        Changed::Whole
+    } else if update.is_pipeline() {
+        Changed::Shorter
+    } else {
+        Changed::Fields
+    }
 }
 
 /// The error of a write whose collection was dropped meanwhile: 175 instead of 26, since it was

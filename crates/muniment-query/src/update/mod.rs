@@ -6,7 +6,7 @@
 
 mod apply;
 mod array_filter;
-mod diff;
+pub mod diff;
 mod ops;
 mod registry;
 mod replace;

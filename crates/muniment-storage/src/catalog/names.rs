@@ -1,5 +1,6 @@
 //! The catalog in memory: which collections there are.
 
+use crate::catalog::notes::entry_notes;
 use crate::catalog::{Entry, IndexEntry};
 use crate::collection::Collection;
 use crate::commit::stage::Stage;
@@ -112,6 +113,12 @@ impl Inner {
             c.set_totals(docs, bytes);
             c.append().last = last;
         }
+        let mut past = with_tag(b'h');
+        while let Some((key, value)) = past.next()? {
+            if !self.history.lock().load(&key, &value) {
+                return Err(damaged(path, "a name that a collection had"));
+            }
+        }
         let mut pending = with_tag(b'd');
         while let Some((key, _)) = pending.next()? {
             // When it was dropped is not kept: not after the cut that holds the note.
@@ -220,6 +227,10 @@ impl Inner {
             stage.log.drop(gone.id);
             self.stage_drop_puts(&mut stage, gone);
         }
+        let before = held.as_deref().map(|c| Inner::entry(c, &c.all_indexes()));
+        for note in entry_notes(before.as_ref(), &entry, drop.map(|c| &**c)) {
+            stage.log.note(note.as_doc());
+        }
         let doc = entry.to_doc();
         let next_id = self.next_id.load(SeqCst);
         let logged = stage.log.collection(id, next_id, doc.as_bytes());
@@ -271,6 +282,7 @@ impl Inner {
                 let mut catalog = self.catalog.write();
                 let renamed = c.namespace() != entry.namespace;
                 if renamed {
+                    self.history.lock().ended(id, at, c.named());
                     c.set_named_since(at);
                 }
                 catalog.set(&entry.namespace, &c);
@@ -298,7 +310,11 @@ impl Inner {
 
     /// Takes a collection out of the catalog. The puts are in the trees, and not visible yet.
     pub fn publish_drop(&self, collection: &Arc<Collection>, at: Timestamp) {
-        self.catalog.write().remove(collection);
+        let mut catalog = self.catalog.write();
+        catalog.remove(collection);
+        let named = collection.named();
+        self.history.lock().ended(collection.id, at, named);
+        drop(catalog);
         collection.set_dropped();
         for index in collection.all_indexes().iter() {
             index.set_dropped();

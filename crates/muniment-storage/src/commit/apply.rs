@@ -4,7 +4,6 @@
 //! the same puts from the same two documents (`entries`), so what is recovered is what was.
 
 use super::ops::{self, Op, Reader};
-use super::patch;
 use super::stage::Stage;
 use crate::catalog::Entry;
 use crate::collection::Collection;
@@ -15,6 +14,7 @@ use crate::sessions::{self, SESSIONS, SessionRecord};
 use crate::store::Inner;
 use bytes::Bytes;
 use muniment_io::Timestamp;
+use muniment_query::diff;
 use muniment_tree::TreeId;
 use muniment_value::{Code, Doc, Error, Result};
 use std::ops::Range;
@@ -89,23 +89,22 @@ impl Inner {
                     totals.push((c, 0, doc.len() as i64 - old.len() as i64));
                     stage.put(tree, Stage::logged(key), Some(Stage::logged(doc)), false);
                 }
-                Op::Patch {
-                    tree,
-                    key,
-                    patch: p,
+                Op::Diff {
+                    tree, key, diff: d, ..
                 } => {
                     let c = known(tree, key.start)?;
                     let old = self.before(&mut stage, tree, part(&key))?;
                     let old = old.ok_or_else(|| damaged(key.start, "an update of nothing"))?;
-                    let new = patch::apply(&old, part(&p))
-                        .ok_or_else(|| damaged(p.start, "a difference that does not fit"))?;
-                    let docs = (Doc::new(&old), Doc::new(&new));
+                    let new = diff::apply(Doc::new(&old), Doc::new(part(&d)))
+                        .map_err(|_| damaged(d.start, "a difference that does not fit"))?;
+                    let docs = (Doc::new(&old), new.as_doc());
                     entries.stage(self, &mut stage, &c, part(&key), Some(docs.0), Some(docs.1))?;
-                    totals.push((c, 0, new.len() as i64 - old.len() as i64));
-                    let new = stage.keep_value(&Bytes::from(new));
+                    totals.push((c, 0, new.as_bytes().len() as i64 - old.len() as i64));
+                    let new = stage.keep_value(&Bytes::from(new.into_bytes()));
                     stage.put(tree, Stage::logged(key), Some(new), false);
                 }
-                Op::Delete { tree, key } => {
+                Op::Image { .. } | Op::Note { .. } => {}
+                Op::Delete { tree, key, .. } => {
                     let c = known(tree, key.start)?;
                     let old = self.before(&mut stage, tree, part(&key))?;
                     let old = old.ok_or_else(|| damaged(key.start, "a deletion of nothing"))?;

@@ -16,7 +16,6 @@
 
 pub(crate) mod apply;
 pub(crate) mod ops;
-pub(crate) mod patch;
 pub(crate) mod stage;
 
 use crate::gate::LOOK;
@@ -26,6 +25,7 @@ use muniment_io::Timestamp;
 use muniment_query::Interrupt;
 use muniment_tree::{Batch, Views};
 use muniment_value::{Code, Error, Result};
+use ops::{Kind, entry_count};
 use parking_lot::{Condvar, Mutex};
 use stage::Stage;
 use std::collections::VecDeque;
@@ -158,8 +158,8 @@ pub(crate) struct Made {
     pub parts: Vec<Bytes>,
     /// The puts.
     pub batch: Batch,
-    /// They may be made inside the door.
-    pub few: bool,
+    /// How many entries the operations are.
+    pub entries: usize,
     /// Bytes of it all.
     pub len: usize,
     /// See [`Stage::frees`].
@@ -186,8 +186,9 @@ impl Inner {
         let now = self.clock.now_ms();
         let few = stage.puts() <= FEW && !stage.changes_catalog();
         check_length(len)?;
+        let stamps = entry_count(Kind::Plain, stage.log.told(), 0);
         let (payload, batch) = stage.finish(now, &self.buffers);
-        self.commit_inside(&[&payload], batch, few, now, publish)
+        self.commit_inside(&[&payload], batch, few, (now, stamps), publish)
     }
 
     /// As [`Inner::commit`], of what was staged before.
@@ -204,20 +205,23 @@ impl Inner {
         let _gate = self.gate.share(interrupt)?;
         check_length(made.len)?;
         let now = self.clock.now_ms();
-        let head = ops::head(now);
+        let head = ops::head(Kind::Transaction, now);
+        let bytes = made.parts.iter().map(|p| p.len()).sum();
+        let stamps = entry_count(Kind::Transaction, made.entries, bytes);
         let parts: Vec<&[u8]> = std::iter::once(&head[..])
             .chain(made.parts.iter().map(|p| &**p))
             .collect();
-        self.commit_inside(&parts, made.batch, made.few, now, |_| publish())
+        self.commit_inside(&parts, made.batch, false, (now, stamps), |_| publish())
     }
 
-    /// As [`Inner::commit`], for who has passed the gate.
+    /// As [`Inner::commit`], for who has passed the gate at a time of the wall clock. The record takes
+    /// so many timestamps.
     fn commit_inside(
         &self,
         payload: &[&[u8]],
         batch: Batch,
         few: bool,
-        now: i64,
+        (now, stamps): (i64, u32),
         publish: impl FnOnce(Timestamp),
     ) -> Result<CommitId> {
         // Not replaced meanwhile: that is done by who has the gate alone.
@@ -227,7 +231,8 @@ impl Inner {
         // All that needs no timestamp, before it is our turn.
         let ready = log.prepare(payload).map_err(|e| self.refused(e))?;
         let mut turn = door.enter();
-        let at = turn.max(door.ahead()).next(now);
+        let first = turn.max(door.ahead()).next(now);
+        let at = first.plus(stamps - 1);
         let index = log
             .append_ready(0, at, ready)
             .map_err(|e| self.refused(e))?;
@@ -251,6 +256,7 @@ impl Inner {
             Some(_turn) => self.trees.views().advance(at),
             None => door.land(at, self.trees.views()),
         }
+        self.watch.advanced();
         Ok(CommitId(index))
     }
 

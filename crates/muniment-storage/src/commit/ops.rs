@@ -1,29 +1,69 @@
 //! Operations as they stand in the log: data, never commands.
 //!
-//! A record's payload is `version (1 byte) ‖ wall clock (i64 LE, ms since 1970) ‖ operations`. An
-//! operation is a tag byte and its fields; numbers are LEB128, a byte string is its length and its
-//! bytes, a document carries its own length. Whatever is random or local was decided by who made
-//! the record and stands in it, so applying one is a function of the state and the record.
+//! A record's payload is `version (1 byte) ‖ kind (1 byte) ‖ wall clock (i64 LE, ms since 1970) ‖
+//! operations`. An operation is a tag byte and its fields; numbers are LEB128, a byte string is its
+//! length and its bytes, a document carries its own length. Whatever is random or local was decided
+//! by who made the record and stands in it, so applying one is a function of the state and the
+//! record.
+//!
+//! The log is the oplog, too: what its readers need beside that stands with the operations (the
+//! `_id`s of documents that were changed or deleted, documents as they were before, and notes on
+//! changes of the catalog), and recovery passes over it. Operations that readers are told of are
+//! *entries*. Each has a timestamp of its own: those of a record are one behind the other, and the
+//! last one's is the record's. The entries of a transaction are told of together: see
+//! [`entry_count`].
 
 use super::stage::TOGETHER;
 use crate::keys::{get_varint, put_varint};
+use muniment_value::Doc;
 use std::ops::Range;
 
 /// The version of this format.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// Where the wall clock stands.
+const CLOCK: Range<usize> = 2..HEAD;
 /// Bytes before the first operation.
-pub(crate) const HEAD: usize = 1 + 8;
-/// Most bytes of an operation beside its byte strings: tag, id, two lengths.
-const FRAME: usize = 1 + 5 + 2 * 5;
+pub(crate) const HEAD: usize = 1 + 1 + 8;
+/// Most bytes of an operation beside its byte strings: tag, id, three lengths.
+const FRAME: usize = 1 + 5 + 3 * 5;
+
+/// What a record is: its second byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Operations that were committed together, and are told of one by one.
+    Plain = 0,
+    /// A transaction.
+    Transaction = 1,
+}
+
+/// Bytes of operations, and how many of them, that a transaction's readers are told of at once: what
+/// is more becomes another entry, since one is a document of 16 MB at most.
+pub(crate) const AT_ONCE: (usize, usize) = (8 << 20, 40_000);
+
+/// How many timestamps a record takes: one for each entry, and one if there is none. Those of a
+/// transaction are told of in as few entries as [`AT_ONCE`] allows, and it takes one for each that
+/// there may be.
+pub(crate) fn entry_count(kind: Kind, entries: usize, bytes: usize) -> u32 {
+    let count = match kind {
+        Kind::Plain => entries.max(1),
+        Kind::Transaction => 1 + bytes / AT_ONCE.0 + entries / AT_ONCE.1,
+    };
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// Bytes of an ObjectId with its type and length: most `_id`s are one.
+const ID: usize = 14;
 
 const INSERT: u8 = 1;
 const REPLACE: u8 = 2;
-const PATCH: u8 = 3;
+const DIFF: u8 = 3;
 const DELETE: u8 = 4;
 const COLLECTION: u8 = 5;
 const DROP: u8 = 6;
 const ENTRIES: u8 = 7;
 const SESSION: u8 = 8;
+const IMAGE: u8 = 9;
+const NOTE: u8 = 10;
 
 /// One operation, read from a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,14 +80,20 @@ pub(crate) enum Op {
         key: Range<usize>,
         doc: Range<usize>,
     },
-    /// A document changed by a difference: see `patch`.
-    Patch {
+    /// A document changed by a difference of fields: see [`muniment_query::diff`]. `id` is the type
+    /// and the bytes of its `_id`; empty if it has none.
+    Diff {
         tree: u32,
         key: Range<usize>,
-        patch: Range<usize>,
+        id: Range<usize>,
+        diff: Range<usize>,
     },
-    /// A document that goes.
-    Delete { tree: u32, key: Range<usize> },
+    /// A document that goes; `id` as above.
+    Delete {
+        tree: u32,
+        key: Range<usize>,
+        id: Range<usize>,
+    },
     /// A collection as it is from now on: its catalog entry. `next_id` is the next free id.
     Collection {
         id: u32,
@@ -69,17 +115,31 @@ pub(crate) enum Op {
         key: Range<usize>,
         added: Range<usize>,
     },
+    /// For readers: the document that the next operation changes or takes away, as it is before.
+    Image { doc: Range<usize> },
+    /// For readers: a change of the catalog, or nothing at all, as an entry of MongoDB's oplog has it
+    /// (`{op, ns, ui?, o, o2?}`).
+    Note { doc: Range<usize> },
 }
 
 /// Writes a record's payload.
 pub(crate) struct Encoder {
     buf: Vec<u8>,
+    told: usize,
 }
 
 impl Encoder {
     /// Nothing yet.
     pub fn new() -> Encoder {
-        Encoder { buf: Vec::new() }
+        Encoder {
+            buf: Vec::new(),
+            told: 0,
+        }
+    }
+
+    /// How many entries there are: operations that readers are told of.
+    pub fn told(&self) -> usize {
+        self.told
     }
 
     /// True if there is no operation.
@@ -108,8 +168,7 @@ impl Encoder {
         if self.buf.is_empty() {
             // Most records have no other.
             self.reserve(1, bytes);
-            self.buf.push(VERSION);
-            self.buf.extend_from_slice(&[0; 8]);
+            self.buf.extend_from_slice(&head(Kind::Plain, 0));
         }
     }
 
@@ -127,30 +186,65 @@ impl Encoder {
         start..self.buf.len()
     }
 
+    fn begin_entry(&mut self, tag: u8, id: u32, bytes: usize) {
+        self.told += 1;
+        self.begin(tag, id, bytes);
+    }
+
+    /// The `_id` of a document, as [`Op::Diff`] has it.
+    fn id_of(&mut self, doc: &[u8]) {
+        match Doc::new(doc).get_elem("_id") {
+            None => self.buf.push(0),
+            Some(id) => {
+                let value = id.raw_value();
+                put_varint(1 + value.len(), &mut self.buf);
+                self.buf.push(id.ty() as u8);
+                self.buf.extend_from_slice(value);
+            }
+        }
+    }
+
     /// Returns where key and document stand.
     pub fn insert(&mut self, tree: u32, key: &[u8], doc: &[u8]) -> (Range<usize>, Range<usize>) {
-        self.begin(INSERT, tree, key.len() + doc.len());
+        self.begin_entry(INSERT, tree, key.len() + doc.len());
         (self.bytes(key), self.bytes(doc))
     }
 
     /// Returns where key and document stand.
     pub fn replace(&mut self, tree: u32, key: &[u8], doc: &[u8]) -> (Range<usize>, Range<usize>) {
-        self.begin(REPLACE, tree, key.len() + doc.len());
+        self.begin_entry(REPLACE, tree, key.len() + doc.len());
         (self.bytes(key), self.bytes(doc))
     }
 
-    /// Returns where the key stands.
-    pub fn patch(&mut self, tree: u32, key: &[u8], patch: &[u8]) -> Range<usize> {
-        self.begin(PATCH, tree, key.len() + patch.len());
+    /// A difference of the document `old`, which has to have an `_id` for its readers. Returns where
+    /// the key stands.
+    pub fn diff(&mut self, tree: u32, key: &[u8], old: &[u8], diff: &[u8]) -> Range<usize> {
+        self.begin_entry(DIFF, tree, key.len() + ID + diff.len());
         let key = self.bytes(key);
-        self.bytes(patch);
+        self.id_of(old);
+        self.bytes(diff);
         key
     }
 
-    /// Returns where the key stands.
-    pub fn delete(&mut self, tree: u32, key: &[u8]) -> Range<usize> {
-        self.begin(DELETE, tree, key.len());
-        self.bytes(key)
+    /// The deletion of the document `old`. Returns where the key stands.
+    pub fn delete(&mut self, tree: u32, key: &[u8], old: &[u8]) -> Range<usize> {
+        self.begin_entry(DELETE, tree, key.len() + ID);
+        let key = self.bytes(key);
+        self.id_of(old);
+        key
+    }
+
+    /// See [`Op::Image`].
+    pub fn image(&mut self, doc: &[u8]) {
+        self.begin(IMAGE, 0, doc.len());
+        self.bytes(doc);
+    }
+
+    /// See [`Op::Note`].
+    pub fn note(&mut self, doc: Doc<'_>) {
+        let doc = doc.as_bytes();
+        self.begin_entry(NOTE, 0, doc.len());
+        self.bytes(doc);
     }
 
     /// Returns where the entry stands.
@@ -198,12 +292,13 @@ impl Encoder {
     pub fn of(payload: &[u8]) -> Encoder {
         Encoder {
             buf: payload.to_vec(),
+            told: 0,
         }
     }
 
     /// Notes the time of the wall clock, in milliseconds since 1970.
     pub fn set_wall_clock(&mut self, now_ms: i64) {
-        if let Some(head) = self.buf.get_mut(1..HEAD) {
+        if let Some(head) = self.buf.get_mut(CLOCK) {
             head.copy_from_slice(&now_ms.to_le_bytes());
         }
     }
@@ -215,9 +310,11 @@ impl Encoder {
 }
 
 /// What stands before the operations of a record.
-pub(crate) fn head(now_ms: i64) -> [u8; HEAD] {
-    let mut head = [VERSION; HEAD];
-    if let Some(clock) = head.get_mut(1..) {
+pub(crate) fn head(kind: Kind, now_ms: i64) -> [u8; HEAD] {
+    let mut head = [0; HEAD];
+    head[0] = VERSION;
+    head[1] = kind as u8;
+    if let Some(clock) = head.get_mut(CLOCK) {
         clock.copy_from_slice(&now_ms.to_le_bytes());
     }
     head
@@ -250,6 +347,20 @@ impl<'a> Reader<'a> {
     pub fn new(payload: &'a [u8]) -> Option<Reader<'a>> {
         (payload.first() == Some(&VERSION) && payload.len() >= HEAD)
             .then_some(Reader { payload, at: HEAD })
+    }
+
+    /// What the record is.
+    pub fn kind(&self) -> Kind {
+        match self.payload.get(1) {
+            Some(1) => Kind::Transaction,
+            _ => Kind::Plain,
+        }
+    }
+
+    /// When it was committed, in milliseconds since 1970.
+    pub fn wall_clock(&self) -> i64 {
+        let bytes = self.payload.get(CLOCK).and_then(|b| b.try_into().ok());
+        bytes.map_or(0, i64::from_le_bytes)
     }
 
     fn number(&mut self) -> Option<usize> {
@@ -298,14 +409,16 @@ impl<'a> Reader<'a> {
                 key: self.bytes()?,
                 doc: self.bytes()?,
             },
-            PATCH => Op::Patch {
+            DIFF => Op::Diff {
                 tree: id,
                 key: self.bytes()?,
-                patch: self.bytes()?,
+                id: self.bytes()?,
+                diff: self.bytes()?,
             },
             DELETE => Op::Delete {
                 tree: id,
                 key: self.bytes()?,
+                id: self.bytes()?,
             },
             COLLECTION => Op::Collection {
                 id,
@@ -323,6 +436,8 @@ impl<'a> Reader<'a> {
                 key: self.bytes()?,
                 added: self.bytes()?,
             },
+            IMAGE => Op::Image { doc: self.bytes()? },
+            NOTE => Op::Note { doc: self.bytes()? },
             _ => return None,
         })
     }
@@ -332,19 +447,24 @@ impl<'a> Reader<'a> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+    use muniment_value::doc;
 
     #[test]
     fn what_is_written_is_read() {
         let mut e = Encoder::new();
         assert!(e.is_empty());
         let (k, d) = e.insert(7, b"key", b"document");
-        e.patch(300, b"k2", b"patch");
-        e.delete(7, b"k3");
+        let old = doc! { "a": 1, "_id": 5 };
+        e.image(old.as_bytes());
+        e.diff(300, b"k2", old.as_bytes(), b"diff");
+        e.delete(7, b"k3", doc! {}.as_bytes());
+        e.note(doc! { "op": "n" }.as_doc());
         e.collection(1, 9, b"entry");
         e.drop(1 << 20);
         let found = e.entries(7, 8, &[(b"a".to_vec(), b"".to_vec())], b"arrays");
         assert_eq!(found.len(), 1);
         e.set_wall_clock(77);
+        let told = e.told();
         let payload = e.into_payload();
         assert_eq!(
             (&payload[k.clone()], &payload[d.clone()]),
@@ -355,7 +475,12 @@ mod tests {
         while let Some(op) = r.next().unwrap() {
             all.push(op);
         }
-        assert_eq!(all.len(), 6);
+        assert_eq!((all.len(), told), (8, 4));
+        let Op::Diff { id, .. } = &all[2] else {
+            panic!("{all:?}");
+        };
+        assert_eq!(payload[id.clone()], [16, 5, 0, 0, 0]);
+        assert_eq!(Reader::new(&payload).unwrap().wall_clock(), 77);
         assert_eq!(
             all[0],
             Op::Insert {
@@ -366,7 +491,7 @@ mod tests {
         );
         let Op::Entries {
             index: 8, entries, ..
-        } = &all[5]
+        } = &all[7]
         else {
             panic!("{all:?}");
         };

@@ -481,7 +481,7 @@ mod tests {
         assert_eq!(s.staged(1, &[7]), Some(Some(&[7, 7][..])));
         assert_eq!(s.staged(3, &[7]), None);
         s.replaces();
-        let k = s.log.delete(1, &[7]);
+        let k = s.log.delete(1, &[7], &[]);
         s.put(1, Stage::logged(k), None, false);
         assert_eq!(s.staged(1, &[7]), Some(None));
         assert_eq!(s.staged_with(2, &[9, 7]).count(), 1);

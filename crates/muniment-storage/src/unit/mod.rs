@@ -22,7 +22,6 @@ pub(crate) use check::{duplicate, taken_by_other};
 pub(crate) use ids::record_of;
 
 use crate::collection::{Collection, IndexList, number_of};
-use crate::commit::patch;
 use crate::commit::stage::{KeyCounts, Stage};
 use crate::entries::difference;
 use crate::gate::Shared;
@@ -34,7 +33,7 @@ use crate::store::{CommitId, Inner};
 use crate::transaction::{Change, Transaction};
 use bytes::Bytes;
 use muniment_io::Timestamp;
-use muniment_query::Interrupt;
+use muniment_query::{Interrupt, diff};
 use muniment_tree::{Cursor, TreeId};
 use muniment_value::keyenc::TypeBits;
 use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, Value, doc};
@@ -42,15 +41,23 @@ use parking_lot::{ArcMutexGuard, RawMutex};
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// A difference is logged instead of the document if it is at most so many tenths of it.
-const PATCH_TENTHS: usize = 8;
-
 /// What a unit leaves to the next one of its thread: nothing but room, and not more than [`KEPT`].
 #[derive(Default)]
 struct Scratch {
     held: Vec<u64>,
     key: Vec<u8>,
-    patch: Vec<u8>,
+    diff: Vec<u8>,
+}
+
+/// How a document was changed: that decides about what the readers of the log are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changed {
+    /// Another was put in its place.
+    Whole,
+    /// Fields were changed.
+    Fields,
+    /// It came out of a computation: they are told of whichever is shorter.
+    Shorter,
 }
 
 /// Bytes that a thread keeps from one unit to the next.
@@ -85,7 +92,7 @@ pub struct WriteUnit<'s> {
     capped_order: Option<ArcMutexGuard<RawMutex, ()>>,
     key: Vec<u8>,
     bits: TypeBits,
-    patch: Vec<u8>,
+    diff: Vec<u8>,
     sets: Vec<KeySet>,
     old_set: KeySet,
     _ddl: Option<Shared>,
@@ -187,7 +194,7 @@ impl<'s> WriteUnit<'s> {
             capped_order: None,
             key: scratch.key,
             bits: TypeBits::new(),
-            patch: scratch.patch,
+            diff: scratch.diff,
             sets: Vec::new(),
             old_set: KeySet::default(),
             _ddl: ddl,
@@ -325,7 +332,7 @@ impl<'s> WriteUnit<'s> {
     }
 
     /// Stages the replacement of `old`, which [`WriteUnit::lock`] returned for this key, by `new`
-    /// with the same `_id`. `touched(path)` false promises that the values at the path are the
+    /// with the same `_id`, which was made in this way. `touched(path)` false promises that the values at the path are the
     /// same, so that its indexes are left alone.
     ///
     /// # Errors
@@ -335,9 +342,10 @@ impl<'s> WriteUnit<'s> {
         record_key: &[u8],
         old: &[u8],
         new: &Bytes,
+        how: Changed,
         touched: &dyn Fn(&str) -> bool,
     ) -> Staged<()> {
-        self.whole(|unit| unit.stage_update(record_key, old, new, touched))
+        self.whole(|unit| unit.stage_update(record_key, old, new, how, touched))
     }
 
     fn stage_update(
@@ -345,6 +353,7 @@ impl<'s> WriteUnit<'s> {
         record_key: &[u8],
         old: &[u8],
         new: &Bytes,
+        how: Changed,
         touched: &dyn Fn(&str) -> bool,
     ) -> Staged<()> {
         if self.indexed
@@ -361,10 +370,15 @@ impl<'s> WriteUnit<'s> {
         }
         self.stage_id_change(record_key, old, new)?;
         let tree = self.collection.id;
-        self.patch.clear();
-        patch::encode(old, new, &mut self.patch);
-        let (key, value) = if self.patch.len() * 10 <= new.len() * PATCH_TENTHS {
-            let key = self.stage.log.patch(tree, record_key, &self.patch);
+        if self.collection.keeps_images() {
+            self.stage.log.image(old);
+        }
+        self.diff.clear();
+        let differs = how != Changed::Whole
+            && diff::encode(Doc::new(old), Doc::new(new), &mut self.diff)
+            && (how == Changed::Fields || self.diff.len() < new.len());
+        let (key, value) = if differs {
+            let key = self.stage.log.diff(tree, record_key, old, &self.diff);
             (key, self.stage.keep_value(new))
         } else {
             let (key, at) = self.stage.log.replace(tree, record_key, new);
@@ -415,7 +429,10 @@ impl<'s> WriteUnit<'s> {
         self.stage_id_removal(old);
         self.deleted += 1;
         let tree = self.collection.id;
-        let key = self.stage.log.delete(tree, record_key);
+        if self.collection.keeps_images() {
+            self.stage.log.image(old);
+        }
+        let key = self.stage.log.delete(tree, record_key, old);
         self.stage.put(tree, Stage::logged(key), None, false);
         self.stage.docs -= 1;
         self.stage.bytes -= old.len() as i64;
@@ -509,9 +526,9 @@ impl Drop for WriteUnit<'_> {
         let scratch = Scratch {
             held: std::mem::take(&mut self.held),
             key: std::mem::take(&mut self.key),
-            patch: std::mem::take(&mut self.patch),
+            diff: std::mem::take(&mut self.diff),
         };
-        if scratch.held.capacity() * 8 + scratch.key.capacity() + scratch.patch.capacity() < KEPT {
+        if scratch.held.capacity() * 8 + scratch.key.capacity() + scratch.diff.capacity() < KEPT {
             SCRATCH.set(scratch);
         }
     }

@@ -1,0 +1,159 @@
+//! What changes of the catalog are called in the oplog: notes in the log, made of the entries before
+//! and after.
+//!
+//! Source: the entries of MongoDB 8.0's oplog for create, createIndexes, dropIndexes, collMod,
+//! renameCollection and drop, as mongodump, mongorestore and change streams read them.
+
+use super::{Entry, IndexEntry};
+use crate::collection::Collection;
+use muniment_value::{Doc, DocBuf, Elem, Value, doc};
+
+/// The name of the database's commands, and the collection.
+fn split(namespace: &str) -> (String, &str) {
+    let (db, name) = namespace.split_once('.').unwrap_or((namespace, ""));
+    (format!("{db}.$cmd"), name)
+}
+
+fn command(namespace: &str, uuid: &[u8; 16], o: DocBuf, o2: Option<DocBuf>) -> DocBuf {
+    let (ns, _) = split(namespace);
+    let ui = Value::Binary {
+        subtype: 4,
+        bytes: uuid,
+    };
+    let mut d = doc! { "op": "c", "ns": ns, "ui": ui, "o": o };
+    d.append_some("o2", o2);
+    d
+}
+
+/// A collection that goes.
+pub(super) fn drop_note(gone: &Collection) -> DocBuf {
+    let namespace = gone.namespace();
+    let (_, name) = split(&namespace);
+    let o2 = doc! { "numRecords": gone.count() as i64 };
+    command(&namespace, &gone.uuid(), doc! { "drop": name }, Some(o2))
+}
+
+/// What a collection's new entry changes; `gone` is the collection in whose place it comes.
+pub(super) fn entry_notes(
+    before: Option<&Entry>,
+    after: &Entry,
+    gone: Option<&Collection>,
+) -> Vec<DocBuf> {
+    let mut notes = Vec::new();
+    let mut note = |o: DocBuf, o2: Option<DocBuf>| {
+        notes.push(command(&after.namespace, &after.uuid, o, o2));
+    };
+    let (_, name) = split(&after.namespace);
+    let Some(before) = before else {
+        let mut o = doc! { "create": name };
+        o.append_all(after.options.document.as_doc());
+        if let Some(id) = after.indexes.iter().find(|i| i.spec.name == "_id_") {
+            o.append("idIndex", &id.spec.document);
+        }
+        note(o, None);
+        return notes;
+    };
+    if before.namespace != after.namespace {
+        let mut o = doc! {
+            "renameCollection": before.namespace.as_str(),
+            "to": after.namespace.as_str(),
+            "stayTemp": false,
+        };
+        let mut o2 = None;
+        if let Some(gone) = gone {
+            let uuid = gone.uuid();
+            o.append(
+                "dropTarget",
+                Value::Binary {
+                    subtype: 4,
+                    bytes: &uuid,
+                },
+            );
+            o2 = Some(doc! { "numRecords": gone.count() as i64 });
+        }
+        // It is a command of the database that it comes from.
+        let all = command(&before.namespace, &after.uuid, o, o2);
+        return vec![all];
+    }
+    for index in before.indexes.iter().filter(|i| i.ready) {
+        match after.indexes.iter().find(|i| i.id == index.id) {
+            None => {
+                let o = doc! { "dropIndexes": name, "index": index.spec.name.as_str() };
+                note(o, Some(index.spec.document.clone()));
+            }
+            Some(now) if now.spec != index.spec => {
+                let (new, old) = changed_index(index, now);
+                let mut o = doc! { "collMod": name };
+                o.append("index", &new);
+                let o2 = doc! {
+                    "collectionOptions_old": &before.options.document,
+                    "indexOptions_old": old,
+                };
+                note(o, Some(o2));
+            }
+            Some(_) => {}
+        }
+    }
+    let was_ready = |id: u32| before.indexes.iter().any(|i| i.id == id && i.ready);
+    for index in &after.indexes {
+        if index.ready && !was_ready(index.id) {
+            let mut o = doc! { "createIndexes": name };
+            o.append_all(index.spec.document.as_doc());
+            note(o, None);
+        }
+    }
+    let (old, new) = (&before.options.document, &after.options.document);
+    if old != new {
+        let mut o = doc! { "collMod": name };
+        o.append_all(changed_options(old.as_doc(), new.as_doc()).as_doc());
+        note(o, Some(doc! { "collectionOptions_old": old }));
+    }
+    notes
+}
+
+/// The fields of an index that collMod has changed, as they are now and as they were.
+fn changed_index(before: &IndexEntry, after: &IndexEntry) -> (DocBuf, DocBuf) {
+    let (old, new) = (before.spec.document.as_doc(), after.spec.document.as_doc());
+    let mut now = doc! { "name": after.spec.name.as_str() };
+    let mut then = DocBuf::new();
+    for field in ["expireAfterSeconds", "hidden", "prepareUnique", "unique"] {
+        let (a, b) = (old.get_elem(field), new.get_elem(field));
+        if same(a, b) {
+            continue;
+        }
+        match b {
+            Some(e) => now.append_elem(e),
+            None => now.append(field, false),
+        };
+        match a {
+            Some(e) => then.append_elem(e),
+            None if field == "expireAfterSeconds" => continue,
+            None => then.append(field, false),
+        };
+    }
+    (now, then)
+}
+
+/// True if both are the same field, or none.
+fn same(a: Option<Elem<'_>>, b: Option<Elem<'_>>) -> bool {
+    a.map(|e| e.as_bytes()) == b.map(|e| e.as_bytes())
+}
+
+/// Options that differ, as collMod would be told of them.
+fn changed_options(old: Doc<'_>, new: Doc<'_>) -> DocBuf {
+    let mut d = DocBuf::new();
+    for e in new {
+        if !same(old.get_elem(e.name()), Some(e)) {
+            d.append_elem(e);
+        }
+    }
+    for e in old.iter().filter(|e| new.get(e.name()).is_none()) {
+        match e.name() {
+            "changeStreamPreAndPostImages" => d.append(e.name(), doc! { "enabled": false }),
+            "expireAfterSeconds" => d.append(e.name(), "off"),
+            "validator" => d.append(e.name(), DocBuf::new()),
+            _ => continue,
+        };
+    }
+    d
+}

@@ -1,0 +1,170 @@
+//! The names that collections had: an operation in the log says only the number of a collection, and
+//! whoever reads it later is to be told the name of that time.
+//!
+//! What is known of changes of names is written into `META` with every cut, as all that is derived
+//! from the commits; it is forgotten with the records of the log that it is needed for.
+
+use crate::keys;
+use crate::store::Inner;
+use muniment_io::Timestamp;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// What readers of the log are told of a collection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// `db.collection`.
+    pub namespace: String,
+    /// Its UUID.
+    pub uuid: [u8; 16],
+    /// It is a time series.
+    pub time_series: bool,
+}
+
+/// A name that ended.
+struct Past {
+    named: Arc<Named>,
+    /// It is in `META`.
+    saved: bool,
+}
+
+/// Names that ended, by collections and by the commits that ended them.
+#[derive(Default)]
+pub(crate) struct History {
+    all: HashMap<u32, BTreeMap<Timestamp, Past>>,
+    /// There are some that are not in `META`.
+    unsaved: bool,
+}
+
+impl History {
+    /// A collection had this name until the commit at `until`.
+    pub fn ended(&mut self, id: u32, until: Timestamp, named: Named) {
+        let past = Past {
+            named: Arc::new(named),
+            saved: false,
+        };
+        self.all.entry(id).or_default().insert(until, past);
+        self.unsaved = true;
+    }
+
+    /// The name that a collection had in the commit at `at`; `None` if it still has it.
+    fn name(&self, id: u32, at: Timestamp) -> Option<Arc<Named>> {
+        let after = std::ops::Bound::Excluded(at);
+        let mut later = self
+            .all
+            .get(&id)?
+            .range((after, std::ops::Bound::Unbounded));
+        later.next().map(|(_, past)| past.named.clone())
+    }
+
+    /// What is to be put into `META`: names that ended since the last time, and, without a value,
+    /// those of which the log, which begins after `begins`, has nothing any more.
+    pub fn save(&mut self, begins: Timestamp) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+        let mut puts = Vec::new();
+        if std::mem::take(&mut self.unsaved) {
+            for (id, ended) in &mut self.all {
+                for (until, past) in ended.iter_mut().filter(|(_, p)| !p.saved) {
+                    past.saved = true;
+                    puts.push((keys::past_name(*id, *until), Some(encode(&past.named))));
+                }
+            }
+        }
+        self.all.retain(|id, ended| {
+            while let Some(first) = ended.first_entry().filter(|e| *e.key() <= begins) {
+                puts.push((keys::past_name(*id, *first.key()), None));
+                first.remove();
+            }
+            !ended.is_empty()
+        });
+        puts
+    }
+
+    /// Takes up what [`History::save`] has put; false if it is malformed.
+    pub fn load(&mut self, key: &[u8], value: &[u8]) -> bool {
+        let read = || {
+            let (id, until) = keys::past_name_of(key)?;
+            Some((id, until, decode(value)?))
+        };
+        let Some((id, until, named)) = read() else {
+            return false;
+        };
+        let past = Past {
+            named: Arc::new(named),
+            saved: true,
+        };
+        self.all.entry(id).or_default().insert(until, past);
+        true
+    }
+}
+
+fn encode(named: &Named) -> Vec<u8> {
+    let mut out = vec![u8::from(named.time_series)];
+    out.extend_from_slice(&named.uuid);
+    out.extend_from_slice(named.namespace.as_bytes());
+    out
+}
+
+fn decode(bytes: &[u8]) -> Option<Named> {
+    let (time_series, rest) = bytes.split_first()?;
+    let (uuid, namespace) = rest.split_first_chunk()?;
+    Some(Named {
+        namespace: String::from_utf8(namespace.to_vec()).ok()?,
+        uuid: *uuid,
+        time_series: *time_series != 0,
+    })
+}
+
+impl Inner {
+    /// The name that a collection had in the commit at `at`. `None`: there was none with this number.
+    pub fn name_at(&self, id: u32, at: Timestamp) -> Option<Arc<Named>> {
+        // Names change under the catalog's lock.
+        let catalog = self.catalog.read();
+        if let Some(past) = self.history.lock().name(id, at) {
+            return Some(past);
+        }
+        catalog.by_id(id).map(|c| Arc::new(c.named()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    fn named(namespace: &str) -> Named {
+        Named {
+            namespace: namespace.into(),
+            uuid: [7; 16],
+            time_series: namespace.ends_with('t'),
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_their_time() {
+        let mut h = History::default();
+        h.ended(5, Timestamp(10), named("a.b"));
+        h.ended(5, Timestamp(20), named("a.t"));
+        h.ended(6, Timestamp(15), named("x.y"));
+        let name = |h: &History, id, at| h.name(id, Timestamp(at)).map(|n| n.namespace.clone());
+        assert_eq!(name(&h, 5, 9).unwrap(), "a.b");
+        assert_eq!(name(&h, 5, 10).unwrap(), "a.t");
+        assert_eq!(name(&h, 5, 20), None);
+        assert_eq!(
+            (name(&h, 6, 14).unwrap(), name(&h, 6, 15)),
+            ("x.y".into(), None)
+        );
+        let saved = h.save(Timestamp::ZERO);
+        assert_eq!(saved.len(), 3);
+        let mut again = History::default();
+        for (key, value) in &saved {
+            assert!(again.load(key, value.as_ref().unwrap()));
+        }
+        assert!(!again.load(b"h", b""));
+        assert_eq!(again.name(5, Timestamp(12)), h.name(5, Timestamp(12)));
+        // Nothing new; the log begins after 15.
+        let gone = again.save(Timestamp(15));
+        assert_eq!(gone.iter().filter(|(_, v)| v.is_none()).count(), 2);
+        assert_eq!(again.name(6, Timestamp(1)), None);
+        assert_eq!(name(&again, 5, 12).unwrap(), "a.t");
+    }
+}

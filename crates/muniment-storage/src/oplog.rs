@@ -1,0 +1,448 @@
+//! Reading the log as what it tells: who follows it gets every entry once, in order, with the names
+//! of its time.
+
+use crate::commit::ops::{AT_ONCE, HEAD, Kind, Op, Reader, entry_count};
+use crate::history::Named;
+use crate::sessions::{SessionKey, SessionRecord, SessionState};
+use crate::store::{Inner, Store, damaged};
+use bytes::Bytes;
+use muniment_io::Timestamp;
+use muniment_value::Result;
+use parking_lot::{Condvar, Mutex};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// What an entry tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A document that is new.
+    Insert {
+        /// The document.
+        doc: Bytes,
+    },
+    /// A document that was changed.
+    Update {
+        /// The type and the bytes of its `_id`; empty if it has none.
+        id: Bytes,
+        /// The difference: see [`muniment_query::diff`].
+        diff: Bytes,
+    },
+    /// A document in another's place.
+    Replace {
+        /// The new one.
+        doc: Bytes,
+    },
+    /// A document that went.
+    Delete {
+        /// As of [`What::Update`].
+        id: Bytes,
+    },
+    /// A change of the catalog, or nothing, as MongoDB's oplog has it: `{op, ns, ui?, o, o2?}`.
+    Note {
+        /// The document.
+        doc: Bytes,
+    },
+}
+
+/// One operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// What was done.
+    pub what: What,
+    /// To which collection; `None` for notes.
+    pub of: Option<Arc<Named>>,
+    /// The document before it, where the collection keeps it
+    /// (`changeStreamPreAndPostImages`).
+    pub before: Option<Bytes>,
+    /// The id of the statement of a retryable write.
+    pub statement: Option<i32>,
+}
+
+/// What was committed at once: one operation; of a transaction all, or as many as fit into one
+/// document of MongoDB's oplog.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogEntry {
+    /// Its timestamp, which no other entry has.
+    pub at: Timestamp,
+    /// The wall clock's time, in milliseconds since 1970.
+    pub wall_ms: i64,
+    /// The operations. None: a record that only moves the clock on.
+    pub ops: Vec<Operation>,
+    /// It is of a transaction.
+    pub transaction: Option<Part>,
+    /// The session of a transaction or of a retryable write, and its number.
+    pub session: Option<(SessionKey, i64)>,
+}
+
+/// Which part of a transaction an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The part before it.
+    pub previous: Option<Timestamp>,
+    /// Another one follows.
+    pub more: bool,
+    /// Operations in the parts before it.
+    pub before: usize,
+    /// Operations in all of them.
+    pub all: usize,
+}
+
+/// Who wait for the newest visible commit to be another one.
+#[derive(Default)]
+pub(crate) struct Watch {
+    watchers: AtomicUsize,
+    lock: Mutex<()>,
+    moved: Condvar,
+}
+
+impl Watch {
+    /// It is another one now. The visible timestamp was moved on by a sequentially consistent
+    /// operation, so whoever is not counted here yet sees it.
+    pub fn advanced(&self) {
+        if self.watchers.load(SeqCst) > 0 {
+            drop(self.lock.lock());
+            self.moved.notify_all();
+        }
+    }
+}
+
+/// Reads entries in order. At the end it can be asked again.
+pub struct LogEntries {
+    inner: Arc<Inner>,
+    reader: muniment_log::Reader,
+    /// What the last record told and was not passed on.
+    ready: std::collections::VecDeque<LogEntry>,
+    /// Entries up to here are left out: they are of the record that the reader began with.
+    after: Timestamp,
+    /// All up to here was read.
+    position: Timestamp,
+    /// A record that was read before it was visible.
+    early: Option<(Timestamp, Bytes)>,
+    names: HashMap<u32, Option<Arc<Named>>>,
+}
+
+impl Store {
+    /// The entries later than `after`.
+    ///
+    /// # Errors
+    /// 14031 while there is no log.
+    pub fn log_entries(&self, after: Timestamp) -> Result<LogEntries> {
+        let log = self.inner.log()?;
+        Ok(LogEntries {
+            reader: log.read(after),
+            inner: self.inner.clone(),
+            ready: std::collections::VecDeque::new(),
+            after,
+            position: after,
+            early: None,
+            names: HashMap::new(),
+        })
+    }
+
+    /// The entries after this timestamp are there to be read; older ones may be gone.
+    ///
+    /// # Errors
+    /// 14031 while there is no log.
+    pub fn log_begins_after(&self) -> Result<Timestamp> {
+        Ok(self.inner.log()?.begins_after())
+    }
+
+    /// Places in the log between which about as many bytes lie, ascending: for who reads it from its
+    /// end.
+    ///
+    /// # Errors
+    /// 14031 while there is no log.
+    pub fn log_places(&self) -> Result<Vec<Timestamp>> {
+        Ok(self.inner.log()?.places())
+    }
+
+    /// Bytes of the log's files, and the bytes that it is to keep for its readers.
+    ///
+    /// # Errors
+    /// 14031 while there is no log.
+    pub fn log_size(&self) -> Result<(u64, u64)> {
+        Ok((self.inner.log()?.bytes(), self.inner.window.lock().bytes))
+    }
+
+    /// How much of the log is kept for its readers: so many bytes, and whatever is not older than so
+    /// long. Where the disk is nearly full it gives way.
+    pub fn keep_log(&self, bytes: u64, time: Duration) {
+        *self.inner.window.lock() = Window { bytes, time };
+    }
+
+    /// Waits until something later than `after` is visible; false if nothing was for so long.
+    pub fn wait_past(&self, after: Timestamp, timeout: Duration) -> bool {
+        let watch = &self.inner.watch;
+        let until = Instant::now() + timeout;
+        watch.watchers.fetch_add(1, SeqCst);
+        let mut guard = watch.lock.lock();
+        while self.visible() <= after {
+            if watch.moved.wait_until(&mut guard, until).timed_out() {
+                break;
+            }
+        }
+        drop(guard);
+        watch.watchers.fetch_sub(1, SeqCst);
+        self.visible() > after
+    }
+
+    /// Puts a note into the log: a change that is none of a collection's (`dropDatabase`), or what
+    /// `appendOplogNote` says. `doc` is `{op, ns, o, o2?}`.
+    ///
+    /// # Errors
+    /// As a commit's.
+    pub fn note(
+        &self,
+        doc: muniment_value::Doc<'_>,
+        interrupt: &dyn muniment_query::Interrupt,
+    ) -> Result<crate::CommitId> {
+        let mut stage = crate::commit::stage::Stage::new();
+        stage.log.note(doc);
+        self.inner.commit(stage, interrupt, |_| {})
+    }
+}
+
+/// See [`Store::keep_log`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub bytes: u64,
+    pub time: Duration,
+}
+
+impl Window {
+    /// The window of a server that was told nothing: for who develops with change streams, and small
+    /// beside the disk (or, where all is in memory, beside that).
+    pub fn of(durable: bool, dir: &std::path::Path) -> Window {
+        let most = if durable { 256 } else { 32 } << 20;
+        let free = muniment_io::space(dir).map_or(u64::MAX, |(free, _)| free);
+        Window {
+            bytes: most.min(free / 20),
+            time: Duration::ZERO,
+        }
+    }
+}
+
+impl LogEntries {
+    /// All entries up to here were given.
+    pub fn position(&self) -> Timestamp {
+        self.position
+    }
+
+    /// The next entry that is visible; `None` if there is none yet.
+    ///
+    /// # Errors
+    /// 286 ChangeStreamHistoryLost if it is not kept any more; 301; the disk's.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<Option<LogEntry>> {
+        loop {
+            if let Some(entry) = self.ready.pop_front() {
+                if entry.at > self.after {
+                    self.position = entry.at;
+                    return Ok(Some(entry));
+                }
+                continue;
+            }
+            let visible = self.inner.trees.views().visible();
+            let (at, payload) = match self.early.take() {
+                Some(early) => early,
+                None => {
+                    let Some(record) = self.reader.next()? else {
+                        return Ok(None);
+                    };
+                    (record.at, Bytes::copy_from_slice(record.payload))
+                }
+            };
+            if at > visible {
+                self.early = Some((at, payload));
+                return Ok(None);
+            }
+            self.read(at, &payload)?;
+            // Records that tell nothing bring readers on as well.
+            if self.ready.is_empty() {
+                self.position = self.position.max(at);
+            }
+        }
+    }
+
+    fn name(&mut self, tree: u32, at: Timestamp) -> Option<Arc<Named>> {
+        let inner = &self.inner;
+        let name = self.names.entry(tree);
+        name.or_insert_with(|| inner.name_at(tree, at)).clone()
+    }
+
+    /// Reads a record.
+    fn read(&mut self, at: Timestamp, payload: &Bytes) -> Result<()> {
+        let inner = self.inner.clone();
+        let bad = |offset: usize| {
+            damaged(
+                &inner.path,
+                &format!("the record of {at} cannot be read at byte {offset} of its payload"),
+            )
+        };
+        let mut reader = Reader::new(payload).ok_or_else(|| bad(0))?;
+        let (kind, wall_ms) = (reader.kind(), reader.wall_clock());
+        let part = |range: Range<usize>| payload.slice(range);
+        let mut ops: Vec<(Operation, usize)> = Vec::new();
+        let (mut before, mut session) = (None, None);
+        loop {
+            let op = match reader.next() {
+                Ok(Some(op)) => op,
+                Ok(None) => break,
+                Err(offset) => return Err(bad(offset)),
+            };
+            let (tree, what, end) = match op {
+                Op::Insert { tree, doc, .. } => (
+                    tree,
+                    What::Insert {
+                        doc: part(doc.clone()),
+                    },
+                    doc.end,
+                ),
+                Op::Replace { tree, doc, .. } => (
+                    tree,
+                    What::Replace {
+                        doc: part(doc.clone()),
+                    },
+                    doc.end,
+                ),
+                Op::Diff { tree, id, diff, .. } => {
+                    let (id, end) = (part(id), diff.end);
+                    (
+                        tree,
+                        What::Update {
+                            id,
+                            diff: part(diff),
+                        },
+                        end,
+                    )
+                }
+                Op::Delete { tree, id, .. } => (
+                    tree,
+                    What::Delete {
+                        id: part(id.clone()),
+                    },
+                    id.end,
+                ),
+                Op::Note { doc } => (
+                    0,
+                    What::Note {
+                        doc: part(doc.clone()),
+                    },
+                    doc.end,
+                ),
+                Op::Image { doc } => {
+                    before = Some(part(doc));
+                    continue;
+                }
+                Op::Session { key, added } => {
+                    let key = SessionKey::try_from(&*part(key)).ok();
+                    session = key.zip(SessionRecord::decode(&part(added)));
+                    continue;
+                }
+                Op::Collection { id, .. } | Op::Drop { id } => {
+                    // It has another name from now on, or none.
+                    self.names.remove(&id);
+                    continue;
+                }
+                Op::Entries { .. } => continue,
+            };
+            let of = match tree {
+                0 => None,
+                tree => match self.name(tree, at) {
+                    Some(name) => Some(name),
+                    None => return Err(bad(end)),
+                },
+            };
+            let operation = Operation {
+                what,
+                of,
+                before: before.take(),
+                statement: None,
+            };
+            ops.push((operation, end));
+        }
+        let committed = session
+            .as_ref()
+            .is_some_and(|(_, s)| s.state == SessionState::Committed);
+        if let Some((_, record)) = session.as_ref().filter(|_| !committed) {
+            let ids = statements(record);
+            if ids.len() == ops.len() {
+                for ((op, _), id) in ops.iter_mut().zip(ids) {
+                    op.statement = Some(id);
+                }
+            }
+        }
+        let session = session.map(|(key, record)| (key, record.number));
+        let stamps = entry_count(kind, ops.len(), payload.len() - HEAD);
+        let first = at.minus(stamps - 1);
+        let entry = |at, ops, transaction| LogEntry {
+            at,
+            wall_ms,
+            ops,
+            transaction,
+            session,
+        };
+        match kind {
+            // A record without any operation moves the clock on; one with nothing but what readers
+            // are not told of (entries of an index that is built) tells nothing.
+            Kind::Plain if ops.is_empty() => {
+                if payload.len() == HEAD {
+                    self.ready.push_back(entry(at, Vec::new(), None));
+                }
+            }
+            Kind::Plain => {
+                for (n, (op, _)) in (0..).zip(ops) {
+                    self.ready.push_back(entry(first.plus(n), vec![op], None));
+                }
+            }
+            Kind::Transaction => {
+                let all = ops.len();
+                let parts = in_parts(ops);
+                let last = u32::try_from(parts.len().saturating_sub(1)).unwrap_or(0);
+                let mut before = 0;
+                // The last part has the record's timestamp, whatever room was left for more.
+                for (n, ops) in (0..).zip(parts) {
+                    let part = Part {
+                        previous: (n > 0).then(|| at.minus(last - n + 1)),
+                        more: n < last,
+                        before,
+                        all,
+                    };
+                    before += ops.len();
+                    self.ready
+                        .push_back(entry(at.minus(last - n), ops, Some(part)));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The ids of the statements that have written something.
+fn statements(record: &SessionRecord) -> Vec<i32> {
+    let mut ids = Vec::new();
+    for run in record.runs().iter().filter(|r| r.has_written()) {
+        ids.extend((0..run.count).map(|n| run.first.saturating_add_unsigned(n)));
+    }
+    ids
+}
+
+/// As many operations at once as [`AT_ONCE`] says; each is told with where it ends in the record.
+fn in_parts(ops: Vec<(Operation, usize)>) -> Vec<Vec<Operation>> {
+    let mut parts: Vec<Vec<Operation>> = Vec::new();
+    let mut began = HEAD;
+    for (op, end) in ops {
+        let last = parts.last_mut();
+        match last.filter(|p| end.saturating_sub(began) <= AT_ONCE.0 && p.len() < AT_ONCE.1) {
+            Some(part) => part.push(op),
+            None => {
+                began = end;
+                parts.push(vec![op]);
+            }
+        }
+    }
+    parts
+}
