@@ -173,7 +173,7 @@ impl Update {
                 new.as_bytes() != doc.as_bytes()
             }
             Kind::Diff(d) => {
-                out.extend_from_slice(diff::apply(doc, d.as_doc())?.as_bytes());
+                diff::apply(doc, d.as_doc(), out)?;
                 keep_id(doc, start, out)?;
                 let new = Doc::new(out.get(start..).unwrap_or_default());
                 check_depth(new)?;
@@ -219,7 +219,7 @@ impl Update {
                 keep_id(base, 0, &mut new)?;
             }
             Kind::Diff(d) => {
-                new.extend_from_slice(diff::apply(base, d.as_doc())?.as_bytes());
+                diff::apply(base, d.as_doc(), &mut new)?;
                 keep_id(base, 0, &mut new)?;
             }
         }
