@@ -77,14 +77,15 @@ fn readers_are_told_everything_once_with_the_names_of_its_time() {
     change(&store, &c, 1, Some(next.clone()), Changed::Fields);
     store.flush().unwrap();
     change(&store, &c, 2, Some(doc! { "_id": 2 }), Changed::Whole);
-    store.rename_collection("db.c", "db.d", false, never).unwrap();
+    store
+        .rename_collection("db.c", "db.d", false, never)
+        .unwrap();
     let spec = IndexSpec::parse(doc! { "key": doc! { "x": 1 }, "name": "x_1" }.as_doc()).unwrap();
     store.create_index(&c, spec, never).unwrap();
     let mut images = CollectionOptions::default();
-    images.document.append(
-        "changeStreamPreAndPostImages",
-        doc! { "enabled": true },
-    );
+    images
+        .document
+        .append("changeStreamPreAndPostImages", doc! { "enabled": true });
     store.modify_options(&c, images, never).unwrap();
     change(&store, &c, 1, None, Changed::Whole);
     store.drop_index(&c, "x_1", never).unwrap();
@@ -107,7 +108,10 @@ fn readers_are_told_everything_once_with_the_names_of_its_time() {
         r#" { renameCollection: "db.c", to: "db.d", stayTemp: false }"#.into(),
         r#" { createIndexes: "d", v: 2, key: { x: 1 }, name: "x_1" }"#.into(),
         format!(" {{ collMod: \"d\", {}", &images[2..]),
-        format!("db.d d b\"\\x10\\x01\\0\\0\\0\" before {}", next.as_doc().to_display()),
+        format!(
+            "db.d d b\"\\x10\\x01\\0\\0\\0\" before {}",
+            next.as_doc().to_display()
+        ),
         r#" { dropIndexes: "d", index: "x_1" }"#.into(),
         r#" { drop: "d" }"#.into(),
         " { dropDatabase: 1 }".into(),
@@ -164,8 +168,14 @@ fn a_transaction_is_one_entry_and_a_large_one_several() {
     let sizes: Vec<usize> = entries.iter().map(|e| e.ops.len()).collect();
     assert_eq!(sizes, [4, 3, 1]);
     let parts: Vec<Part> = entries.iter().map(|e| e.transaction.unwrap()).collect();
-    assert_eq!(parts.iter().map(|p| p.before).collect::<Vec<_>>(), [0, 4, 7]);
-    assert_eq!(parts.iter().map(|p| p.more).collect::<Vec<_>>(), [true, true, false]);
+    assert_eq!(
+        parts.iter().map(|p| p.before).collect::<Vec<_>>(),
+        [0, 4, 7]
+    );
+    assert_eq!(
+        parts.iter().map(|p| p.more).collect::<Vec<_>>(),
+        [true, true, false]
+    );
     assert_eq!(parts[0].previous, None);
     assert_eq!(parts[2].previous, Some(entries[1].at));
     assert!(entries[0].at > begin && entries[2].at == store.visible());
@@ -183,9 +193,13 @@ fn the_log_is_kept_for_its_readers_and_no_longer() {
     let c = store
         .create_collection("db.c", CollectionOptions::default(), never)
         .unwrap();
-    store.rename_collection("db.c", "db.old", false, never).unwrap();
+    store
+        .rename_collection("db.c", "db.old", false, never)
+        .unwrap();
     insert(&store, &c, doc! { "_id": -1 }).unwrap();
-    store.rename_collection("db.old", "db.c", false, never).unwrap();
+    store
+        .rename_collection("db.old", "db.c", false, never)
+        .unwrap();
     store.keep_log(24 << 20, Duration::ZERO);
     let fill = |n: i32| {
         for i in n..n + 10 {

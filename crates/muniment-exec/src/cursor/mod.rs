@@ -6,10 +6,11 @@ use bytes::Bytes;
 use muniment_query::meta::without;
 use muniment_query::{DocStream, Interrupt};
 use muniment_storage::{Collection, Snapshot, Store};
-use muniment_value::{Doc, Result};
+use muniment_value::{Doc, DocBuf, Result};
 use parking_lot::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 mod manager;
 mod origin;
@@ -55,6 +56,8 @@ pub struct BatchEnd {
     pub docs: usize,
     /// True when there is nothing more: the cursor's id becomes 0. A tailable cursor never is.
     pub exhausted: bool,
+    /// True when it ended since there is nothing more for now.
+    pub drained: bool,
 }
 
 /// Whose a cursor is: getMore and killCursors from elsewhere are refused.
@@ -166,6 +169,31 @@ enum Source {
     },
 }
 
+/// What stands below a cursor that goes on when it has come to the end: a stream of the log. The cursor
+/// is told when there is more, and tells what it has passed on.
+pub(crate) trait Tail: Send + Sync {
+    /// Returns when there may be more, and at the latest after `timeout`.
+    fn wait(&self, op: &OpContext, timeout: Duration);
+
+    /// A document goes out.
+    ///
+    /// # Errors
+    /// The cursor's: it is closed then.
+    fn passes(&self, _doc: Doc<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// `postBatchResumeToken`, when a batch has ended; `drained`: since there was nothing more.
+    fn token(&self, _drained: bool) -> Option<DocBuf> {
+        None
+    }
+
+    /// Nothing comes any more.
+    fn has_ended(&self) -> bool {
+        false
+    }
+}
+
 /// An open result: a running plan with its place.
 pub struct Cursor {
     namespace: String,
@@ -179,6 +207,7 @@ pub struct Cursor {
     opener: Opener,
     /// The view that it reads at, if the command chose one.
     pinned: Option<Snapshot>,
+    tail: Option<Arc<dyn Tail>>,
 }
 
 /// The command that opens a cursor, for what stands before its errors.
@@ -218,6 +247,7 @@ impl Cursor {
             held: None,
             time_left: None,
             pinned: None,
+            tail: None,
             opener: Opener::Find,
             flags,
         }
@@ -244,6 +274,7 @@ impl Cursor {
             held: None,
             time_left: None,
             pinned: None,
+            tail: None,
             opener: Opener::Find,
             flags,
         }
@@ -262,6 +293,7 @@ impl Cursor {
             held: None,
             time_left: None,
             pinned: None,
+            tail: None,
             opener: Opener::Aggregate,
             flags: CursorFlags::default(),
         }
@@ -274,6 +306,21 @@ impl Cursor {
             opener: Opener::Other,
             ..Cursor::empty(namespace, CursorFlags::default())
         }
+    }
+
+    /// This cursor, which goes on when it has come to the end.
+    pub(crate) fn with_tail(mut self, tail: Arc<dyn Tail>) -> Cursor {
+        self.tail = Some(tail);
+        self.flags.tailable = true;
+        self.flags.await_data = true;
+        self
+    }
+
+    /// What goes with a batch: see [`Tail::token`].
+    fn token(&self, end: BatchEnd) -> Option<DocBuf> {
+        self.tail
+            .as_ref()?
+            .token(end.drained && self.held.is_none())
     }
 
     /// The namespace that replies carry, `db.collection` (`db.$cmd.aggregate` without a
@@ -373,9 +420,9 @@ impl Cursor {
                     },
                     Source::Stream { stream, .. } => match stream.next()? {
                         Some(doc) => {
-                            let doc = Doc::new(&doc).as_bytes();
-                            muniment_query::check_result_size(doc.len())?;
-                            out.extend_from_slice(doc);
+                            let doc = Doc::new(&doc);
+                            muniment_query::check_result_size(doc.byte_len())?;
+                            out.extend_from_slice(doc.as_bytes());
                             true
                         }
                         None => false,
@@ -389,11 +436,12 @@ impl Cursor {
                         // A tailable cursor stays open even when its limit is reached.
                         !self.flags.tailable || e.tail_is_dead()
                     }
-                    _ => true,
+                    _ => self.tail.as_ref().is_none_or(|t| t.has_ended()),
                 };
                 return Ok(BatchEnd {
                     docs,
                     exhausted: dead,
+                    drained: true,
                 });
             }
             if out.len() == body {
@@ -407,7 +455,11 @@ impl Cursor {
                 return Ok(BatchEnd {
                     docs,
                     exhausted: false,
+                    drained: false,
                 });
+            }
+            if let Some(tail) = &self.tail {
+                tail.passes(Doc::new(out.get(body..).unwrap_or_default()))?;
             }
             docs += 1;
         }
@@ -417,7 +469,11 @@ impl Cursor {
             Source::Plan(e) => e.limit_reached() && self.held.is_none() && !self.flags.tailable,
             Source::One(_) | Source::Stream { .. } => false,
         };
-        Ok(BatchEnd { docs, exhausted })
+        Ok(BatchEnd {
+            docs,
+            exhausted,
+            drained: false,
+        })
     }
 
     /// The next document itself, for internal readers.

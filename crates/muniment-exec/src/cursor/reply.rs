@@ -4,12 +4,14 @@ use super::{BatchEnd, BatchLimits, Cursor, CursorOwner, GetMoreRequest};
 use crate::database::Database;
 use crate::operation::OpContext;
 use muniment_query::Interrupt;
-use muniment_value::{Code, Error, Result, Type};
+use muniment_value::{Code, DocBuf, Error, Result, Type};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long an awaitData cursor sleeps before it asks whether it was killed.
 const WAIT_SLICE: Duration = Duration::from_millis(50);
+/// The same of one that follows the log: there may be many of them, which are to cost little.
+const TAIL_SLICE: Duration = Duration::from_millis(200);
 
 /// Appends `cursor: {NAME: […], id, ns}`; `fill` appends the array's elements and tells the id, which the
 /// operation notes.
@@ -18,7 +20,7 @@ fn append_reply(
     out: &mut Vec<u8>,
     array: &str,
     namespace: &str,
-    fill: impl FnOnce(&mut Vec<u8>) -> Result<i64>,
+    fill: impl FnOnce(&mut Vec<u8>) -> Result<(i64, Option<DocBuf>)>,
 ) -> Result<i64> {
     let start = out.len();
     out.push(Type::Document as u8);
@@ -30,8 +32,8 @@ fn append_reply(
     out.push(0);
     let array_at = out.len();
     out.extend_from_slice(&[0; 4]);
-    let id = match fill(out) {
-        Ok(id) => id,
+    let (id, token) = match fill(out) {
+        Ok(done) => done,
         Err(e) => {
             out.truncate(start);
             return Err(e);
@@ -47,6 +49,11 @@ fn append_reply(
     out.extend_from_slice(&(namespace.len() as u32 + 1).to_le_bytes());
     out.extend_from_slice(namespace.as_bytes());
     out.push(0);
+    if let Some(token) = token {
+        out.push(Type::Document as u8);
+        out.extend_from_slice(b"postBatchResumeToken\0");
+        out.extend_from_slice(token.as_bytes());
+    }
     if let Some(view) = op.pinned() {
         out.push(Type::Timestamp as u8);
         out.extend_from_slice(b"atClusterTime\0");
@@ -85,14 +92,15 @@ impl Database {
         append_reply(op, out, "firstBatch", &namespace, |out| {
             let end = cursor.fill_batch(op, out, limits);
             let end = end.map_err(|e| e.context(&cursor.opener.context(&cursor.namespace)))?;
+            let token = cursor.token(end);
             if end.exhausted || cursor.flags.single_batch {
-                return Ok(0);
+                return Ok((0, token));
             }
             cursor.time_left = op.time_left();
             // The next batch sees what was written meanwhile, as in MongoDB.
             cursor.release();
             cursor.pinned = op.pinned().cloned();
-            Ok(self.cursors.keep(cursor, owner, end.docs))
+            Ok((self.cursors.keep(cursor, owner, end.docs), token))
         })
     }
 
@@ -131,15 +139,16 @@ impl Database {
             // A batch that is there at once may be too late as well.
             op.check()?;
             let end = next_batch(op, &mut cursor, request, limits, out)?;
+            let token = cursor.token(end);
             if end.exhausted {
-                return Ok(0);
+                return Ok((0, token));
             }
             if !awaits {
                 cursor.time_left = op.time_left();
             }
             cursor.release();
             self.cursors.check_in(request.id, cursor, end.docs);
-            Ok(request.id)
+            Ok((request.id, token))
         });
         if !matches!(result, Ok(id) if id != 0) {
             // Forgotten without killing the operation that is just ending.
@@ -181,7 +190,10 @@ fn next_batch(
             return Ok(end);
         }
         op.check()?;
-        if let Some(c) = &cursor.collection {
+        if let Some(tail) = &cursor.tail {
+            let wait = (until - now).min(TAIL_SLICE);
+            op.without_ticket(|| tail.wait(op, wait))?;
+        } else if let Some(c) = &cursor.collection {
             if c.is_dropped() {
                 return Err(Error::new(
                     Code::QueryPlanKilled,

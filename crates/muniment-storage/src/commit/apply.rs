@@ -95,12 +95,13 @@ impl Inner {
                     let c = known(tree, key.start)?;
                     let old = self.before(&mut stage, tree, part(&key))?;
                     let old = old.ok_or_else(|| damaged(key.start, "an update of nothing"))?;
-                    let new = diff::apply(Doc::new(&old), Doc::new(part(&d)))
+                    let mut new = Vec::with_capacity(old.len() + d.len());
+                    diff::apply(Doc::new(&old), Doc::new(part(&d)), &mut new)
                         .map_err(|_| damaged(d.start, "a difference that does not fit"))?;
-                    let docs = (Doc::new(&old), new.as_doc());
+                    let docs = (Doc::new(&old), Doc::new(&new));
                     entries.stage(self, &mut stage, &c, part(&key), Some(docs.0), Some(docs.1))?;
-                    totals.push((c, 0, new.as_bytes().len() as i64 - old.len() as i64));
-                    let new = stage.keep_value(&Bytes::from(new.into_bytes()));
+                    totals.push((c, 0, new.len() as i64 - old.len() as i64));
+                    let new = stage.keep_value(&Bytes::from(new));
                     stage.put(tree, Stage::logged(key), Some(new), false);
                 }
                 Op::Image { .. } | Op::Note { .. } => {}
