@@ -19,7 +19,7 @@ use crate::plan::text::bind_text;
 use crate::run::exec::{Exec, Output, ProjectionKind, Recipe, into_bytes};
 use bytes::Bytes;
 use muniment_query::filter::Node;
-use muniment_query::stage::{CountOnly, check_target};
+use muniment_query::stage::{CountOnly, change_stream, check_target};
 use muniment_query::{
     DocStream, Filter, MetaSet, Needs, Pipeline, Projection, QueryContext, SortSpec,
 };
@@ -233,6 +233,9 @@ impl Database {
     /// As [`Database::find`]; the stages' own; 73 InvalidNamespace when the first stage does not fit
     /// the target.
     pub fn aggregate(&self, op: &Arc<OpContext>, request: &AggregateRequest<'_>) -> Result<Cursor> {
+        if let Some(stage) = change_stream::at_front(request.pipeline) {
+            return self.open_changes(op, request, stage);
+        }
         let ctx = self.aggregate_context(op, request)?;
         let current = CurrentOp::new(op);
         let link = Link::new(self, &current, request)?;

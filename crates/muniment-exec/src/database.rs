@@ -1,5 +1,6 @@
 //! What a server holds: the store with cursors, running operations and cached plans.
 
+use crate::changes::Changes;
 use crate::cursor::CursorManager;
 use crate::operation::{OpContext, Operations};
 use crate::plan::cache::PlanCache;
@@ -30,6 +31,7 @@ pub struct Database {
     /// Running operations, for currentOp and killOp.
     pub operations: Operations,
     pub(crate) plans: PlanCache,
+    pub(crate) changes: Changes,
     memory_limit: AtomicUsize,
     /// What all stages together hold, and may hold.
     pub memory: Arc<MemoryBudget>,
@@ -76,6 +78,7 @@ impl Database {
             cursors: CursorManager::new(),
             operations: Operations::new(),
             plans: PlanCache::default(),
+            changes: Changes::default(),
             memory_limit: AtomicUsize::new(MEMORY_LIMIT),
             memory: Arc::default(),
             tickets: Tickets::default(),

@@ -238,6 +238,7 @@ impl Database {
             await_data: request.await_data,
             no_timeout: request.no_cursor_timeout,
             single_batch: request.single_batch,
+            follows: false,
         };
         let Some(collection) = there else {
             return match self.resolve_view(request.namespace)? {

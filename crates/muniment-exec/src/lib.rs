@@ -8,6 +8,7 @@
 //! parses those into the request structures here.
 
 mod aggregate;
+mod changes;
 mod count;
 mod cursor;
 mod database;

@@ -148,6 +148,8 @@ pub struct OpContext {
     exec_stats: Mutex<Option<DocBuf>>,
     /// A stage above the plan sorts.
     sorts: AtomicBool,
+    /// It is a change stream's.
+    changes: AtomicBool,
     /// The cursor that it left open, 0 for one at its end; -1: it has none.
     cursor: AtomicI64,
     /// What its statements did, once somebody observes it.
@@ -187,6 +189,7 @@ impl OpContext {
             plan: Mutex::new(None),
             exec_stats: Mutex::new(None),
             sorts: AtomicBool::new(false),
+            changes: AtomicBool::new(false),
             cursor: AtomicI64::new(-1),
             statements: OnceLock::new(),
             cpu: OnceLock::new(),
@@ -458,6 +461,17 @@ impl OpContext {
             let stats = stats();
             *self.exec_stats.lock() = Some(stats);
         }
+    }
+
+    /// Notes that it opens a change stream or goes on with one.
+    pub(crate) fn watches_changes(&self) {
+        self.changes.store(true, Relaxed);
+    }
+
+    /// True if it opens a change stream or goes on with one: its errors tell the driver whether it may
+    /// resume.
+    pub fn is_of_change_stream(&self) -> bool {
+        self.changes.load(Relaxed)
     }
 
     /// Notes that a stage above the plan sorts.

@@ -42,6 +42,8 @@ pub struct ClusterParameters {
     values: RwLock<BTreeMap<&'static str, DocBuf>>,
     /// defaultMaxTimeMS.readOperations in milliseconds; 0: none.
     read_limit_ms: AtomicI64,
+    /// changeStreamOptions.preAndPostImages.expireAfterSeconds; 0: off.
+    image_seconds: Arc<AtomicI64>,
     /// Held from the storing of a value, or the reading of it, until it is in force: what holds is what
     /// is stored.
     changing: Mutex<()>,
@@ -51,10 +53,14 @@ pub struct ClusterParameters {
 pub const ALL: &[ClusterParameter] = &[
     ClusterParameter {
         name: "changeStreamOptions",
-        doc: "How long pre- and post-images are kept (a standalone has none)",
+        doc: "How long change streams show documents as they were before a change",
         parse: change_stream_options,
         default: || doc! { "preAndPostImages": doc! { "expireAfterSeconds": "off" } },
-        apply: |_, _| {},
+        apply: |p, d| {
+            let images = d.get_doc("preAndPostImages");
+            let seconds = images.and_then(|d| number::to_i64_clamped(d.get("expireAfterSeconds")?));
+            p.image_seconds.store(seconds.unwrap_or(0), Relaxed);
+        },
     },
     ClusterParameter {
         name: "changeStreams",
@@ -148,6 +154,14 @@ pub fn find(name: &str) -> Result<&'static ClusterParameter> {
 }
 
 impl ClusterParameters {
+    /// None set yet; how long images are shown is told through `image_seconds`.
+    pub fn new(image_seconds: Arc<AtomicI64>) -> ClusterParameters {
+        ClusterParameters {
+            image_seconds,
+            ..ClusterParameters::default()
+        }
+    }
+
     /// The parameter as getClusterParameter shows it. On a standalone MongoDB leaves the time of the
     /// change out.
     pub fn show(&self, parameter: &ClusterParameter) -> DocBuf {

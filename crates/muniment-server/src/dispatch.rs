@@ -19,7 +19,7 @@ use crate::state::{ConnShared, ServerState};
 use crate::transactions::{self, Transactions};
 use muniment_exec::{OpContext, OpStart, TicketPool};
 use muniment_query::Interrupt;
-use muniment_value::{Code, Doc, Error, Result, Value, ValueBuf, doc};
+use muniment_value::{Code, Doc, Error, Result, Value, ValueBuf, array, doc};
 use muniment_wire::DocWriter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -164,7 +164,10 @@ fn try_execute(
         }
     }
     let labelled = |e: Error| {
-        let labels = transactions::labels(spec, &generic, e.code());
+        let labels = match op.is_of_change_stream() && transactions::is_resumable(e.code()) {
+            true => Some(array!["ResumableChangeStreamError"]),
+            false => transactions::labels(spec, &generic, e.code()),
+        };
         (e, labels)
     };
     let checked_out = server

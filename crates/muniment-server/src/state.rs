@@ -170,12 +170,12 @@ impl ServerState {
         ServerState {
             replica_set: options.replica_set.clone().map(ReplicaSet::new),
             options,
+            cluster_parameters: ClusterParameters::new(parts.engine.image_seconds()),
             engine: parts.engine,
             log: parts.log,
             message_memory: Arc::default(),
             metrics: Arc::new(Metrics::default()),
             parameters: parts.parameters,
-            cluster_parameters: ClusterParameters::default(),
             failpoints: FailPoints::default(),
             sessions: Sessions::default(),
             snapshots: Snapshots::default(),

@@ -284,6 +284,11 @@ impl Store {
         self.inner.trees.is_durable()
     }
 
+    /// True once it is closed.
+    pub fn is_closed(&self) -> bool {
+        self.inner.closed.load(Relaxed)
+    }
+
     /// A view of now.
     pub fn snapshot(&self) -> Snapshot {
         self.inner.snapshot()

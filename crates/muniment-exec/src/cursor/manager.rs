@@ -279,7 +279,7 @@ impl CursorManager {
             for slot in shard.lock().values_mut() {
                 let hit = slot.namespace == namespace
                     || (namespace.ends_with('.') && slot.namespace.starts_with(namespace));
-                if !hit {
+                if !hit || slot.flags.follows {
                     continue;
                 }
                 slot.dead = Some(why);

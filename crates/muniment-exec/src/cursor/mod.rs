@@ -78,6 +78,8 @@ pub(crate) struct CursorFlags {
     pub await_data: bool,
     pub no_timeout: bool,
     pub single_batch: bool,
+    /// It follows the log: what becomes of its collection does not concern it.
+    pub follows: bool,
 }
 
 /// The operation that uses a cursor now, which the stages of a pipeline ask (they outlive the
@@ -190,6 +192,11 @@ pub(crate) trait Tail: Send + Sync {
 
     /// Nothing comes any more.
     fn has_ended(&self) -> bool {
+        false
+    }
+
+    /// True of a change stream.
+    fn is_change_stream(&self) -> bool {
         false
     }
 }
@@ -312,6 +319,7 @@ impl Cursor {
     pub(crate) fn with_tail(mut self, tail: Arc<dyn Tail>) -> Cursor {
         self.tail = Some(tail);
         self.flags.tailable = true;
+        self.flags.follows = true;
         self.flags.await_data = true;
         self
     }

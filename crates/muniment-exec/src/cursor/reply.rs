@@ -119,6 +119,9 @@ impl Database {
         if let Some(view) = &cursor.pinned {
             op.pin(view.clone());
         }
+        if cursor.tail.as_ref().is_some_and(|t| t.is_change_stream()) {
+            op.watches_changes();
+        }
         let awaits = cursor.flags.tailable && cursor.flags.await_data;
         if request.await_time_given && !awaits {
             self.cursors.check_in(request.id, cursor, 0);

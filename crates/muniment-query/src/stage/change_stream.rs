@@ -1,29 +1,246 @@
-//! `$changeStream`, as a standalone server answers it.
+//! `$changeStream`: what it is told. The events themselves come from the executor, which opens a
+//! pipeline that begins with this stage itself.
+//!
+//! Source: the MongoDB manual, "$changeStream (aggregation)", and observed replies of MongoDB 8.0.
 
 use super::Stage;
+use super::idl::{boolean, document, only, string, wrong_type};
 use super::registry::{Input, Place, Spec};
 use crate::context::QueryContext;
-use muniment_value::{Elem, Error, Result, Value};
+use muniment_value::{Code, Doc, Elem, Error, Result, Value};
+
+/// The name.
+pub const NAME: &str = "$changeStream";
+/// The stage that takes large events apart, behind all others.
+pub const SPLIT: &str = "$changeStreamSplitLargeEvent";
 
 pub(crate) const SPEC: Spec = Spec {
-    name: "$changeStream",
-    doc: "Refused: a standalone server has no change streams.",
+    name: NAME,
+    doc: "The changes of a collection, a database or all of them, as they happen.",
     place: Place::CHANGES.needs(Input::Any),
     parse,
 };
 
-fn parse(e: Elem<'_>, _: &QueryContext, _: &mut Vec<Stage>) -> Result<()> {
-    if !matches!(e.value(), Value::Document(_)) {
-        return Err(Error::location(
-            6_188_500,
-            format!(
-                "$changeStream must take a nested object but found: {}",
-                crate::bytes::show(e)
-            ),
-        ));
+/// Stages that may stand behind `$changeStream`.
+const BEHIND: [&str; 10] = [
+    "$_internalInhibitOptimization",
+    "$addFields",
+    "$match",
+    "$project",
+    "$redact",
+    "$replaceRoot",
+    "$replaceWith",
+    "$set",
+    "$unset",
+    SPLIT,
+];
+
+/// The options of the stage.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ChangeStreamSpec<'a> {
+    /// `fullDocument`: `default`, `updateLookup`, `whenAvailable` or `required`.
+    pub full_document: Option<&'a str>,
+    /// `fullDocumentBeforeChange`: `off`, `whenAvailable` or `required`.
+    pub before_change: Option<&'a str>,
+    /// `resumeAfter`: a token.
+    pub resume_after: Option<Doc<'a>>,
+    /// `startAfter`: a token.
+    pub start_after: Option<Doc<'a>>,
+    /// `startAtOperationTime`.
+    pub start_at: Option<u64>,
+    /// `allChangesForCluster`.
+    pub all: bool,
+    /// `showExpandedEvents`.
+    pub expanded: bool,
+}
+
+/// A field that must be one of these.
+fn one_of<'a>(d: Doc<'a>, field: &str, known: &[&str]) -> Result<Option<&'a str>> {
+    match string(NAME, d, field)? {
+        Some(s) if !known.contains(&s) => Err(Error::bad_value(format!(
+            "Enumeration value '{s}' for field '{NAME}.{field}' is not a valid value."
+        ))),
+        other => Ok(other),
     }
-    Err(Error::location(
-        40573,
-        "The $changeStream stage is only supported on replica sets",
+}
+
+impl<'a> ChangeStreamSpec<'a> {
+    /// Reads the stage.
+    ///
+    /// # Errors
+    /// 6188500 for what is no document; 40415 for an unknown field, 14 for one of the wrong type, 2 for
+    /// a word that is none; 50865 and 40674 for two places to begin at.
+    pub fn parse(e: Elem<'a>) -> Result<ChangeStreamSpec<'a>> {
+        let Value::Document(d) = e.value() else {
+            return Err(Error::location(
+                6_188_500,
+                format!(
+                    "{NAME} must take a nested object but found: {}",
+                    crate::bytes::show(e)
+                ),
+            ));
+        };
+        only(
+            NAME,
+            d,
+            &[
+                "allChangesForCluster",
+                "allowToRunOnConfigDB",
+                "allowToRunOnSystemNS",
+                "fullDocument",
+                "fullDocumentBeforeChange",
+                "resumeAfter",
+                "showExpandedEvents",
+                "showMigrationEvents",
+                "showRawUpdateDescription",
+                "showSystemEvents",
+                "startAfter",
+                "startAtOperationTime",
+            ],
+        )?;
+        for internal in [
+            "allowToRunOnConfigDB",
+            "allowToRunOnSystemNS",
+            "showMigrationEvents",
+            "showRawUpdateDescription",
+            "showSystemEvents",
+        ] {
+            if boolean(NAME, d, internal)? == Some(true) {
+                return Err(Error::new(
+                    Code::InvalidOptions,
+                    format!("{NAME}.{internal} is for a cluster's own members"),
+                ));
+            }
+        }
+        let spec = ChangeStreamSpec {
+            full_document: one_of(
+                d,
+                "fullDocument",
+                &["default", "updateLookup", "whenAvailable", "required"],
+            )?,
+            before_change: one_of(
+                d,
+                "fullDocumentBeforeChange",
+                &["off", "whenAvailable", "required"],
+            )?,
+            resume_after: document(NAME, d, "resumeAfter")?,
+            start_after: document(NAME, d, "startAfter")?,
+            start_at: match d.get("startAtOperationTime") {
+                None => None,
+                Some(Value::Timestamp { t, i }) => Some(u64::from(t) << 32 | u64::from(i)),
+                Some(v) => return Err(wrong_type(NAME, "startAtOperationTime", v, "timestamp")),
+            },
+            all: boolean(NAME, d, "allChangesForCluster")?.unwrap_or(false),
+            expanded: boolean(NAME, d, "showExpandedEvents")?.unwrap_or(false),
+        };
+        if spec.resume_after.is_some() && spec.start_after.is_some() {
+            return Err(Error::location(
+                50_865,
+                "Do not specify both 'resumeAfter' and 'startAfter' in a $changeStream stage",
+            ));
+        }
+        if spec.start_at.is_some() && (spec.resume_after.is_some() || spec.start_after.is_some()) {
+            return Err(Error::location(
+                40_674,
+                "Only one type of resume option is allowed, but multiple were found.",
+            ));
+        }
+        Ok(spec)
+    }
+}
+
+/// The stage of a pipeline that begins with it.
+pub fn at_front(stages: Doc<'_>) -> Option<Elem<'_>> {
+    let first = stages.values().next()?.as_doc()?.first()?;
+    (first.name() == NAME).then_some(first)
+}
+
+/// Checks which stages stand behind the first.
+///
+/// # Errors
+/// 20 IllegalOperation for one that may not; 40602 for a second `$changeStream`; 7182802 where the
+/// stage that splits events is not the last.
+pub fn check_behind(stages: Doc<'_>) -> Result<()> {
+    let names = stages.values().skip(1).filter_map(|v| v.as_doc()?.first());
+    let names: Vec<&str> = names.map(|e| e.name()).collect();
+    for (n, name) in names.iter().enumerate() {
+        if *name == NAME {
+            return Err(Error::location(
+                40_602,
+                format!("{NAME} is only valid as the first stage in a pipeline"),
+            ));
+        }
+        if *name == SPLIT && n + 1 < names.len() {
+            return Err(Error::location(
+                7_182_802,
+                format!("{SPLIT} must be the last stage in the pipeline"),
+            ));
+        }
+        if !BEHIND.contains(name) && super::registry::place(name).is_some() {
+            return Err(Error::new(
+                Code::IllegalOperation,
+                format!("{name} is not permitted in a {NAME} pipeline"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn parse(e: Elem<'_>, _: &QueryContext, _: &mut Vec<Stage>) -> Result<()> {
+    ChangeStreamSpec::parse(e)?;
+    Err(Error::new(
+        Code::IllegalOperation,
+        format!("{NAME} is run by aggregate alone: it is not explained, and no view has it"),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use muniment_value::{array, doc};
+
+    #[test]
+    fn what_is_refused() {
+        let t = doc! { "_data": "82" };
+        for (spec, code) in [
+            (doc! { "fullDocument": "often" }, 2),
+            (doc! { "fullDocument": 1 }, 14),
+            (doc! { "full": "x" }, 40_415),
+            (doc! { "resumeAfter": "82" }, 14),
+            (doc! { "resumeAfter": &t, "startAfter": &t }, 50_865),
+            (
+                doc! { "resumeAfter": &t, "startAtOperationTime": Value::Timestamp { t: 5, i: 1 } },
+                40_674,
+            ),
+            (doc! { "startAtOperationTime": 5 }, 14),
+            (doc! { "showMigrationEvents": true }, 72),
+        ] {
+            let stage = doc! { "$changeStream": &spec };
+            let e = ChangeStreamSpec::parse(stage.as_doc().first().unwrap()).unwrap_err();
+            assert_eq!(e.code().0, code, "{spec:?} {e}");
+        }
+        for (behind, code) in [
+            (array![doc! { "$limit": 1 }], 20),
+            (array![doc! { "$group": doc! { "_id": 1 } }], 20),
+            (array![doc! { "$changeStream": doc! {} }], 40_602),
+            (
+                array![doc! { SPLIT: doc! {} }, doc! { "$match": doc! {} }],
+                7_182_802,
+            ),
+        ] {
+            let mut stages = array![doc! { "$changeStream": doc! {} }];
+            for v in behind.as_doc().values() {
+                stages.push(v);
+            }
+            assert!(at_front(stages.as_doc()).is_some());
+            assert_eq!(check_behind(stages.as_doc()).unwrap_err().code().0, code);
+        }
+        let good = array![
+            doc! { "$changeStream": doc! {} },
+            doc! { "$match": doc! {} },
+            doc! { SPLIT: doc! {} },
+        ];
+        check_behind(good.as_doc()).unwrap();
+    }
 }

@@ -8,7 +8,7 @@ pub mod accumulators;
 mod add_fields;
 mod bucket;
 mod bucket_auto;
-mod change_stream;
+pub mod change_stream;
 mod coll_stats;
 mod count;
 mod current_op;

@@ -112,16 +112,14 @@ fn precheck(body: Doc<'_>) -> Result<()> {
     if strict && explain {
         return Err(not_in_api("the explain option of aggregate"));
     }
-    let level = body
-        .get_doc("readConcern")
-        .and_then(|d| d.get_str("level"))
-        .unwrap_or("local");
+    let concern = body.get_doc("readConcern").and_then(|d| d.get_str("level"));
+    let level = concern.unwrap_or("local");
     let stages = body.get_array("pipeline").unwrap_or(Doc::EMPTY);
     let stages = stages.values().filter_map(|v| v.as_doc()?.first());
     for stage in stages {
         let name = stage.name();
-        let elsewhere =
-            LOCAL_ONLY.contains(&name) || matches!(name, "$out" | "$merge" | "$unionWith");
+        let elsewhere = LOCAL_ONLY.contains(&name)
+            || matches!(name, "$changeStream" | "$out" | "$merge" | "$unionWith");
         if elsewhere && body.get("autocommit").is_some() {
             return Err(Error::new(
                 Code::OperationNotSupportedInTransaction,
@@ -138,6 +136,15 @@ fn precheck(body: Doc<'_>) -> Result<()> {
                 format!(
                     "Aggregation stage {name} cannot run with a readConcern other than 'local', \
                      or in a multi-document transaction. Current readConcern: {level}"
+                ),
+            ));
+        }
+        if name == "$changeStream" && !matches!(concern, None | Some("majority")) {
+            return Err(Error::new(
+                Code::InvalidOptions,
+                format!(
+                    "$changeStream cannot run with a readConcern other than 'majority'. Current \
+                     readConcern: {level}"
                 ),
             ));
         }

@@ -10,7 +10,7 @@
 mod rules;
 mod statements;
 
-pub use rules::{ends, labels};
+pub use rules::{ends, is_resumable, labels};
 
 use crate::context::{CommandContext, Request};
 use crate::generic::Generic;

@@ -37,6 +37,20 @@ fn is_retryable(code: Code) -> bool {
     )
 }
 
+/// Whether a driver may open a change stream again where it broke off after this error.
+pub fn is_resumable(code: Code) -> bool {
+    is_retryable(code) && code != Code::ExceededTimeLimit
+        || matches!(
+            code,
+            Code::CursorNotFound
+                | Code(63)
+                | Code::FailedToSatisfyReadPreference
+                | Code::StaleEpoch
+                | Code::RetryChangeStream
+                | Code::StaleConfig
+        )
+}
+
 /// Whether a command as it came may be sent again: a retryable write, and what ends a transaction.
 fn may_be_sent_again(spec: &CommandSpec, generic: &Generic<'_>) -> bool {
     generic.txn_number.is_some() && (!generic.in_transaction() || ends(spec))

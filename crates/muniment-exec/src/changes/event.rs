@@ -1,0 +1,403 @@
+//! Change events, made of the log's operations.
+//!
+//! Source of the shapes: the MongoDB manual, "Change Events", and the order of fields of MongoDB 8.0.
+
+use super::scope::Scope;
+use super::token::{Place, Token};
+use bytes::Bytes;
+use muniment_query::diff;
+use muniment_storage::{LogEntry, Named, Operation, What};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, array, doc};
+
+/// Whether a document goes with an event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Image {
+    #[default]
+    Off,
+    WhenAvailable,
+    Required,
+}
+
+/// What goes with an update as `fullDocument`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// Nothing, or the document as it is right after the update.
+    After(Image),
+    /// The document as it is when the event is read.
+    Lookup,
+}
+
+/// How events are shown.
+#[derive(Clone, Debug)]
+pub(crate) struct Shown {
+    pub full: Full,
+    pub before: Image,
+    /// `showExpandedEvents`.
+    pub expanded: bool,
+    /// Documents as they were before are not shown of entries that are older, in milliseconds since
+    /// 1970.
+    pub images_since_ms: i64,
+}
+
+/// Looks up a document as it is now, by its collection and its `_id`.
+pub(crate) type Lookup<'l> = dyn Fn(&Named, Value<'_>) -> Result<Option<Bytes>> + 'l;
+
+/// An event.
+pub(crate) struct Event {
+    pub place: Place,
+    pub doc: DocBuf,
+    /// The stream ends behind it.
+    pub ends: bool,
+}
+
+/// What an operation is called as an event, and what it is about.
+struct Kind<'o> {
+    name: &'static str,
+    namespace: &'o str,
+    /// The command, of a change of the catalog.
+    o: Doc<'o>,
+    o2: Doc<'o>,
+    uuid: Option<[u8; 16]>,
+}
+
+/// The event that an operation is for who watches `scope`; `None` for none.
+fn kind<'o>(op: &'o Operation, scope: &Scope, expanded: bool) -> Option<Kind<'o>> {
+    if let Some(named) = &op.of {
+        if named.time_series || !scope.has(&named.namespace) {
+            return None;
+        }
+        let name = match op.what {
+            What::Insert { .. } => "insert",
+            What::Update { .. } => "update",
+            What::Replace { .. } => "replace",
+            What::Delete { .. } => "delete",
+            What::Note { .. } => return None,
+        };
+        return Some(Kind {
+            name,
+            namespace: &named.namespace,
+            o: Doc::EMPTY,
+            o2: Doc::EMPTY,
+            uuid: Some(named.uuid),
+        });
+    }
+    let What::Note { doc } = &op.what else {
+        return None;
+    };
+    let note = Doc::new(doc);
+    let (ns, o) = (note.get_str("ns")?, note.get_doc("o")?);
+    let db = ns.strip_suffix(".$cmd")?;
+    let command = o.first()?;
+    let uuid = match note.get("ui") {
+        Some(Value::Binary { bytes, .. }) => <[u8; 16]>::try_from(bytes).ok(),
+        _ => None,
+    };
+    let (name, is_expanded) = match command.name() {
+        "drop" => ("drop", false),
+        "renameCollection" => ("rename", false),
+        "dropDatabase" => ("dropDatabase", false),
+        "create" => ("create", true),
+        "createIndexes" => ("createIndexes", true),
+        "dropIndexes" => ("dropIndexes", true),
+        "collMod" => ("modify", true),
+        _ => return None,
+    };
+    if is_expanded && !expanded {
+        return None;
+    }
+    let watched = |namespace: &str| scope.has(namespace);
+    // The names' parts stand in the note: those of the command are of its database.
+    let namespace = match (name, command.value()) {
+        ("dropDatabase", _) => scope.has_database(db).then_some(db)?,
+        ("rename", Value::String(from)) => {
+            let to = o.get_str("to").unwrap_or_default();
+            (watched(from) || watched(to)).then_some(from)?
+        }
+        (_, Value::String(collection)) => {
+            let full = format!("{db}.{collection}");
+            let hidden = o.get("timeseries").is_some();
+            (watched(&full) && !hidden).then_some(ns)?
+        }
+        _ => return None,
+    };
+    Some(Kind {
+        name,
+        namespace,
+        o,
+        o2: note.get_doc("o2").unwrap_or(Doc::EMPTY),
+        uuid,
+    })
+}
+
+/// `{db, coll}`.
+fn ns_doc(namespace: &str) -> DocBuf {
+    let (db, coll) = namespace.split_once('.').unwrap_or((namespace, ""));
+    doc! { "db": db, "coll": coll }
+}
+
+/// `{_id}` of the type and bytes that the log has of it.
+pub(crate) fn key_doc(id: &[u8]) -> DocBuf {
+    let Some((ty, value)) = id.split_first() else {
+        return DocBuf::new();
+    };
+    let mut bytes = vec![0; 4];
+    bytes.push(*ty);
+    bytes.extend_from_slice(b"_id\0");
+    bytes.extend_from_slice(value);
+    bytes.push(0);
+    let len = (bytes.len() as u32).to_le_bytes();
+    if let Some(head) = bytes.get_mut(..4) {
+        head.copy_from_slice(&len);
+    }
+    DocBuf::from_doc(Doc::new(&bytes))
+}
+
+/// The key of a document.
+fn key_of(d: &[u8]) -> DocBuf {
+    let mut key = DocBuf::new();
+    if let Some(id) = Doc::new(d).get_elem("_id") {
+        key.append_elem(id);
+    }
+    key
+}
+
+/// The document that a difference makes of the one before it.
+fn after(before: &[u8], difference: &[u8]) -> Result<Bytes> {
+    let mut new = Vec::with_capacity(before.len() + difference.len());
+    diff::apply(Doc::new(before), Doc::new(difference), &mut new)?;
+    Ok(Bytes::from(new))
+}
+
+fn missing(what: &str, of: &str, event: &DocBuf) -> Error {
+    Error::new(
+        Code::NoMatchingDocument,
+        format!(
+            "Change stream was configured to require a {what} for all {of} events, but the {what} \
+             was not found for event: {}",
+            event.as_doc().to_display()
+        ),
+    )
+}
+
+/// The events of an entry that come after `after`; `wanted` says which kinds are.
+///
+/// # Errors
+/// 47 NoMatchingDocument for a required document that is not there; what looking documents up raises.
+pub(crate) fn events(
+    entry: &LogEntry,
+    scope: &Scope,
+    shown: &Shown,
+    behind: Place,
+    wanted: &dyn Fn(&str) -> bool,
+    lookup: &Lookup<'_>,
+) -> Result<Vec<Event>> {
+    let mut events = Vec::new();
+    let first = entry.transaction.map_or(0, |part| part.before);
+    for (n, op) in entry.ops.iter().enumerate() {
+        let Some(kind) = kind(op, scope, shown.expanded) else {
+            continue;
+        };
+        let place = Place {
+            at: entry.at,
+            is_event: true,
+            index: match entry.transaction {
+                Some(_) => u32::try_from(first + n).unwrap_or(u32::MAX),
+                None => 0,
+            },
+            invalidates: false,
+        };
+        if place > behind && wanted(kind.name) {
+            let doc = render(entry, op, &kind, place, shown, lookup)?;
+            events.push(Event {
+                place,
+                doc,
+                ends: false,
+            });
+        }
+        let ends = match (scope, kind.name) {
+            (Scope::Collection { .. }, "drop" | "rename" | "dropDatabase") => true,
+            (Scope::Database(_), "dropDatabase") => true,
+            _ => false,
+        };
+        let place = Place {
+            invalidates: true,
+            ..place
+        };
+        if ends && place > behind {
+            let mut doc = head(entry, "invalidate", place, kind.uuid);
+            doc.append("wallTime", Value::DateTime(entry.wall_ms));
+            events.push(Event {
+                place,
+                doc,
+                ends: true,
+            });
+            break;
+        }
+    }
+    Ok(events)
+}
+
+fn head(entry: &LogEntry, name: &str, place: Place, uuid: Option<[u8; 16]>) -> DocBuf {
+    let token = Token {
+        place,
+        uuid,
+        fragment: None,
+    };
+    doc! {
+        "_id": token.to_doc(),
+        "operationType": name,
+        "clusterTime": Value::Timestamp { t: entry.at.seconds(), i: entry.at.increment() },
+    }
+}
+
+fn render(
+    entry: &LogEntry,
+    op: &Operation,
+    kind: &Kind<'_>,
+    place: Place,
+    shown: &Shown,
+    lookup: &Lookup<'_>,
+) -> Result<DocBuf> {
+    let mut event = head(entry, kind.name, place, kind.uuid);
+    if let Some(uuid) = kind.uuid.as_ref().filter(|_| shown.expanded) {
+        event.append(
+            "collectionUUID",
+            Value::Binary {
+                subtype: 4,
+                bytes: uuid,
+            },
+        );
+    }
+    event.append("wallTime", Value::DateTime(entry.wall_ms));
+    if let (Some(_), Some((key, number))) = (entry.transaction, &entry.session) {
+        event.append("txnNumber", *number);
+        event.append("lsid", crate::changes::session_id(key));
+    }
+    let before = op
+        .before
+        .as_ref()
+        .filter(|_| entry.wall_ms >= shown.images_since_ms);
+    let show_before = |event: &mut DocBuf| -> Result<()> {
+        if shown.before == Image::Off {
+            return Ok(());
+        }
+        match before {
+            Some(b) => event.append("fullDocumentBeforeChange", Doc::new(b)),
+            None if shown.before == Image::Required => {
+                return Err(missing("pre-image", "update, delete and replace", event));
+            }
+            None => event.append("fullDocumentBeforeChange", Value::Null),
+        };
+        Ok(())
+    };
+    match &op.what {
+        What::Insert { doc } => {
+            event.append("fullDocument", Doc::new(doc));
+            event.append("ns", ns_doc(kind.namespace));
+            event.append("documentKey", key_of(doc));
+        }
+        What::Replace { doc } => {
+            event.append("fullDocument", Doc::new(doc));
+            show_before(&mut event)?;
+            event.append("ns", ns_doc(kind.namespace));
+            event.append("documentKey", key_of(doc));
+        }
+        What::Delete { id } => {
+            show_before(&mut event)?;
+            event.append("ns", ns_doc(kind.namespace));
+            event.append("documentKey", key_doc(id));
+        }
+        What::Update { id, diff: d } => {
+            let key = key_doc(id);
+            let full = match (shown.full, before) {
+                (Full::After(Image::Off), _) => None,
+                (Full::After(_), Some(b)) => Some(Some(after(b, d)?)),
+                (Full::After(Image::Required), None) => {
+                    return Err(missing("post-image", "update", &event));
+                }
+                (Full::After(_), None) => Some(None),
+                (Full::Lookup, _) => {
+                    let id = key.as_doc().get("_id");
+                    let found = op.of.as_ref().zip(id).map(|(of, id)| lookup(of, id));
+                    Some(found.transpose()?.flatten())
+                }
+            };
+            if let Some(full) = full {
+                match &full {
+                    Some(doc) => event.append("fullDocument", Doc::new(doc)),
+                    None => event.append("fullDocument", Value::Null),
+                };
+            }
+            show_before(&mut event)?;
+            event.append("ns", ns_doc(kind.namespace));
+            event.append("documentKey", key);
+            let description = diff::describe(Doc::new(d))?;
+            event.append("updateDescription", description.to_doc(shown.expanded));
+        }
+        What::Note { .. } => note(&mut event, kind, shown.expanded),
+    }
+    Ok(event)
+}
+
+/// The fields of a change of the catalog.
+fn note(event: &mut DocBuf, kind: &Kind<'_>, expanded: bool) {
+    let o = kind.o;
+    // All but the command's name itself.
+    let rest = || {
+        let mut d = DocBuf::new();
+        for e in o.iter().skip(1) {
+            d.append_elem(e);
+        }
+        d
+    };
+    let name = o.first().and_then(|e| e.value().as_str());
+    let namespace = || {
+        let db = kind.namespace.strip_suffix(".$cmd").unwrap_or_default();
+        doc! { "db": db, "coll": name.unwrap_or_default() }
+    };
+    match kind.name {
+        "dropDatabase" => {
+            event.append("ns", doc! { "db": kind.namespace });
+        }
+        "rename" => {
+            let to = ns_doc(o.get_str("to").unwrap_or_default());
+            event.append("ns", ns_doc(kind.namespace));
+            event.append("to", &to);
+            if expanded {
+                let mut d = doc! { "to": to };
+                d.append_some("dropTarget", o.get("dropTarget"));
+                event.append("operationDescription", d);
+            }
+        }
+        "drop" => {
+            event.append("ns", namespace());
+        }
+        "create" => {
+            event.append("ns", namespace());
+            event.append("nsType", "collection");
+            event.append("operationDescription", rest());
+        }
+        "createIndexes" => {
+            event.append("ns", namespace());
+            let indexes = array![rest()];
+            event.append("operationDescription", doc! { "indexes": indexes });
+        }
+        "dropIndexes" => {
+            event.append("ns", namespace());
+            let indexes = array![kind.o2];
+            event.append("operationDescription", doc! { "indexes": indexes });
+        }
+        _ => {
+            event.append("ns", namespace());
+            event.append("operationDescription", rest());
+            let mut before = DocBuf::new();
+            for (from, to) in [
+                ("collectionOptions_old", "collectionOptions"),
+                ("indexOptions_old", "indexOptions"),
+            ] {
+                before.append_some(to, kind.o2.get(from));
+            }
+            event.append("stateBeforeChange", before);
+        }
+    }
+}

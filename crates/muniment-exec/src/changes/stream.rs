@@ -1,0 +1,366 @@
+//! A change stream: the log's entries as events, behind a place.
+
+use super::event::{Event, Full, Image, Shown, events};
+use super::feed::Fetched;
+use super::scope::Scope;
+use super::token::{Place, Token};
+use crate::cursor::{CurrentOp, Tail};
+use crate::database::Database;
+use crate::operation::OpContext;
+use bytes::Bytes;
+use muniment_query::stage::change_stream::ChangeStreamSpec;
+use muniment_query::{DocStream, Interrupt};
+use muniment_storage::{LogEntries, LogEntry, Named, Timestamp};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+/// Entries that nobody is told of, after which the operation is asked whether it may go on.
+const LOOK: usize = 256;
+
+/// Where a stream begins.
+pub(super) struct Start {
+    /// Entries up to here are passed over.
+    position: Timestamp,
+    /// And events up to here.
+    behind: Place,
+    /// Parts of the first event that were passed on already.
+    pub fragments: u32,
+}
+
+impl Start {
+    /// As the options say; without one, behind everything that is visible.
+    ///
+    /// # Errors
+    /// 9 for what is no token; 260 InvalidResumeToken for an invalidation's where it cannot be gone on
+    /// from.
+    pub fn of(spec: &ChangeStreamSpec<'_>, newest: Timestamp) -> Result<Start> {
+        let token = spec.resume_after.or(spec.start_after);
+        let token = token.map(Token::parse).transpose()?;
+        if spec.resume_after.is_some() && token.is_some_and(|t| t.place.invalidates) {
+            return Err(Error::new(
+                Code(260),
+                "Attempting to resume a change stream using 'resumeAfter' is not allowed from an \
+                 invalidate notification.",
+            ));
+        }
+        let before = |t: u64| Timestamp(t.saturating_sub(1));
+        // A part that was passed on is found by making its event again.
+        let token = token.map(|mut t| {
+            if t.fragment.is_some() {
+                t.place.is_event = t.place.index > 0;
+                t.place.index = t.place.index.saturating_sub(1);
+            }
+            t
+        });
+        let (position, behind) = match (token, spec.start_at) {
+            (Some(t), _) => (before(t.place.at.0), t.place),
+            (None, Some(t)) => (before(t), Token::high_water(Timestamp(t)).place),
+            (None, None) => (newest, Token::high_water(newest.plus(1)).place),
+        };
+        Ok(Start {
+            position,
+            behind,
+            fragments: token.and_then(|t| t.fragment).map_or(0, |n| n + 1),
+        })
+    }
+}
+
+/// What the stream and its cursor both know.
+pub(super) struct State {
+    engine: Arc<Database>,
+    scope: Scope,
+    ended: AtomicBool,
+    told: Mutex<Told>,
+}
+
+struct Told {
+    /// All entries up to here were read.
+    position: Timestamp,
+    /// The token of the newest event that the stream gave.
+    given: Option<DocBuf>,
+    /// The token of the newest event that went out.
+    passed: Option<DocBuf>,
+    /// Its place's time.
+    passed_at: Timestamp,
+}
+
+/// The stream.
+pub(super) struct ChangeStream {
+    state: Arc<State>,
+    op: Arc<CurrentOp>,
+    shown: Shown,
+    wanted: Wanted,
+    behind: Place,
+    position: Timestamp,
+    /// Its own reader, while it is further back than what all share.
+    own: Option<LogEntries>,
+    entries: VecDeque<Arc<LogEntry>>,
+    /// All entries up to here are in `entries`.
+    until: Timestamp,
+    events: VecDeque<Event>,
+}
+
+/// What the first `$match` says of kinds of events: others need not be made.
+#[derive(Default)]
+pub(super) struct Wanted(Option<Vec<String>>);
+
+impl Wanted {
+    /// Of the stages behind `$changeStream`.
+    pub fn of(behind: Doc<'_>) -> Wanted {
+        let first = behind.values().next().and_then(|v| v.as_doc()?.first());
+        let filter = first.filter(|e| e.name() == "$match");
+        let kind = filter.and_then(|e| e.value().as_doc()?.get("operationType"));
+        let text = |v: Value<'_>| v.as_str().map(str::to_owned);
+        Wanted(match kind {
+            Some(Value::String(s)) => Some(vec![s.to_owned()]),
+            Some(Value::Document(d)) if d.count() == 1 => match d.first() {
+                Some(e) if e.name() == "$eq" => text(e.value()).map(|s| vec![s]),
+                Some(e) if e.name() == "$in" => {
+                    let all = e.value().as_array().unwrap_or(Doc::EMPTY);
+                    all.values().map(text).collect()
+                }
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+
+    fn has(&self, kind: &str) -> bool {
+        self.0
+            .as_ref()
+            .is_none_or(|all| all.iter().any(|k| k == kind))
+    }
+}
+
+impl ChangeStream {
+    pub fn new(
+        engine: &Arc<Database>,
+        op: &Arc<CurrentOp>,
+        scope: Scope,
+        spec: &ChangeStreamSpec<'_>,
+        start: &Start,
+        wanted: Wanted,
+    ) -> Result<ChangeStream> {
+        let image = |mode: Option<&str>| match mode {
+            Some("whenAvailable") => Image::WhenAvailable,
+            Some("required") => Image::Required,
+            _ => Image::Off,
+        };
+        let shown = Shown {
+            full: match spec.full_document {
+                Some("updateLookup") => Full::Lookup,
+                mode => Full::After(image(mode)),
+            },
+            before: image(spec.before_change),
+            expanded: spec.expanded,
+            images_since_ms: 0,
+        };
+        let begins = engine.store.log_begins_after()?;
+        if start.position < begins {
+            return Err(history_lost());
+        }
+        let state = State {
+            engine: engine.clone(),
+            scope,
+            ended: AtomicBool::new(false),
+            told: Mutex::new(Told {
+                position: start.position,
+                given: None,
+                passed: None,
+                passed_at: Timestamp::ZERO,
+            }),
+        };
+        Ok(ChangeStream {
+            state: Arc::new(state),
+            op: op.clone(),
+            shown,
+            wanted,
+            behind: start.behind,
+            position: start.position,
+            own: None,
+            entries: VecDeque::new(),
+            until: start.position,
+            events: VecDeque::new(),
+        })
+    }
+
+    /// What its cursor asks.
+    pub fn tail(&self) -> Arc<State> {
+        self.state.clone()
+    }
+
+    /// The next entry.
+    fn entry(&mut self) -> Result<Option<Arc<LogEntry>>> {
+        loop {
+            if let Some(entry) = self.entries.pop_front() {
+                self.position = entry.at;
+                return Ok(Some(entry));
+            }
+            self.position = self.position.max(self.until);
+            let store = &self.state.engine.store;
+            let feed = &self.state.engine.changes.feed;
+            if let Some(own) = &mut self.own {
+                if let Some(entry) = own.next().map_err(lost)? {
+                    self.position = entry.at;
+                    return Ok(Some(Arc::new(entry)));
+                }
+                self.position = self.position.max(own.position());
+                self.own = None;
+            }
+            match feed.fetch(store, self.position)? {
+                Fetched::Behind => self.own = Some(store.log_entries(self.position)?),
+                Fetched::Entries(all, until) => {
+                    self.until = until;
+                    if all.is_empty() {
+                        self.position = self.position.max(until);
+                        return Ok(None);
+                    }
+                    self.entries.extend(all);
+                }
+            }
+        }
+    }
+
+    /// The next event.
+    fn event(&mut self) -> Result<Option<Event>> {
+        let state = self.state.clone();
+        let mut looked = 0;
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Ok(Some(event));
+            }
+            if state.ended.load(SeqCst) {
+                return Ok(None);
+            }
+            let Some(entry) = self.entry()? else {
+                state.told.lock().position = self.position;
+                return Ok(None);
+            };
+            looked += 1;
+            if looked % LOOK == 0 {
+                self.op.check()?;
+                state.told.lock().position = self.position;
+            }
+            if !state.scope.may_concern(&entry) {
+                continue;
+            }
+            let op = self.op.get();
+            let lookup = |of: &Named, id: Value<'_>| state.look_up(&op, of, id);
+            self.shown.images_since_ms = state.engine.changes.images_since(op.now_ms());
+            let wanted = |kind: &str| self.wanted.has(kind);
+            let found = events(
+                &entry,
+                &state.scope,
+                &self.shown,
+                self.behind,
+                &wanted,
+                &lookup,
+            )?;
+            self.events.extend(found);
+        }
+    }
+}
+
+impl DocStream for ChangeStream {
+    fn next(&mut self) -> Result<Option<Bytes>> {
+        let Some(event) = self.event()? else {
+            return Ok(None);
+        };
+        self.behind = event.place;
+        if event.ends {
+            self.state.ended.store(true, SeqCst);
+        }
+        let token = event.doc.as_doc().get_doc("_id").map(|d| d.to_buf());
+        self.state.told.lock().position = self.position;
+        self.state.gives(token);
+        Ok(Some(Bytes::from(event.doc.into_bytes())))
+    }
+}
+
+impl State {
+    /// The stream gives an event, or a part of one, with this token.
+    pub fn gives(&self, token: Option<DocBuf>) {
+        self.told.lock().given = token;
+    }
+
+    /// A document as it is now, if its collection is still that one.
+    fn look_up(&self, op: &OpContext, of: &Named, id: Value<'_>) -> Result<Option<Bytes>> {
+        op.check()?;
+        let store = &self.engine.store;
+        let Some(collection) = store.collection(&of.namespace) else {
+            return Ok(None);
+        };
+        if collection.uuid() != of.uuid {
+            return Ok(None);
+        }
+        let found = store.glance()?.find_by_id(&collection, id)?;
+        Ok(found.map(|(_, doc)| doc))
+    }
+}
+
+impl Tail for State {
+    fn wait(&self, _: &OpContext, timeout: Duration) {
+        let position = self.told.lock().position;
+        let feed = &self.engine.changes.feed;
+        feed.wait(&self.engine.store, &self.scope, position, timeout);
+    }
+
+    fn passes(&self, doc: Doc<'_>) -> Result<()> {
+        let mut told = self.told.lock();
+        let found = doc.get_doc("_id");
+        let given = told.given.clone().unwrap_or_default();
+        if found.is_none_or(|d| d.as_bytes() != given.as_bytes()) {
+            let shown = doc.get("_id").map_or("nothing".into(), |v| v.to_display());
+            return Err(Error::new(
+                Code::ChangeStreamFatalError,
+                format!(
+                    "Encountered an event whose _id field, which contains the resume token, was \
+                     modified by the pipeline. Modifying the _id field of an event makes it \
+                     impossible to resume the stream from that point. Only transformations that \
+                     retain the unmodified _id field are allowed. Expected: {} but found: {shown}",
+                    given.as_doc().to_display()
+                ),
+            ));
+        }
+        told.passed_at = Token::parse(given.as_doc())?.place.at;
+        told.passed = Some(given);
+        Ok(())
+    }
+
+    fn token(&self, drained: bool) -> Option<DocBuf> {
+        let told = self.told.lock();
+        let newest = told.passed_at >= told.position || self.has_ended();
+        match &told.passed {
+            Some(passed) if newest || !drained => Some(passed.clone()),
+            _ => Some(Token::high_water(told.position.plus(1)).to_doc()),
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(SeqCst)
+    }
+
+    fn is_change_stream(&self) -> bool {
+        true
+    }
+}
+
+/// 286.
+fn history_lost() -> Error {
+    Error::new(
+        Code::ChangeStreamHistoryLost,
+        "Resume of change stream was not possible, as the resume point may no longer be in the \
+         oplog.",
+    )
+}
+
+fn lost(e: Error) -> Error {
+    match e.code() {
+        Code::ChangeStreamHistoryLost => history_lost(),
+        _ => e,
+    }
+}

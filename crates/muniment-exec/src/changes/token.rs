@@ -1,0 +1,290 @@
+//! Resume tokens: `{_data: "82…"}`, hexadecimal digits that sort as the events do.
+//!
+//! The digits are written as MongoDB 8.0 writes its own (a KeyString of the event's time, a version,
+//! the token's type, the place in a transaction, whether it is an invalidation, and the collection's
+//! UUID), so that tools that read the time out of a token find it. What MongoDB puts behind that to
+//! tell events of one time apart is left out: here no two events have the same time and place.
+
+use muniment_storage::Timestamp;
+use muniment_value::{Code, Doc, DocBuf, Error, Result, doc};
+use std::fmt::Write;
+
+/// The type byte of a timestamp.
+const TIMESTAMP: u8 = 0x82;
+/// The type byte of zero; positive numbers have that of their length in bytes from [`ONE_BYTE`] on.
+const ZERO: u8 = 0x29;
+const ONE_BYTE: u8 = 0x2B;
+const FALSE: u8 = 0x6E;
+const TRUE: u8 = 0x6F;
+/// A UUID: binary data of 16 bytes and subtype 4.
+const UUID: [u8; 3] = [0x5A, 0x10, 0x04];
+const NOTHING: u8 = 0x14;
+const END: u8 = 0x04;
+/// The version of tokens.
+const VERSION: u32 = 2;
+/// The type of an event's token; that of a high-water mark is 0.
+const EVENT: u32 = 128;
+
+/// Where an event stands among all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    /// Its time.
+    pub at: Timestamp,
+    /// False for a high-water mark: before every event of this time.
+    pub is_event: bool,
+    /// Its place in a transaction.
+    pub index: u32,
+    /// The invalidation behind the event.
+    pub invalidates: bool,
+}
+
+/// A resume token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Token {
+    /// Whose.
+    pub place: Place,
+    /// The collection.
+    pub uuid: Option<[u8; 16]>,
+    /// The part of an event that was split, from 0.
+    pub fragment: Option<u32>,
+}
+
+impl Token {
+    /// The mark before everything of a time.
+    pub fn high_water(at: Timestamp) -> Token {
+        Token {
+            place: Place {
+                at,
+                is_event: false,
+                index: 0,
+                invalidates: false,
+            },
+            uuid: None,
+            fragment: None,
+        }
+    }
+
+    /// The token as clients have it.
+    pub fn to_doc(self) -> DocBuf {
+        let p = self.place;
+        let mut out = vec![TIMESTAMP];
+        out.extend_from_slice(&p.at.0.to_be_bytes());
+        number(VERSION, &mut out);
+        number(if p.is_event { EVENT } else { 0 }, &mut out);
+        number(p.index, &mut out);
+        out.push(if p.invalidates { TRUE } else { FALSE });
+        match self.uuid {
+            Some(uuid) => {
+                out.extend_from_slice(&UUID);
+                out.extend_from_slice(&uuid);
+            }
+            None => out.push(NOTHING),
+        }
+        if let Some(n) = self.fragment {
+            number(n, &mut out);
+        }
+        out.push(END);
+        let mut hex = String::with_capacity(2 * out.len());
+        for b in out {
+            // Writing to a String does not fail.
+            let _ = write!(hex, "{b:02X}");
+        }
+        doc! { "_data": hex }
+    }
+
+    /// Reads a client's token.
+    ///
+    /// # Errors
+    /// 9 FailedToParse for what is none.
+    pub fn parse(token: Doc<'_>) -> Result<Token> {
+        let read = || {
+            let mut rest = &*unhex(token.get_str("_data")?)?;
+            let token = decode(&mut rest)?;
+            rest.is_empty().then_some(token)
+        };
+        read().ok_or_else(|| {
+            Error::new(
+                Code::FailedToParse,
+                format!(
+                    "The resume token {} is none of a change stream's",
+                    token.to_display()
+                ),
+            )
+        })
+    }
+}
+
+/// Appends a number that is not negative.
+fn number(n: u32, out: &mut Vec<u8>) {
+    if n == 0 {
+        out.push(ZERO);
+        return;
+    }
+    let bytes = (u64::from(n) << 1).to_be_bytes();
+    let zeros = bytes.iter().take_while(|b| **b == 0).count();
+    let bytes = bytes.get(zeros..).unwrap_or_default();
+    out.push(ONE_BYTE - 1 + bytes.len() as u8);
+    out.extend_from_slice(bytes);
+}
+
+fn take<'b>(rest: &mut &'b [u8], n: usize) -> Option<&'b [u8]> {
+    let (taken, behind) = rest.split_at_checked(n)?;
+    *rest = behind;
+    Some(taken)
+}
+
+fn byte(rest: &mut &[u8]) -> Option<u8> {
+    take(rest, 1)?.first().copied()
+}
+
+fn read_number(rest: &mut &[u8]) -> Option<u32> {
+    let len = match byte(rest)? {
+        ZERO => return Some(0),
+        ty => usize::from(ty.checked_sub(ONE_BYTE - 1)?),
+    };
+    if !(1..=5).contains(&len) {
+        return None;
+    }
+    let all = take(rest, len)?;
+    let n = all.iter().fold(0_u64, |n, b| n << 8 | u64::from(*b));
+    u32::try_from(n >> 1).ok()
+}
+
+fn decode(rest: &mut &[u8]) -> Option<Token> {
+    if byte(rest)? != TIMESTAMP {
+        return None;
+    }
+    let at = Timestamp(u64::from_be_bytes(take(rest, 8)?.try_into().ok()?));
+    if !matches!(read_number(rest)?, 1 | VERSION) {
+        return None;
+    }
+    let is_event = match read_number(rest)? {
+        0 => false,
+        EVENT => true,
+        _ => return None,
+    };
+    let index = read_number(rest)?;
+    let invalidates = match byte(rest)? {
+        FALSE => false,
+        TRUE => true,
+        _ => return None,
+    };
+    let mut token = Token {
+        place: Place {
+            at,
+            is_event,
+            index,
+            invalidates,
+        },
+        uuid: None,
+        fragment: None,
+    };
+    match rest.first()? {
+        &NOTHING => drop(byte(rest)),
+        // MongoDB 4.0 to 5.0 end a high-water mark here.
+        &END => {}
+        _ if take(rest, 3)? == UUID => token.uuid = take(rest, 16)?.try_into().ok(),
+        _ => return None,
+    }
+    if *rest.first()? != END {
+        token.fragment = Some(read_number(rest)?);
+    }
+    (byte(rest)? == END).then_some(token)
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes();
+    if !digits.len().is_multiple_of(2) || digits.len() > 256 {
+        return None;
+    }
+    let digit = |d: u8| (d as char).to_digit(16);
+    let pairs = digits.chunks_exact(2);
+    pairs
+        .map(|p| match p {
+            [a, b] => u8::try_from(digit(*a)? << 4 | digit(*b)?).ok(),
+            _ => None,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    fn event(seconds: u32, index: u32, invalidates: bool) -> Token {
+        Token {
+            place: Place {
+                at: Timestamp::new(seconds, 1),
+                is_event: true,
+                index,
+                invalidates,
+            },
+            uuid: Some([0xAB; 16]),
+            fragment: None,
+        }
+    }
+
+    fn data(t: Token) -> String {
+        t.to_doc().as_doc().get_str("_data").unwrap().to_string()
+    }
+
+    #[test]
+    fn they_sort_as_the_events_do_and_are_read_again() {
+        let mut all = vec![
+            Token::high_water(Timestamp::new(5, 1)),
+            event(5, 0, false),
+            Token {
+                fragment: Some(1),
+                ..event(5, 0, false)
+            },
+            event(5, 0, true),
+        ];
+        for index in [1, 63, 64, 127, 128, 40_000, 5_000_000] {
+            all.push(event(5, index, false));
+        }
+        all.push(Token::high_water(Timestamp::new(5, 2)));
+        all.push(event(6, 0, false));
+        all.push(Token::high_water(Timestamp::new(u32::MAX, 0)));
+        for pair in all.windows(2) {
+            assert!(data(pair[0]) < data(pair[1]), "{pair:?}");
+            assert!(pair[0].place <= pair[1].place);
+        }
+        for t in all {
+            assert_eq!(Token::parse(t.to_doc().as_doc()).unwrap(), t);
+        }
+    }
+
+    #[test]
+    fn they_look_like_mongodb_s() {
+        let mark = data(Token::high_water(Timestamp::new(0x664D_0ACB, 1)));
+        assert_eq!(mark, "82664D0ACB000000012B0429296E1404");
+        let begins = data(event(5, 0, false));
+        assert!(begins.starts_with("8200000005000000012B042C0100296E5A1004ABAB"));
+        // One of MongoDB 4.4.
+        let old = doc! { "_data": "826635FB1C000000012B0229296E04" };
+        let old = Token::parse(old.as_doc()).unwrap();
+        assert_eq!(old, Token::high_water(Timestamp::new(0x6635_FB1C, 1)));
+    }
+
+    #[test]
+    fn what_is_no_token() {
+        let good = data(event(5, 7, true));
+        for n in 0..good.len() {
+            let cut = doc! { "_data": good.get(..n).unwrap() };
+            assert!(Token::parse(cut.as_doc()).is_err());
+        }
+        for bad in [
+            doc! {},
+            doc! { "_data": 1 },
+            doc! { "_data": "zz" },
+            doc! { "_data": format!("{good}00") },
+            doc! { "_data": "FF".repeat(4000) },
+        ] {
+            assert_eq!(
+                Token::parse(bad.as_doc()).unwrap_err().code(),
+                Code::FailedToParse
+            );
+        }
+    }
+}
