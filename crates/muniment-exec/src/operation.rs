@@ -9,7 +9,9 @@ use foldhash::HashMap;
 use muniment_query::Interrupt;
 use muniment_query::stage::host::Reads;
 use muniment_storage::spread::{self, Spread};
-use muniment_storage::{Collection, KeyCounts, Snapshot, Store, Transaction, thread_time};
+use muniment_storage::{
+    Collection, KeyCounts, Snapshot, Store, Transaction, snapshot_unavailable, thread_time,
+};
 use muniment_value::{Code, DocBuf, Error, Result, Value, ValueBuf, doc};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -270,6 +272,23 @@ impl OpContext {
         self.failure.get()
     }
 
+    /// The collection of this name, if there is one in what it sees.
+    ///
+    /// # Errors
+    /// 246 SnapshotUnavailable if it reads at an older view, which may know one by the name.
+    pub(crate) fn collection(
+        &self,
+        store: &Store,
+        namespace: &str,
+    ) -> Result<Option<Arc<Collection>>> {
+        let at = match (self.transaction(), self.pinned()) {
+            (Some(transaction), _) => transaction.timestamp(),
+            (None, Some(view)) => view.timestamp(),
+            (None, None) => return Ok(store.collection(namespace)),
+        };
+        store.collection_at(namespace, at)
+    }
+
     /// What it reads of a collection: everything that is visible now, or what its transaction sees.
     ///
     /// # Errors
@@ -288,15 +307,9 @@ impl OpContext {
         let Some(pinned) = self.pinned.get() else {
             return Ok(store.snapshot());
         };
-        if collection.named_since() > pinned.timestamp() {
-            return Err(Error::new(
-                Code::SnapshotUnavailable,
-                format!(
-                    "Unable to read from a snapshot due to pending collection catalog changes: {} \
-                     is younger than it",
-                    collection.namespace()
-                ),
-            ));
+        // Who looked it up did so behind the view.
+        if collection.named_since() > pinned.timestamp() || collection.is_dropped() {
+            return Err(snapshot_unavailable());
         }
         Ok(pinned.clone())
     }

@@ -13,6 +13,7 @@
 //! ended holds nothing. Collections that it touched cannot be changed by DDL until it ends.
 
 use crate::Index;
+use crate::catalog::CollectionOptions;
 use crate::collection::Collection;
 use crate::commit::Made;
 use crate::commit::ops;
@@ -393,6 +394,39 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Makes a collection for a transaction. It is there for others at once, but is not listed; if
+    /// the transaction is aborted it goes again, unless somebody relies on it by then.
+    ///
+    /// # Errors
+    /// As [`Store::create_collection_as`]; 246 SnapshotUnavailable if a collection has lost the name
+    /// since the view; 112 WriteConflict while another transaction makes one.
+    pub fn create_collection_in(
+        &self,
+        transaction: &Transaction,
+        namespace: &str,
+        options: CollectionOptions,
+        uuid: Option<[u8; 16]>,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Arc<Collection>> {
+        let made = self.create_as(namespace, options, uuid, Some(transaction), interrupt)?;
+        transaction.adopt(&made);
+        Ok(made)
+    }
+
+    /// The collection of this name, for who reads at a view of `at`.
+    ///
+    /// # Errors
+    /// 246 SnapshotUnavailable if there is none now, but the view may know one by the name.
+    pub fn collection_at(&self, namespace: &str, at: Timestamp) -> Result<Option<Arc<Collection>>> {
+        let found = self.collection(namespace);
+        if found.is_none() && self.inner.catalog.read().lost_since(namespace, at) {
+            return Err(snapshot_unavailable());
+        }
+        Ok(found)
+    }
+}
+
 impl Transaction {
     /// What it sees of others: everything up to here.
     pub fn timestamp(&self) -> Timestamp {
@@ -412,8 +446,8 @@ impl Transaction {
     /// Keeps a collection from being changed by DDL until the transaction ends.
     ///
     /// # Errors
-    /// 24 LockTimeout while DDL has it; 246 SnapshotUnavailable if it is younger than the view;
-    /// what `interrupt` says.
+    /// 24 LockTimeout while DDL has it; 246 SnapshotUnavailable if it is younger than the view, or
+    /// was dropped since; what `interrupt` says.
     pub fn join(&self, collection: &Collection, interrupt: &dyn Interrupt) -> Result<()> {
         let mut state = self.state.lock();
         if state.view.is_none() {
@@ -427,19 +461,35 @@ impl Transaction {
             let shared = collection.ddl.share(&limited)?;
             free.insert(shared);
         }
-        if collection.named_since() > self.at {
-            return Err(unavailable());
+        // Who looked it up did so behind the view.
+        if collection.named_since() > self.at || collection.is_dropped() {
+            return Err(snapshot_unavailable());
         }
         Ok(())
     }
 
-    /// Takes a collection as its own, which it has just made since nothing had the name. It is there
-    /// for others at once; if the transaction is aborted it goes again, unless it is used.
-    pub fn adopt(&self, collection: &Arc<Collection>) {
-        // It was empty before, too.
+    /// Whether it may make a collection of this name, which `there` has. The caller has the names
+    /// locked.
+    ///
+    /// # Errors
+    /// 246 SnapshotUnavailable if the view may know another by the name; 112 WriteConflict while
+    /// another transaction makes one.
+    pub(crate) fn may_make(&self, namespace: &str, there: Option<&Collection>) -> Result<()> {
+        if self.inner.catalog.read().lost_since(namespace, self.at) {
+            return Err(snapshot_unavailable());
+        }
+        let own = |c: &Collection| self.state.lock().made.iter().any(|m| m.id == c.id);
+        match there {
+            Some(c) if c.is_pending() && !own(c) => Err(write_conflict()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes a collection as its own, which it has just made.
+    fn adopt(&self, collection: &Arc<Collection>) {
+        // Nothing had the name before, either: see `may_make`.
         collection.set_named_since(collection.named_since().min(self.at));
         self.knows_indexes(collection);
-        collection.set_pending(true);
         self.state.lock().made.push(collection.clone());
     }
 
@@ -454,7 +504,7 @@ impl Transaction {
     ///
     /// # Errors
     /// 263 unless the transaction made the collection itself and has written nothing to it.
-    pub fn leave_to_index(&self, collection: &Collection) -> Result<()> {
+    pub(crate) fn leave_to_index(&self, collection: &Collection) -> Result<()> {
         let mut state = self.state.lock();
         let own = state.made.iter().any(|c| c.id == collection.id);
         // Whoever put something into it has done so behind the view, which the index would not hold.
@@ -619,13 +669,28 @@ impl Transaction {
                 self.overlay.put(op, state.statement);
             }
         }
+        // What has numbers was in use, and a start sees that.
+        let in_use: Vec<u32> = state
+            .totals
+            .values()
+            .filter(|t| t.inserted > 0 && t.collection.is_numbered())
+            .map(|t| t.collection.id)
+            .collect();
         let result = self.commit_parts(&mut state, interrupt);
+        let mut made = Vec::new();
         if result.is_ok() {
-            for collection in state.made.drain(..) {
-                collection.set_pending(false);
-            }
+            made = std::mem::take(&mut state.made);
+            made.iter().for_each(|c| c.claim());
         }
         self.end(state);
+        for collection in made.iter().filter(|c| !in_use.contains(&c.id)) {
+            let limited = Limited {
+                until: Instant::now() + PATIENCE,
+                interrupt: &UntilClosed(&self.inner),
+            };
+            // Whoever else has it uses it, and then a start finds something in it.
+            let _ = self.inner.unmark(collection, &limited);
+        }
         result
     }
 
@@ -648,6 +713,8 @@ impl Transaction {
         let totals = &state.totals;
         let id = inner.commit_made(made, interrupt, || {
             for total in totals.values() {
+                // One that another transaction made, too.
+                total.collection.claim();
                 total.collection.add_totals(total.docs, total.bytes);
             }
         })?;
@@ -674,13 +741,40 @@ impl Transaction {
         let made = std::mem::take(&mut state.made);
         drop(state);
         for collection in made {
-            // One that is in use stays: it is empty, or another's by now.
+            // One that is in use stays: who shares it relies on it.
             let limited = Limited {
                 until: Instant::now() + PATIENCE,
                 interrupt: &UntilClosed(&self.inner),
             };
             let _ = self.inner.drop_if_empty(&collection, &limited);
-            collection.set_pending(false);
+            collection.claim();
+        }
+    }
+}
+
+impl Inner {
+    /// Takes the mark away that a collection bears which a transaction made.
+    ///
+    /// # Errors
+    /// As a commit's.
+    fn unmark(&self, collection: &Arc<Collection>, interrupt: &dyn Interrupt) -> Result<()> {
+        let _alone = self.exclusive(collection, interrupt)?;
+        collection.claim();
+        self.commit_indexes(collection, &collection.all_indexes(), interrupt)
+    }
+
+    /// At a start: drops the collections whose transactions did not come to their end, and keeps
+    /// those in which there was ever something.
+    pub(crate) fn end_pending(&self) {
+        let all: Vec<Arc<Collection>> = self.catalog.read().all().cloned().collect();
+        for collection in all.iter().filter(|c| c.is_pending()) {
+            let used = collection.count() > 0 || collection.append().last > 0;
+            // What cannot be written now, to a full disk, is tried again by the next start.
+            let _ = match used {
+                true => self.unmark(collection, &UntilClosed(self)),
+                false => self.drop_if_empty(collection, &UntilClosed(self)),
+            };
+            collection.claim();
         }
     }
 }
@@ -697,7 +791,7 @@ fn ended() -> Error {
 }
 
 /// 246.
-fn unavailable() -> Error {
+pub fn snapshot_unavailable() -> Error {
     Error::new(
         Code::SnapshotUnavailable,
         "Unable to read from a snapshot due to pending collection catalog changes; please retry \

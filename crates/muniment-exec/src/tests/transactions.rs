@@ -2,7 +2,7 @@
 
 use super::races::{INDEXES, Race, WAYS, flusher, number, row};
 use super::*;
-use muniment_storage::Transaction;
+use muniment_storage::{CollectionOptions, Transaction};
 use muniment_value::{Code, Value, doc};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
@@ -345,6 +345,165 @@ fn collections_made_by_a_transaction_end_with_it() {
     insert(&b, &op, doc! { "_id": 1 }).unwrap();
     transaction.commit(None, &NeverInterrupted).unwrap();
     assert_eq!(b.find("{}").len(), 2);
+}
+
+/// What was dropped or lost its name since a view began is not "nothing" to it.
+#[test]
+fn a_name_that_was_lost_since_the_view_is_no_empty_collection() {
+    for way in ["dropped", "renamed", "replaced"] {
+        let b = Bench::new();
+        let store = &b.engine.store;
+        b.insert_json(&[r#"{"_id": 1}"#]);
+        let other = CollectionOptions::default();
+        store
+            .create_collection("test.other", other.clone(), &NeverInterrupted)
+            .unwrap();
+        let transactions: Vec<_> = (0..6).map(|_| begin(&b)).collect();
+        let pinned = OpContext::internal("test");
+        pinned.pin(store.snapshot());
+        let never = &NeverInterrupted;
+        match way {
+            "renamed" => store.rename_collection(NS, "test.d", false, never).unwrap(),
+            _ => assert!(store.drop_collection(NS, never).unwrap()),
+        }
+        if way == "replaced" {
+            store.create_collection(NS, other, never).unwrap();
+        }
+        let set = || doc! { "$set": doc! { "x": 1 } };
+        let upsert = |op: &Arc<OpContext>| {
+            let (q, u) = (doc! { "_id": 7 }, set());
+            let statement = UpdateStatement {
+                upsert: true,
+                ..UpdateStatement::new(q.as_doc(), Value::Document(u.as_doc()))
+            };
+            b.engine.update(op, NS, &statement).map(|_| ())
+        };
+        let read = |op: &Arc<OpContext>| find(&b, op, &FindRequest::new(NS)).map(|_| ());
+        let distinct = |op: &Arc<OpContext>| {
+            let request = DistinctRequest {
+                namespace: NS,
+                key: "x",
+                filter: Doc::EMPTY,
+                hint: None,
+                let_: Doc::EMPTY,
+                collation: None,
+            };
+            b.engine.distinct(op, &request).map(|_| ())
+        };
+        let aggregate = |op: &Arc<OpContext>| -> Result<()> {
+            let pipeline = j(r#"{"p": [{"$match": {"x": 1}}]}"#);
+            let pipeline = pipeline.as_doc().get_array("p").unwrap();
+            let mut cursor = b.engine.aggregate(op, &aggregation(pipeline))?;
+            while cursor.next_doc(op)?.is_some() {}
+            Ok(())
+        };
+        let lost = Code::SnapshotUnavailable;
+        let op = |n: usize| &transactions[n].0;
+        assert_eq!(code(read(op(0))), lost, "{way}");
+        assert_eq!(code(distinct(op(1))), lost, "{way}");
+        assert_eq!(code(aggregate(op(2))), lost, "{way}");
+        assert_eq!(code(insert(&b, op(3), doc! { "_id": 5 })), lost, "{way}");
+        assert_eq!(code(upsert(op(4))), lost, "{way}");
+        assert_eq!(code(delete(&b, op(5), doc! { "_id": 1 })), lost, "{way}");
+        assert_eq!(
+            code(update(&b, op(5), doc! { "_id": 1 }, set())),
+            lost,
+            "{way}"
+        );
+        assert_eq!(code(read(&pinned)), lost, "{way}");
+        assert_eq!(code(distinct(&pinned)), lost, "{way}");
+        assert_eq!(code(aggregate(&pinned)), lost, "{way}");
+        // Nothing was made by those that could not.
+        assert_eq!(store.collection(NS).is_some(), way == "replaced");
+        // A view from now on knows what there is.
+        let (op, transaction) = begin(&b);
+        read(&op).unwrap();
+        insert(&b, &op, doc! { "_id": 5 }).unwrap();
+        upsert(&op).unwrap();
+        transaction.commit(None, &NeverInterrupted).unwrap();
+        assert_eq!(b.find("{}").len(), 2, "{way}");
+    }
+}
+
+/// A join with what was dropped since.
+#[test]
+fn a_join_with_a_lost_collection_fails() {
+    let b = Bench::new();
+    let store = &b.engine.store;
+    b.insert_json(&[r#"{"_id": 1}"#]);
+    let other = store
+        .create_collection(
+            "test.other",
+            CollectionOptions::default(),
+            &NeverInterrupted,
+        )
+        .unwrap();
+    let (op, _transaction) = begin(&b);
+    drop(other);
+    store
+        .drop_collection("test.other", &NeverInterrupted)
+        .unwrap();
+    for pipeline in [
+        r#"{"p": [{"$lookup": {"from": "other", "localField": "_id",
+            "foreignField": "_id", "as": "o"}}]}"#,
+        r#"{"p": [{"$lookup": {"from": "other", "pipeline": [], "as": "o"}}]}"#,
+        r#"{"p": [{"$unionWith": "other"}]}"#,
+        r#"{"p": [{"$graphLookup": {"from": "other", "startWith": "$_id",
+            "connectFromField": "_id", "connectToField": "_id", "as": "o"}}]}"#,
+    ] {
+        let parsed = j(pipeline);
+        let request = aggregation(parsed.as_doc().get_array("p").unwrap());
+        let run = || -> Result<()> {
+            let mut cursor = b.engine.aggregate(&op, &request)?;
+            while cursor.next_doc(&op)?.is_some() {}
+            Ok(())
+        };
+        assert_eq!(code(run()), Code::SnapshotUnavailable, "{pipeline}");
+    }
+}
+
+/// A collection that a transaction made, and that somebody else relies on, outlives its abort.
+#[test]
+fn who_relies_on_a_collection_that_a_transaction_made_keeps_it() {
+    for way in ["nobody", "create", "insert", "index", "transaction"] {
+        let b = Bench::new();
+        let store = &b.engine.store;
+        let (op, transaction) = begin(&b);
+        insert(&b, &op, doc! { "_id": 1 }).unwrap();
+        match way {
+            "create" => {
+                let made = b
+                    .engine
+                    .create_collection(NS, CollectionOptions::default(), &b.op);
+                assert_eq!(code(made.map(|_| ())), Code::NamespaceExists);
+                assert!(!store.collection(NS).unwrap().is_pending());
+            }
+            "insert" => {
+                b.insert_json(&[r#"{"_id": 2}"#]);
+                assert_eq!(b.delete("{}", false).unwrap().matched, 1);
+            }
+            "index" => {
+                // It waits for the transaction.
+                std::thread::scope(|s| {
+                    let build = s.spawn(|| b.index(r#"{"key": {"x": 1}, "name": "x"}"#));
+                    std::thread::sleep(Duration::from_millis(50));
+                    transaction.abort();
+                    build.join().unwrap().unwrap();
+                });
+                let c = store.collection(NS).unwrap();
+                assert_eq!(c.indexes().len(), 2);
+            }
+            "transaction" => {
+                let (op, second) = begin(&b);
+                insert(&b, &op, doc! { "_id": 3 }).unwrap();
+                assert_eq!(delete(&b, &op, doc! { "_id": 3 }).unwrap().matched, 1);
+                second.commit(None, &NeverInterrupted).unwrap();
+            }
+            _ => {}
+        }
+        transaction.abort();
+        assert_eq!(store.collection(NS).is_some(), way != "nobody", "{way}");
+    }
 }
 
 /// Accounts whose sum stays, by transactions, with plain writers, flushes, index builds and aborts

@@ -554,13 +554,11 @@ impl Database {
                 format!("A view already exists. NS: {namespace}"),
             ));
         }
-        let made = self
-            .store
-            .create_collection_as(namespace, options, uuid, op)?;
-        if let Some(transaction) = op.transaction() {
-            transaction.adopt(&made);
+        let store = &self.store;
+        match op.transaction() {
+            Some(t) => store.create_collection_in(t, namespace, options, uuid, op),
+            None => store.create_collection_as(namespace, options, uuid, op),
         }
-        Ok(made)
     }
 
     /// Nobody else creates a collection or a view while this is held.

@@ -230,7 +230,7 @@ impl Database {
         namespace: &str,
     ) -> Result<Arc<Collection>> {
         loop {
-            if let Some(c) = self.store.collection(namespace) {
+            if let Some(c) = op.collection(&self.store, namespace)? {
                 return Ok(c);
             }
             check_new_namespace(namespace)?;
@@ -260,7 +260,7 @@ impl Database {
         }
         let mut attempt = 1;
         loop {
-            match self.store.collection(namespace) {
+            match op.collection(&self.store, namespace)? {
                 Some(c) => match self.write_bound(op, &c, write, done) {
                     // Dropped under our hands: as if it had not been there, unless another took
                     // its place or a part is done.
