@@ -55,7 +55,10 @@ pub use collection::Collection;
 pub use commit::stage::KeyCounts;
 pub use index::Index;
 pub use muniment_io::{Timestamp, spread, thread_time};
-pub use sessions::{Run as StatementRun, SessionChange, SessionKey, SessionRecord, SessionState};
+pub use sessions::{
+    Run as StatementRun, Session, SessionChange, SessionHead, SessionKey, SessionRecord,
+    SessionState,
+};
 pub use store::{Budget, CommitId, EngineKind, JournalStats, Store, StoreOptions, StoreStats};
 pub use transaction::{Transaction, snapshot_unavailable, write_conflict};
 pub use unit::{Busy, DuplicateKey, NewBucket, Staged, WriteUnit, fingerprint};

@@ -2,8 +2,9 @@
 
 use super::races::{INDEXES, Race, WAYS, flusher, number, row};
 use super::*;
-use muniment_storage::{CollectionOptions, Transaction};
+use muniment_storage::{CollectionOptions, Session, SessionHead, Transaction};
 use muniment_value::{Code, Value, doc};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
@@ -504,6 +505,85 @@ fn who_relies_on_a_collection_that_a_transaction_made_keeps_it() {
         transaction.abort();
         assert_eq!(store.collection(NS).is_some(), way != "nobody", "{way}");
     }
+}
+
+/// What a statement of a large command costs does not grow with those before it, and each is
+/// remembered.
+#[test]
+fn many_statements_are_remembered_at_the_same_cost() {
+    const STEPS: i32 = 20;
+    const EACH: i32 = 500;
+    let b = Bench::new();
+    let key = [7; 16];
+    let of = |step: i32| {
+        let op = OpContext::internal("update");
+        let record = b.engine.store.session(&key).unwrap();
+        let record = record.unwrap_or_else(|| Session::new(1, SessionHead::default()));
+        let record = Arc::new(Mutex::new(record));
+        let ids = StatementIds::From(step * EACH);
+        let retry = Arc::new(Retry::new(key, 1, ids, record, None));
+        op.may_be_retried(retry.clone());
+        (op, retry)
+    };
+    let run = |op: &Arc<OpContext>, step: i32| {
+        let docs: Vec<_> = (0..EACH)
+            .map(|i| {
+                (
+                    doc! { "n": step * EACH + i },
+                    doc! { "$inc": doc! { "x": 1 } },
+                )
+            })
+            .collect();
+        let mut statements = docs.iter().map(|(q, u)| {
+            Ok(UpdateStatement {
+                upsert: true,
+                ..UpdateStatement::new(q.as_doc(), Value::Document(u.as_doc()))
+            })
+        });
+        b.engine.update_many(op, NS, &mut statements, true)
+    };
+    b.index(r#"{"key": {"n": 1}, "name": "n"}"#).unwrap();
+    let mut took = Vec::new();
+    for step in 0..STEPS {
+        let (op, _) = of(step);
+        let began = std::time::Instant::now();
+        let out = run(&op, step);
+        took.push(began.elapsed());
+        assert_eq!((out.upserted.len(), out.errors.len()), (EACH as usize, 0));
+    }
+    println!("{took:?}");
+    let (early, late): (Duration, Duration) = (took[1..4].iter().sum(), took[17..20].iter().sum());
+    assert!(late < early * 3, "{took:?}");
+    // A part of them again, from what is stored.
+    for step in [0, 7, STEPS - 1] {
+        let (op, retry) = of(step);
+        let out = run(&op, step);
+        assert_eq!((out.upserted.len(), out.errors.len()), (EACH as usize, 0));
+        assert_eq!(retry.retried().len(), EACH as usize);
+    }
+    assert_eq!(b.find(r#"{"x": 1}"#).len() as i32, STEPS * EACH);
+    // Another number: the rows of the one before go.
+    let rows = |store: &Store| store.session_rows().unwrap();
+    assert!(rows(&b.engine.store) > 10);
+    let head = b
+        .engine
+        .store
+        .session(&key)
+        .unwrap()
+        .unwrap()
+        .head()
+        .clone();
+    let op = OpContext::internal("update");
+    let record = Arc::new(Mutex::new(Session::new(2, head)));
+    let retry = Retry::new(key, 2, StatementIds::From(0), record, None);
+    op.may_be_retried(Arc::new(retry));
+    insert(&b, &op, doc! { "_id": "again" }).unwrap();
+    assert_eq!(rows(&b.engine.store), 1);
+    b.engine
+        .store
+        .forget_sessions(&[key], &NeverInterrupted)
+        .unwrap();
+    assert_eq!(rows(&b.engine.store), 0);
 }
 
 /// Accounts whose sum stays, by transactions, with plain writers, flushes, index builds and aborts

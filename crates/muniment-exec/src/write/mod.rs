@@ -22,6 +22,7 @@ pub use bulk::{BulkOutcome, StatementOutcome, WriteError};
 pub use delete::DeleteStatement;
 pub use find_and_modify::{FindAndModifyOutcome, FindAndModifyRequest};
 pub(crate) use insert::prepare;
+pub(crate) use retry::Statements;
 pub use insert::{Documents, InsertOptions};
 pub use observed::StatementFigures;
 pub use retry::{Retry, StatementIds};

@@ -19,7 +19,9 @@ use crate::sessions::TIMEOUT_MINUTES;
 use crate::state::ServerState;
 use muniment_exec::{OpContext, Retry};
 use muniment_query::Interrupt;
-use muniment_storage::{CommitId, SessionChange, SessionRecord, SessionState, Transaction};
+use muniment_storage::{
+    CommitId, Session, SessionChange, SessionHead, SessionRecord, SessionState, Transaction,
+};
 use muniment_value::{Code, DocBuf, Error, Result, Value, doc};
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
 use statements::Statements;
@@ -45,7 +47,7 @@ enum State {
     Committed(Option<CommitId>),
     Aborted,
     /// Retryable writes.
-    Retryable(Arc<Mutex<SessionRecord>>),
+    Retryable(Arc<Mutex<Session>>),
 }
 
 /// A transaction that is under way.
@@ -196,8 +198,8 @@ impl Transactions {
             && let Some(record) = server.engine.store.session(&session)?
         {
             *latest = Some(Latest {
-                number: record.number,
-                state: match record.state {
+                number: record.number(),
+                state: match record.head().record().state {
                     SessionState::Committed => State::Committed(None),
                     SessionState::Retryable => State::Retryable(Arc::new(Mutex::new(record))),
                 },
@@ -240,9 +242,8 @@ impl Transactions {
             Some(record) => record,
             None => {
                 self.abort_running(server, out);
-                let now = crate::log::now_ms();
-                let record = SessionRecord::new(number, SessionState::Retryable, now);
-                let record = Arc::new(Mutex::new(record));
+                let head = out.stored(server)?;
+                let record = Arc::new(Mutex::new(Session::new(number, head)));
                 *out.latest = Some(Latest {
                     number,
                     state: State::Retryable(record.clone()),
@@ -393,11 +394,8 @@ impl Transactions {
         };
         let now = crate::log::now_ms();
         let record = SessionRecord::new(out.number, SessionState::Committed, now);
-        let change = SessionChange {
-            key: out.session,
-            added: record.clone(),
-            whole: record,
-        };
+        let head = server.engine.store.session_head(&out.session)?;
+        let change = SessionChange::new(out.session, record, head.unwrap_or_default());
         let commit = running.transaction.commit(Some(&change), interrupt)?;
         latest.state = State::Committed(commit);
         *out.participant.running.lock() = None;
@@ -475,9 +473,10 @@ impl Transactions {
         let before = crate::log::now_ms() - lives;
         let mut old = Vec::new();
         let store = &server.engine.store;
-        store.each_session(|id, record| {
+        store.each_session(|id, head| {
             interrupt.check()?;
-            if record.at_ms < before && !server.sessions.is_known(&id) && old.len() < AT_ONCE {
+            if head.record().at_ms < before && !server.sessions.is_known(&id) && old.len() < AT_ONCE
+            {
                 old.push(id);
             }
             Ok(())
@@ -488,7 +487,8 @@ impl Transactions {
             for id in some {
                 let participant = self.sessions.lock().entry(*id).or_default().clone();
                 if let Some(guard) = participant.latest.try_lock_arc()
-                    && store.session(id)?.is_some_and(|r| r.at_ms < before)
+                    && let Some(head) = store.session_head(id)?
+                    && head.record().at_ms < before
                 {
                     held.push((*id, guard));
                 }
@@ -538,6 +538,15 @@ impl Transactions {
 }
 
 impl CheckedOut {
+    /// What is stored of the session.
+    fn stored(&self, server: &ServerState) -> Result<SessionHead> {
+        if let Some(State::Retryable(record)) = self.latest.as_ref().map(|l| &l.state) {
+            return Ok(record.lock().head().clone());
+        }
+        let head = server.engine.store.session_head(&self.session)?;
+        Ok(head.unwrap_or_default())
+    }
+
     fn check_age(&self, latest: &Latest) -> Result<()> {
         if self.number < latest.number {
             return Err(too_old(self.session, self.number, latest.number));
