@@ -22,6 +22,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Read,
     target: Target::CollectionOrUuid,
     read_concern: true,
+    in_transactions: true,
     fields: FIELDS,
     is_read_operation: |_| true,
     run,
