@@ -357,7 +357,7 @@ fn collections_of_a_transaction_that_a_crash_ended_are_gone() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let never = &NeverInterrupted;
-    let begin = || store.begin_transaction(Duration::from_millis(5));
+    let begin = || store.begin_transaction(Duration::from_millis(5), &Default::default());
     let make = |t: &Transaction, ns: &str, document: DocBuf| {
         let options = CollectionOptions {
             document,

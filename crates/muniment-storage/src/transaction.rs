@@ -28,6 +28,7 @@ use crate::view::Snapshot;
 use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_query::Interrupt;
+use muniment_query::budget::{MemoryBudget, Share};
 use muniment_tree::{Batch, Check, Cursor, Direction, Op as TreeOp, Range, TreeId};
 use muniment_value::{Code, Error, Result};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -39,6 +40,9 @@ use std::time::{Duration, Instant};
 
 /// How long the end of a transaction waits for a collection that it made.
 const PATIENCE: Duration = Duration::from_millis(5);
+
+/// Bytes that a change of one key takes in memory beside key and value.
+const PER_KEY: usize = 160;
 
 /// Bytes that a transaction may take in the log.
 const MOST_BYTES: usize = 240 << 20;
@@ -313,6 +317,9 @@ struct State {
     /// Operations as they stand in the record.
     parts: Vec<Bytes>,
     bytes: usize,
+    /// Bytes in memory, with what they take of the budget of all operations.
+    memory: usize,
+    share: Share,
     totals: BTreeMap<u32, Total>,
     ddl: HashMap<u32, Shared>,
     /// Collections that it made.
@@ -333,8 +340,12 @@ pub struct Transaction {
 impl Store {
     /// Begins a transaction that sees what is visible now. It waits for `patience` for what another
     /// write or DDL holds: longer than a write that is about to commit takes, and no longer than
-    /// makes a difference when it is a transaction's.
-    pub fn begin_transaction(&self, patience: Duration) -> Arc<Transaction> {
+    /// makes a difference when it is a transaction's. What it writes takes of the budget `memory`.
+    pub fn begin_transaction(
+        &self,
+        patience: Duration,
+        memory: &Arc<MemoryBudget>,
+    ) -> Arc<Transaction> {
         let view = self.snapshot();
         Arc::new(Transaction {
             inner: self.inner.clone(),
@@ -348,6 +359,8 @@ impl Store {
                 held: Vec::new(),
                 parts: Vec::new(),
                 bytes: 0,
+                memory: 0,
+                share: Share::new(memory),
                 totals: BTreeMap::new(),
                 ddl: HashMap::new(),
                 made: Vec::new(),
@@ -599,7 +612,9 @@ impl Transaction {
     /// Takes over what a unit has staged.
     ///
     /// # Errors
-    /// 257 TransactionTooLarge; 251 when it has ended.
+    /// 257 TransactionTooLarge; 251 when it has ended; when all operations together hold more memory
+    /// than there is, 388 TransactionTooLargeForCache for one that alone has much of it, and
+    /// 112 WriteConflict for others.
     pub(crate) fn keep(&self, change: Change) -> Result<()> {
         let mut state = self.state.lock();
         if state.view.is_none() {
@@ -634,6 +649,12 @@ impl Transaction {
         total.bytes += stage.bytes;
         total.inserted += inserted;
         let (payload, batch) = stage.finish(0, &self.inner.buffers);
+        let keys = batch.iter().map(|op| op.key.len() + PER_KEY);
+        state.memory += payload.len() + keys.sum::<usize>();
+        let memory = state.memory;
+        if state.share.holds(memory) {
+            return Err(out_of_memory(memory, state.share.limit()));
+        }
         state
             .parts
             .push(payload.slice(ops::HEAD.min(payload.len())..));
@@ -732,6 +753,8 @@ impl Transaction {
     fn end(&self, mut state: MutexGuard<'_, State>) {
         state.view = None;
         state.parts = Vec::new();
+        state.memory = 0;
+        state.share.holds(0);
         state.totals.clear();
         state.ddl.clear();
         self.overlay.trees.write().clear();
@@ -783,6 +806,25 @@ impl Drop for Transaction {
     fn drop(&mut self) {
         self.abort();
     }
+}
+
+/// What a transaction is told that came to hold `memory` bytes while the operations' memory, of which
+/// there is `limit`, is used up: whether it may find room when it is tried again.
+fn out_of_memory(memory: usize, limit: usize) -> Error {
+    if memory > limit / 2 {
+        return Error::new(
+            Code::TransactionTooLargeForCache,
+            format!(
+                "transaction is too large: what it has written takes {memory} bytes of the {limit} \
+                 that all operations may have (munimentQueryMemoryBudgetBytes)"
+            ),
+        );
+    }
+    Error::new(
+        Code::WriteConflict,
+        "Caused by :: the memory for open transactions is used up. :: Please retry your operation or \
+         multi-document transaction.",
+    )
 }
 
 /// 251.

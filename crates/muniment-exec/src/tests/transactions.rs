@@ -22,7 +22,8 @@ impl Numbers {
 
 /// An operation of a new transaction.
 fn begin(b: &Bench) -> (Arc<OpContext>, Arc<Transaction>) {
-    let transaction = b.engine.store.begin_transaction(Duration::from_millis(5));
+    let (engine, patience) = (&b.engine, Duration::from_millis(5));
+    let transaction = engine.store.begin_transaction(patience, &engine.memory);
     (part_of(&transaction), transaction)
 }
 
@@ -584,6 +585,43 @@ fn many_statements_are_remembered_at_the_same_cost() {
         .forget_sessions(&[key], &NeverInterrupted)
         .unwrap();
     assert_eq!(rows(&b.engine.store), 0);
+}
+
+/// What open transactions have written takes of the memory that all operations share.
+#[test]
+fn open_transactions_share_the_operations_memory() {
+    let b = Bench::new();
+    b.insert_json(&[r#"{"_id": 1}"#]);
+    let memory = &b.engine.memory;
+    memory.set_limit(12 << 20);
+    let large =
+        |op: &Arc<OpContext>, id: i32| insert(&b, op, doc! { "_id": id, "x": "x".repeat(1 << 20) });
+    let all: Vec<_> = (0..3).map(|_| begin(&b)).collect();
+    let mut id = 100;
+    let refused = 'full: loop {
+        for (n, (op, _)) in all.iter().enumerate() {
+            id += 1;
+            if let Err(e) = large(op, id) {
+                break 'full (n, e.code());
+            }
+            assert!(id < 120, "no limit: {}", memory.used());
+        }
+    };
+    assert_eq!(refused.1, Code::WriteConflict);
+    assert!(memory.is_over());
+    all.iter().for_each(|(_, t)| t.abort());
+    assert_eq!(memory.used(), 0);
+    // There is room again, for less than everything.
+    let (op, transaction) = begin(&b);
+    let e = (200..220).find_map(|id| large(&op, id).err()).unwrap();
+    assert_eq!(e.code(), Code::TransactionTooLargeForCache);
+    drop((op, transaction));
+    assert_eq!(memory.used(), 0);
+    let (op, transaction) = begin(&b);
+    large(&op, 300).unwrap();
+    transaction.commit(None, &NeverInterrupted).unwrap();
+    assert_eq!(memory.used(), 0);
+    assert_eq!(b.find("{}").len(), 2);
 }
 
 /// Accounts whose sum stays, by transactions, with plain writers, flushes, index builds and aborts

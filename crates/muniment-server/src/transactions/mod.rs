@@ -278,14 +278,11 @@ impl Transactions {
         }
         // The one before ends without a word.
         self.abort_running(server, out);
+        let patience = server.parameters.transaction_patience_ms.load(Relaxed);
+        let patience = Duration::from_millis(patience.max(0) as u64);
+        let engine = &server.engine;
         let running = Running {
-            transaction: server.engine.store.begin_transaction(Duration::from_millis(
-                server
-                    .parameters
-                    .transaction_patience_ms
-                    .load(Relaxed)
-                    .max(0) as u64,
-            )),
+            transaction: engine.store.begin_transaction(patience, &engine.memory),
             number,
             began: Instant::now(),
             began_ms: crate::log::now_ms(),
