@@ -56,7 +56,7 @@ pub use commit::stage::KeyCounts;
 pub use index::Index;
 pub use muniment_io::{Timestamp, spread, thread_time};
 pub use sessions::{
-    Run as StatementRun, Session, SessionChange, SessionHead, SessionKey, SessionRecord,
+    NOBODY, Run as StatementRun, Session, SessionChange, SessionHead, SessionKey, SessionRecord,
     SessionState,
 };
 pub use store::{Budget, CommitId, EngineKind, JournalStats, Store, StoreOptions, StoreStats};

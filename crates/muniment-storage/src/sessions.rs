@@ -1,8 +1,8 @@
 //! What a session has done under its newest transaction number: so that a write that a driver sends
 //! again after a lost reply, or after a crash, is answered and not done twice.
 //!
-//! In a tree of its own stands, under the session's id, its head: the number and the statements that
-//! were done last. When these have grown to some size they go to a row of their own, under the id
+//! In a tree of its own stands, under the session's key, its head: the number and the statements that
+//! were done last. When these have grown to some size they go to a row of their own, under the key
 //! and the row's number, so that a commit writes what it adds and little more, however much there
 //! is. What a commit adds is in that commit's record of the log; applying it is
 //! [`SessionHead::advance`].
@@ -28,8 +28,39 @@ const HEAD_VERSION: u8 = 2;
 /// Bytes of statements in a head with which they go to a row of their own.
 const ROW: usize = 4096;
 
-/// A session's id: that of `lsid`.
-pub type SessionKey = [u8; 16];
+/// SHA-256 of nothing: the digest of the user that is nobody.
+pub const NOBODY: [u8; 32] = [
+    0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24,
+    0x27, 0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
+];
+
+/// Whose a record is: two users who choose the same id have a session each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionKey {
+    /// The id of `lsid`.
+    pub id: [u8; 16],
+    /// The SHA-256 digest of the user's name, `user@db`.
+    pub user: [u8; 32],
+}
+
+impl SessionKey {
+    /// A session of nobody.
+    pub fn of_nobody(id: [u8; 16]) -> SessionKey {
+        SessionKey { id, user: NOBODY }
+    }
+
+    /// As it stands in the log and in the tree: the id, then the user.
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
+        [&self.id[..], &self.user].concat()
+    }
+
+    /// Reads [`SessionKey::to_bytes`]; `None` for other keys.
+    fn from_bytes(bytes: &[u8]) -> Option<SessionKey> {
+        let (id, user) = bytes.split_first_chunk()?;
+        let user = user.try_into().ok()?;
+        Some(SessionKey { id: *id, user })
+    }
+}
 
 /// What the newest number of a session is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -150,7 +181,7 @@ fn decode_runs(mut rest: &[u8]) -> Option<Vec<Run>> {
     Some(runs)
 }
 
-/// What stands under a session's id: the last statements, and how many rows with those before
+/// What stands under a session's key: the last statements, and how many rows with those before
 /// them there are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionHead {
@@ -288,7 +319,7 @@ impl Session {
 }
 
 impl Inner {
-    /// What is stored under a session's id.
+    /// What is stored under a session's key.
     ///
     /// # Errors
     /// 301.
@@ -316,12 +347,13 @@ impl Store {
     /// 301 DataCorruptionDetected.
     pub fn session(&self, key: &SessionKey) -> Result<Option<Session>> {
         let inner = &self.inner;
-        let Some(head) = inner.session_head(key)? else {
+        let key = key.to_bytes();
+        let Some(head) = inner.session_head(&key)? else {
             return Ok(None);
         };
         let mut session = Session::new(head.record.number, SessionHead::default());
         for row in 0..head.rows {
-            let row_key = SessionHead::row_key(key, row);
+            let row_key = SessionHead::row_key(&key, row);
             let stored = inner
                 .trees
                 .get(TreeId(SESSIONS), &row_key, Timestamp::MAX)?;
@@ -338,7 +370,7 @@ impl Store {
     /// # Errors
     /// 301 DataCorruptionDetected.
     pub fn session_head(&self, key: &SessionKey) -> Result<Option<SessionHead>> {
-        self.inner.session_head(key)
+        self.inner.session_head(&key.to_bytes())
     }
 
     /// The heads of all sessions.
@@ -354,7 +386,7 @@ impl Store {
         let mut all = all.ok_or_else(crate::view::closed)?;
         while let Some((key, value)) = all.next()? {
             // Rows have longer keys.
-            let key = SessionKey::try_from(&*key).ok();
+            let key = SessionKey::from_bytes(&key);
             if let Some((key, head)) = key.zip(SessionHead::decode(&value)) {
                 each(key, head)?;
             }
@@ -384,8 +416,9 @@ impl Store {
     pub fn forget_sessions(&self, keys: &[SessionKey], interrupt: &dyn Interrupt) -> Result<()> {
         let mut stage = crate::commit::stage::Stage::new();
         for key in keys {
-            if let Some(head) = self.inner.session_head(key)? {
-                stage.forget_session(key, &head);
+            let key = key.to_bytes();
+            if let Some(head) = self.inner.session_head(&key)? {
+                stage.forget_session(&key, &head);
             }
         }
         if stage.is_empty() {
@@ -410,7 +443,7 @@ pub struct SessionChange {
 impl SessionChange {
     /// `head`: what is stored of the session now.
     pub fn new(key: SessionKey, added: SessionRecord, mut head: SessionHead) -> SessionChange {
-        let puts = head.advance(&key, &added);
+        let puts = head.advance(&key.to_bytes(), &added);
         SessionChange {
             key,
             added,
@@ -444,7 +477,7 @@ mod tests {
         assert_eq!(r.runs().len(), 3);
         assert_eq!(SessionRecord::decode(&r.encode()).unwrap(), r);
         let mut session = Session::new(7, SessionHead::default());
-        session.stored(session.change([0; 16], r.clone()));
+        session.stored(session.change(SessionKey::of_nobody([0; 16]), r.clone()));
         assert_eq!(session.result(1004), Some(&b""[..]));
         assert_eq!(session.result(1006), Some(&b"x"[..]));
         assert_eq!(
@@ -500,7 +533,7 @@ mod tests {
             let mut added = SessionRecord::new(5, SessionState::Retryable, 1);
             // Each with a result of its own.
             added.push(run(n * 2, 1, &n.to_le_bytes()));
-            let change = session.change([1; 16], added);
+            let change = session.change(SessionKey::of_nobody([1; 16]), added);
             let bytes: usize = change.puts.iter().flat_map(|(_, v)| v).map(Vec::len).sum();
             assert!(bytes < ROW + 200, "{n}: {bytes}");
             apply(&change.puts);
@@ -514,12 +547,16 @@ mod tests {
         let mut next = Session::new(6, session.head().clone());
         let mut large = SessionRecord::new(6, SessionState::Retryable, 2);
         large.push(run(0, 1, &[9; 10_000]));
-        let change = next.change([1; 16], large);
+        let change = next.change(SessionKey::of_nobody([1; 16]), large);
         assert_eq!(apply(&change.puts), 2);
         next.stored(change);
         assert_eq!(next.result(0).map(<[u8]>::len), Some(10_000));
         let committed = SessionRecord::new(7, SessionState::Committed, 3);
-        let change = SessionChange::new([1; 16], committed, next.head().clone());
+        let change = SessionChange::new(
+            SessionKey::of_nobody([1; 16]),
+            committed,
+            next.head().clone(),
+        );
         assert_eq!(apply(&change.puts), 1);
     }
 }

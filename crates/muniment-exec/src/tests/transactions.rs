@@ -2,7 +2,7 @@
 
 use super::races::{INDEXES, Race, WAYS, flusher, number, row};
 use super::*;
-use muniment_storage::{CollectionOptions, Session, SessionHead, Transaction};
+use muniment_storage::{CollectionOptions, Session, SessionHead, SessionKey, Transaction};
 use muniment_value::{Code, Value, doc};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -515,7 +515,7 @@ fn many_statements_are_remembered_at_the_same_cost() {
     const STEPS: i32 = 20;
     const EACH: i32 = 500;
     let b = Bench::new();
-    let key = [7; 16];
+    let key = SessionKey::of_nobody([7; 16]);
     let of = |step: i32| {
         let op = OpContext::internal("update");
         let record = b.engine.store.session(&key).unwrap();

@@ -20,7 +20,8 @@ use crate::state::ServerState;
 use muniment_exec::{OpContext, Retry};
 use muniment_query::Interrupt;
 use muniment_storage::{
-    CommitId, Session, SessionChange, SessionHead, SessionRecord, SessionState, Transaction,
+    CommitId, Session, SessionChange, SessionHead, SessionKey, SessionRecord, SessionState,
+    Transaction,
 };
 use muniment_value::{Code, DocBuf, Error, Result, Value, doc};
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
@@ -195,7 +196,7 @@ impl Transactions {
             op.check()?;
         };
         if latest.is_none()
-            && let Some(record) = server.engine.store.session(&session)?
+            && let Some(record) = server.engine.store.session(&key_of(session))?
         {
             *latest = Some(Latest {
                 number: record.number(),
@@ -251,7 +252,7 @@ impl Transactions {
                 record
             }
         };
-        let retry = Retry::new(out.session, number, of.ids, record, of.returns);
+        let retry = Retry::new(key_of(out.session), number, of.ids, record, of.returns);
         op.may_be_retried(Arc::new(retry));
         Ok(())
     }
@@ -391,8 +392,8 @@ impl Transactions {
         };
         let now = crate::log::now_ms();
         let record = SessionRecord::new(out.number, SessionState::Committed, now);
-        let head = server.engine.store.session_head(&out.session)?;
-        let change = SessionChange::new(out.session, record, head.unwrap_or_default());
+        let head = server.engine.store.session_head(&key_of(out.session))?;
+        let change = SessionChange::new(key_of(out.session), record, head.unwrap_or_default());
         let commit = running.transaction.commit(Some(&change), interrupt)?;
         latest.state = State::Committed(commit);
         *out.participant.running.lock() = None;
@@ -470,8 +471,9 @@ impl Transactions {
         let before = crate::log::now_ms() - lives;
         let mut old = Vec::new();
         let store = &server.engine.store;
-        store.each_session(|id, head| {
+        store.each_session(|key, head| {
             interrupt.check()?;
+            let id = key.id;
             if head.record().at_ms < before && !server.sessions.is_known(&id) && old.len() < AT_ONCE
             {
                 old.push(id);
@@ -484,13 +486,13 @@ impl Transactions {
             for id in some {
                 let participant = self.sessions.lock().entry(*id).or_default().clone();
                 if let Some(guard) = participant.latest.try_lock_arc()
-                    && let Some(head) = store.session_head(id)?
+                    && let Some(head) = store.session_head(&key_of(*id))?
                     && head.record().at_ms < before
                 {
                     held.push((*id, guard));
                 }
             }
-            let gone: Vec<SessionId> = held.iter().map(|(id, _)| *id).collect();
+            let gone: Vec<SessionKey> = held.iter().map(|(id, _)| key_of(*id)).collect();
             store.forget_sessions(&gone, interrupt)?;
             for (_, guard) in &mut held {
                 **guard = None;
@@ -540,7 +542,7 @@ impl CheckedOut {
         if let Some(State::Retryable(record)) = self.latest.as_ref().map(|l| &l.state) {
             return Ok(record.lock().head().clone());
         }
-        let head = server.engine.store.session_head(&self.session)?;
+        let head = server.engine.store.session_head(&key_of(self.session))?;
         Ok(head.unwrap_or_default())
     }
 
@@ -550,6 +552,11 @@ impl CheckedOut {
         }
         Ok(())
     }
+}
+
+/// Under what a session's record is stored. There are no users yet.
+fn key_of(session: SessionId) -> SessionKey {
+    SessionKey::of_nobody(session)
 }
 
 /// 251.

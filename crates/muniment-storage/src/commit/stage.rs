@@ -5,7 +5,7 @@
 //! trees refer to them there. What only the trees need (index entries) stands in an arena.
 
 use super::ops::Encoder;
-use crate::sessions::{self, SESSIONS, SessionChange, SessionHead, SessionKey};
+use crate::sessions::{self, SESSIONS, SessionChange, SessionHead};
 use crate::store::Inner;
 use crate::transaction::Transaction;
 use bytes::Bytes;
@@ -219,12 +219,13 @@ impl Stage {
 
     /// Stages what comes to a session's record.
     pub fn session(&mut self, change: &SessionChange) {
-        self.log.session(&change.key, &change.added.encode());
+        self.log
+            .session(&change.key.to_bytes(), &change.added.encode());
         self.session_puts(&change.puts);
     }
 
     /// Stages the end of a session's record.
-    pub fn forget_session(&mut self, key: &SessionKey, head: &SessionHead) {
+    pub fn forget_session(&mut self, key: &[u8], head: &SessionHead) {
         let logged = self.log.session(key, &[]);
         self.session_puts(&head.forget(key));
         self.put(SESSIONS, Stage::logged(logged), None, false);
