@@ -4,6 +4,7 @@ use crate::cursor::Origin;
 use crate::plan::cache::shape_hash;
 use crate::plan::candidate::{Access, Candidate};
 use crate::tickets::{Ticket, TicketPool};
+use crate::timeseries::BUCKETS;
 use crate::write::{Retry, StatementFigures};
 use foldhash::HashMap;
 use muniment_query::Interrupt;
@@ -286,7 +287,17 @@ impl OpContext {
             (None, Some(view)) => view.timestamp(),
             (None, None) => return Ok(store.collection(namespace)),
         };
-        store.collection_at(namespace, at)
+        let found = store.collection_at(namespace, at)?;
+        if found.is_none()
+            && let Some((db, name)) = namespace.split_once('.')
+        {
+            // Of what else it may have been the name.
+            store.collection_at(&format!("{db}.system.views"), at)?;
+            if let Some(series) = name.strip_prefix(BUCKETS) {
+                store.collection_at(&format!("{db}.{series}"), at)?;
+            }
+        }
+        Ok(found)
     }
 
     /// What it reads of a collection: everything that is visible now, or what its transaction sees.

@@ -427,6 +427,14 @@ impl Store {
         Ok(made)
     }
 
+    /// Notes that what is no collection by itself, a view, has lost its name by now.
+    pub fn note_lost(&self, namespace: &str) {
+        let views = self.inner.trees.views();
+        let (now, oldest) = (views.visible(), views.oldest());
+        let mut catalog = self.inner.catalog.write();
+        catalog.note_lost(namespace.to_string(), now, oldest);
+    }
+
     /// The collection of this name, for who reads at a view of `at`.
     ///
     /// # Errors

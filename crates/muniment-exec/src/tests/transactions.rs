@@ -464,6 +464,46 @@ fn a_join_with_a_lost_collection_fails() {
     }
 }
 
+/// The same for what is no collection by itself: a view, and the buckets of a time series.
+#[test]
+fn a_view_that_was_lost_since_is_not_empty() {
+    for way in ["view", "all views", "series"] {
+        let b = Bench::new();
+        let (store, never) = (&b.engine.store, &NeverInterrupted);
+        b.insert_json(&[r#"{"_id": 1}"#]);
+        let view = View {
+            on: "c".into(),
+            ..View::default()
+        };
+        b.engine.create_view(&b.op, "test.v", &view).unwrap();
+        let series = CollectionOptions {
+            time_field: Some("t".into()),
+            document: doc! { "timeseries": doc! { "timeField": "t" } },
+            ..CollectionOptions::default()
+        };
+        store.create_collection("test.ts", series, never).unwrap();
+        let name = match way {
+            "series" => "test.system.buckets.ts",
+            _ => "test.v",
+        };
+        let (op, _transaction) = begin(&b);
+        let pinned = OpContext::internal("test");
+        pinned.pin(store.snapshot());
+        let read = |op: &Arc<OpContext>| find(&b, op, &FindRequest::new(name)).map(|d| d.len());
+        let n = read(&pinned).unwrap();
+        assert_eq!(n, usize::from(way != "series"), "{way}");
+        match way {
+            "view" => assert!(b.engine.drop_view(&b.op, "test.v").unwrap()),
+            "series" => assert!(store.drop_collection("test.ts", never).unwrap()),
+            _ => assert!(store.drop_collection("test.system.views", never).unwrap()),
+        }
+        assert_eq!(code(read(&op)), Code::SnapshotUnavailable, "{way}");
+        assert_eq!(code(read(&pinned)), Code::SnapshotUnavailable, "{way}");
+        assert_eq!(read(&begin(&b).0).unwrap(), 0, "{way}");
+        assert_eq!(read(&b.op).unwrap(), 0, "{way}");
+    }
+}
+
 /// A collection that a transaction made, and that somebody else relies on, outlives its abort.
 #[test]
 fn who_relies_on_a_collection_that_a_transaction_made_keeps_it() {

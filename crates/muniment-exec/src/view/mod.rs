@@ -520,7 +520,11 @@ impl Database {
             Ok(Ok(done))
         })?;
         slices.commit()?;
-        Ok(slices.into_stored().0.matched > 0)
+        let dropped = slices.into_stored().0.matched > 0;
+        if dropped {
+            self.store.note_lost(namespace);
+        }
+        Ok(dropped)
     }
 
     /// Creates a collection, unless a view has the name.

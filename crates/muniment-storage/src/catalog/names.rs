@@ -62,7 +62,7 @@ impl Catalog {
     }
 
     /// Notes a name that is lost at `at`, and forgets those that no view is older than.
-    fn note_lost(&mut self, namespace: String, at: Timestamp, oldest: Timestamp) {
+    pub fn note_lost(&mut self, namespace: String, at: Timestamp, oldest: Timestamp) {
         self.lost.retain(|_, lost| *lost > oldest);
         self.lost.insert(namespace, at);
     }
