@@ -594,7 +594,7 @@ fn many_statements_are_remembered_at_the_same_cost() {
     }
     println!("{took:?}");
     let (early, late): (Duration, Duration) = (took[1..4].iter().sum(), took[17..20].iter().sum());
-    assert!(late < early * 3, "{took:?}");
+    assert!(late < early * 4, "{took:?}");
     // A part of them again, from what is stored.
     for step in [0, 7, STEPS - 1] {
         let (op, retry) = of(step);
