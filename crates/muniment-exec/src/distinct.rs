@@ -62,7 +62,7 @@ impl Database {
             .query_context(op, request.let_, self.distinct_collation(request)?)?
             .with_clocks(Clocks::None);
         let filter = Filter::parse_query(request.filter, &ctx)?;
-        let Some(collection) = self.store.collection(request.namespace) else {
+        let Some(collection) = op.collection(&self.store, request.namespace)? else {
             return match self.resolve_view(request.namespace)? {
                 Some(view) => self.distinct_view(op, &view, request),
                 None => refuse_text(request.namespace, &filter).map(|()| ArrayBuf::new()),

@@ -228,7 +228,7 @@ impl Database {
     /// fitting hint (51173 and its like), for a tailable cursor on a collection that is not
     /// capped.
     pub fn find(&self, op: &Arc<OpContext>, request: &FindRequest<'_>) -> Result<Cursor> {
-        let there = self.store.collection(request.namespace);
+        let there = op.collection(&self.store, request.namespace)?;
         let given = request.collation.as_ref();
         let collation = self.collation_on(request.namespace, there.as_deref(), given)?;
         let ctx = self.query_context(op, request.let_, collation)?;

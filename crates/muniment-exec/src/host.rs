@@ -71,9 +71,12 @@ impl Link {
     }
 
     /// The collection of a pipeline.
-    fn collection(&self, ctx: &QueryContext) -> Option<Arc<Collection>> {
+    ///
+    /// # Errors
+    /// As [`OpContext::collection`].
+    fn collection(&self, ctx: &QueryContext) -> Result<Option<Arc<Collection>>> {
         let namespace = format!("{}.{}", ctx.db, ctx.collection);
-        self.engine.store.collection(&namespace)
+        self.op.get().collection(&self.engine.store, &namespace)
     }
 
     /// Opens a pipeline over the context's collection.
@@ -89,7 +92,7 @@ impl Link {
         let pipeline = Pipeline::parse(stages, ctx)?;
         if let Some(refusal) = pipeline.refuses_time_series() {
             let namespace = format!("{}.{}", ctx.db, ctx.collection);
-            let read = self.collection(ctx).filter(|c| c.is_time_series());
+            let read = self.collection(ctx)?.filter(|c| c.is_time_series());
             if read.is_some() || self.engine.buckets_of(&namespace).is_some() {
                 return Err(refusal);
             }
@@ -97,9 +100,9 @@ impl Link {
         let given = |docs: VecDeque<Bytes>| Box::new(Given(docs));
         if ctx.collection.is_empty() || pipeline.has_source() {
             let stream = pipeline.open(given(VecDeque::new()), &self.runtime()?)?;
-            return Ok(Opened::Stream(stream, self.collection(ctx)));
+            return Ok(Opened::Stream(stream, self.collection(ctx)?));
         }
-        let Some(collection) = self.collection(ctx) else {
+        let Some(collection) = self.collection(ctx)? else {
             let namespace = format!("{}.{}", ctx.db, ctx.collection);
             if let Some(series) = self.engine.buckets_of(&namespace) {
                 let buckets = self.open_buckets(&series, &pipeline, stages, ctx, hint)?;
@@ -165,7 +168,7 @@ impl Link {
         ctx: &QueryContext,
         hint: Option<Hint<'_>>,
     ) -> Result<Opened> {
-        let collection = self.collection(ctx);
+        let collection = self.collection(ctx)?;
         let op = self.op.get();
         let rest = behind_near(stages, at, ctx)?;
         let (stage, key, mut choice) = self.engine.plan_geo_near(
@@ -202,7 +205,7 @@ impl Host for Link {
         if self.engine.resolve_view(&namespace)?.is_some() {
             return Ok(None);
         }
-        Ok(Some(join::open(self, &namespace, field, &ctx.collation)))
+        join::open(self, &namespace, field, &ctx.collation).map(Some)
     }
 
     fn figures(&self, stage: &str, operand: Doc<'_>, ctx: &QueryContext) -> Result<Vec<Bytes>> {

@@ -31,14 +31,18 @@ use std::sync::atomic::Ordering::Relaxed;
 const CHECK_EVERY: u32 = 32;
 
 /// Prepares look-ups on `field` of the collection with this namespace, which may not exist.
+///
+/// # Errors
+/// As [`OpContext::collection`].
 pub(crate) fn open(
     link: &Link,
     namespace: &str,
     field: &Path,
     collation: &Collation,
-) -> Box<dyn Join> {
-    let Some(collection) = link.engine.store.collection(namespace) else {
-        return Box::new(Nothing);
+) -> Result<Box<dyn Join>> {
+    let there = link.op.get().collection(&link.engine.store, namespace)?;
+    let Some(collection) = there else {
+        return Ok(Box::new(Nothing));
     };
     let method = if field.parts().iter().any(|p| array_index(p).is_some()) {
         // A number may mean an element or a field: keys do not say.
@@ -57,7 +61,7 @@ pub(crate) fn open(
     if let Method::Index { index, .. } = &method {
         index.note_use();
     }
-    Box::new(Lookups {
+    Ok(Box::new(Lookups {
         op: link.op.clone(),
         link: link.clone(),
         // A part of what a blocking stage may hold.
@@ -72,7 +76,7 @@ pub(crate) fn open(
         method,
         calls: 0,
         key: Vec::new(),
-    })
+    }))
 }
 
 /// An index whose first field is `field`, and whether it descends.

@@ -4,12 +4,15 @@ use crate::cursor::Origin;
 use crate::plan::cache::shape_hash;
 use crate::plan::candidate::{Access, Candidate};
 use crate::tickets::{Ticket, TicketPool};
+use crate::timeseries::BUCKETS;
 use crate::write::{Retry, StatementFigures};
 use foldhash::HashMap;
 use muniment_query::Interrupt;
 use muniment_query::stage::host::Reads;
 use muniment_storage::spread::{self, Spread};
-use muniment_storage::{Collection, KeyCounts, Snapshot, Store, Transaction, thread_time};
+use muniment_storage::{
+    Collection, KeyCounts, Snapshot, Store, Transaction, snapshot_unavailable, thread_time,
+};
 use muniment_value::{Code, DocBuf, Error, Result, Value, ValueBuf, doc};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -273,6 +276,33 @@ impl OpContext {
         self.failure.get()
     }
 
+    /// The collection of this name, if there is one in what it sees.
+    ///
+    /// # Errors
+    /// 246 SnapshotUnavailable if it reads at an older view, which may know one by the name.
+    pub(crate) fn collection(
+        &self,
+        store: &Store,
+        namespace: &str,
+    ) -> Result<Option<Arc<Collection>>> {
+        let at = match (self.transaction(), self.pinned()) {
+            (Some(transaction), _) => transaction.timestamp(),
+            (None, Some(view)) => view.timestamp(),
+            (None, None) => return Ok(store.collection(namespace)),
+        };
+        let found = store.collection_at(namespace, at)?;
+        if found.is_none()
+            && let Some((db, name)) = namespace.split_once('.')
+        {
+            // Of what else it may have been the name.
+            store.collection_at(&format!("{db}.system.views"), at)?;
+            if let Some(series) = name.strip_prefix(BUCKETS) {
+                store.collection_at(&format!("{db}.{series}"), at)?;
+            }
+        }
+        Ok(found)
+    }
+
     /// What it reads of a collection: everything that is visible now, or what its transaction sees.
     ///
     /// # Errors
@@ -291,15 +321,9 @@ impl OpContext {
         let Some(pinned) = self.pinned.get() else {
             return Ok(store.snapshot());
         };
-        if collection.named_since() > pinned.timestamp() {
-            return Err(Error::new(
-                Code::SnapshotUnavailable,
-                format!(
-                    "Unable to read from a snapshot due to pending collection catalog changes: {} \
-                     is younger than it",
-                    collection.namespace()
-                ),
-            ));
+        // Who looked it up did so behind the view.
+        if collection.named_since() > pinned.timestamp() || collection.is_dropped() {
+            return Err(snapshot_unavailable());
         }
         Ok(pinned.clone())
     }

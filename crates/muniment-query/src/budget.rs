@@ -87,6 +87,11 @@ impl Share {
         self.book(rounded)
     }
 
+    /// The bytes that all stages together may hold.
+    pub fn limit(&self) -> usize {
+        self.budget.limit()
+    }
+
     /// True when it holds more than the floor while the budget is used up.
     pub fn is_pressed(&self) -> bool {
         self.booked > FLOOR && self.budget.is_over()

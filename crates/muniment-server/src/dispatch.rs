@@ -164,9 +164,12 @@ fn try_execute(
         }
     }
     let labelled = |e: Error| {
-        let labels = match op.is_of_change_stream() && transactions::is_resumable(e.code()) {
-            true => Some(array!["ResumableChangeStreamError"]),
-            false => transactions::labels(spec, &generic, e.code()),
+        let labels = match e.code() {
+            _ if !op.is_of_change_stream() => transactions::labels(spec, &generic, e.code()),
+            Code::ChangeStreamFatalError | Code::ChangeStreamHistoryLost => {
+                Some(array!["NonResumableChangeStreamError"])
+            }
+            code => transactions::is_resumable(code).then(|| array!["ResumableChangeStreamError"]),
         };
         (e, labels)
     };

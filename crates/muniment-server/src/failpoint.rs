@@ -49,9 +49,13 @@ pub struct Failure {
     pub labels: Option<ArrayBuf>,
 }
 
+/// Fails getMore when it has its cursor.
+const GET_MORE: &str = "failGetMoreAfterCursorCheckout";
+
 /// The failpoints there are.
-pub const NAMES: [&str; 4] = [
+pub const NAMES: [&str; 5] = [
     "failCommand",
+    GET_MORE,
     "maxTimeAlwaysTimeOut",
     "maxTimeNeverTimeOut",
     "onPrimaryTransactionalWrite",
@@ -118,6 +122,20 @@ impl FailPoints {
                 .find(|p| p.name == name)
                 .is_some_and(|p| p.fire(roll))
         }
+    }
+
+    /// The error with which `failGetMoreAfterCursorCheckout` wants a getMore to fail.
+    pub fn fails_get_more(&self) -> Option<Error> {
+        if !self.fires(GET_MORE) {
+            return None;
+        }
+        let points = self.points.lock();
+        let data = points.iter().find(|p| p.name == GET_MORE)?.data.as_doc();
+        let code = data.get("errorCode").and_then(number::to_i64_exact)?;
+        Some(Error::new(
+            Code(i32::try_from(code).unwrap_or_default()),
+            format!("Hit {GET_MORE} failpoint"),
+        ))
     }
 
     /// What `onPrimaryTransactionalWrite` wants of a retryable write: whether the connection is

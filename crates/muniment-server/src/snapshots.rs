@@ -12,10 +12,17 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The views, by their points, with when they were asked for last.
+/// Most views that are kept. Each is of another commit, so a busy server would have one for every
+/// read within the window.
+const MOST: usize = 4096;
+
+/// Views by their points, with when they were asked for last.
+type Kept = BTreeMap<Timestamp, (Instant, Snapshot)>;
+
+/// The views.
 #[derive(Default)]
 pub struct Snapshots {
-    kept: Mutex<BTreeMap<Timestamp, (Instant, Snapshot)>>,
+    kept: Mutex<Kept>,
 }
 
 impl Snapshots {
@@ -66,6 +73,9 @@ impl Snapshots {
             }
             _ => {}
         }
+        if kept.len() >= MOST && !kept.contains_key(&now) {
+            thin_out(&mut kept);
+        }
         let slot = kept.entry(now).or_insert_with(|| (Instant::now(), view));
         slot.0 = Instant::now();
         Ok(slot.1.clone())
@@ -76,5 +86,57 @@ impl Snapshots {
         self.kept
             .lock()
             .retain(|_, (used, _)| used.elapsed() < window);
+    }
+}
+
+/// Lets go of an eighth of them: of those that were asked for the longest time ago.
+fn thin_out(kept: &mut Kept) {
+    let mut used: Vec<(Instant, Timestamp)> = kept.iter().map(|(at, v)| (v.0, *at)).collect();
+    used.sort_unstable();
+    for (_, at) in used.iter().take(MOST / 8) {
+        kept.remove(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use muniment_query::NeverInterrupted;
+    use muniment_storage::{CollectionOptions, EngineKind, StoreOptions};
+    use muniment_value::doc;
+
+    #[test]
+    fn views_are_bounded_in_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(StoreOptions {
+            engine: EngineKind::Memory,
+            ..StoreOptions::new(dir.path())
+        })
+        .unwrap();
+        let never = &NeverInterrupted;
+        let c = store
+            .create_collection("d.c", CollectionOptions::default(), never)
+            .unwrap();
+        let snapshots = Snapshots::default();
+        let first = snapshots.view(&store, None).unwrap().timestamp();
+        let used = snapshots.view(&store, Some(first)).unwrap().timestamp();
+        assert_eq!(used, first);
+        let mut oldest = None;
+        for i in 0..MOST as i32 + 10 {
+            let mut unit = store.write_unit(&c, never).unwrap();
+            let doc = bytes::Bytes::from(doc! { "_id": i }.into_bytes());
+            assert!(unit.insert(&doc).unwrap().is_ok());
+            unit.commit().unwrap();
+            let at = snapshots.view(&store, None).unwrap().timestamp();
+            oldest.get_or_insert(at);
+            // One that is asked for stays.
+            assert!(snapshots.view(&store, Some(first)).is_ok());
+        }
+        assert!(snapshots.kept.lock().len() <= MOST);
+        let gone = snapshots.view(&store, oldest).err();
+        assert_eq!(gone.map(|e| e.code()), Some(Code::SnapshotTooOld));
+        snapshots.tick(Duration::ZERO);
+        assert!(snapshots.kept.lock().is_empty());
     }
 }

@@ -48,9 +48,13 @@ fn update(store: &Store, c: &Arc<Collection>, id: i64, n: i32) {
     let (key, old) = found.unwrap();
     let text = Doc::new(&old).get_str("text").unwrap();
     let new = Bytes::from(doc! { "_id": id, "n": n, "text": text }.into_bytes());
-    unit.update(&key, &old, &new, muniment_storage::Changed::Fields, &|_| {
-        false
-    })
+    unit.update(
+        &key,
+        &old,
+        &new,
+        muniment_storage::Changed::Shorter,
+        &|_| false,
+    )
     .unwrap()
     .unwrap();
     unit.commit().unwrap();

@@ -20,6 +20,7 @@ use crate::index::{Index, KeySet};
 use crate::latch;
 use crate::multikey::Arrays;
 use crate::store::{Inner, Store, UntilClosed};
+use crate::transaction::Transaction;
 use crate::unit::{duplicate, taken_by_other};
 use bytes::Bytes;
 use muniment_query::Interrupt;
@@ -46,6 +47,23 @@ impl Store {
         spec: IndexSpec,
         interrupt: &dyn Interrupt,
     ) -> Result<Arc<Index>> {
+        collection.claim();
+        self.build_index(collection, spec, false, interrupt)
+    }
+
+    /// As [`Store::create_index`], of a collection that the transaction has just made.
+    ///
+    /// # Errors
+    /// As [`Store::create_index`]; 263 unless the transaction made the collection itself and has
+    /// written nothing to it.
+    pub fn create_index_in(
+        &self,
+        transaction: &Transaction,
+        collection: &Arc<Collection>,
+        spec: IndexSpec,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Arc<Index>> {
+        transaction.leave_to_index(collection)?;
         self.build_index(collection, spec, false, interrupt)
     }
 
@@ -60,6 +78,7 @@ impl Store {
         spec: IndexSpec,
         interrupt: &dyn Interrupt,
     ) -> Result<Arc<Index>> {
+        collection.claim();
         self.build_index(collection, spec, true, interrupt)
     }
 

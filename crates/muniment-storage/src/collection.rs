@@ -359,6 +359,14 @@ impl Collection {
         self.pending.store(pending, SeqCst);
     }
 
+    /// Somebody relies on it: it stays, whatever becomes of the transaction that made it. Whoever
+    /// drops it looks while he has it alone, and with the names locked.
+    pub fn claim(&self) {
+        if self.is_pending() {
+            self.set_pending(false);
+        }
+    }
+
     /// True once the collection was dropped.
     pub fn is_dropped(&self) -> bool {
         self.dropped.load(SeqCst)

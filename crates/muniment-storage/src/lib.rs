@@ -61,8 +61,11 @@ pub use history::Named;
 pub use index::Index;
 pub use muniment_io::{Timestamp, spread, thread_time};
 pub use oplog::{LogEntries, LogEntry, Operation, Part, What};
-pub use sessions::{Run as StatementRun, SessionChange, SessionKey, SessionRecord, SessionState};
+pub use sessions::{
+    NOBODY, Run as StatementRun, Session, SessionChange, SessionHead, SessionKey, SessionRecord,
+    SessionState,
+};
 pub use store::{Budget, CommitId, EngineKind, JournalStats, Store, StoreOptions, StoreStats};
-pub use transaction::{Transaction, write_conflict};
+pub use transaction::{Transaction, snapshot_unavailable, write_conflict};
 pub use unit::{Busy, Changed, DuplicateKey, NewBucket, Staged, WriteUnit, fingerprint};
 pub use view::{Bound, Direction, DocCursor, Glance, IndexCursor, IndexEntry, KeyRange, Snapshot};

@@ -338,7 +338,7 @@ impl LogEntries {
                     continue;
                 }
                 Op::Session { key, added } => {
-                    let key = SessionKey::try_from(&*part(key)).ok();
+                    let key = SessionKey::from_bytes(&part(key));
                     session = key.zip(SessionRecord::decode(&part(added)));
                     continue;
                 }

@@ -1,25 +1,66 @@
 //! What a session has done under its newest transaction number: so that a write that a driver sends
 //! again after a lost reply, or after a crash, is answered and not done twice.
 //!
-//! A record stands in a tree of its own under the session's id. What a commit adds to it is in that
-//! commit's record of the log; applying it is [`SessionRecord::add`].
+//! In a tree of its own stands, under the session's key, its head: the number and the statements that
+//! were done last. When these have grown to some size they go to a row of their own, under the key
+//! and the row's number, so that a commit writes what it adds and little more, however much there
+//! is. What a commit adds is in that commit's record of the log; applying it is
+//! [`SessionHead::advance`].
 
 use crate::keys::{get_varint, put_varint};
 use crate::store::{Inner, Store};
-use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_query::Interrupt;
 use muniment_tree::{Direction, Range, TreeId};
 use muniment_value::{Code, Doc, Error, Result};
+use std::collections::BTreeMap;
 
 /// The tree of sessions' records: behind every number that collections and indexes can get.
 pub(crate) const SESSIONS: u32 = u32::MAX - 1;
 
-/// The version of a record's format.
+/// The version of a record's format in the log. Stores of before there were rows have it in the tree
+/// as well.
 const VERSION: u8 = 1;
 
-/// A session's id: that of `lsid`.
-pub type SessionKey = [u8; 16];
+/// The version of a head's format.
+const HEAD_VERSION: u8 = 2;
+
+/// Bytes of statements in a head with which they go to a row of their own.
+const ROW: usize = 4096;
+
+/// SHA-256 of nothing: the digest of the user that is nobody.
+pub const NOBODY: [u8; 32] = [
+    0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24,
+    0x27, 0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
+];
+
+/// Whose a record is: two users who choose the same id have a session each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionKey {
+    /// The id of `lsid`.
+    pub id: [u8; 16],
+    /// The SHA-256 digest of the user's name, `user@db`.
+    pub user: [u8; 32],
+}
+
+impl SessionKey {
+    /// A session of nobody.
+    pub fn of_nobody(id: [u8; 16]) -> SessionKey {
+        SessionKey { id, user: NOBODY }
+    }
+
+    /// As it stands in the log and in the tree: the id, then the user.
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
+        [&self.id[..], &self.user].concat()
+    }
+
+    /// Reads [`SessionKey::to_bytes`]; `None` for other keys.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<SessionKey> {
+        let (id, user) = bytes.split_first_chunk()?;
+        let user = user.try_into().ok()?;
+        Some(SessionKey { id: *id, user })
+    }
+}
 
 /// What the newest number of a session is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,7 +92,7 @@ impl Run {
     }
 }
 
-/// What a session has done under its newest number.
+/// What a commit adds to a session's record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionRecord {
     /// `txnNumber`.
@@ -76,41 +117,7 @@ impl SessionRecord {
 
     /// Notes statements that were done.
     pub fn push(&mut self, run: Run) {
-        if let Some(last) = self.runs.last_mut()
-            && i64::from(last.first) + i64::from(last.count) == i64::from(run.first)
-            && last.result == run.result
-        {
-            last.count += run.count;
-            return;
-        }
-        self.runs.push(run);
-    }
-
-    /// Adds what came later. Another number takes this one's place.
-    pub fn add(&mut self, later: SessionRecord) {
-        if later.number != self.number {
-            *self = later;
-            return;
-        }
-        self.state = later.state;
-        self.at_ms = later.at_ms;
-        for run in later.runs {
-            self.push(run);
-        }
-    }
-
-    /// What a statement came to, if it was done.
-    pub fn result(&self, statement: i32) -> Option<&[u8]> {
-        let has = |r: &&Run| {
-            let place = i64::from(statement) - i64::from(r.first);
-            (0..i64::from(r.count)).contains(&place)
-        };
-        self.runs.iter().find(has).map(|r| &*r.result)
-    }
-
-    /// Bytes that the results take.
-    pub fn result_bytes(&self) -> usize {
-        self.runs.iter().map(|r| r.result.len()).sum()
+        push(&mut self.runs, run);
     }
 
     /// The statements that were done.
@@ -118,23 +125,18 @@ impl SessionRecord {
         &self.runs
     }
 
-    /// As it is stored.
+    /// As it stands in the log.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION, self.state as u8];
         out.extend_from_slice(&self.number.to_le_bytes());
         out.extend_from_slice(&self.at_ms.to_le_bytes());
-        for run in &self.runs {
-            out.extend_from_slice(&run.first.to_le_bytes());
-            put_varint(run.count as usize, &mut out);
-            put_varint(run.result.len(), &mut out);
-            out.extend_from_slice(&run.result);
-        }
+        encode_runs(&self.runs, &mut out);
         out
     }
 
     /// Reads what [`SessionRecord::encode`] wrote; `None` if it is malformed.
     pub fn decode(bytes: &[u8]) -> Option<SessionRecord> {
-        let (head, mut rest) = bytes.split_at_checked(18)?;
+        let (head, rest) = bytes.split_at_checked(18)?;
         let number = |range: std::ops::Range<usize>| {
             Some(i64::from_le_bytes(head.get(range)?.try_into().ok()?))
         };
@@ -144,39 +146,207 @@ impl SessionRecord {
             _ => return None,
         };
         let mut record = SessionRecord::new(number(2..10)?, state, number(10..18)?);
-        while !rest.is_empty() {
-            let (first, behind) = rest.split_at_checked(4)?;
-            let (count, took) = get_varint(behind)?;
-            let behind = behind.get(took..)?;
-            let (len, took) = get_varint(behind)?;
-            let (result, behind) = behind.get(took..)?.split_at_checked(len)?;
-            record.runs.push(Run {
-                first: i32::from_le_bytes(first.try_into().ok()?),
-                count: u32::try_from(count).ok()?,
-                result: result.to_vec(),
-            });
-            rest = behind;
-        }
+        record.runs = decode_runs(rest)?;
         Some(record)
     }
 }
 
+/// Adds a run, to the last one if it goes on with the same result.
+fn push(runs: &mut Vec<Run>, run: Run) {
+    if let Some(last) = runs.last_mut()
+        && i64::from(last.first) + i64::from(last.count) == i64::from(run.first)
+        && last.result == run.result
+    {
+        last.count += run.count;
+        return;
+    }
+    runs.push(run);
+}
+
+fn encode_runs(runs: &[Run], out: &mut Vec<u8>) {
+    for run in runs {
+        out.extend_from_slice(&run.first.to_le_bytes());
+        put_varint(run.count as usize, out);
+        put_varint(run.result.len(), out);
+        out.extend_from_slice(&run.result);
+    }
+}
+
+fn decode_runs(mut rest: &[u8]) -> Option<Vec<Run>> {
+    let mut runs = Vec::new();
+    while !rest.is_empty() {
+        let (first, behind) = rest.split_at_checked(4)?;
+        let (count, took) = get_varint(behind)?;
+        let behind = behind.get(took..)?;
+        let (len, took) = get_varint(behind)?;
+        let (result, behind) = behind.get(took..)?.split_at_checked(len)?;
+        runs.push(Run {
+            first: i32::from_le_bytes(first.try_into().ok()?),
+            count: u32::try_from(count).ok()?,
+            result: result.to_vec(),
+        });
+        rest = behind;
+    }
+    Some(runs)
+}
+
+/// What stands under a session's key: the last statements, and how many rows with those before
+/// them there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionHead {
+    record: SessionRecord,
+    rows: u32,
+}
+
+/// A key of the tree of sessions, with what comes under it; `None`: it goes.
+pub(crate) type Put = (Vec<u8>, Option<Vec<u8>>);
+
+impl SessionHead {
+    /// The newest number, what it is, and when it was written.
+    pub fn record(&self) -> &SessionRecord {
+        &self.record
+    }
+
+    /// As it is stored: the number of rows, then as the record in the log.
+    fn encode(&self) -> Vec<u8> {
+        let rows = self.rows.to_le_bytes();
+        [&[HEAD_VERSION][..], &rows, &self.record.encode()].concat()
+    }
+
+    /// Reads what is stored; `None` if it is malformed.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<SessionHead> {
+        let Some((&HEAD_VERSION, rest)) = bytes.split_first() else {
+            let record = SessionRecord::decode(bytes)?;
+            return Some(SessionHead { record, rows: 0 });
+        };
+        let (rows, record) = rest.split_first_chunk()?;
+        Some(SessionHead {
+            record: SessionRecord::decode(record)?,
+            rows: u32::from_le_bytes(*rows),
+        })
+    }
+
+    fn row_key(key: &[u8], row: u32) -> Vec<u8> {
+        [key, &row.to_be_bytes()].concat()
+    }
+
+    /// What is left of it in the tree goes.
+    pub(crate) fn forget(&self, key: &[u8]) -> Vec<Put> {
+        let rows = (0..self.rows).map(|row| (SessionHead::row_key(key, row), None));
+        rows.collect()
+    }
+
+    /// Adds what a commit has done; which rows come of that. Another number takes this one's place.
+    pub(crate) fn advance(&mut self, key: &[u8], added: &SessionRecord) -> Vec<Put> {
+        let mut puts = Vec::new();
+        if added.number != self.record.number {
+            puts = self.forget(key);
+            *self = SessionHead::default();
+        }
+        let record = &mut self.record;
+        (record.number, record.state, record.at_ms) = (added.number, added.state, added.at_ms);
+        for run in &added.runs {
+            push(&mut record.runs, run.clone());
+        }
+        let bytes: usize = record.runs.iter().map(|r| r.result.len() + 8).sum();
+        if bytes > ROW {
+            let mut row = Vec::with_capacity(bytes);
+            encode_runs(&record.runs, &mut row);
+            record.runs = Vec::new();
+            // What one has there is none to take away of.
+            let row_key = SessionHead::row_key(key, self.rows);
+            puts.retain(|(k, _)| *k != row_key);
+            puts.push((row_key, Some(row)));
+            self.rows += 1;
+        }
+        puts.push((key.to_vec(), Some(self.encode())));
+        puts
+    }
+}
+
+/// What a session has done under one number, with the results.
+#[derive(Debug)]
+pub struct Session {
+    number: i64,
+    /// What is stored: of this number or of an earlier one.
+    head: SessionHead,
+    /// By the first statement of each run.
+    runs: BTreeMap<i32, (u32, Vec<u8>)>,
+    result_bytes: usize,
+}
+
+impl Session {
+    /// Nothing done yet under this number. `head`: what is stored of the number before.
+    pub fn new(number: i64, head: SessionHead) -> Session {
+        Session {
+            number,
+            head,
+            runs: BTreeMap::new(),
+            result_bytes: 0,
+        }
+    }
+
+    fn push(&mut self, runs: Vec<Run>) {
+        for run in runs {
+            self.result_bytes += run.result.len();
+            self.runs.insert(run.first, (run.count, run.result));
+        }
+    }
+
+    /// `txnNumber`.
+    pub fn number(&self) -> i64 {
+        self.number
+    }
+
+    /// What is stored of it.
+    pub fn head(&self) -> &SessionHead {
+        &self.head
+    }
+
+    /// What a statement came to, if it was done.
+    pub fn result(&self, statement: i32) -> Option<&[u8]> {
+        let (first, (count, result)) = self.runs.range(..=statement).next_back()?;
+        let place = i64::from(statement) - i64::from(*first);
+        (place < i64::from(*count)).then_some(&**result)
+    }
+
+    /// Bytes that the results take.
+    pub fn result_bytes(&self) -> usize {
+        self.result_bytes
+    }
+
+    /// What a commit is to store; [`Session::stored`] once it has.
+    pub fn change(&self, key: SessionKey, added: SessionRecord) -> SessionChange {
+        SessionChange::new(key, added, self.head.clone())
+    }
+
+    /// What a commit has stored.
+    pub fn stored(&mut self, change: SessionChange) {
+        self.head = change.head;
+        self.push(change.added.runs);
+    }
+}
+
 impl Inner {
-    /// The record of a session as the tree has it.
+    /// What is stored under a session's key.
     ///
     /// # Errors
     /// 301.
-    pub fn session(&self, key: &[u8]) -> Result<Option<SessionRecord>> {
+    fn session_head(&self, key: &[u8]) -> Result<Option<SessionHead>> {
         let Some(stored) = self.trees.get(TreeId(SESSIONS), key, Timestamp::MAX)? else {
             return Ok(None);
         };
-        SessionRecord::decode(&stored).map(Some).ok_or_else(|| {
-            Error::new(
-                Code::DataCorruptionDetected,
-                format!("data corruption detected: the record of session {key:02x?} is malformed"),
-            )
-        })
+        let head = SessionHead::decode(&stored);
+        head.map(Some).ok_or_else(|| malformed(key))
     }
+}
+
+/// 301.
+fn malformed(key: &[u8]) -> Error {
+    Error::new(
+        Code::DataCorruptionDetected,
+        format!("data corruption detected: the record of session {key:02x?} is malformed"),
+    )
 }
 
 impl Store {
@@ -184,28 +354,68 @@ impl Store {
     ///
     /// # Errors
     /// 301 DataCorruptionDetected.
-    pub fn session(&self, key: &SessionKey) -> Result<Option<SessionRecord>> {
-        self.inner.session(key)
+    pub fn session(&self, key: &SessionKey) -> Result<Option<Session>> {
+        let inner = &self.inner;
+        let key = key.to_bytes();
+        let Some(head) = inner.session_head(&key)? else {
+            return Ok(None);
+        };
+        let mut session = Session::new(head.record.number, SessionHead::default());
+        for row in 0..head.rows {
+            let row_key = SessionHead::row_key(&key, row);
+            let stored = inner
+                .trees
+                .get(TreeId(SESSIONS), &row_key, Timestamp::MAX)?;
+            let runs = stored.and_then(|row| decode_runs(&row));
+            session.push(runs.ok_or_else(|| malformed(&row_key))?);
+        }
+        session.push(head.record.runs.clone());
+        session.head = head;
+        Ok(Some(session))
     }
 
-    /// All stored records.
+    /// What is stored of a session, without the statements before the last.
+    ///
+    /// # Errors
+    /// 301 DataCorruptionDetected.
+    pub fn session_head(&self, key: &SessionKey) -> Result<Option<SessionHead>> {
+        self.inner.session_head(&key.to_bytes())
+    }
+
+    /// The heads of all sessions.
     ///
     /// # Errors
     /// 301; what `each` says.
     pub fn each_session(
         &self,
-        mut each: impl FnMut(SessionKey, SessionRecord) -> Result<()>,
+        mut each: impl FnMut(SessionKey, SessionHead) -> Result<()>,
     ) -> Result<()> {
         let snapshot = self.snapshot();
         let all = snapshot.raw_range(SESSIONS, Range::default(), Direction::Forward);
         let mut all = all.ok_or_else(crate::view::closed)?;
         while let Some((key, value)) = all.next()? {
-            let key = SessionKey::try_from(&*key).ok();
-            if let Some((key, record)) = key.zip(SessionRecord::decode(&value)) {
-                each(key, record)?;
+            // Rows have longer keys.
+            let key = SessionKey::from_bytes(&key);
+            if let Some((key, head)) = key.zip(SessionHead::decode(&value)) {
+                each(key, head)?;
             }
         }
         Ok(())
+    }
+
+    /// How many heads and rows there are, of all sessions.
+    ///
+    /// # Errors
+    /// 301.
+    pub fn session_rows(&self) -> Result<usize> {
+        let snapshot = self.snapshot();
+        let all = snapshot.raw_range(SESSIONS, Range::default(), Direction::Forward);
+        let mut all = all.ok_or_else(crate::view::closed)?;
+        let mut n = 0;
+        while all.next()?.is_some() {
+            n += 1;
+        }
+        Ok(n)
     }
 
     /// Forgets sessions whose time is over, in one commit.
@@ -215,8 +425,9 @@ impl Store {
     pub fn forget_sessions(&self, keys: &[SessionKey], interrupt: &dyn Interrupt) -> Result<()> {
         let mut stage = crate::commit::stage::Stage::new();
         for key in keys {
-            if self.inner.session(key)?.is_some() {
-                stage.forget_session(key);
+            let key = key.to_bytes();
+            if let Some(head) = self.inner.session_head(&key)? {
+                stage.forget_session(&key, &head);
             }
         }
         if stage.is_empty() {
@@ -230,16 +441,25 @@ impl Store {
 #[derive(Clone, Debug)]
 pub struct SessionChange {
     /// Whose.
-    pub key: SessionKey,
+    pub(crate) key: SessionKey,
     /// What comes to it.
-    pub added: SessionRecord,
-    /// The record with that.
-    pub whole: SessionRecord,
+    pub(crate) added: SessionRecord,
+    /// What it comes to in the tree.
+    pub(crate) puts: Vec<Put>,
+    head: SessionHead,
 }
 
-/// The value of a put.
-pub(crate) fn stored(record: &SessionRecord) -> Bytes {
-    Bytes::from(record.encode())
+impl SessionChange {
+    /// `head`: what is stored of the session now.
+    pub fn new(key: SessionKey, added: SessionRecord, mut head: SessionHead) -> SessionChange {
+        let puts = head.advance(&key.to_bytes(), &added);
+        SessionChange {
+            key,
+            added,
+            puts,
+            head,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -265,10 +485,16 @@ mod tests {
         r.push(run(1008, 1, b"x"));
         assert_eq!(r.runs().len(), 3);
         assert_eq!(SessionRecord::decode(&r.encode()).unwrap(), r);
-        assert_eq!(r.result(1004), Some(&b""[..]));
-        assert_eq!(r.result(1006), Some(&b"x"[..]));
+        let mut session = Session::new(7, SessionHead::default());
+        session.stored(session.change(SessionKey::of_nobody([0; 16]), r.clone()));
+        assert_eq!(session.result(1004), Some(&b""[..]));
+        assert_eq!(session.result(1006), Some(&b"x"[..]));
         assert_eq!(
-            (r.result(1007), r.result(-1), r.result(1009)),
+            (
+                session.result(1007),
+                session.result(-1),
+                session.result(1009)
+            ),
             (None, None, None)
         );
         let bytes = r.encode();
@@ -277,18 +503,69 @@ mod tests {
                 assert!(less.runs().len() < 3);
             }
         }
+        let head = session.head().clone();
+        assert_eq!(SessionHead::decode(&head.encode()).unwrap(), head);
+        assert_eq!(SessionHead::decode(&r.encode()).unwrap().record(), &r);
     }
 
     #[test]
     fn what_is_added_is_what_was_done_at_once() {
-        let mut r = SessionRecord::new(1, SessionState::Retryable, 1);
-        r.push(run(0, 3, b""));
+        let mut head = SessionHead::default();
+        let mut first = SessionRecord::new(1, SessionState::Retryable, 1);
+        first.push(run(0, 3, b""));
+        head.advance(b"k", &first);
         let mut later = SessionRecord::new(1, SessionState::Retryable, 2);
         later.push(run(3, 2, b""));
-        r.add(later);
+        head.advance(b"k", &later);
+        let r = head.record();
         assert_eq!((r.runs(), r.at_ms), (&[run(0, 5, b"")][..], 2));
-        r.add(SessionRecord::new(2, SessionState::Committed, 3));
+        head.advance(b"k", &SessionRecord::new(2, SessionState::Committed, 3));
+        let r = head.record();
         assert_eq!((r.number, r.runs().len()), (2, 0));
         assert_eq!(r.state, SessionState::Committed);
+    }
+
+    #[test]
+    fn a_commit_writes_what_it_adds_and_little_more() {
+        let mut tree: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        let mut session = Session::new(5, SessionHead::default());
+        let mut apply = |puts: &[Put]| {
+            for (key, value) in puts {
+                match value {
+                    Some(value) => drop(tree.insert(key.clone(), value.clone())),
+                    None => assert!(tree.remove(key).is_some(), "{key:?}"),
+                }
+            }
+            tree.len()
+        };
+        for n in 0..20_000_i32 {
+            let mut added = SessionRecord::new(5, SessionState::Retryable, 1);
+            // Each with a result of its own.
+            added.push(run(n * 2, 1, &n.to_le_bytes()));
+            let change = session.change(SessionKey::of_nobody([1; 16]), added);
+            let bytes: usize = change.puts.iter().flat_map(|(_, v)| v).map(Vec::len).sum();
+            assert!(bytes < ROW + 200, "{n}: {bytes}");
+            apply(&change.puts);
+            session.stored(change);
+        }
+        for n in 0..20_000_i32 {
+            assert_eq!(session.result(n * 2), Some(&n.to_le_bytes()[..]));
+            assert_eq!(session.result(n * 2 + 1), None);
+        }
+        // A transaction takes its place, with nothing of it left, and so does a large result.
+        let mut next = Session::new(6, session.head().clone());
+        let mut large = SessionRecord::new(6, SessionState::Retryable, 2);
+        large.push(run(0, 1, &[9; 10_000]));
+        let change = next.change(SessionKey::of_nobody([1; 16]), large);
+        assert_eq!(apply(&change.puts), 2);
+        next.stored(change);
+        assert_eq!(next.result(0).map(<[u8]>::len), Some(10_000));
+        let committed = SessionRecord::new(7, SessionState::Committed, 3);
+        let change = SessionChange::new(
+            SessionKey::of_nobody([1; 16]),
+            committed,
+            next.head().clone(),
+        );
+        assert_eq!(apply(&change.puts), 1);
     }
 }

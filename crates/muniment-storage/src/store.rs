@@ -244,6 +244,7 @@ impl Store {
         });
         store.set_journal_commit_interval(options.journal_commit_interval);
         store.start_threads()?;
+        store.inner.end_pending();
         Ok(store)
     }
 
@@ -355,6 +356,7 @@ impl Store {
         if collection.is_dropped() {
             return Err(dropped(collection));
         }
+        collection.claim();
         Ok(WriteUnit::new(
             &self.inner,
             collection,

@@ -113,7 +113,7 @@ fn documents_survive_and_counts_are_exact() {
             &key,
             &old,
             &bytes(doc! { "_id": 7, "y": "longer" }),
-            Changed::Fields,
+            Changed::Shorter,
             &|_| true,
         )
         .unwrap()

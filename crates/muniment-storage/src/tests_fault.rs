@@ -228,7 +228,7 @@ fn capped_collections_keep_the_newest_in_insertion_order() {
             &key,
             &old,
             &bytes(doc! { "_id": 2, "x": "longer" }),
-            Changed::Fields,
+            Changed::Shorter,
             &|_| true,
         )
         .unwrap()
@@ -351,6 +351,85 @@ fn dropped_data_is_reclaimed() {
     }
 }
 
+/// After a crash nothing is left of a transaction, not even the collections that it made; what
+/// somebody has written to stays, and so does what was committed.
+#[test]
+fn collections_of_a_transaction_that_a_crash_ended_are_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let never = &NeverInterrupted;
+    let begin = || store.begin_transaction(Duration::from_millis(5), &Default::default());
+    let make = |t: &Transaction, ns: &str, document: DocBuf| {
+        let options = CollectionOptions {
+            document,
+            ..CollectionOptions::default()
+        };
+        store
+            .create_collection_in(t, ns, options, None, never)
+            .unwrap()
+    };
+    let clustered = || doc! { "clusteredIndex": doc! { "key": doc! { "_id": 1 }, "unique": true } };
+    let write = |t: &std::sync::Arc<Transaction>, c: &std::sync::Arc<Collection>| {
+        let mut unit = store.write_unit_in(t, c, never).unwrap();
+        unit.insert(&bytes(doc! { "_id": 1 })).unwrap().unwrap();
+        unit.commit().unwrap();
+    };
+    let open_one = begin();
+    let lost = make(&open_one, "db.lost", DocBuf::new());
+    write(&open_one, &lost);
+    make(&open_one, "db.empty", DocBuf::new());
+    let used = make(&open_one, "db.used", DocBuf::new());
+    insert(&store, &used, doc! { "_id": 1 }).unwrap();
+    let committed = begin();
+    for (ns, options) in [
+        ("db.made", DocBuf::new()),
+        ("db.written", DocBuf::new()),
+        ("db.clustered", clustered()),
+    ] {
+        let made = make(&committed, ns, options);
+        if ns != "db.made" {
+            write(&committed, &made);
+        }
+    }
+    committed.commit(None, never).unwrap();
+    for (ns, n) in [("db.written", 1), ("db.clustered", 1), ("db.used", 1)] {
+        let c = store.collection(ns).unwrap();
+        assert_eq!(c.count(), n, "{ns}");
+        let mut many = Many::new(&store, &c);
+        let key = key_of(&store, &c, 1);
+        let doc = bytes(doc! { "_id": 1 });
+        many.run(|w| w.delete(&key, &doc)).unwrap();
+        many.commit().unwrap();
+    }
+    let expected = ["db.clustered", "db.made", "db.used", "db.written"];
+    for flushed in [false, true] {
+        if flushed {
+            store.flush().unwrap();
+        }
+        let to = tempfile::tempdir().unwrap();
+        store.lock_writes(never).unwrap();
+        copy(dir.path(), to.path());
+        store.unlock_writes().unwrap();
+        for _ in 0..2 {
+            let crashed = open(to.path());
+            let names: Vec<String> = crashed
+                .collections("db")
+                .iter()
+                .map(|c| c.namespace())
+                .collect();
+            assert_eq!(names, expected, "flushed: {flushed}");
+            assert!(crashed.collections("db").iter().all(|c| !c.is_pending()));
+        }
+    }
+    open_one.abort();
+    let names: Vec<String> = store
+        .collections("db")
+        .iter()
+        .map(|c| c.namespace())
+        .collect();
+    assert_eq!(names, expected);
+}
+
 /// The catalog's stored form, byte for byte in Extended JSON: a change of it is a change of the
 /// format and needs a new layout version.
 #[test]
@@ -373,6 +452,7 @@ fn golden_catalog_entry() {
             )
             .unwrap(),
         }],
+        pending: false,
     };
     let stored = entry.to_doc();
     assert_eq!(

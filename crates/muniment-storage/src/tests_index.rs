@@ -40,7 +40,7 @@ fn update(store: &Store, c: &Arc<Collection>, id: i32, new: DocBuf) -> Result<()
     many.run(|w| match w.lock_by_id(Value::Int32(id))? {
         Ok(found) => {
             let (key, old) = found.expect("there");
-            w.update(&key, &old, &new, Changed::Fields, &|_| true)
+            w.update(&key, &old, &new, Changed::Shorter, &|_| true)
         }
         Err(busy) => Ok(Err(busy)),
     })?;
@@ -133,7 +133,7 @@ fn entries_follow_their_documents() {
     let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
     let old = w.lock(&k).unwrap().unwrap().unwrap();
     let new = bytes(doc! { "_id": 1, "x": 1.0, "y": 5 });
-    w.update(&k, &old, &new, Changed::Fields, &|p| p == "y")
+    w.update(&k, &old, &new, Changed::Shorter, &|p| p == "y")
         .unwrap()
         .unwrap();
     w.commit().unwrap();
@@ -347,7 +347,7 @@ fn many_threads_leave_a_valid_collection() {
                             };
                             match found {
                                 Some((k, old)) if kind == 1 => {
-                                    w.update(&k, &old, &new, Changed::Fields, &|_| true)
+                                    w.update(&k, &old, &new, Changed::Shorter, &|_| true)
                                 }
                                 Some((k, old)) => w.delete(&k, &old),
                                 None if kind == 1 => w.insert(&new),
@@ -447,7 +447,7 @@ fn an_index_is_built_while_writers_go_on() {
                             if let Some((k, old)) = found {
                                 let x = Doc::new(&old).get("x").unwrap();
                                 let new = doc! { "_id": n, "x": x, "y": 77 };
-                                w.update(&k, &old, &bytes(new), Changed::Fields, &|p| p == "y")
+                                w.update(&k, &old, &bytes(new), Changed::Shorter, &|p| p == "y")
                                     .unwrap()
                                     .unwrap();
                                 w.commit().unwrap();
@@ -643,6 +643,55 @@ fn a_unique_index_that_is_built_keeps_the_entries_of_others() {
     assert_eq!(entries(&store, &c, &index), [(key(Value::Int32(7)), first)]);
     inner.finish_index(&c, &index, &NeverInterrupted).unwrap();
     let e = insert(&store, &c, doc! { "_id": 3, "u": 7 }).unwrap_err();
+    assert_eq!(e.code(), Code::DuplicateKey);
+    valid(&store, &c);
+}
+
+/// What a transaction would write, and may never commit, does not end an index build.
+#[test]
+fn a_duplicate_in_a_transaction_does_not_fail_the_build_of_a_unique_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = create(&store, "db.c");
+    for id in [1, 2] {
+        insert(&store, &c, doc! { "_id": id, "u": id }).unwrap();
+    }
+    let spec = doc! { "key": doc! { "u": 1 }, "name": "u_1", "unique": true };
+    let spec = IndexSpec::parse(spec.as_doc()).unwrap().with_document();
+    let inner = &store.inner;
+    let registered = inner.register_index(&c, &spec, false, &NeverInterrupted);
+    let crate::build::Registered::New(index) = registered.unwrap() else {
+        panic!("there are documents");
+    };
+    let staged = |t: &Arc<Transaction>, id: i32, u: i32| {
+        let mut unit = store.write_unit_in(t, &c, &NeverInterrupted).unwrap();
+        let staged = unit.insert(&bytes(doc! { "_id": id, "u": u }));
+        staged.and_then(|s| {
+            assert!(s.is_ok());
+            unit.commit()
+        })
+    };
+    let begin = || store.begin_transaction(Duration::from_millis(5), &Default::default());
+    // It began before the builder came to the first document, the second one after that.
+    let before = begin();
+    let slice = [key_of(&store, &c, 1)];
+    inner
+        .write_slice(&c, &index, &slice, &NeverInterrupted)
+        .unwrap();
+    let after = begin();
+    for transaction in [before, after] {
+        let e = staged(&transaction, 10, 1).unwrap_err();
+        assert_eq!(e.code(), Code::WriteConflict);
+        transaction.abort();
+    }
+    // A duplicate of its own.
+    let own = begin();
+    staged(&own, 20, 20).unwrap();
+    let e = staged(&own, 21, 20).unwrap_err();
+    assert_eq!(e.code(), Code::WriteConflict);
+    own.abort();
+    inner.finish_index(&c, &index, &NeverInterrupted).unwrap();
+    let e = staged(&begin(), 10, 1).unwrap_err();
     assert_eq!(e.code(), Code::DuplicateKey);
     valid(&store, &c);
 }

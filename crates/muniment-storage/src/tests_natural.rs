@@ -106,7 +106,7 @@ fn documents_stand_in_the_order_of_their_inserts() {
         let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
         assert_eq!(w.lock(&key).unwrap().unwrap(), Some(old.clone()));
         let new = bytes(doc! { "_id": 7_i64, "long": "x".repeat(500) });
-        w.update(&key, &old, &new, Changed::Fields, &|_| true)
+        w.update(&key, &old, &new, Changed::Shorter, &|_| true)
             .unwrap()
             .unwrap();
         w.commit().unwrap();
@@ -232,7 +232,7 @@ fn type_bits_of_an_id_follow_its_document() {
     let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
     let (key, old) = w.lock_by_id(Value::Int32(1)).unwrap().unwrap().unwrap();
     let new = bytes(doc! { "_id": 1.0, "x": 2 });
-    w.update(&key, &old, &new, Changed::Fields, &|_| true)
+    w.update(&key, &old, &new, Changed::Shorter, &|_| true)
         .unwrap()
         .unwrap();
     w.commit().unwrap();
@@ -242,7 +242,7 @@ fn type_bits_of_an_id_follow_its_document() {
     w.insert(&bytes(doc! { "_id": 2.0 })).unwrap().unwrap();
     let (key, old) = w.lock_by_id(Value::Int32(2)).unwrap().unwrap().unwrap();
     let new = bytes(doc! { "_id": 2_i64 });
-    w.update(&key, &old, &new, Changed::Fields, &|_| true)
+    w.update(&key, &old, &new, Changed::Shorter, &|_| true)
         .unwrap()
         .unwrap();
     w.commit().unwrap();
@@ -508,8 +508,9 @@ fn writer(
                     return Ok(deleted.map(|()| Some(Effect::Died(id, born, n))));
                 }
                 let new = bytes(person(id, born, n + 1));
-                let changed =
-                    unit.update(&key, &old, &new, Changed::Fields, &|p| p == "n" || p == "m")?;
+                let changed = unit.update(&key, &old, &new, Changed::Shorter, &|p| {
+                    p == "n" || p == "m"
+                })?;
                 Ok(changed.map(|()| Some(Effect::Changed(born))))
             });
             if let Err(e) = result {

@@ -44,7 +44,7 @@ fn told(entries: &[LogEntry]) -> Vec<String> {
     .collect()
 }
 
-fn change(store: &Store, c: &Arc<Collection>, id: i32, new: Option<DocBuf>, how: Changed) {
+fn change(store: &Store, c: &Arc<Collection>, id: i32, new: Option<DocBuf>, how: Changed<'_>) {
     let key = key_of(store, c, id);
     let mut w = store.write_unit(c, &NeverInterrupted).unwrap();
     let old = w.lock(&key).unwrap().unwrap().unwrap();
@@ -74,7 +74,7 @@ fn readers_are_told_everything_once_with_the_names_of_its_time() {
     }
     w.commit().unwrap();
     let next = doc! { "_id": 1, "x": 7, "pad": "ppppppppppppppp" };
-    change(&store, &c, 1, Some(next.clone()), Changed::Fields);
+    change(&store, &c, 1, Some(next.clone()), Changed::Shorter);
     store.flush().unwrap();
     change(&store, &c, 2, Some(doc! { "_id": 2 }), Changed::Whole);
     store

@@ -13,6 +13,7 @@
 //! ended holds nothing. Collections that it touched cannot be changed by DDL until it ends.
 
 use crate::Index;
+use crate::catalog::CollectionOptions;
 use crate::collection::Collection;
 use crate::commit::Made;
 use crate::commit::ops;
@@ -27,6 +28,7 @@ use crate::view::Snapshot;
 use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_query::Interrupt;
+use muniment_query::budget::{MemoryBudget, Share};
 use muniment_tree::{Batch, Check, Cursor, Direction, Op as TreeOp, Range, TreeId};
 use muniment_value::{Code, Error, Result};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -38,6 +40,9 @@ use std::time::{Duration, Instant};
 
 /// How long the end of a transaction waits for a collection that it made.
 const PATIENCE: Duration = Duration::from_millis(5);
+
+/// Bytes that a change of one key takes in memory beside key and value.
+const PER_KEY: usize = 160;
 
 /// Bytes that a transaction may take in the log.
 const MOST_BYTES: usize = 240 << 20;
@@ -313,6 +318,9 @@ struct State {
     parts: Vec<Bytes>,
     bytes: usize,
     entries: usize,
+    /// Bytes in memory, with what they take of the budget of all operations.
+    memory: usize,
+    share: Share,
     totals: BTreeMap<u32, Total>,
     ddl: HashMap<u32, Shared>,
     /// Collections that it made.
@@ -333,8 +341,12 @@ pub struct Transaction {
 impl Store {
     /// Begins a transaction that sees what is visible now. It waits for `patience` for what another
     /// write or DDL holds: longer than a write that is about to commit takes, and no longer than
-    /// makes a difference when it is a transaction's.
-    pub fn begin_transaction(&self, patience: Duration) -> Arc<Transaction> {
+    /// makes a difference when it is a transaction's. What it writes takes of the budget `memory`.
+    pub fn begin_transaction(
+        &self,
+        patience: Duration,
+        memory: &Arc<MemoryBudget>,
+    ) -> Arc<Transaction> {
         let view = self.snapshot();
         Arc::new(Transaction {
             inner: self.inner.clone(),
@@ -349,6 +361,8 @@ impl Store {
                 parts: Vec::new(),
                 bytes: 0,
                 entries: 0,
+                memory: 0,
+                share: Share::new(memory),
                 totals: BTreeMap::new(),
                 ddl: HashMap::new(),
                 made: Vec::new(),
@@ -395,6 +409,47 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Makes a collection for a transaction. It is there for others at once, but is not listed; if
+    /// the transaction is aborted it goes again, unless somebody relies on it by then.
+    ///
+    /// # Errors
+    /// As [`Store::create_collection_as`]; 246 SnapshotUnavailable if a collection has lost the name
+    /// since the view; 112 WriteConflict while another transaction makes one.
+    pub fn create_collection_in(
+        &self,
+        transaction: &Transaction,
+        namespace: &str,
+        options: CollectionOptions,
+        uuid: Option<[u8; 16]>,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Arc<Collection>> {
+        let made = self.create_as(namespace, options, uuid, Some(transaction), interrupt)?;
+        transaction.adopt(&made);
+        Ok(made)
+    }
+
+    /// Notes that what is no collection by itself, a view, has lost its name by now.
+    pub fn note_lost(&self, namespace: &str) {
+        let views = self.inner.trees.views();
+        let (now, oldest) = (views.visible(), views.oldest());
+        let mut catalog = self.inner.catalog.write();
+        catalog.note_lost(namespace.to_string(), now, oldest);
+    }
+
+    /// The collection of this name, for who reads at a view of `at`.
+    ///
+    /// # Errors
+    /// 246 SnapshotUnavailable if there is none now, but the view may know one by the name.
+    pub fn collection_at(&self, namespace: &str, at: Timestamp) -> Result<Option<Arc<Collection>>> {
+        let found = self.collection(namespace);
+        if found.is_none() && self.inner.catalog.read().lost_since(namespace, at) {
+            return Err(snapshot_unavailable());
+        }
+        Ok(found)
+    }
+}
+
 impl Transaction {
     /// What it sees of others: everything up to here.
     pub fn timestamp(&self) -> Timestamp {
@@ -414,8 +469,8 @@ impl Transaction {
     /// Keeps a collection from being changed by DDL until the transaction ends.
     ///
     /// # Errors
-    /// 24 LockTimeout while DDL has it; 246 SnapshotUnavailable if it is younger than the view;
-    /// what `interrupt` says.
+    /// 24 LockTimeout while DDL has it; 246 SnapshotUnavailable if it is younger than the view, or
+    /// was dropped since; what `interrupt` says.
     pub fn join(&self, collection: &Collection, interrupt: &dyn Interrupt) -> Result<()> {
         let mut state = self.state.lock();
         if state.view.is_none() {
@@ -429,19 +484,35 @@ impl Transaction {
             let shared = collection.ddl.share(&limited)?;
             free.insert(shared);
         }
-        if collection.named_since() > self.at {
-            return Err(unavailable());
+        // Who looked it up did so behind the view.
+        if collection.named_since() > self.at || collection.is_dropped() {
+            return Err(snapshot_unavailable());
         }
         Ok(())
     }
 
-    /// Takes a collection as its own, which it has just made since nothing had the name. It is there
-    /// for others at once; if the transaction is aborted it goes again, unless it is used.
-    pub fn adopt(&self, collection: &Arc<Collection>) {
-        // It was empty before, too.
+    /// Whether it may make a collection of this name, which `there` has. The caller has the names
+    /// locked.
+    ///
+    /// # Errors
+    /// 246 SnapshotUnavailable if the view may know another by the name; 112 WriteConflict while
+    /// another transaction makes one.
+    pub(crate) fn may_make(&self, namespace: &str, there: Option<&Collection>) -> Result<()> {
+        if self.inner.catalog.read().lost_since(namespace, self.at) {
+            return Err(snapshot_unavailable());
+        }
+        let own = |c: &Collection| self.state.lock().made.iter().any(|m| m.id == c.id);
+        match there {
+            Some(c) if c.is_pending() && !own(c) => Err(write_conflict()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes a collection as its own, which it has just made.
+    fn adopt(&self, collection: &Arc<Collection>) {
+        // Nothing had the name before, either: see `may_make`.
         collection.set_named_since(collection.named_since().min(self.at));
         self.knows_indexes(collection);
-        collection.set_pending(true);
         self.state.lock().made.push(collection.clone());
     }
 
@@ -456,7 +527,7 @@ impl Transaction {
     ///
     /// # Errors
     /// 263 unless the transaction made the collection itself and has written nothing to it.
-    pub fn leave_to_index(&self, collection: &Collection) -> Result<()> {
+    pub(crate) fn leave_to_index(&self, collection: &Collection) -> Result<()> {
         let mut state = self.state.lock();
         let own = state.made.iter().any(|c| c.id == collection.id);
         // Whoever put something into it has done so behind the view, which the index would not hold.
@@ -551,7 +622,9 @@ impl Transaction {
     /// Takes over what a unit has staged.
     ///
     /// # Errors
-    /// 257 TransactionTooLarge; 251 when it has ended.
+    /// 257 TransactionTooLarge; 251 when it has ended; when all operations together hold more memory
+    /// than there is, 388 TransactionTooLargeForCache for one that alone has much of it, and
+    /// 112 WriteConflict for others.
     pub(crate) fn keep(&self, change: Change) -> Result<()> {
         let mut state = self.state.lock();
         if state.view.is_none() {
@@ -587,6 +660,12 @@ impl Transaction {
         total.inserted += inserted;
         state.entries += stage.log.told();
         let (payload, batch) = stage.finish(0, &self.inner.buffers);
+        let keys = batch.iter().map(|op| op.key.len() + PER_KEY);
+        state.memory += payload.len() + keys.sum::<usize>();
+        let memory = state.memory;
+        if state.share.holds(memory) {
+            return Err(out_of_memory(memory, state.share.limit()));
+        }
         state
             .parts
             .push(payload.slice(ops::HEAD.min(payload.len())..));
@@ -622,13 +701,28 @@ impl Transaction {
                 self.overlay.put(op, state.statement);
             }
         }
+        // What has numbers was in use, and a start sees that.
+        let in_use: Vec<u32> = state
+            .totals
+            .values()
+            .filter(|t| t.inserted > 0 && t.collection.is_numbered())
+            .map(|t| t.collection.id)
+            .collect();
         let result = self.commit_parts(&mut state, interrupt);
+        let mut made = Vec::new();
         if result.is_ok() {
-            for collection in state.made.drain(..) {
-                collection.set_pending(false);
-            }
+            made = std::mem::take(&mut state.made);
+            made.iter().for_each(|c| c.claim());
         }
         self.end(state);
+        for collection in made.iter().filter(|c| !in_use.contains(&c.id)) {
+            let limited = Limited {
+                until: Instant::now() + PATIENCE,
+                interrupt: &UntilClosed(&self.inner),
+            };
+            // Whoever else has it uses it, and then a start finds something in it.
+            let _ = self.inner.unmark(collection, &limited);
+        }
         result
     }
 
@@ -651,6 +745,8 @@ impl Transaction {
         let totals = &state.totals;
         let id = inner.commit_made(made, interrupt, || {
             for total in totals.values() {
+                // One that another transaction made, too.
+                total.collection.claim();
                 total.collection.add_totals(total.docs, total.bytes);
             }
         })?;
@@ -668,6 +764,8 @@ impl Transaction {
     fn end(&self, mut state: MutexGuard<'_, State>) {
         state.view = None;
         state.parts = Vec::new();
+        state.memory = 0;
+        state.share.holds(0);
         state.totals.clear();
         state.ddl.clear();
         self.overlay.trees.write().clear();
@@ -677,13 +775,40 @@ impl Transaction {
         let made = std::mem::take(&mut state.made);
         drop(state);
         for collection in made {
-            // One that is in use stays: it is empty, or another's by now.
+            // One that is in use stays: who shares it relies on it.
             let limited = Limited {
                 until: Instant::now() + PATIENCE,
                 interrupt: &UntilClosed(&self.inner),
             };
             let _ = self.inner.drop_if_empty(&collection, &limited);
-            collection.set_pending(false);
+            collection.claim();
+        }
+    }
+}
+
+impl Inner {
+    /// Takes the mark away that a collection bears which a transaction made.
+    ///
+    /// # Errors
+    /// As a commit's.
+    fn unmark(&self, collection: &Arc<Collection>, interrupt: &dyn Interrupt) -> Result<()> {
+        let _alone = self.exclusive(collection, interrupt)?;
+        collection.claim();
+        self.commit_indexes(collection, &collection.all_indexes(), interrupt)
+    }
+
+    /// At a start: drops the collections whose transactions did not come to their end, and keeps
+    /// those in which there was ever something.
+    pub(crate) fn end_pending(&self) {
+        let all: Vec<Arc<Collection>> = self.catalog.read().all().cloned().collect();
+        for collection in all.iter().filter(|c| c.is_pending()) {
+            let used = collection.count() > 0 || collection.append().last > 0;
+            // What cannot be written now, to a full disk, is tried again by the next start.
+            let _ = match used {
+                true => self.unmark(collection, &UntilClosed(self)),
+                false => self.drop_if_empty(collection, &UntilClosed(self)),
+            };
+            collection.claim();
         }
     }
 }
@@ -694,13 +819,32 @@ impl Drop for Transaction {
     }
 }
 
+/// What a transaction is told that came to hold `memory` bytes while the operations' memory, of which
+/// there is `limit`, is used up: whether it may find room when it is tried again.
+fn out_of_memory(memory: usize, limit: usize) -> Error {
+    if memory > limit / 2 {
+        return Error::new(
+            Code::TransactionTooLargeForCache,
+            format!(
+                "transaction is too large: what it has written takes {memory} bytes of the {limit} \
+                 that all operations may have (munimentQueryMemoryBudgetBytes)"
+            ),
+        );
+    }
+    Error::new(
+        Code::WriteConflict,
+        "Caused by :: the memory for open transactions is used up. :: Please retry your operation or \
+         multi-document transaction.",
+    )
+}
+
 /// 251.
 fn ended() -> Error {
     Error::new(Code::NoSuchTransaction, "the transaction has ended")
 }
 
 /// 246.
-fn unavailable() -> Error {
+pub fn snapshot_unavailable() -> Error {
     Error::new(
         Code::SnapshotUnavailable,
         "Unable to read from a snapshot due to pending collection catalog changes; please retry \

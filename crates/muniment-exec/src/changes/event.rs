@@ -2,8 +2,9 @@
 //!
 //! Source of the shapes: the MongoDB manual, "Change Events", and the order of fields of MongoDB 8.0.
 
-use super::scope::Scope;
+use super::scope::{Scope, VIEWS};
 use super::token::{Place, Token};
+use crate::view::is_of_series;
 use bytes::Bytes;
 use muniment_query::diff;
 use muniment_storage::{LogEntry, Named, Operation, What};
@@ -63,6 +64,9 @@ struct Kind<'o> {
 /// The event that an operation is for who watches `scope`; `None` for none.
 fn kind<'o>(op: &'o Operation, scope: &Scope, expanded: bool) -> Option<Kind<'o>> {
     if let Some(named) = &op.of {
+        if let Some(db) = named.namespace.strip_suffix(VIEWS) {
+            return view_kind(op, db, scope).filter(|_| expanded);
+        }
         if named.time_series || !scope.has(&named.namespace) {
             return None;
         }
@@ -126,6 +130,25 @@ fn kind<'o>(op: &'o Operation, scope: &Scope, expanded: bool) -> Option<Kind<'o>
         o,
         o2: note.get_doc("o2").unwrap_or(Doc::EMPTY),
         uuid,
+    })
+}
+
+/// What becomes of a view, whose definition is a document.
+fn view_kind<'o>(op: &'o Operation, db: &str, scope: &Scope) -> Option<Kind<'o>> {
+    let (name, o) = match &op.what {
+        What::Insert { doc } => ("create", Doc::new(doc)),
+        What::Replace { doc } => ("modify", Doc::new(doc)),
+        _ => return None,
+    };
+    let namespace = o.get_str("_id")?;
+    let own = namespace.split_once('.').is_some_and(|(of, _)| of == db);
+    let watched = own && scope.has(namespace) && !is_of_series(o);
+    watched.then_some(Kind {
+        name,
+        namespace,
+        o,
+        o2: Doc::EMPTY,
+        uuid: None,
     })
 }
 
@@ -290,6 +313,10 @@ fn render(
         };
         Ok(())
     };
+    if op.of.is_some() && kind.uuid.is_none() {
+        view(&mut event, kind);
+        return Ok(event);
+    }
     match &op.what {
         What::Insert { doc } => {
             event.append("fullDocument", Doc::new(doc));
@@ -337,6 +364,19 @@ fn render(
         What::Note { .. } => note(&mut event, kind, shown.expanded),
     }
     Ok(event)
+}
+
+/// The fields of a change of a view.
+fn view(event: &mut DocBuf, kind: &Kind<'_>) {
+    event.append("ns", ns_doc(kind.namespace));
+    if kind.name == "create" {
+        event.append("nsType", "view");
+    }
+    let mut definition = DocBuf::new();
+    for e in kind.o.iter().filter(|e| e.name() != "_id") {
+        definition.append_elem(e);
+    }
+    event.append("operationDescription", definition);
 }
 
 /// The fields of a change of the catalog.

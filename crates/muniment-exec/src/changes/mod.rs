@@ -52,17 +52,11 @@ impl Changes {
     }
 }
 
-/// SHA-256 of nothing: the digest of the user that is nobody.
-const NOBODY: [u8; 32] = [
-    0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24,
-    0x27, 0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
-];
-
-/// A session as events and the oplog show it: its UUID and its user, who is nobody.
+/// A session as events and the oplog show it.
 pub(crate) fn session_id(key: &SessionKey) -> DocBuf {
     doc! {
-        "id": Value::Binary { subtype: 4, bytes: key },
-        "uid": Value::Binary { subtype: 0, bytes: &NOBODY },
+        "id": Value::Binary { subtype: 4, bytes: &key.id },
+        "uid": Value::Binary { subtype: 0, bytes: &key.user },
     }
 }
 

@@ -16,6 +16,9 @@ pub(crate) enum Scope {
     Cluster,
 }
 
+/// Behind a database's name: where its views stand.
+pub(super) const VIEWS: &str = ".system.views";
+
 /// A namespace in its parts.
 fn split(namespace: &str) -> (&str, &str) {
     namespace.split_once('.').unwrap_or((namespace, ""))
@@ -60,7 +63,10 @@ impl Scope {
     }
 
     fn concerns(&self, op: &Operation) -> bool {
-        let of = |named: &Named| !named.time_series && self.has(&named.namespace);
+        let of = |named: &Named| match named.namespace.strip_suffix(VIEWS) {
+            Some(db) => self.has_database(db),
+            None => !named.time_series && self.has(&named.namespace),
+        };
         match (&op.of, &op.what) {
             (Some(named), _) => of(named),
             // Changes of the catalog are looked at more closely by who is woken.

@@ -125,7 +125,13 @@ mod tests {
             .map(|(token, d)| {
                 let d = Doc::new(d);
                 assert_eq!(d.get_doc("_id").unwrap().to_buf(), *token);
-                assert_eq!(d.get_doc("splitEvent").unwrap().get_i32("of"), Some(2));
+                assert_eq!(
+                    d.get_doc("splitEvent")
+                        .unwrap()
+                        .get("of")
+                        .and_then(|v| v.as_i64_exact()),
+                    Some(2)
+                );
                 d.iter().skip(2).map(|e| e.name().to_string()).collect()
             })
             .collect();

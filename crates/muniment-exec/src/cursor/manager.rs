@@ -29,6 +29,8 @@ pub struct GetMoreRequest<'a> {
     /// Asked once where the cursor's operation has a time limit: true if that is over, whatever the
     /// clock says (a test's wish).
     pub is_late: &'a dyn Fn() -> bool,
+    /// Asked once the cursor is found: with what to fail (a test's wish).
+    pub fails: &'a dyn Fn() -> Option<Error>,
 }
 
 /// What killCursors did.

@@ -122,6 +122,10 @@ impl Database {
         if cursor.tail.as_ref().is_some_and(|t| t.is_change_stream()) {
             op.watches_changes();
         }
+        if let Some(e) = (request.fails)() {
+            self.cursors.forget(request.id);
+            return Err(e);
+        }
         let awaits = cursor.flags.tailable && cursor.flags.await_data;
         if request.await_time_given && !awaits {
             self.cursors.check_in(request.id, cursor, 0);

@@ -145,6 +145,7 @@ fn cursors_give_batches_and_survive_letting_go() {
                         await_time: None,
                         await_time_given: false,
                         is_late: &|| false,
+                        fails: &|| None,
                     },
                     &mut reply,
                 )
@@ -202,6 +203,7 @@ fn a_cursor_belongs_to_its_owner() {
                     await_time: None,
                     await_time_given: false,
                     is_late: &|| false,
+                    fails: &|| None,
                 },
                 &mut Vec::new(),
             )
@@ -570,6 +572,7 @@ fn tailable_cursors_wait_for_data() {
                     await_time: Some(Duration::from_millis(wait)),
                     await_time_given: false,
                     is_late: &|| false,
+                    fails: &|| None,
                 },
                 &mut out,
             )

@@ -2,8 +2,9 @@
 
 use super::races::{INDEXES, Race, WAYS, flusher, number, row};
 use super::*;
-use muniment_storage::Transaction;
+use muniment_storage::{CollectionOptions, Session, SessionHead, SessionKey, Transaction};
 use muniment_value::{Code, Value, doc};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
@@ -21,7 +22,8 @@ impl Numbers {
 
 /// An operation of a new transaction.
 fn begin(b: &Bench) -> (Arc<OpContext>, Arc<Transaction>) {
-    let transaction = b.engine.store.begin_transaction(Duration::from_millis(5));
+    let (engine, patience) = (&b.engine, Duration::from_millis(5));
+    let transaction = engine.store.begin_transaction(patience, &engine.memory);
     (part_of(&transaction), transaction)
 }
 
@@ -344,6 +346,321 @@ fn collections_made_by_a_transaction_end_with_it() {
     let (op, transaction) = begin(&b);
     insert(&b, &op, doc! { "_id": 1 }).unwrap();
     transaction.commit(None, &NeverInterrupted).unwrap();
+    assert_eq!(b.find("{}").len(), 2);
+}
+
+/// What was dropped or lost its name since a view began is not "nothing" to it.
+#[test]
+fn a_name_that_was_lost_since_the_view_is_no_empty_collection() {
+    for way in ["dropped", "renamed", "replaced"] {
+        let b = Bench::new();
+        let store = &b.engine.store;
+        b.insert_json(&[r#"{"_id": 1}"#]);
+        let other = CollectionOptions::default();
+        store
+            .create_collection("test.other", other.clone(), &NeverInterrupted)
+            .unwrap();
+        let transactions: Vec<_> = (0..6).map(|_| begin(&b)).collect();
+        let pinned = OpContext::internal("test");
+        pinned.pin(store.snapshot());
+        let never = &NeverInterrupted;
+        match way {
+            "renamed" => store.rename_collection(NS, "test.d", false, never).unwrap(),
+            _ => assert!(store.drop_collection(NS, never).unwrap()),
+        }
+        if way == "replaced" {
+            store.create_collection(NS, other, never).unwrap();
+        }
+        let set = || doc! { "$set": doc! { "x": 1 } };
+        let upsert = |op: &Arc<OpContext>| {
+            let (q, u) = (doc! { "_id": 7 }, set());
+            let statement = UpdateStatement {
+                upsert: true,
+                ..UpdateStatement::new(q.as_doc(), Value::Document(u.as_doc()))
+            };
+            b.engine.update(op, NS, &statement).map(|_| ())
+        };
+        let read = |op: &Arc<OpContext>| find(&b, op, &FindRequest::new(NS)).map(|_| ());
+        let distinct = |op: &Arc<OpContext>| {
+            let request = DistinctRequest {
+                namespace: NS,
+                key: "x",
+                filter: Doc::EMPTY,
+                hint: None,
+                let_: Doc::EMPTY,
+                collation: None,
+            };
+            b.engine.distinct(op, &request).map(|_| ())
+        };
+        let aggregate = |op: &Arc<OpContext>| -> Result<()> {
+            let pipeline = j(r#"{"p": [{"$match": {"x": 1}}]}"#);
+            let pipeline = pipeline.as_doc().get_array("p").unwrap();
+            let mut cursor = b.engine.aggregate(op, &aggregation(pipeline))?;
+            while cursor.next_doc(op)?.is_some() {}
+            Ok(())
+        };
+        let lost = Code::SnapshotUnavailable;
+        let op = |n: usize| &transactions[n].0;
+        assert_eq!(code(read(op(0))), lost, "{way}");
+        assert_eq!(code(distinct(op(1))), lost, "{way}");
+        assert_eq!(code(aggregate(op(2))), lost, "{way}");
+        assert_eq!(code(insert(&b, op(3), doc! { "_id": 5 })), lost, "{way}");
+        assert_eq!(code(upsert(op(4))), lost, "{way}");
+        assert_eq!(code(delete(&b, op(5), doc! { "_id": 1 })), lost, "{way}");
+        assert_eq!(
+            code(update(&b, op(5), doc! { "_id": 1 }, set())),
+            lost,
+            "{way}"
+        );
+        assert_eq!(code(read(&pinned)), lost, "{way}");
+        assert_eq!(code(distinct(&pinned)), lost, "{way}");
+        assert_eq!(code(aggregate(&pinned)), lost, "{way}");
+        // Nothing was made by those that could not.
+        assert_eq!(store.collection(NS).is_some(), way == "replaced");
+        // A view from now on knows what there is.
+        let (op, transaction) = begin(&b);
+        read(&op).unwrap();
+        insert(&b, &op, doc! { "_id": 5 }).unwrap();
+        upsert(&op).unwrap();
+        transaction.commit(None, &NeverInterrupted).unwrap();
+        assert_eq!(b.find("{}").len(), 2, "{way}");
+    }
+}
+
+/// A join with what was dropped since.
+#[test]
+fn a_join_with_a_lost_collection_fails() {
+    let b = Bench::new();
+    let store = &b.engine.store;
+    b.insert_json(&[r#"{"_id": 1}"#]);
+    let other = store
+        .create_collection(
+            "test.other",
+            CollectionOptions::default(),
+            &NeverInterrupted,
+        )
+        .unwrap();
+    let (op, _transaction) = begin(&b);
+    drop(other);
+    store
+        .drop_collection("test.other", &NeverInterrupted)
+        .unwrap();
+    for pipeline in [
+        r#"{"p": [{"$lookup": {"from": "other", "localField": "_id",
+            "foreignField": "_id", "as": "o"}}]}"#,
+        r#"{"p": [{"$lookup": {"from": "other", "pipeline": [], "as": "o"}}]}"#,
+        r#"{"p": [{"$unionWith": "other"}]}"#,
+        r#"{"p": [{"$graphLookup": {"from": "other", "startWith": "$_id",
+            "connectFromField": "_id", "connectToField": "_id", "as": "o"}}]}"#,
+    ] {
+        let parsed = j(pipeline);
+        let request = aggregation(parsed.as_doc().get_array("p").unwrap());
+        let run = || -> Result<()> {
+            let mut cursor = b.engine.aggregate(&op, &request)?;
+            while cursor.next_doc(&op)?.is_some() {}
+            Ok(())
+        };
+        assert_eq!(code(run()), Code::SnapshotUnavailable, "{pipeline}");
+    }
+}
+
+/// The same for what is no collection by itself: a view, and the buckets of a time series.
+#[test]
+fn a_view_that_was_lost_since_is_not_empty() {
+    for way in ["view", "all views", "series"] {
+        let b = Bench::new();
+        let (store, never) = (&b.engine.store, &NeverInterrupted);
+        b.insert_json(&[r#"{"_id": 1}"#]);
+        let view = View {
+            on: "c".into(),
+            ..View::default()
+        };
+        b.engine.create_view(&b.op, "test.v", &view).unwrap();
+        let series = CollectionOptions {
+            time_field: Some("t".into()),
+            document: doc! { "timeseries": doc! { "timeField": "t" } },
+            ..CollectionOptions::default()
+        };
+        store.create_collection("test.ts", series, never).unwrap();
+        let name = match way {
+            "series" => "test.system.buckets.ts",
+            _ => "test.v",
+        };
+        let (op, _transaction) = begin(&b);
+        let pinned = OpContext::internal("test");
+        pinned.pin(store.snapshot());
+        let read = |op: &Arc<OpContext>| find(&b, op, &FindRequest::new(name)).map(|d| d.len());
+        let n = read(&pinned).unwrap();
+        assert_eq!(n, usize::from(way != "series"), "{way}");
+        match way {
+            "view" => assert!(b.engine.drop_view(&b.op, "test.v").unwrap()),
+            "series" => assert!(store.drop_collection("test.ts", never).unwrap()),
+            _ => assert!(store.drop_collection("test.system.views", never).unwrap()),
+        }
+        assert_eq!(code(read(&op)), Code::SnapshotUnavailable, "{way}");
+        assert_eq!(code(read(&pinned)), Code::SnapshotUnavailable, "{way}");
+        assert_eq!(read(&begin(&b).0).unwrap(), 0, "{way}");
+        assert_eq!(read(&b.op).unwrap(), 0, "{way}");
+    }
+}
+
+/// A collection that a transaction made, and that somebody else relies on, outlives its abort.
+#[test]
+fn who_relies_on_a_collection_that_a_transaction_made_keeps_it() {
+    for way in ["nobody", "create", "insert", "index", "transaction"] {
+        let b = Bench::new();
+        let store = &b.engine.store;
+        let (op, transaction) = begin(&b);
+        insert(&b, &op, doc! { "_id": 1 }).unwrap();
+        match way {
+            "create" => {
+                let made = b
+                    .engine
+                    .create_collection(NS, CollectionOptions::default(), &b.op);
+                assert_eq!(code(made.map(|_| ())), Code::NamespaceExists);
+                assert!(!store.collection(NS).unwrap().is_pending());
+            }
+            "insert" => {
+                b.insert_json(&[r#"{"_id": 2}"#]);
+                assert_eq!(b.delete("{}", false).unwrap().matched, 1);
+            }
+            "index" => {
+                // It waits for the transaction.
+                std::thread::scope(|s| {
+                    let build = s.spawn(|| b.index(r#"{"key": {"x": 1}, "name": "x"}"#));
+                    std::thread::sleep(Duration::from_millis(50));
+                    transaction.abort();
+                    build.join().unwrap().unwrap();
+                });
+                let c = store.collection(NS).unwrap();
+                assert_eq!(c.indexes().len(), 2);
+            }
+            "transaction" => {
+                let (op, second) = begin(&b);
+                insert(&b, &op, doc! { "_id": 3 }).unwrap();
+                assert_eq!(delete(&b, &op, doc! { "_id": 3 }).unwrap().matched, 1);
+                second.commit(None, &NeverInterrupted).unwrap();
+            }
+            _ => {}
+        }
+        transaction.abort();
+        assert_eq!(store.collection(NS).is_some(), way != "nobody", "{way}");
+    }
+}
+
+/// What a statement of a large command costs does not grow with those before it, and each is
+/// remembered.
+#[test]
+fn many_statements_are_remembered_at_the_same_cost() {
+    const STEPS: i32 = 20;
+    const EACH: i32 = 500;
+    let b = Bench::new();
+    let key = SessionKey::of_nobody([7; 16]);
+    let of = |step: i32| {
+        let op = OpContext::internal("update");
+        let record = b.engine.store.session(&key).unwrap();
+        let record = record.unwrap_or_else(|| Session::new(1, SessionHead::default()));
+        let record = Arc::new(Mutex::new(record));
+        let ids = StatementIds::From(step * EACH);
+        let retry = Arc::new(Retry::new(key, 1, ids, record, None));
+        op.may_be_retried(retry.clone());
+        (op, retry)
+    };
+    let run = |op: &Arc<OpContext>, step: i32| {
+        let docs: Vec<_> = (0..EACH)
+            .map(|i| {
+                (
+                    doc! { "n": step * EACH + i },
+                    doc! { "$inc": doc! { "x": 1 } },
+                )
+            })
+            .collect();
+        let mut statements = docs.iter().map(|(q, u)| {
+            Ok(UpdateStatement {
+                upsert: true,
+                ..UpdateStatement::new(q.as_doc(), Value::Document(u.as_doc()))
+            })
+        });
+        b.engine.update_many(op, NS, &mut statements, true)
+    };
+    b.index(r#"{"key": {"n": 1}, "name": "n"}"#).unwrap();
+    let mut took = Vec::new();
+    for step in 0..STEPS {
+        let (op, _) = of(step);
+        let began = std::time::Instant::now();
+        let out = run(&op, step);
+        took.push(began.elapsed());
+        assert_eq!((out.upserted.len(), out.errors.len()), (EACH as usize, 0));
+    }
+    println!("{took:?}");
+    let (early, late): (Duration, Duration) = (took[1..4].iter().sum(), took[17..20].iter().sum());
+    assert!(late < early * 4, "{took:?}");
+    // A part of them again, from what is stored.
+    for step in [0, 7, STEPS - 1] {
+        let (op, retry) = of(step);
+        let out = run(&op, step);
+        assert_eq!((out.upserted.len(), out.errors.len()), (EACH as usize, 0));
+        assert_eq!(retry.retried().len(), EACH as usize);
+    }
+    assert_eq!(b.find(r#"{"x": 1}"#).len() as i32, STEPS * EACH);
+    // Another number: the rows of the one before go.
+    let rows = |store: &Store| store.session_rows().unwrap();
+    assert!(rows(&b.engine.store) > 10);
+    let head = b
+        .engine
+        .store
+        .session(&key)
+        .unwrap()
+        .unwrap()
+        .head()
+        .clone();
+    let op = OpContext::internal("update");
+    let record = Arc::new(Mutex::new(Session::new(2, head)));
+    let retry = Retry::new(key, 2, StatementIds::From(0), record, None);
+    op.may_be_retried(Arc::new(retry));
+    insert(&b, &op, doc! { "_id": "again" }).unwrap();
+    assert_eq!(rows(&b.engine.store), 1);
+    b.engine
+        .store
+        .forget_sessions(&[key], &NeverInterrupted)
+        .unwrap();
+    assert_eq!(rows(&b.engine.store), 0);
+}
+
+/// What open transactions have written takes of the memory that all operations share.
+#[test]
+fn open_transactions_share_the_operations_memory() {
+    let b = Bench::new();
+    b.insert_json(&[r#"{"_id": 1}"#]);
+    let memory = &b.engine.memory;
+    memory.set_limit(12 << 20);
+    let large =
+        |op: &Arc<OpContext>, id: i32| insert(&b, op, doc! { "_id": id, "x": "x".repeat(1 << 20) });
+    let all: Vec<_> = (0..3).map(|_| begin(&b)).collect();
+    let mut id = 100;
+    let refused = 'full: loop {
+        for (n, (op, _)) in all.iter().enumerate() {
+            id += 1;
+            if let Err(e) = large(op, id) {
+                break 'full (n, e.code());
+            }
+            assert!(id < 120, "no limit: {}", memory.used());
+        }
+    };
+    assert_eq!(refused.1, Code::WriteConflict);
+    assert!(memory.is_over());
+    all.iter().for_each(|(_, t)| t.abort());
+    assert_eq!(memory.used(), 0);
+    // There is room again, for less than everything.
+    let (op, transaction) = begin(&b);
+    let e = (200..220).find_map(|id| large(&op, id).err()).unwrap();
+    assert_eq!(e.code(), Code::TransactionTooLargeForCache);
+    drop((op, transaction));
+    assert_eq!(memory.used(), 0);
+    let (op, transaction) = begin(&b);
+    large(&op, 300).unwrap();
+    transaction.commit(None, &NeverInterrupted).unwrap();
+    assert_eq!(memory.used(), 0);
     assert_eq!(b.find("{}").len(), 2);
 }
 

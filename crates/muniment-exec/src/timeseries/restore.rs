@@ -6,7 +6,7 @@ use super::render::is_rendered;
 use super::unpack::unpack;
 use crate::database::Database;
 use crate::operation::OpContext;
-use crate::write::{BulkOutcome, WriteError, prepare};
+use crate::write::{BulkOutcome, Statements, WriteError, prepare};
 use muniment_query::Interrupt;
 use muniment_storage::{Busy, Collection, CommitId, NewBucket};
 use muniment_value::{Code, Doc, Error, Result};
@@ -28,9 +28,13 @@ impl Database {
     ) -> Result<BulkOutcome> {
         let mut out = BulkOutcome::default();
         for (index, bucket) in buckets.enumerate() {
+            if op.retry().is_some_and(|r| r.executed(index).is_some()) {
+                out.n += 1;
+                continue;
+            }
             let stored = op
                 .check()
-                .and_then(|()| self.insert_bucket(op, collection, namespace, bucket));
+                .and_then(|()| self.insert_bucket(op, collection, namespace, (index, bucket)));
             match stored {
                 Ok((commit, measurements)) => {
                     out.n += 1;
@@ -57,7 +61,7 @@ impl Database {
         op: &Arc<OpContext>,
         collection: &Arc<Collection>,
         namespace: &str,
-        bucket: Doc<'_>,
+        (index, bucket): (usize, Doc<'_>),
     ) -> Result<(Option<CommitId>, u64)> {
         let series = TimeSeries::of(collection)
             .ok_or_else(|| Error::internal("buckets of what is no time series"))?;
@@ -86,7 +90,15 @@ impl Database {
             // A unit for each: what is staged of a bucket that cannot be stored goes with it.
             let mut unit = self.store.write_unit(collection, &**op)?;
             match unit.insert_bucket(&new)? {
-                Ok(()) => return Ok((unit.commit()?, unpacked.measurements.len() as u64)),
+                Ok(()) => {
+                    let done = || vec![Statements::inserted(index..index + 1)];
+                    let remembered = op.retry().map(|r| (r, r.stage(&mut unit, done())));
+                    let commit = unit.commit()?;
+                    if let Some((retry, change)) = remembered {
+                        retry.stored(change);
+                    }
+                    return Ok((commit, unpacked.measurements.len() as u64));
+                }
                 Err(Busy) => drop(unit),
             }
             op.check()?;

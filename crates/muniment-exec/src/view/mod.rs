@@ -520,7 +520,11 @@ impl Database {
             Ok(Ok(done))
         })?;
         slices.commit()?;
-        Ok(slices.into_stored().0.matched > 0)
+        let dropped = slices.into_stored().0.matched > 0;
+        if dropped {
+            self.store.note_lost(namespace);
+        }
+        Ok(dropped)
     }
 
     /// Creates a collection, unless a view has the name.
@@ -554,13 +558,11 @@ impl Database {
                 format!("A view already exists. NS: {namespace}"),
             ));
         }
-        let made = self
-            .store
-            .create_collection_as(namespace, options, uuid, op)?;
-        if let Some(transaction) = op.transaction() {
-            transaction.adopt(&made);
+        let store = &self.store;
+        match op.transaction() {
+            Some(t) => store.create_collection_in(t, namespace, options, uuid, op),
+            None => store.create_collection_as(namespace, options, uuid, op),
         }
-        Ok(made)
     }
 
     /// Nobody else creates a collection or a view while this is held.

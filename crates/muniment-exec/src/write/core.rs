@@ -230,7 +230,7 @@ impl Database {
         namespace: &str,
     ) -> Result<Arc<Collection>> {
         loop {
-            if let Some(c) = self.store.collection(namespace) {
+            if let Some(c) = op.collection(&self.store, namespace)? {
                 return Ok(c);
             }
             check_new_namespace(namespace)?;
@@ -260,7 +260,7 @@ impl Database {
         }
         let mut attempt = 1;
         loop {
-            match self.store.collection(namespace) {
+            match op.collection(&self.store, namespace)? {
                 Some(c) => match self.write_bound(op, &c, write, done) {
                     // Dropped under our hands: as if it had not been there, unless another took
                     // its place or a part is done.
@@ -616,7 +616,13 @@ pub(super) fn change(
                 }
                 let touched = |path: &str| update.may_touch(path);
                 let new = Bytes::from(out);
-                if let Err(busy) = unit.update(key, &old, &new, how_changed(update), &touched)? {
+                let below = |field: &[&[u8]]| update.changes_below(field);
+                let how = match (update.is_replacement(), update.is_pipeline()) {
+                    (true, _) => Changed::Whole,
+                    (_, true) => Changed::Shorter,
+                    _ => Changed::Fields(&below),
+                };
+                if let Err(busy) = unit.update(key, &old, &new, how, &touched)? {
                     return Ok(Err(busy));
                 }
                 done.modified = 1;
@@ -628,17 +634,6 @@ pub(super) fn change(
     }
     done.old = Some(old);
     Ok(Ok(done))
-}
-
-/// What the log's readers are told of an update.
-fn how_changed(update: &Update) -> Changed {
-    if update.is_replacement() {
-        Changed::Whole
-    } else if update.is_pipeline() {
-        Changed::Shorter
-    } else {
-        Changed::Fields
-    }
 }
 
 /// The error of a write whose collection was dropped meanwhile: 175 instead of 26, since it was

@@ -361,11 +361,8 @@ impl Tally for Inserted {
 
     fn statements(&self, _: &Retry) -> Vec<Statements> {
         let ranges = std::iter::once(&self.first).chain(&self.more);
-        let each = |r: &Range<usize>| Statements {
-            places: r.clone(),
-            result: Vec::new(),
-        };
-        ranges.filter(|r| !r.is_empty()).map(each).collect()
+        let some = ranges.filter(|r| !r.is_empty()).cloned();
+        some.map(Statements::inserted).collect()
     }
 }
 

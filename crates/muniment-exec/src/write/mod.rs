@@ -24,6 +24,7 @@ pub use find_and_modify::{FindAndModifyOutcome, FindAndModifyRequest};
 pub(crate) use insert::prepare;
 pub use insert::{Documents, InsertOptions};
 pub use observed::StatementFigures;
+pub(crate) use retry::Statements;
 pub use retry::{Retry, StatementIds};
 pub use update::UpdateStatement;
 pub(crate) use validator::Validators;

@@ -6,7 +6,7 @@
 use super::bulk::StatementOutcome;
 use super::core::Done;
 use muniment_storage::{
-    SessionChange, SessionKey, SessionRecord, SessionState, StatementRun, WriteUnit,
+    Session, SessionChange, SessionKey, SessionRecord, SessionState, StatementRun, WriteUnit,
 };
 use muniment_value::{Doc, DocBuf, ValueBuf, doc, number};
 use parking_lot::Mutex;
@@ -29,7 +29,7 @@ pub struct Retry {
     number: i64,
     ids: StatementIds,
     /// What the session has done; held by nobody else while the command runs.
-    record: Arc<Mutex<SessionRecord>>,
+    record: Arc<Mutex<Session>>,
     /// Statements before the first of what is run now.
     offset: AtomicUsize,
     /// The statement that runs by itself.
@@ -47,7 +47,7 @@ impl Retry {
         session: SessionKey,
         number: i64,
         ids: StatementIds,
-        record: Arc<Mutex<SessionRecord>>,
+        record: Arc<Mutex<Session>>,
         returns: Option<bool>,
     ) -> Retry {
         Retry {
@@ -87,7 +87,7 @@ impl Retry {
     fn found(&self, place: usize) -> Option<DocBuf> {
         let id = self.id(place);
         let record = self.record.lock();
-        if record.number != self.number || id < 0 {
+        if record.number() != self.number || id < 0 {
             return None;
         }
         let result = record.result(id)?;
@@ -117,7 +117,7 @@ impl Retry {
             let record = self.record.lock();
             let result = record
                 .result(self.id(0))
-                .filter(|_| record.number == self.number);
+                .filter(|_| record.number() == self.number);
             let shown = result.and_then(|r| Doc::new(r).get_doc("v"));
             shown.map(|d| d.as_bytes().to_vec())
         };
@@ -131,7 +131,7 @@ impl Retry {
 
     /// Stages what comes to the session's record with what `unit` has staged. What is returned
     /// holds once the unit is committed.
-    pub(super) fn stage(&self, unit: &mut WriteUnit<'_>, runs: Vec<Statements>) -> SessionRecord {
+    pub(crate) fn stage(&self, unit: &mut WriteUnit<'_>, runs: Vec<Statements>) -> SessionChange {
         let now = muniment_query::context::now_ms();
         let mut added = SessionRecord::new(self.number, SessionState::Retryable, now);
         for run in runs {
@@ -153,19 +153,14 @@ impl Retry {
                 }
             }
         }
-        let mut whole = self.record.lock().clone();
-        whole.add(added.clone());
-        unit.remember(&SessionChange {
-            key: self.session,
-            added,
-            whole: whole.clone(),
-        });
-        whole
+        let change = self.record.lock().change(self.session, added);
+        unit.remember(&change);
+        change
     }
 
     /// What was staged is stored.
-    pub(super) fn stored(&self, whole: SessionRecord) {
-        *self.record.lock() = whole;
+    pub(crate) fn stored(&self, change: SessionChange) {
+        self.record.lock().stored(change);
     }
 
     /// The statement that runs by itself, as it is remembered.
@@ -199,6 +194,14 @@ pub(crate) struct Statements {
 }
 
 impl Statements {
+    /// Documents that were inserted.
+    pub fn inserted(places: Range<usize>) -> Statements {
+        Statements {
+            places,
+            result: Vec::new(),
+        }
+    }
+
     /// An update or delete.
     pub fn of(place: usize, outcome: &StatementOutcome) -> Statements {
         let o = outcome;

@@ -144,8 +144,8 @@ impl<'e, T: Tally> Slices<'e, T> {
         match unit.commit() {
             Ok(commit) => {
                 self.op.counters.add_keys(keys);
-                if let Some((retry, whole)) = remembered {
-                    retry.stored(whole);
+                if let Some((retry, change)) = remembered {
+                    retry.stored(change);
                 }
                 self.last = self.last.max(commit);
                 self.stored.add(pending);

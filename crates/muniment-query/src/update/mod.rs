@@ -56,6 +56,8 @@ struct Operators {
     filters: ArrayFilters,
     /// All paths as written.
     paths: Vec<Arc<str>>,
+    /// Those of arrays that get more elements at their ends.
+    appends: Vec<Arc<str>>,
     /// The path that touches `_id`, if one does.
     id_path: Option<String>,
     /// The top-level names that begin with a dollar: an update may remove such fields, and an
@@ -231,6 +233,17 @@ impl Update {
         Ok(())
     }
 
+    /// Whether operators change what lies below a field by itself, given with the names that lead to
+    /// it: an oplog tells of that, where it tells of the field else.
+    pub fn changes_below(&self, field: &[&[u8]]) -> bool {
+        let Kind::Operators(ops) = &self.kind else {
+            return true;
+        };
+        let more = |path: &Arc<str>| leads_to(path, field).is_some_and(|more| more > 0);
+        let ends = |path: &Arc<str>| leads_to(path, field) == Some(0);
+        ops.paths.iter().any(more) || ops.appends.iter().any(ends)
+    }
+
     /// Whether the update can change a value at or below `path`: false lets the write path skip
     /// the index on it.
     pub fn may_touch(&self, path: &str) -> bool {
@@ -243,6 +256,19 @@ impl Update {
             Kind::Pipeline(stages) => stages.iter().any(|s| s.may_touch(path)),
         }
     }
+}
+
+/// Whether a path with operators leads to a field, given with the names that lead there: how many
+/// more names it has then.
+fn leads_to(path: &str, field: &[&[u8]]) -> Option<usize> {
+    let mut parts = path.split('.');
+    for name in field {
+        let part = parts.next()?;
+        if part.as_bytes() != *name && !part.starts_with('$') {
+            return None;
+        }
+    }
+    Some(parts.count())
 }
 
 /// Whether one of the paths lies at or below the other, when array indexes are left out: both
@@ -361,6 +387,9 @@ impl Operators {
         let first = path.split('.').next().unwrap_or_default();
         if first.starts_with('$') {
             self.dollars.push(first.to_string());
+        }
+        if op.appends() {
+            self.appends.push(Arc::clone(path));
         }
         self.paths.push(Arc::clone(path));
     }

@@ -46,6 +46,11 @@ pub(crate) trait LeafOp: Debug + Send + Sync {
         false
     }
 
+    /// Whether it adds elements to the end of an array and leaves the others as they are.
+    fn appends(&self) -> bool {
+        false
+    }
+
     /// How deep what it may put at its path nests.
     fn depth(&self) -> usize {
         0

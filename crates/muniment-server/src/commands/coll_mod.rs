@@ -10,7 +10,7 @@ use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_exec::{View, check_view_pipeline};
 use muniment_storage::{Collection, CollectionOptions};
-use muniment_value::{ArrayBuf, Code, DocBuf, Error, Result, ValueBuf, number};
+use muniment_value::{ArrayBuf, Code, DocBuf, Error, Result, Value, ValueBuf, doc, number};
 
 const FIELDS: &[Field] = &[
     opt("index", Types::OBJECT),
@@ -175,6 +175,18 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     };
     if !changes.is_empty() {
         apply(cx, &collection, &options, &changes)?;
+    } else if plan.is_none() {
+        // Nothing changes, and change streams are told of it all the same.
+        let uuid = collection.uuid();
+        let note = doc! {
+            "op": "c",
+            "ns": format!("{}.$cmd", cx.db()),
+            "ui": Value::Binary { subtype: 4, bytes: &uuid },
+            "o": doc! { "collMod": cx.collection_name() },
+            "o2": doc! { "collectionOptions_old": &options.document },
+        };
+        let commit = cx.engine().store.note(note.as_doc(), &**cx.op)?;
+        cx.note_commit(Some(commit));
     }
     if let Some(plan) = plan {
         plan.run(cx, &collection, dry_run)?;

@@ -105,11 +105,12 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             Ok(true) => continue,
             Ok(false) => {
                 let name = spec.name.clone();
-                if let Some(transaction) = cx.op.transaction() {
-                    transaction.leave_to_index(&collection)?;
-                }
-                store
-                    .create_index(&collection, spec, &**cx.op)
+                let interrupt = &**cx.op;
+                let built = match cx.op.transaction() {
+                    Some(t) => store.create_index_in(t, &collection, spec, interrupt),
+                    None => store.create_index(&collection, spec, interrupt),
+                };
+                built
                     .map(|_| name)
                     .map_err(|e| build_failed(&collection, e))
             }

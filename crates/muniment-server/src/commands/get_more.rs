@@ -42,6 +42,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         await_time: cx.generic.max_time,
         await_time_given: cx.generic.max_time_given,
         is_late: &|| cx.server.failpoints.fires("maxTimeAlwaysTimeOut"),
+        fails: &|| cx.server.failpoints.fails_get_more(),
     };
     let next = cx.engine().get_more(cx.op, &request, cx.reply.buffer())?;
     cx.exhaust = next != 0 && cx.request.exhaust_allowed;

@@ -19,7 +19,10 @@ use crate::sessions::TIMEOUT_MINUTES;
 use crate::state::ServerState;
 use muniment_exec::{OpContext, Retry};
 use muniment_query::Interrupt;
-use muniment_storage::{CommitId, SessionChange, SessionRecord, SessionState, Transaction};
+use muniment_storage::{
+    CommitId, Session, SessionChange, SessionHead, SessionKey, SessionRecord, SessionState,
+    Transaction,
+};
 use muniment_value::{Code, DocBuf, Error, Result, Value, doc};
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
 use statements::Statements;
@@ -45,7 +48,7 @@ enum State {
     Committed(Option<CommitId>),
     Aborted,
     /// Retryable writes.
-    Retryable(Arc<Mutex<SessionRecord>>),
+    Retryable(Arc<Mutex<Session>>),
 }
 
 /// A transaction that is under way.
@@ -193,11 +196,11 @@ impl Transactions {
             op.check()?;
         };
         if latest.is_none()
-            && let Some(record) = server.engine.store.session(&session)?
+            && let Some(record) = server.engine.store.session(&key_of(session))?
         {
             *latest = Some(Latest {
-                number: record.number,
-                state: match record.state {
+                number: record.number(),
+                state: match record.head().record().state {
                     SessionState::Committed => State::Committed(None),
                     SessionState::Retryable => State::Retryable(Arc::new(Mutex::new(record))),
                 },
@@ -240,9 +243,8 @@ impl Transactions {
             Some(record) => record,
             None => {
                 self.abort_running(server, out);
-                let now = crate::log::now_ms();
-                let record = SessionRecord::new(number, SessionState::Retryable, now);
-                let record = Arc::new(Mutex::new(record));
+                let head = out.stored(server)?;
+                let record = Arc::new(Mutex::new(Session::new(number, head)));
                 *out.latest = Some(Latest {
                     number,
                     state: State::Retryable(record.clone()),
@@ -250,7 +252,7 @@ impl Transactions {
                 record
             }
         };
-        let retry = Retry::new(out.session, number, of.ids, record, of.returns);
+        let retry = Retry::new(key_of(out.session), number, of.ids, record, of.returns);
         op.may_be_retried(Arc::new(retry));
         Ok(())
     }
@@ -277,14 +279,11 @@ impl Transactions {
         }
         // The one before ends without a word.
         self.abort_running(server, out);
+        let patience = server.parameters.transaction_patience_ms.load(Relaxed);
+        let patience = Duration::from_millis(patience.max(0) as u64);
+        let engine = &server.engine;
         let running = Running {
-            transaction: server.engine.store.begin_transaction(Duration::from_millis(
-                server
-                    .parameters
-                    .transaction_patience_ms
-                    .load(Relaxed)
-                    .max(0) as u64,
-            )),
+            transaction: engine.store.begin_transaction(patience, &engine.memory),
             number,
             began: Instant::now(),
             began_ms: crate::log::now_ms(),
@@ -393,11 +392,8 @@ impl Transactions {
         };
         let now = crate::log::now_ms();
         let record = SessionRecord::new(out.number, SessionState::Committed, now);
-        let change = SessionChange {
-            key: out.session,
-            added: record.clone(),
-            whole: record,
-        };
+        let head = server.engine.store.session_head(&key_of(out.session))?;
+        let change = SessionChange::new(key_of(out.session), record, head.unwrap_or_default());
         let commit = running.transaction.commit(Some(&change), interrupt)?;
         latest.state = State::Committed(commit);
         *out.participant.running.lock() = None;
@@ -475,9 +471,11 @@ impl Transactions {
         let before = crate::log::now_ms() - lives;
         let mut old = Vec::new();
         let store = &server.engine.store;
-        store.each_session(|id, record| {
+        store.each_session(|key, head| {
             interrupt.check()?;
-            if record.at_ms < before && !server.sessions.is_known(&id) && old.len() < AT_ONCE {
+            let id = key.id;
+            if head.record().at_ms < before && !server.sessions.is_known(&id) && old.len() < AT_ONCE
+            {
                 old.push(id);
             }
             Ok(())
@@ -488,12 +486,13 @@ impl Transactions {
             for id in some {
                 let participant = self.sessions.lock().entry(*id).or_default().clone();
                 if let Some(guard) = participant.latest.try_lock_arc()
-                    && store.session(id)?.is_some_and(|r| r.at_ms < before)
+                    && let Some(head) = store.session_head(&key_of(*id))?
+                    && head.record().at_ms < before
                 {
                     held.push((*id, guard));
                 }
             }
-            let gone: Vec<SessionId> = held.iter().map(|(id, _)| *id).collect();
+            let gone: Vec<SessionKey> = held.iter().map(|(id, _)| key_of(*id)).collect();
             store.forget_sessions(&gone, interrupt)?;
             for (_, guard) in &mut held {
                 **guard = None;
@@ -538,12 +537,26 @@ impl Transactions {
 }
 
 impl CheckedOut {
+    /// What is stored of the session.
+    fn stored(&self, server: &ServerState) -> Result<SessionHead> {
+        if let Some(State::Retryable(record)) = self.latest.as_ref().map(|l| &l.state) {
+            return Ok(record.lock().head().clone());
+        }
+        let head = server.engine.store.session_head(&key_of(self.session))?;
+        Ok(head.unwrap_or_default())
+    }
+
     fn check_age(&self, latest: &Latest) -> Result<()> {
         if self.number < latest.number {
             return Err(too_old(self.session, self.number, latest.number));
         }
         Ok(())
     }
+}
+
+/// Under what a session's record is stored. There are no users yet.
+fn key_of(session: SessionId) -> SessionKey {
+    SessionKey::of_nobody(session)
 }
 
 /// 251.

@@ -12,6 +12,7 @@ use crate::commit::locked;
 use crate::gate::Alone;
 use crate::index::Index;
 use crate::store::{Inner, Store, db_of, dropped, index_by_name};
+use crate::transaction::Transaction;
 use muniment_query::Interrupt;
 use muniment_value::{Code, DocBuf, Error, Result};
 use std::sync::Arc;
@@ -30,7 +31,7 @@ impl Exclusive {
 }
 
 impl Inner {
-    /// Drops a collection if nothing is in it.
+    /// Drops a collection that a transaction made, if nobody relies on it.
     ///
     /// # Errors
     /// As a commit's.
@@ -41,7 +42,7 @@ impl Inner {
     ) -> Result<()> {
         let alone = self.exclusive(collection, interrupt)?;
         let _names = locked(&self.naming, interrupt)?;
-        if collection.count() > 0 {
+        if !collection.is_pending() || collection.count() > 0 {
             return Ok(());
         }
         self.commit_drop(alone.collection(), interrupt)
@@ -98,6 +99,7 @@ impl Store {
         collection: &Arc<Collection>,
         interrupt: &dyn Interrupt,
     ) -> Result<Exclusive> {
+        collection.claim();
         self.inner.exclusive(collection, interrupt)
     }
 
@@ -126,8 +128,30 @@ impl Store {
         uuid: Option<[u8; 16]>,
         interrupt: &dyn Interrupt,
     ) -> Result<Arc<Collection>> {
+        self.create_as(namespace, options, uuid, None, interrupt)
+    }
+
+    /// The same, for a transaction as well.
+    ///
+    /// # Errors
+    /// As [`Store::create_collection_as`]; [`Transaction::may_make`]'s.
+    pub(crate) fn create_as(
+        &self,
+        namespace: &str,
+        options: CollectionOptions,
+        uuid: Option<[u8; 16]>,
+        transaction: Option<&Transaction>,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Arc<Collection>> {
         let inner = &self.inner;
         let _names = locked(&inner.naming, interrupt)?;
+        let there = inner.catalog.read().by_name(namespace);
+        match (transaction, there) {
+            (Some(transaction), there) => transaction.may_make(namespace, there.as_deref())?,
+            // Whoever is told that it is there relies on that.
+            (None, Some(there)) => there.claim(),
+            (None, None) => {}
+        }
         inner.check_name(namespace)?;
         if let Some(uuid) = uuid {
             self.check_uuid(uuid)?;
@@ -149,6 +173,7 @@ impl Store {
             },
             options,
             indexes,
+            pending: transaction.is_some(),
         };
         let collection = inner.commit_entry(id, entry, None, interrupt)?;
         // Nothing was ever there: no look at the disk.
@@ -279,6 +304,7 @@ impl Store {
         if target.is_none() {
             inner.check_name(to)?;
         }
+        collection.claim();
         let mut entry = Inner::entry(collection, &collection.all_indexes());
         entry.namespace = to.to_string();
         // A temporary collection gets a lasting name: it is kept when the server starts anew.
@@ -357,6 +383,7 @@ impl Store {
         spec: IndexSpec,
         interrupt: &dyn Interrupt,
     ) -> Result<()> {
+        collection.claim();
         let _alone = self.inner.exclusive(collection, interrupt)?;
         let Some(index) = index_by_name(collection, &spec.name) else {
             return Err(index_not_found(&spec.name));
@@ -384,6 +411,7 @@ impl Store {
         options: CollectionOptions,
         interrupt: &dyn Interrupt,
     ) -> Result<()> {
+        collection.claim();
         let _alone = self.inner.exclusive(collection, interrupt)?;
         let mut entry = Inner::entry(collection, &collection.all_indexes());
         entry.options = options;

@@ -1,7 +1,7 @@
 //! What the catalog keeps of a collection and of an index, and how it is stored.
 //!
 //! A catalog entry is a BSON document in the log and in the tree `META`: `{v, ns, uuid, options, cappedSize?, cappedMax?, timeField?,
-//! indexes: [{id, state, spec}]}`.
+//! indexes: [{id, state, spec}], pending?}`.
 
 pub(crate) mod ddl;
 pub(crate) mod names;
@@ -468,6 +468,8 @@ pub(crate) struct Entry {
     pub uuid: [u8; 16],
     pub options: CollectionOptions,
     pub indexes: Vec<IndexEntry>,
+    /// A transaction made it that has not ended; a start drops it if nothing was ever in it.
+    pub pending: bool,
 }
 
 /// An index in a catalog entry.
@@ -502,6 +504,7 @@ impl Entry {
             })
             .collect();
         d.append("indexes", indexes);
+        d.append_some("pending", self.pending.then_some(true));
         d
     }
 
@@ -555,6 +558,7 @@ impl Entry {
                     .to_buf(),
             },
             indexes,
+            pending: d.get("pending").is_some_and(|v| v.truthy()),
         })
     }
 }

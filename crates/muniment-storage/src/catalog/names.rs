@@ -22,6 +22,8 @@ use std::sync::atomic::Ordering::SeqCst;
 pub(crate) struct Catalog {
     names: HashMap<String, Arc<Collection>>,
     ids: HashMap<u32, Arc<Collection>>,
+    /// When a collection last lost a name, for as long as a view is older than that.
+    lost: HashMap<String, Timestamp>,
 }
 
 /// A tree whose drop was committed.
@@ -55,21 +57,41 @@ impl Catalog {
         self.names.values()
     }
 
-    fn set(&mut self, namespace: &str, collection: &Arc<Collection>) {
+    /// True if a collection has lost this name after `at`.
+    pub fn lost_since(&self, namespace: &str, at: Timestamp) -> bool {
+        self.lost.get(namespace).is_some_and(|lost| *lost > at)
+    }
+
+    /// Notes a name that is lost at `at`, and forgets those that no view is older than.
+    pub fn note_lost(&mut self, namespace: String, at: Timestamp, oldest: Timestamp) {
+        self.lost.retain(|_, lost| *lost > oldest);
+        self.lost.insert(namespace, at);
+    }
+
+    /// `at`, `oldest`: as for [`Catalog::note_lost`].
+    fn set(
+        &mut self,
+        namespace: &str,
+        collection: &Arc<Collection>,
+        at: Timestamp,
+        oldest: Timestamp,
+    ) {
         let old = collection.namespace();
         let held = self.names.get(&old);
-        if held.is_some_and(|c| Arc::ptr_eq(c, collection)) {
+        if old != namespace && held.is_some_and(|c| Arc::ptr_eq(c, collection)) {
             self.names.remove(&old);
+            self.note_lost(old, at, oldest);
         }
         self.names.insert(namespace.to_string(), collection.clone());
         self.ids.insert(collection.id, collection.clone());
     }
 
-    fn remove(&mut self, collection: &Arc<Collection>) {
+    fn remove(&mut self, collection: &Arc<Collection>, at: Timestamp, oldest: Timestamp) {
         let name = collection.namespace();
         let held = self.names.get(&name);
         if held.is_some_and(|c| Arc::ptr_eq(c, collection)) {
             self.names.remove(&name);
+            self.note_lost(name, at, oldest);
         }
         self.ids.remove(&collection.id);
     }
@@ -180,6 +202,7 @@ impl Inner {
                     spec: (*i.spec()).clone(),
                 })
                 .collect(),
+            pending: collection.is_pending(),
         }
     }
 
@@ -279,13 +302,17 @@ impl Inner {
                     c.set_options(entry.options);
                 }
                 c.set_indexes(indexes);
+                if !entry.pending {
+                    c.claim();
+                }
+                let oldest = self.trees.views().oldest();
                 let mut catalog = self.catalog.write();
                 let renamed = c.namespace() != entry.namespace;
                 if renamed {
                     self.history.lock().ended(id, at, c.named());
                     c.set_named_since(at);
                 }
-                catalog.set(&entry.namespace, &c);
+                catalog.set(&entry.namespace, &c, at, oldest);
                 if renamed {
                     c.set_namespace(&entry.namespace);
                 }
@@ -301,7 +328,11 @@ impl Inner {
                     self.hints.clone(),
                 ));
                 c.set_named_since(at);
-                self.catalog.write().set(&entry.namespace, &c);
+                c.set_pending(entry.pending);
+                let oldest = self.trees.views().oldest();
+                let mut catalog = self.catalog.write();
+                catalog.set(&entry.namespace, &c, at, oldest);
+                drop(catalog);
                 c
             }
         };
@@ -310,8 +341,9 @@ impl Inner {
 
     /// Takes a collection out of the catalog. The puts are in the trees, and not visible yet.
     pub fn publish_drop(&self, collection: &Arc<Collection>, at: Timestamp) {
+        let oldest = self.trees.views().oldest();
         let mut catalog = self.catalog.write();
-        catalog.remove(collection);
+        catalog.remove(collection, at, oldest);
         let named = collection.named();
         self.history.lock().ended(collection.id, at, named);
         drop(catalog);

@@ -10,7 +10,7 @@ use crate::collection::Collection;
 use crate::entries::Entries;
 use crate::keys;
 use crate::multikey::Arrays;
-use crate::sessions::{self, SESSIONS, SessionRecord};
+use crate::sessions::{SESSIONS, SessionHead, SessionRecord};
 use crate::store::Inner;
 use bytes::Bytes;
 use muniment_io::Timestamp;
@@ -148,27 +148,19 @@ impl Inner {
                     c.touch();
                 }
                 Op::Session { key, added } => {
-                    let logged = Stage::logged(key.clone());
                     let before = self.before(&mut stage, SESSIONS, part(&key))?;
+                    let malformed = || damaged(added.start, "a malformed session");
+                    let mut head = match before {
+                        Some(b) => SessionHead::decode(&b).ok_or_else(malformed)?,
+                        None => SessionHead::default(),
+                    };
                     if added.is_empty() {
-                        stage.put(SESSIONS, logged, None, false);
+                        stage.session_puts(&head.forget(part(&key)));
+                        stage.put(SESSIONS, Stage::logged(key), None, false);
                         continue;
                     }
-                    let read = |bytes: &[u8]| {
-                        SessionRecord::decode(bytes)
-                            .ok_or_else(|| damaged(added.start, "a malformed session"))
-                    };
-                    let later = read(part(&added))?;
-                    let whole = match before {
-                        Some(before) => {
-                            let mut whole = read(&before)?;
-                            whole.add(later);
-                            whole
-                        }
-                        None => later,
-                    };
-                    let whole = stage.keep_value(&sessions::stored(&whole));
-                    stage.put(SESSIONS, logged, Some(whole), false);
+                    let added = SessionRecord::decode(part(&added)).ok_or_else(malformed)?;
+                    stage.session_puts(&head.advance(part(&key), &added));
                 }
             }
         }

@@ -5,7 +5,7 @@
 //! trees refer to them there. What only the trees need (index entries) stands in an arena.
 
 use super::ops::Encoder;
-use crate::sessions::{self, SESSIONS, SessionChange, SessionKey};
+use crate::sessions::{self, SESSIONS, SessionChange, SessionHead};
 use crate::store::Inner;
 use crate::transaction::Transaction;
 use bytes::Bytes;
@@ -219,15 +219,25 @@ impl Stage {
 
     /// Stages what comes to a session's record.
     pub fn session(&mut self, change: &SessionChange) {
-        let key = self.log.session(&change.key, &change.added.encode());
-        let whole = self.keep_value(&sessions::stored(&change.whole));
-        self.put(SESSIONS, Stage::logged(key), Some(whole), false);
+        self.log
+            .session(&change.key.to_bytes(), &change.added.encode());
+        self.session_puts(&change.puts);
     }
 
     /// Stages the end of a session's record.
-    pub fn forget_session(&mut self, key: &SessionKey) {
-        let key = self.log.session(key, &[]);
-        self.put(SESSIONS, Stage::logged(key), None, false);
+    pub fn forget_session(&mut self, key: &[u8], head: &SessionHead) {
+        let logged = self.log.session(key, &[]);
+        self.session_puts(&head.forget(key));
+        self.put(SESSIONS, Stage::logged(logged), None, false);
+    }
+
+    /// What comes of a session's record in the tree.
+    pub fn session_puts(&mut self, puts: &[sessions::Put]) {
+        for (key, value) in puts {
+            let key = self.keep(&[key]);
+            let value = value.as_ref().map(|v| self.keep(&[v]));
+            self.put(SESSIONS, key, value, false);
+        }
     }
 
     /// Makes room for so many more operations with `logged` bytes of keys and documents, puts, and

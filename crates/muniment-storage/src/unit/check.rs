@@ -9,7 +9,7 @@ use crate::keys;
 use crate::latch::{self, Tried};
 use crate::multikey::Arrays;
 use crate::store::Inner;
-use crate::transaction::Merged;
+use crate::transaction::{Merged, write_conflict};
 use crate::view::split_entry;
 use bytes::Bytes;
 use muniment_io::Timestamp;
@@ -152,6 +152,11 @@ impl WriteUnit<'_> {
                 let error = duplicate(&self.collection, index, key, bits);
                 if index.is_ready() {
                     return Err(error);
+                }
+                // Nobody knows whether a transaction will be committed: it gives way, and what it
+                // is tried again with meets the index, or none.
+                if self.stage.of.is_some() {
+                    return Err(write_conflict());
                 }
                 index.fail_build(error);
             }

@@ -50,12 +50,12 @@ struct Scratch {
 }
 
 /// How a document was changed: that decides about what the readers of the log are told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Changed {
+#[derive(Clone, Copy)]
+pub enum Changed<'p> {
     /// Another was put in its place.
     Whole,
-    /// Fields were changed.
-    Fields,
+    /// Fields were changed, these.
+    Fields(diff::Below<'p>),
     /// It came out of a computation: they are told of whichever is shorter.
     Shorter,
 }
@@ -342,7 +342,7 @@ impl<'s> WriteUnit<'s> {
         record_key: &[u8],
         old: &[u8],
         new: &Bytes,
-        how: Changed,
+        how: Changed<'_>,
         touched: &dyn Fn(&str) -> bool,
     ) -> Staged<()> {
         self.whole(|unit| unit.stage_update(record_key, old, new, how, touched))
@@ -353,7 +353,7 @@ impl<'s> WriteUnit<'s> {
         record_key: &[u8],
         old: &[u8],
         new: &Bytes,
-        how: Changed,
+        how: Changed<'_>,
         touched: &dyn Fn(&str) -> bool,
     ) -> Staged<()> {
         if self.indexed
@@ -374,9 +374,12 @@ impl<'s> WriteUnit<'s> {
             self.stage.log.image(old);
         }
         self.diff.clear();
-        let differs = how != Changed::Whole
-            && diff::encode(Doc::new(old), Doc::new(new), &mut self.diff)
-            && (how == Changed::Fields || self.diff.len() < new.len());
+        let (was, is, out) = (Doc::new(old), Doc::new(new), &mut self.diff);
+        let differs = match how {
+            Changed::Whole => false,
+            Changed::Fields(below) => diff::encode_by(was, is, below, out),
+            Changed::Shorter => diff::encode(was, is, out) && out.len() < new.len(),
+        };
         let (key, value) = if differs {
             let key = self.stage.log.diff(tree, record_key, old, &self.diff);
             (key, self.stage.keep_value(new))

@@ -15,10 +15,39 @@ use muniment_value::{Doc, Elem, Type};
 /// changes has a name that stands there twice, or `new` is larger than a document may be. What lies
 /// below a field is never a reason, since the field can take its new value as a whole.
 ///
-/// The difference may be larger than `new`: who has the choice compares.
+/// The difference may be larger than `new`: who has the choice compares. A field with fields below
+/// takes its new value as a whole where that is shorter.
 pub fn encode(old: Doc<'_>, new: Doc<'_>, out: &mut Vec<u8>) -> bool {
+    encode_at(old, new, None, out)
+}
+
+/// Whether what lies below a field, given with the names that lead to it, was changed by itself:
+/// then it is told of, and else the field's new value as a whole.
+pub type Below<'p> = &'p dyn Fn(&[&[u8]]) -> bool;
+
+/// As [`encode`], but `below` decides about what is told of fields with fields below.
+pub fn encode_by(old: Doc<'_>, new: Doc<'_>, below: Below<'_>, out: &mut Vec<u8>) -> bool {
+    let mut way = Way {
+        below,
+        names: Vec::new(),
+    };
+    encode_at(old, new, Some(&mut way), out)
+}
+
+/// Where in a document its difference is being found.
+struct Way<'p, 'a> {
+    below: Below<'p>,
+    names: Vec<&'a [u8]>,
+}
+
+fn encode_at<'a>(
+    old: Doc<'_>,
+    new: Doc<'a>,
+    way: Option<&mut Way<'_, 'a>>,
+    out: &mut Vec<u8>,
+) -> bool {
     let start = out.len();
-    let exact = new.byte_len() <= MAX_DOCUMENT && document(old, new, usize::MAX, out);
+    let exact = new.byte_len() <= MAX_DOCUMENT && document(old, new, usize::MAX, way, out);
     if !exact {
         out.truncate(start);
     }
@@ -52,7 +81,13 @@ struct Field<'a> {
 
 /// Appends the difference of two documents. False, with something written, when there is none or
 /// it is certain to have `limit` bytes or more.
-fn document(old: Doc<'_>, new: Doc<'_>, limit: usize, out: &mut Vec<u8>) -> bool {
+fn document<'a>(
+    old: Doc<'_>,
+    new: Doc<'a>,
+    limit: usize,
+    mut way: Option<&mut Way<'_, 'a>>,
+    out: &mut Vec<u8>,
+) -> bool {
     let (a, b) = (old.as_bytes(), new.as_bytes());
     let (old, new) = (Doc::new(a), Doc::new(b));
     let start = open(out);
@@ -75,7 +110,7 @@ fn document(old: Doc<'_>, new: Doc<'_>, limit: usize, out: &mut Vec<u8>) -> bool
             Some(is) if is.name_bytes() == name => {
                 at += is.as_bytes().len();
                 field.fate = Fate::Below;
-                if !below(was, is, name, out) {
+                if !below(was, is, name, way.as_deref_mut(), out) {
                     field.fate = Fate::Update;
                     field.elem = is.as_bytes();
                     updated += is.as_bytes().len();
@@ -193,8 +228,14 @@ fn gone(fields: &[Field<'_>], sorted: &[Field<'_>], out: &mut Vec<u8>) {
 }
 
 /// Appends the difference of what lies below two elements as `s` and `name`, if there is one that
-/// is shorter than the new value.
-fn below(was: Elem<'_>, is: Elem<'_>, name: Name<'_>, out: &mut Vec<u8>) -> bool {
+/// is shorter than the new value, or wanted whatever its length.
+fn below<'a>(
+    was: Elem<'_>,
+    is: Elem<'a>,
+    name: Name<'_>,
+    way: Option<&mut Way<'_, 'a>>,
+    out: &mut Vec<u8>,
+) -> bool {
     let ty = is.ty();
     if was.ty() != ty {
         return false;
@@ -209,9 +250,19 @@ fn below(was: Elem<'_>, is: Elem<'_>, name: Name<'_>, out: &mut Vec<u8>) -> bool
     out.extend_from_slice(name);
     out.push(0);
     let at = out.len();
-    let new = Doc::new(is.raw_value());
-    let limit = new.byte_len();
-    let shorter = diff(Doc::new(was.raw_value()), new, limit, out) && out.len() - at < limit;
+    let (old, new) = (Doc::new(was.raw_value()), Doc::new(is.raw_value()));
+    let shorter = match way {
+        None => {
+            let limit = new.byte_len();
+            diff(old, new, limit, None, out) && out.len() - at < limit
+        }
+        Some(way) => {
+            way.names.push(is.name_bytes());
+            let wanted = (way.below)(&way.names) && diff(old, new, usize::MAX, Some(way), out);
+            way.names.pop();
+            wanted
+        }
+    };
     if !shorter {
         out.truncate(start);
     }
@@ -220,7 +271,13 @@ fn below(was: Elem<'_>, is: Elem<'_>, name: Name<'_>, out: &mut Vec<u8>) -> bool
 
 /// As [`document`], of two arrays. The new one's elements must be named as an array's are, for
 /// applying names them so.
-fn array(old: Doc<'_>, new: Doc<'_>, limit: usize, out: &mut Vec<u8>) -> bool {
+fn array<'a>(
+    old: Doc<'_>,
+    new: Doc<'a>,
+    limit: usize,
+    mut way: Option<&mut Way<'_, 'a>>,
+    out: &mut Vec<u8>,
+) -> bool {
     let start = open(out);
     out.extend_from_slice(&[Type::Bool as u8, b'a', 0, 1]);
     let mut had = old.iter();
@@ -237,7 +294,7 @@ fn array(old: Doc<'_>, new: Doc<'_>, limit: usize, out: &mut Vec<u8>) -> bool {
             if was.ty() == is.ty() && was.raw_value() == is.raw_value() {
                 continue;
             }
-            if below(was, is, name.as_bytes(), out) {
+            if below(was, is, name.as_bytes(), way.as_deref_mut(), out) {
                 continue;
             }
         }

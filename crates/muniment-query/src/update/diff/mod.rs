@@ -17,7 +17,7 @@ mod tests;
 
 pub use apply::apply;
 pub use describe::{Description, describe};
-pub use encode::encode;
+pub use encode::{Below, encode, encode_by};
 
 use muniment_value::{Doc, Elem, Error, Result, Value};
 

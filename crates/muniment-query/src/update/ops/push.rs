@@ -158,6 +158,10 @@ fn field<'a>(v: Value<'a>, path: &Path) -> Value<'a> {
 }
 
 impl LeafOp for Push {
+    fn appends(&self) -> bool {
+        self.position.is_none() && self.slice.is_none() && self.sort.is_none()
+    }
+
     fn apply(&self, t: &Target<'_>, out: &mut Vec<u8>) -> Result<Outcome> {
         let array = match t.old.map(|e| e.value()) {
             None => Doc::EMPTY,

@@ -1,0 +1,379 @@
+//! Change streams against all that writes: every event once, in order, and what they say adds up to
+//! what is stored.
+
+use super::*;
+use muniment_storage::CollectionOptions;
+use muniment_value::{ArrayBuf, Code, DocBuf, Value, array, doc};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+/// A reader of a stream, which can be opened again from its newest token.
+struct Follower<'b> {
+    engine: &'b Arc<Database>,
+    stage: DocBuf,
+    behind: ArrayBuf,
+    id: i64,
+    pub token: Option<DocBuf>,
+}
+
+fn cursor_of(out: &[u8]) -> DocBuf {
+    let mut bytes = (out.len() as u32 + 5).to_le_bytes().to_vec();
+    bytes.extend_from_slice(out);
+    bytes.push(0);
+    Doc::new(&bytes).get_doc("cursor").unwrap().to_buf()
+}
+
+impl<'b> Follower<'b> {
+    fn new(engine: &'b Arc<Database>, stage: DocBuf, behind: ArrayBuf) -> Follower<'b> {
+        let mut f = Follower {
+            engine,
+            stage,
+            behind,
+            id: 0,
+            token: None,
+        };
+        f.open().unwrap();
+        f
+    }
+
+    /// Opens the stream, behind the newest token.
+    fn open(&mut self) -> Result<Vec<DocBuf>> {
+        let mut stage = self.stage.clone();
+        if let Some(token) = &self.token {
+            stage.append("resumeAfter", token);
+        }
+        let mut stages = array![doc! { "$changeStream": stage }];
+        for v in self.behind.as_doc().values() {
+            stages.push(v);
+        }
+        let op = OpContext::internal("test");
+        let cursor = self.engine.aggregate(&op, &aggregation(stages.as_doc()))?;
+        let mut out = Vec::new();
+        self.id = self.engine.first_batch(
+            &op,
+            cursor,
+            CursorOwner::default(),
+            BatchLimits::of(3),
+            &mut out,
+        )?;
+        Ok(self.batch(&out, "firstBatch"))
+    }
+
+    fn batch(&mut self, out: &[u8], field: &str) -> Vec<DocBuf> {
+        let reply = cursor_of(out);
+        let batch = reply.as_doc().get_array(field).unwrap();
+        let docs: Vec<DocBuf> = batch
+            .values()
+            .map(|v| v.as_doc().unwrap().to_buf())
+            .collect();
+        let token = reply
+            .as_doc()
+            .get_doc("postBatchResumeToken")
+            .unwrap()
+            .to_buf();
+        if let Some(last) = docs.last() {
+            let last = last.as_doc().get_doc("_id").unwrap();
+            assert!(last.get_str("_data") <= token.as_doc().get_str("_data"));
+        }
+        if let Some(before) = &self.token {
+            assert!(before.as_doc().get_str("_data") <= token.as_doc().get_str("_data"));
+        }
+        self.token = Some(token);
+        docs
+    }
+
+    fn next(&mut self, wait: Duration, size: usize) -> Result<Vec<DocBuf>> {
+        let op = OpContext::internal("test");
+        let request = GetMoreRequest {
+            id: self.id,
+            namespace: NS,
+            batch_size: Some(size),
+            owner: CursorOwner::default(),
+            await_time: Some(wait),
+            await_time_given: true,
+            is_late: &|| false,
+            fails: &|| None,
+        };
+        let mut out = Vec::new();
+        self.id = self.engine.get_more(&op, &request, &mut out)?;
+        Ok(self.batch(&out, "nextBatch"))
+    }
+}
+
+/// Documents by `_id`, kept up by events that carry the documents before and after.
+#[derive(Default)]
+struct Model {
+    docs: BTreeMap<i64, DocBuf>,
+    events: usize,
+}
+
+impl Model {
+    fn apply(&mut self, event: &DocBuf) {
+        self.events += 1;
+        let e = event.as_doc();
+        let id = e.get_doc("documentKey").unwrap().get("_id").unwrap();
+        let id = id.as_i64_exact().unwrap();
+        let kind = e.get_str("operationType").unwrap();
+        let before = self.docs.get(&id).map(|d| d.as_doc().to_display());
+        let said = e
+            .get_doc("fullDocumentBeforeChange")
+            .map(|d| d.to_display());
+        assert_eq!(said, before, "{kind} of {id}: {}", e.to_display());
+        match kind {
+            "delete" => drop(self.docs.remove(&id)),
+            "insert" | "update" | "replace" => {
+                let full = e.get_doc("fullDocument").unwrap().to_buf();
+                if kind == "update" {
+                    let said = e.get_doc("updateDescription").unwrap();
+                    let fields = said.get_doc("updatedFields").unwrap().iter();
+                    for field in fields.filter(|f| !f.name().contains('.')) {
+                        let now = full.as_doc().get_elem(field.name()).unwrap();
+                        assert_eq!(now.as_bytes(), field.as_bytes());
+                    }
+                }
+                self.docs.insert(id, full);
+            }
+            other => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn every_event_comes_once_and_in_order_whatever_else_happens() {
+    let b = Bench::new();
+    let options = CollectionOptions {
+        document: doc! { "changeStreamPreAndPostImages": doc! { "enabled": true } },
+        ..CollectionOptions::default()
+    };
+    b.engine.create_collection(NS, options, &*b.op).unwrap();
+    b.index(r#"{"key": {"n": 1}, "name": "n_1"}"#).unwrap();
+    let stage = doc! {
+        "fullDocument": "required", "fullDocumentBeforeChange": "required",
+    };
+    let (done, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+    let long = std::env::var_os("MUNIMENT_LONG").is_some();
+    let rounds = if long { 20_000 } else { 400 };
+    std::thread::scope(|s| {
+        let b = &b;
+        let followers: Vec<_> = (0..3)
+            .map(|kind| {
+                let (stage, done) = (stage.clone(), &done);
+                let mut f = Follower::new(&b.engine, stage, array![]);
+                s.spawn(move || {
+                    let mut model = Model::default();
+                    let mut turn = 0;
+                    loop {
+                        let last = done.load(SeqCst);
+                        // One goes on, one begins anew each time, one is slow.
+                        let batch = match kind {
+                            1 => f.open(),
+                            2 if !last => {
+                                std::thread::sleep(Duration::from_millis(20));
+                                f.next(Duration::from_millis(1), 50)
+                            }
+                            _ => f.next(Duration::from_millis(50), 1 + turn % 7),
+                        };
+                        let batch = batch.unwrap();
+                        turn += 1;
+                        if last && batch.is_empty() {
+                            return (kind, model);
+                        }
+                        batch.iter().for_each(|e| model.apply(e));
+                    }
+                })
+            })
+            .collect();
+        let other = s.spawn(|| {
+            let mut n = 0;
+            while !stop.load(SeqCst) {
+                n += 1;
+                // Others see nothing of another collection, and the log goes on meanwhile.
+                let name = format!("test.other{}", n % 3);
+                let docs = [doc! { "n": n }];
+                let options = InsertOptions::default();
+                let _ = b.engine.insert_many(&b.op, &name, &each(&docs), options);
+                if n % 5 == 0 {
+                    let _ = b.engine.store.drop_collection(&name, &NeverInterrupted);
+                }
+                if n % 7 == 0 {
+                    b.engine.store.flush().unwrap();
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let writers: Vec<_> = (0..3_i64)
+            .map(|w| {
+                s.spawn(move || {
+                    let mut x = 0x9E37_79B9_u64 ^ (w as u64 + 1);
+                    for n in 0..rounds {
+                        x ^= x << 13;
+                        x ^= x >> 7;
+                        x ^= x << 17;
+                        // All write the same documents.
+                        let id = (x >> 8) % 20;
+                        let q = format!(r#"{{"_id": {id}}}"#);
+                        let done = match x % 6 {
+                            0 => b.delete(&q, false).map(drop),
+                            1 => {
+                                let u = format!(r#"{{"n": {n}, "w": {w}}}"#);
+                                let (q, u) = (j(&q), j(&u));
+                                let statement = UpdateStatement {
+                                    upsert: true,
+                                    ..UpdateStatement::new(q.as_doc(), Value::Document(u.as_doc()))
+                                };
+                                b.engine.update(&b.op, NS, &statement).map(drop)
+                            }
+                            2 => {
+                                let u = format!(
+                                    r#"{{"$push": {{"list": {n}}}, "$set": {{"w": {w}}}}}"#
+                                );
+                                b.update(&q, &u, false).map(drop)
+                            }
+                            3 => {
+                                let docs = [
+                                    doc! { "_id": id as i64, "n": n },
+                                    doc! { "_id": 100 + (x >> 20) as i64 % 1000, "n": n },
+                                ];
+                                let options = InsertOptions {
+                                    ordered: false,
+                                    ..InsertOptions::default()
+                                };
+                                b.engine
+                                    .insert_many(&b.op, NS, &each(&docs), options)
+                                    .map(drop)
+                            }
+                            4 => {
+                                let t = b
+                                    .engine
+                                    .store
+                                    .begin_transaction(Duration::from_millis(5), &b.engine.memory);
+                                let op = OpContext::internal("test");
+                                op.enter(t.clone());
+                                let u = j(r#"{"$inc": {"n": 1}}"#);
+                                let all = [id, (id + 1) % 20].iter().try_for_each(|id| {
+                                    let q = doc! { "_id": *id as i64 };
+                                    let u = Value::Document(u.as_doc());
+                                    let statement = UpdateStatement::new(q.as_doc(), u);
+                                    b.engine.update(&op, NS, &statement).map(drop)
+                                });
+                                match all {
+                                    Ok(()) => t.commit(None, &NeverInterrupted).map(drop),
+                                    Err(e) if e.code() == Code::WriteConflict => {
+                                        t.abort();
+                                        Ok(())
+                                    }
+                                    Err(e) => Err(e),
+                                }
+                            }
+                            _ => b.update("{}", r#"{"$inc": {"n": 1}}"#, true).map(drop),
+                        };
+                        match done {
+                            Ok(()) => {}
+                            Err(e) if e.code() == Code::DuplicateKey => {}
+                            Err(e) => panic!("{e}"),
+                        }
+                    }
+                })
+            })
+            .collect();
+        for w in writers {
+            w.join().unwrap();
+        }
+        stop.store(true, SeqCst);
+        other.join().unwrap();
+        done.store(true, SeqCst);
+        let stored: BTreeMap<i64, String> = b
+            .run(&FindRequest::new(NS))
+            .unwrap()
+            .iter()
+            .map(|d| {
+                let id = d.as_doc().get("_id").unwrap().as_i64_exact().unwrap();
+                (id, d.as_doc().to_display())
+            })
+            .collect();
+        let mut events = Vec::new();
+        for f in followers {
+            let (kind, model) = f.join().unwrap();
+            let told: BTreeMap<i64, String> = model
+                .docs
+                .iter()
+                .map(|(id, d)| (*id, d.as_doc().to_display()))
+                .collect();
+            assert_eq!(told, stored, "follower {kind}");
+            events.push(model.events);
+        }
+        assert!(
+            events[0] > 100 && events.iter().all(|n| *n == events[0]),
+            "{events:?}"
+        );
+    });
+}
+
+#[test]
+fn who_is_far_behind_reads_the_log_and_then_what_all_read() {
+    let b = Bench::new();
+    let mut f = Follower::new(&b.engine, doc! {}, array![]);
+    let mut other = Follower::new(&b.engine, doc! {}, array![]);
+    let pad = "x".repeat(1 << 20);
+    let mut seen = 0;
+    for n in 0..40 {
+        b.insert(&[doc! { "_id": n, "pad": pad.as_str() }]);
+        // One is at the end all the time, so that what is in memory moves on.
+        let came = other.next(Duration::from_secs(5), 100).unwrap();
+        seen += came.len();
+    }
+    assert_eq!(seen, 40);
+    let mut ids = Vec::new();
+    while ids.len() < 40 {
+        for e in f.next(Duration::from_secs(5), 7).unwrap() {
+            let key = e.as_doc().get_doc("documentKey").unwrap();
+            ids.push(key.get("_id").unwrap().as_i64_exact().unwrap());
+        }
+    }
+    assert_eq!(ids, (0..40).collect::<Vec<_>>());
+    b.insert(&[doc! { "_id": 99 }]);
+    assert_eq!(f.next(Duration::from_secs(5), 7).unwrap().len(), 1);
+}
+
+#[test]
+fn waiting_ends_with_what_is_waited_for_and_with_nothing_else() {
+    let b = Bench::new();
+    let matches = array![doc! { "$match": doc! { "operationType": "delete" } }];
+    let mut f = Follower::new(&b.engine, doc! {}, matches);
+    std::thread::scope(|s| {
+        let waits = s.spawn(|| {
+            let began = std::time::Instant::now();
+            let came = f.next(Duration::from_secs(60), 10).unwrap();
+            (came.len(), began.elapsed())
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        b.insert(&[doc! { "_id": 1 }]);
+        std::thread::sleep(Duration::from_millis(50));
+        b.delete("{}", true).unwrap();
+        let (came, took) = waits.join().unwrap();
+        assert_eq!(came, 1);
+        assert!(took < Duration::from_secs(30));
+    });
+    // The mark moves on though nothing is given.
+    let before = f.token.clone().unwrap();
+    b.insert(&[doc! { "_id": 2 }]);
+    assert!(f.next(Duration::ZERO, 10).unwrap().is_empty());
+    let after = f.token.clone().unwrap();
+    assert!(before.as_doc().get_str("_data") < after.as_doc().get_str("_data"));
+}
+
+#[test]
+fn a_place_that_is_gone_is_an_error() {
+    let b = Bench::new();
+    b.insert(&[doc! { "_id": 1 }]);
+    let mut f = Follower::new(&b.engine, doc! {}, array![]);
+    b.engine.store.keep_log(0, Duration::ZERO);
+    for n in 0..12 {
+        b.insert(&[doc! { "_id": 100 + n, "pad": "x".repeat(4 << 20) }]);
+        b.engine.store.flush().unwrap();
+    }
+    let e = f.next(Duration::from_secs(1), 10).unwrap_err();
+    assert_eq!(e.code(), Code::ChangeStreamHistoryLost, "{e}");
+    let e = f.open().unwrap_err();
+    assert_eq!(e.code(), Code::ChangeStreamHistoryLost, "{e}");
+}
