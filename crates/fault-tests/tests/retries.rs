@@ -1,10 +1,12 @@
 //! kill -9 under clients that send everything again until it is answered: retryable writes and
-//! commits count exactly once, transactions whole or not at all.
+//! commits count exactly once, transactions whole or not at all. And a change stream that is resumed
+//! from its token after every kill tells all of it, once and in order.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use fault_tests::{DB, Rng, long, seed};
-use muniment_value::{Code, DocBuf, Value, array, doc, number};
+use muniment_value::{Code, Doc, DocBuf, Value, array, doc, number};
 use muniment_wire::Connection;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -186,6 +188,96 @@ impl Client<'_> {
     }
 }
 
+/// What a change stream has told.
+#[derive(Default)]
+struct Told {
+    /// The counters as they were told last.
+    counters: BTreeMap<i64, DocBuf>,
+    rows: BTreeSet<String>,
+    moves: BTreeSet<String>,
+    events: u64,
+    resumed: u64,
+}
+
+impl Told {
+    fn apply(&mut self, event: Doc<'_>) {
+        self.events += 1;
+        let id = event.get_doc("documentKey").unwrap().get("_id").unwrap();
+        let full = event.get_doc("fullDocument").unwrap();
+        match event.get_doc("ns").unwrap().get_str("coll").unwrap() {
+            "counters" => {
+                // Each change is on top of the one before: nothing was left out or told twice.
+                let id = id.as_i64_exact().unwrap();
+                let before = self.counters.insert(id, full.to_buf());
+                let said = event
+                    .get_doc("fullDocumentBeforeChange")
+                    .map(|d| d.to_buf());
+                assert_eq!(said, before, "{}", event.to_display());
+            }
+            name => {
+                let all = if name == "rows" {
+                    &mut self.rows
+                } else {
+                    &mut self.moves
+                };
+                let new = all.insert(id.as_str().unwrap().to_string());
+                assert!(new, "twice: {}", event.to_display());
+            }
+        }
+    }
+}
+
+/// Follows the database until it has told the write to `end`.
+fn follow(address: &Mutex<String>) -> Told {
+    let mut told = Told::default();
+    let mut token: Option<DocBuf> = None;
+    loop {
+        let address = address.lock().unwrap().clone();
+        let Ok(mut c) = Connection::connect(&address) else {
+            std::thread::sleep(Duration::from_millis(2));
+            continue;
+        };
+        let mut stage = doc! {
+            "fullDocument": "required", "fullDocumentBeforeChange": "whenAvailable",
+        };
+        match &token {
+            Some(t) => stage.append("resumeAfter", t),
+            // From the first of all on.
+            None => stage.append("startAtOperationTime", Value::Timestamp { t: 0, i: 1 }),
+        };
+        let pipeline = array![doc! { "$changeStream": stage }];
+        let open = doc! { "aggregate": 1, "pipeline": pipeline, "cursor": doc! {} };
+        let mut reply = c.command_raw(DB, &open);
+        told.resumed += 1;
+        while let Ok(r) = &reply {
+            let cursor = r
+                .as_doc()
+                .get_doc("cursor")
+                .unwrap_or_else(|| panic!("{r:?}"));
+            let batch = cursor
+                .get_array("firstBatch")
+                .or(cursor.get_array("nextBatch"));
+            for e in batch.unwrap().values().map(|v| v.as_doc().unwrap()) {
+                if e.get_str("operationType") != Some("insert")
+                    && e.get_str("operationType") != Some("update")
+                {
+                    continue;
+                }
+                if e.get_doc("ns").unwrap().get_str("coll") == Some("end") {
+                    return told;
+                }
+                told.apply(e);
+            }
+            token = cursor.get_doc("postBatchResumeToken").map(|d| d.to_buf());
+            let id = cursor.get("id").unwrap();
+            let more = doc! {
+                "getMore": id, "collection": "$cmd.aggregate", "batchSize": 7, "maxTimeMS": 500,
+            };
+            reply = c.command_raw(DB, &more);
+        }
+    }
+}
+
 fn sum(c: &mut Connection, collection: &str, field: &str) -> i64 {
     let group = doc! { "$group": doc! { "_id": Value::Null, "n": doc! { "$sum": field } } };
     let command = doc! { "aggregate": collection, "pipeline": array![group], "cursor": doc! {} };
@@ -200,6 +292,12 @@ fn what_is_sent_again_is_done_once() {
     let mut rng = Rng::new(seed);
     let mut server = Server::start(ServerOptions::new());
     let mut c = server.connect();
+    let images = doc! { "enabled": true };
+    c.command(
+        DB,
+        &doc! { "create": "counters", "changeStreamPreAndPostImages": images },
+    )
+    .unwrap();
     for id in 0..COUNTERS as i64 {
         let d = doc! { "_id": id, "n": 0_i64, "t": 0_i64 };
         c.command(DB, &doc! { "insert": "counters", "documents": array![d] })
@@ -215,7 +313,8 @@ fn what_is_sent_again_is_done_once() {
     let address = Mutex::new(server.address());
     let (stop, operations) = (AtomicBool::new(false), AtomicU64::new(0));
     let rounds = if long() { 200 } else { 12 };
-    let tallies: Vec<Tally> = std::thread::scope(|scope| {
+    let (tallies, told): (Vec<Tally>, Told) = std::thread::scope(|scope| {
+        let follower = scope.spawn(|| follow(&address));
         let clients: Vec<_> = (0..CLIENTS)
             .map(|i| {
                 let (address, stop, operations) = (&address, &stop, &operations);
@@ -247,7 +346,14 @@ fn what_is_sent_again_is_done_once() {
             *address.lock().unwrap() = server.address();
         }
         stop.store(true, SeqCst);
-        clients.into_iter().map(|c| c.join().unwrap()).collect()
+        let tallies = clients.into_iter().map(|c| c.join().unwrap()).collect();
+        let mut c = server.connect();
+        c.command(
+            DB,
+            &doc! { "insert": "end", "documents": array![doc! { "_id": 1 }] },
+        )
+        .unwrap();
+        (tallies, follower.join().unwrap())
     });
     let mut all = Tally::default();
     for t in &tallies {
@@ -265,6 +371,28 @@ fn what_is_sent_again_is_done_once() {
     };
     assert_eq!(stored, all);
     assert_eq!(sum(&mut c, "counters", "$t"), 2 * all.moved);
+    // The stream has told what is stored.
+    let stored: BTreeMap<i64, DocBuf> = c
+        .find_all(DB, &doc! { "find": "counters" })
+        .unwrap()
+        .into_iter()
+        .map(|d| {
+            (
+                d.as_doc()
+                    .get("_id")
+                    .and_then(|v| v.as_i64_exact())
+                    .unwrap(),
+                d,
+            )
+        })
+        .collect();
+    assert_eq!(told.counters, stored);
+    assert_eq!(
+        (told.rows.len() as i64, told.moves.len() as i64),
+        (all.rows, all.moved)
+    );
+    println!("{} events, resumed {} times", told.events, told.resumed);
+    assert!(told.resumed > 1);
     for collection in ["counters", "rows", "moves"] {
         let reply = c
             .command(DB, &doc! { "validate": collection, "full": true })

@@ -212,8 +212,9 @@ fn try_execute(
     };
     let running = muniment_query::running::enter(op.clone());
     let (lost, refused) = match op.retry() {
-        Some(_) => server.failpoints.loses_write(),
-        None => (false, None),
+        // It is about what is written, and nothing is by who is answered by what was done before.
+        Some(retry) if !retry.is_again() => server.failpoints.loses_write(),
+        _ => (false, None),
     };
     let result =
         guarded(|| refused.map_or_else(|| (spec.run)(&mut cx), Err)).unwrap_or_else(|caught| {

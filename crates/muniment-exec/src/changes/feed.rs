@@ -4,6 +4,9 @@
 //! log itself only where it is further behind. One thread waits for commits on behalf of all, and
 //! wakes those whom an entry may concern: so a stream that nothing happens to costs nothing. The
 //! thread ends when nobody has waited for a while.
+//!
+//! Invariant: what anybody is told of is on the disk. An event must not be one that a power cut takes
+//! back.
 
 use crate::changes::scope::Scope;
 use muniment_storage::{LogEntries, LogEntry, Store, Timestamp, What};
@@ -80,6 +83,11 @@ impl Feed {
         Ok(self.ring.lock().fetch(after))
     }
 
+    /// What is not later than this is to be read from the log.
+    pub fn after(&self) -> Timestamp {
+        self.ring.lock().after
+    }
+
     /// Reads what is new. The scopes of those who wait are not looked at.
     fn read(&self, store: &Store) -> Result<Vec<Arc<LogEntry>>> {
         let mut reader = self.reader.lock();
@@ -87,6 +95,8 @@ impl Feed {
         if reader.is_none() {
             let now = store.visible();
             *reader = Some(store.log_entries(now)?);
+            // What is before it is read from the log itself.
+            store.sync()?;
             *self.ring.lock() = Ring {
                 after: now,
                 until: now,
@@ -112,6 +122,9 @@ impl Feed {
             }
         }
         let until = entries.position();
+        if !came.is_empty() {
+            store.sync().inspect_err(|_| *reader = None)?;
+        }
         let mut ring = self.ring.lock();
         for entry in &came {
             let bytes = size(entry);

@@ -203,14 +203,18 @@ impl ChangeStream {
             self.position = self.position.max(self.until);
             let store = &self.state.engine.store;
             let feed = &self.state.engine.changes.feed;
-            if let Some(own) = &mut self.own {
-                if let Some(entry) = own.next().map_err(lost)? {
+            // No further than what all share begins: what is later need not be on the disk.
+            let shared = feed.after();
+            if let Some(own) = self.own.as_mut().filter(|_| self.position < shared) {
+                if let Some(entry) = own.next().map_err(lost)?
+                    && entry.at <= shared
+                {
                     self.position = entry.at;
                     return Ok(Some(Arc::new(entry)));
                 }
-                self.position = self.position.max(own.position());
-                self.own = None;
+                self.position = shared;
             }
+            self.own = None;
             match feed.fetch(store, self.position)? {
                 Fetched::Behind => self.own = Some(store.log_entries(self.position)?),
                 Fetched::Entries(all, until) => {

@@ -83,6 +83,12 @@ impl Retry {
         }
     }
 
+    /// True if the command was sent before, and its first statement done.
+    pub fn is_again(&self) -> bool {
+        let record = self.record.lock();
+        record.number() == self.number && record.result(self.id(0)).is_some()
+    }
+
     /// What a statement came to when it was sent first.
     fn found(&self, place: usize) -> Option<DocBuf> {
         let id = self.id(place);

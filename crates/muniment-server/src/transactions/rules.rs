@@ -39,7 +39,7 @@ fn is_retryable(code: Code) -> bool {
 
 /// Whether a driver may open a change stream again where it broke off after this error.
 pub fn is_resumable(code: Code) -> bool {
-    is_retryable(code) && code != Code::ExceededTimeLimit
+    is_retryable(code)
         || matches!(
             code,
             Code::CursorNotFound
