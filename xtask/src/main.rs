@@ -25,12 +25,13 @@ cargo xtask <task>
         mongodb/specifications) instead of a driver's package: step `unified`. Its runner
         does one test, too: cargo run -p unified -- --help
   conformance --suite PATH [--filter FOLDER]... [--update] [--causes] [--bin PATH]
-              [--workers N] [--depth N]
+              [--workers N] [--depth N] [--set]
         Runs the public suite documentdb/functional-tests (a checkout outside the repository)
         against a fresh server, a release build if --bin names no other, and prints passes,
         failures and skips per folder. A test that is in tests/conformance/passing.txt and
         fails is a failure of the run; --update writes that file. --filter names a folder or
         file below the suite's tests; --causes groups the failures by the first line of cause.
+        --set runs what needs a replica set, against a set of one (passing-set.txt).
   docs [--check]
         Writes the generated pages below docs/ (or fails when they are stale).
   release

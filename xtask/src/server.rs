@@ -17,22 +17,32 @@ pub struct Server {
     binary: PathBuf,
     dir: PathBuf,
     port: u16,
+    extra: &'static [&'static str],
 }
+
+/// Makes a server a replica set of one.
+pub const SET: &[&str] = &["--replSet", "rs0", "--autoInitiate"];
 
 impl Server {
     /// Starts `binary` on a port that is free, with the commands that tests use enabled.
     pub fn start(binary: &Path) -> Result<Server, String> {
+        Server::start_with(binary, &[])
+    }
+
+    /// The same with more arguments.
+    pub fn start_with(binary: &Path, extra: &'static [&'static str]) -> Result<Server, String> {
         static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let n = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("muniment-xtask-{}-{n}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-        let child = spawn(binary, &dir, 0)?;
+        let child = spawn(binary, &dir, 0, extra)?;
         let mut server = Server {
             child,
             binary: binary.into(),
             dir,
             port: 0,
+            extra,
         };
         server.port = server.listening()?;
         Ok(server)
@@ -62,7 +72,7 @@ impl Server {
             if wipe {
                 let _ = std::fs::remove_dir_all(self.dir.join("db"));
             }
-            self.child = spawn(&self.binary, &self.dir, self.port)?;
+            self.child = spawn(&self.binary, &self.dir, self.port, self.extra)?;
             match self.listening() {
                 Ok(_) => return Ok(()),
                 Err(e) if wipe => return Err(e),
@@ -105,7 +115,7 @@ impl Drop for Server {
     }
 }
 
-fn spawn(binary: &Path, dir: &Path, port: u16) -> Result<Child, String> {
+fn spawn(binary: &Path, dir: &Path, port: u16, extra: &[&str]) -> Result<Child, String> {
     let port_file = dir.join("port");
     let _ = std::fs::remove_file(&port_file);
     let log = std::fs::File::options()
@@ -124,6 +134,7 @@ fn spawn(binary: &Path, dir: &Path, port: u16) -> Result<Child, String> {
         .arg("--portFile")
         .arg(&port_file)
         .args(engine.into_iter().flatten())
+        .args(extra)
         .stdin(Stdio::null())
         .stdout(log)
         .stderr(errors)

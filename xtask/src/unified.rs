@@ -4,13 +4,20 @@
 
 use crate::clients::{ensure, once, suite_dir, venv};
 use crate::run::{cargo, check, root, target_dir};
-use crate::server::Server;
+use crate::server::{SET, Server};
 use crate::test::{Outcome, missing};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The variable with the directory of the tests, if it is not the package's.
 pub const SUITE: &str = "MUNIMENT_UNIFIED_SUITE";
+
+/// What the tests run against: the topology that they are told, how the server is started, and the
+/// tests that are known to fail.
+const DEPLOYMENTS: &[(&str, &[&str], &str)] = &[
+    ("single", &[], "known-failures.txt"),
+    ("replicaset", SET, "known-failures-replicaset.txt"),
+];
 
 /// Runs all that the server can run. Without a directory the package is fetched once (a minute).
 pub fn run() -> Result<Outcome, String> {
@@ -20,16 +27,19 @@ pub fn run() -> Result<Outcome, String> {
         None => return missing("python3"),
     };
     check(cargo().args(["build", "--package", "unified"]))?;
-    let server = Server::start(&crate::run::server_binary())?;
-    let runner = target_dir().join("debug").join("unified");
-    let mut command = Command::new(runner);
-    command
-        .arg("--suite")
-        .arg(&suite)
-        .args(["--uri", &server.uri()])
-        .arg("--known")
-        .arg(root().join("tests/unified/known-failures.txt"));
-    check(&mut command).map(|()| Outcome::Passed)
+    for (topology, arguments, known) in DEPLOYMENTS {
+        let server = Server::start_with(&crate::run::server_binary(), arguments)?;
+        let mut command = Command::new(target_dir().join("debug").join("unified"));
+        command
+            .arg("--suite")
+            .arg(&suite)
+            .args(["--uri", &server.uri()])
+            .args(["--topology", topology])
+            .arg("--known")
+            .arg(root().join("tests/unified").join(known));
+        check(&mut command)?;
+    }
+    Ok(Outcome::Passed)
 }
 
 /// The tests of the package: its `test` directory, below the target directory.

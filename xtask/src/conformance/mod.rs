@@ -8,7 +8,7 @@ mod ratchet;
 
 use crate::clients::venv_with;
 use crate::run::{cargo, check, root, target_dir};
-use crate::server::Server;
+use crate::server::{SET, Server};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -27,6 +27,17 @@ const FOLDERS: &[&str] = &[
     "core/query_and_write",
     "core/query_planning",
     "system/diagnostic",
+];
+
+/// What is run against a replica set: all that a standalone server has not.
+const ON_A_SET: &[&str] = &[
+    "changeStreams",
+    "core/operator/stages/changeStreamSplitLargeEvent",
+    "core/operator/stages/test_stages_position_changeStream.py",
+    "core/operator/system-stages/changeStream",
+    "core/query_and_write/read_concern",
+    "core/sessions",
+    "system/replication",
 ];
 
 /// Left out: the stages of a search service. (What needs a replica set or encryption is marked in
@@ -57,6 +68,8 @@ struct Options {
     depth: usize,
     causes: bool,
     update: bool,
+    /// Against a replica set of one.
+    set: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,6 +93,7 @@ pub fn run(args: &[String]) -> Result<(), String> {
         ));
     }
     let folders: Vec<&str> = match options.filters.as_slice() {
+        [] if options.set => ON_A_SET.to_vec(),
         [] => FOLDERS.to_vec(),
         filters => filters.iter().map(String::as_str).collect(),
     };
@@ -88,7 +102,10 @@ pub fn run(args: &[String]) -> Result<(), String> {
             return Err(format!("the suite has no {folder} below {TESTS}"));
         }
     }
-    let ratchet_file = root().join("tests/conformance/passing.txt");
+    let ratchet_file = root().join("tests/conformance").join(match options.set {
+        true => "passing-set.txt",
+        false => "passing.txt",
+    });
     let kept = match std::fs::read_to_string(&ratchet_file) {
         Ok(text) => {
             ratchet::parse(&text).map_err(|e| format!("{}: {e}", ratchet_file.display()))?
@@ -177,6 +194,7 @@ fn parse(args: &[String]) -> Result<Options, String> {
             }
             "--causes" => options.causes = true,
             "--update" => options.update = true,
+            "--set" => options.set = true,
             other => return Err(format!("conformance does not know '{other}'")),
         }
     }
@@ -216,7 +234,7 @@ fn run_suite(
             .map_or(2, |n| n.get().min(8))
             .to_string(),
     };
-    let mut server = Server::start(binary)?;
+    let mut server = Server::start_with(binary, if options.set { SET } else { &[] })?;
     println!(
         "{} against {}: {}",
         options.suite.display(),

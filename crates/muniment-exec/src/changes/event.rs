@@ -202,6 +202,14 @@ fn missing(what: &str, of: &str, event: &DocBuf) -> Error {
     )
 }
 
+/// Whether the event in this place is one of who watches `scope`.
+pub(crate) fn has(entry: &LogEntry, scope: &Scope, expanded: bool, place: Place) -> bool {
+    let first = entry.transaction.map_or(0, |part| part.before);
+    let n = (place.index as usize).checked_sub(first);
+    let op = n.and_then(|n| entry.ops.get(n));
+    entry.at == place.at && op.is_some_and(|op| kind(op, scope, expanded).is_some())
+}
+
 /// The events of an entry that come after `after`; `wanted` says which kinds are.
 ///
 /// # Errors

@@ -1,6 +1,6 @@
 //! A change stream: the log's entries as events, behind a place.
 
-use super::event::{Event, Full, Image, Shown, events};
+use super::event::{Event, Full, Image, Shown, events, has};
 use super::feed::Fetched;
 use super::scope::Scope;
 use super::token::{Place, Token};
@@ -27,6 +27,8 @@ pub(super) struct Start {
     position: Timestamp,
     /// And events up to here.
     behind: Place,
+    /// The event of the token that it begins behind, which has to be one that the stream would give.
+    sought: Option<Place>,
     /// Parts of the first event that were passed on already.
     pub fragments: u32,
 }
@@ -56,6 +58,7 @@ impl Start {
             }
             t
         });
+        let sought = token.filter(|t| t.place.is_event && t.fragment.is_none());
         let (position, behind) = match (token, spec.start_at) {
             (Some(t), _) => (before(t.place.at.0), t.place),
             (None, Some(t)) => (before(t), Token::high_water(Timestamp(t)).place),
@@ -64,6 +67,7 @@ impl Start {
         Ok(Start {
             position,
             behind,
+            sought: sought.map(|t| t.place),
             fragments: token.and_then(|t| t.fragment).map_or(0, |n| n + 1),
         })
     }
@@ -95,6 +99,7 @@ pub(super) struct ChangeStream {
     shown: Shown,
     wanted: Wanted,
     behind: Place,
+    sought: Option<Place>,
     position: Timestamp,
     /// Its own reader, while it is further back than what all share.
     own: Option<LogEntries>,
@@ -180,6 +185,7 @@ impl ChangeStream {
             shown,
             wanted,
             behind: start.behind,
+            sought: start.sought,
             position: start.position,
             own: None,
             entries: VecDeque::new(),
@@ -252,6 +258,11 @@ impl ChangeStream {
             if !state.scope.may_concern(&entry) {
                 continue;
             }
+            if let Some(place) = self.sought
+                && has(&entry, &state.scope, self.shown.expanded, place)
+            {
+                self.sought = None;
+            }
             let op = self.op.get();
             let lookup = |of: &Named, id: Value<'_>| state.look_up(&op, of, id);
             self.shown.images_since_ms = state.engine.changes.images_since(op.now_ms());
@@ -264,6 +275,9 @@ impl ChangeStream {
                 &wanted,
                 &lookup,
             )?;
+            if let Some(place) = self.sought.filter(|_| !found.is_empty()) {
+                return Err(not_found(place));
+            }
             self.events.extend(found);
         }
     }
@@ -351,6 +365,22 @@ impl Tail for State {
     fn is_change_stream(&self) -> bool {
         true
     }
+}
+
+/// 280: what has the token is no event of this stream.
+fn not_found(place: Place) -> Error {
+    let token = Token {
+        place,
+        uuid: None,
+        fragment: None,
+    };
+    Error::new(
+        Code::ChangeStreamFatalError,
+        format!(
+            "cannot resume stream; the resume token was not found. {}",
+            token.to_doc().as_doc().to_display()
+        ),
+    )
 }
 
 /// 286.

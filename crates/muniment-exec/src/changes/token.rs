@@ -6,7 +6,7 @@
 //! tell events of one time apart is left out: here no two events have the same time and place.
 
 use muniment_storage::Timestamp;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, doc};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
 use std::fmt::Write;
 
 /// The type byte of a timestamp.
@@ -92,25 +92,36 @@ impl Token {
         doc! { "_data": hex }
     }
 
-    /// Reads a client's token.
+    /// Reads a client's token. What stands behind it is ignored, as MongoDB does.
     ///
     /// # Errors
-    /// 9 FailedToParse for what is none.
+    /// 40647, 40648 and 40649 for a document that is none; 9 FailedToParse for what is not hexadecimal,
+    /// 50811 and 15 Overflow for what is no token.
     pub fn parse(token: Doc<'_>) -> Result<Token> {
-        let read = || {
-            let mut rest = &*unhex(token.get_str("_data")?)?;
-            let token = decode(&mut rest)?;
-            rest.is_empty().then_some(token)
+        let bad = |code: i32, what: &str| {
+            let shown = token.to_display();
+            let message = format!("Bad resume token: {what}: {shown}");
+            Err(Error::new(Code(code), message))
         };
-        read().ok_or_else(|| {
-            Error::new(
-                Code::FailedToParse,
-                format!(
-                    "The resume token {} is none of a change stream's",
-                    token.to_display()
-                ),
-            )
-        })
+        let Some(data) = token.get_str("_data") else {
+            return bad(40_647, "_data is missing or of the wrong type");
+        };
+        if !matches!(token.get("_typeBits"), None | Some(Value::Binary { .. })) {
+            return bad(40_648, "_typeBits is of the wrong type");
+        }
+        if data.is_empty() {
+            return bad(40_649, "_data is empty");
+        }
+        let Some(bytes) = unhex(data) else {
+            return bad(Code::FailedToParse.0, "_data is not hexadecimal");
+        };
+        if bytes.first() != Some(&TIMESTAMP) {
+            return bad(50_811, "_data does not begin with a time");
+        }
+        match decode(&mut &*bytes) {
+            Some(token) => Ok(token),
+            None => bad(Code::Overflow.0, "_data ends too early or is no token's"),
+        }
     }
 }
 
@@ -186,10 +197,10 @@ fn decode(rest: &mut &[u8]) -> Option<Token> {
         _ if take(rest, 3)? == UUID => token.uuid = take(rest, 16)?.try_into().ok(),
         _ => return None,
     }
-    if *rest.first()? != END {
-        token.fragment = Some(read_number(rest)?);
+    if rest.first().is_some_and(|b| (ZERO..FALSE).contains(b)) {
+        token.fragment = read_number(rest);
     }
-    (byte(rest)? == END).then_some(token)
+    Some(token)
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
@@ -270,21 +281,29 @@ mod tests {
     #[test]
     fn what_is_no_token() {
         let good = data(event(5, 7, true));
-        for n in 0..good.len() {
+        // The end may be missing, and something may stand behind it.
+        for n in 0..good.len() - 2 {
             let cut = doc! { "_data": good.get(..n).unwrap() };
-            assert!(Token::parse(cut.as_doc()).is_err());
+            assert!(Token::parse(cut.as_doc()).is_err(), "{n}");
         }
-        for bad in [
-            doc! {},
-            doc! { "_data": 1 },
-            doc! { "_data": "zz" },
-            doc! { "_data": format!("{good}00") },
-            doc! { "_data": "FF".repeat(4000) },
+        for more in ["", "04", "0400", "04FF"] {
+            let data = format!("{}{more}", &good[..good.len() - 2]);
+            let read = Token::parse(doc! { "_data": data }.as_doc()).unwrap();
+            assert_eq!(read, event(5, 7, true));
+        }
+        for (bad, code) in [
+            (doc! {}, 40_647),
+            (doc! { "_data": 1 }, 40_647),
+            (doc! { "_data": "00", "_typeBits": "x" }, 40_648),
+            (doc! { "_data": "" }, 40_649),
+            (doc! { "_data": "zz" }, 9),
+            (doc! { "_data": "abc" }, 9),
+            (doc! { "_data": "FF".repeat(4000) }, 9),
+            (doc! { "_data": "00" }, 50_811),
+            (doc! { "_data": "82" }, 15),
         ] {
-            assert_eq!(
-                Token::parse(bad.as_doc()).unwrap_err().code(),
-                Code::FailedToParse
-            );
+            let e = Token::parse(bad.as_doc()).unwrap_err();
+            assert_eq!(e.code().0, code, "{bad:?}");
         }
     }
 }

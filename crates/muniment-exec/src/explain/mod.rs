@@ -19,6 +19,7 @@ use crate::run::exec::Exec;
 use crate::timeseries::BUCKETS;
 use crate::write::core::{Change, Write, is_everything, with_constants};
 use crate::write::{DeleteStatement, FindAndModifyRequest, UpdateStatement};
+use muniment_query::stage::change_stream;
 use muniment_query::{Filter, Update};
 use muniment_storage::Collection;
 use muniment_value::number::narrow;
@@ -118,6 +119,9 @@ impl Database {
             }
             Explainable::Count(r) => self.explain_count(op, r, verbosity, &mut d)?,
             Explainable::Distinct(r) => self.explain_distinct(op, r, verbosity, &mut d)?,
+            Explainable::Aggregate(r) if change_stream::at_front(r.pipeline).is_some() => {
+                return Err(change_stream::not_explained());
+            }
             Explainable::Aggregate(r) => self.explain_aggregate(op, r, verbosity, &mut d)?,
             Explainable::MapReduce(r) => self.explain_map_reduce(op, r, verbosity, &mut d)?,
             Explainable::Update {

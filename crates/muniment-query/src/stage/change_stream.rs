@@ -56,6 +56,9 @@ pub struct ChangeStreamSpec<'a> {
 
 /// A field that must be one of these.
 fn one_of<'a>(d: Doc<'a>, field: &str, known: &[&str]) -> Result<Option<&'a str>> {
+    if d.get(field).is_some_and(|v| v.is_nullish()) {
+        return Ok(None);
+    }
     match string(NAME, d, field)? {
         Some(s) if !known.contains(&s) => Err(Error::bad_value(format!(
             "Enumeration value '{s}' for field '{NAME}.{field}' is not a valid value."
@@ -80,6 +83,8 @@ impl<'a> ChangeStreamSpec<'a> {
                 ),
             ));
         };
+        // Null is as good as nothing.
+        let given = |field: &str| d.get(field).filter(|v| !v.is_nullish());
         only(
             NAME,
             d,
@@ -105,7 +110,7 @@ impl<'a> ChangeStreamSpec<'a> {
             "showRawUpdateDescription",
             "showSystemEvents",
         ] {
-            if boolean(NAME, d, internal)? == Some(true) {
+            if given(internal).is_some() && boolean(NAME, d, internal)? == Some(true) {
                 return Err(Error::new(
                     Code::InvalidOptions,
                     format!("{NAME}.{internal} is for a cluster's own members"),
@@ -123,9 +128,15 @@ impl<'a> ChangeStreamSpec<'a> {
                 "fullDocumentBeforeChange",
                 &["off", "whenAvailable", "required"],
             )?,
-            resume_after: document(NAME, d, "resumeAfter")?,
-            start_after: document(NAME, d, "startAfter")?,
-            start_at: match d.get("startAtOperationTime") {
+            resume_after: match given("resumeAfter") {
+                Some(_) => document(NAME, d, "resumeAfter")?,
+                None => None,
+            },
+            start_after: match given("startAfter") {
+                Some(_) => document(NAME, d, "startAfter")?,
+                None => None,
+            },
+            start_at: match given("startAtOperationTime") {
                 None => None,
                 Some(Value::Timestamp { t, i }) => Some(u64::from(t) << 32 | u64::from(i)),
                 Some(v) => return Err(wrong_type(NAME, "startAtOperationTime", v, "timestamp")),
@@ -161,22 +172,24 @@ pub fn at_front(stages: Doc<'_>) -> Option<Elem<'_>> {
 /// 20 IllegalOperation for one that may not; 40602 for a second `$changeStream`; 7182802 where the
 /// stage that splits events is not the last.
 pub fn check_behind(stages: Doc<'_>) -> Result<()> {
-    let names = stages.values().skip(1).filter_map(|v| v.as_doc()?.first());
-    let names: Vec<&str> = names.map(|e| e.name()).collect();
-    for (n, name) in names.iter().enumerate() {
-        if *name == NAME {
+    let stages = stages.values().skip(1).filter_map(|v| v.as_doc()?.first());
+    let stages: Vec<Elem<'_>> = stages.collect();
+    for (n, stage) in stages.iter().enumerate() {
+        let name = stage.name();
+        if name == NAME {
             return Err(Error::location(
                 40_602,
                 format!("{NAME} is only valid as the first stage in a pipeline"),
             ));
         }
-        if *name == SPLIT && n + 1 < names.len() {
+        if name == SPLIT && n + 1 < stages.len() {
             return Err(Error::location(
                 7_182_802,
                 format!("{SPLIT} must be the last stage in the pipeline"),
             ));
         }
-        if !BEHIND.contains(name) && super::registry::place(name).is_some() {
+        let may = BEHIND.contains(&name) || (name == "$fill" && fills_with_constants(*stage));
+        if !may && super::registry::place(name).is_some() {
             return Err(Error::new(
                 Code::IllegalOperation,
                 format!("{name} is not permitted in a {NAME} pipeline"),
@@ -186,12 +199,24 @@ pub fn check_behind(stages: Doc<'_>) -> Result<()> {
     Ok(())
 }
 
+/// True for a `$fill` that is as good as `$addFields`: no document depends on another.
+fn fills_with_constants(stage: Elem<'_>) -> bool {
+    let spec = stage.value().as_doc().unwrap_or(Doc::EMPTY);
+    let output = spec.get_doc("output").unwrap_or(Doc::EMPTY);
+    let alone = |v: Value<'_>| v.as_doc().is_some_and(|d| d.get("value").is_some());
+    spec.get("sortBy").is_none() && output.values().all(alone)
+}
+
 fn parse(e: Elem<'_>, _: &QueryContext, _: &mut Vec<Stage>) -> Result<()> {
-    ChangeStreamSpec::parse(e)?;
-    Err(Error::new(
+    ChangeStreamSpec::parse(e).map(drop)
+}
+
+/// What explain says of a change stream.
+pub fn not_explained() -> Error {
+    Error::new(
         Code::IllegalOperation,
-        format!("{NAME} is run by aggregate alone: it is not explained, and no view has it"),
-    ))
+        format!("{NAME} cannot be explained: it reads the log, without a plan"),
+    )
 }
 
 #[cfg(test)]

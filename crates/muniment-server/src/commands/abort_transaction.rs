@@ -1,8 +1,15 @@
 //! `abortTransaction`.
 
+use crate::args::{Field, Types, idle};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
 use muniment_value::{Code, Error, Result};
+
+pub(super) const FIELDS: &[Field] = &[idle(
+    "recoveryToken",
+    Types::OBJECT,
+    "of transactions over shards",
+)];
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -13,7 +20,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     write_concern: true,
     in_transactions: true,
     api_v1: true,
-    open_fields: true,
+    fields: FIELDS,
     run,
     ..CommandSpec::DEFAULT
 };

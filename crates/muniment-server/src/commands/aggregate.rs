@@ -119,7 +119,10 @@ fn precheck(body: Doc<'_>) -> Result<()> {
     for stage in stages {
         let name = stage.name();
         let elsewhere = LOCAL_ONLY.contains(&name)
-            || matches!(name, "$changeStream" | "$out" | "$merge" | "$unionWith");
+            || matches!(
+                name,
+                "$changeStream" | "$collStats" | "$indexStats" | "$out" | "$merge" | "$unionWith"
+            );
         if elsewhere && body.get("autocommit").is_some() {
             return Err(Error::new(
                 Code::OperationNotSupportedInTransaction,
@@ -147,6 +150,14 @@ fn precheck(body: Doc<'_>) -> Result<()> {
                      readConcern: {level}"
                 ),
             ));
+        }
+        let expanded = name == "$changeStream"
+            && stage
+                .value()
+                .as_doc()
+                .is_some_and(|d| d.get("showExpandedEvents").is_some());
+        if strict && expanded {
+            return Err(not_in_api("showExpandedEvents of $changeStream"));
         }
         // Of $collStats only the count is.
         let sizes = name == "$collStats"

@@ -1,6 +1,6 @@
 //! `commitTransaction`.
 
-use super::abort_transaction::not_in_transaction;
+use super::abort_transaction::{FIELDS, not_in_transaction};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
 use muniment_value::Result;
@@ -14,7 +14,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     write_concern: true,
     in_transactions: true,
     api_v1: true,
-    open_fields: true,
+    fields: FIELDS,
     run,
     ..CommandSpec::DEFAULT
 };

@@ -1,6 +1,6 @@
 //! `hello`: the handshake, and waiting for a change of the topology.
 
-use crate::args::{Field, Types, idle, opt};
+use crate::args::{Field, Types, check_type, idle, opt};
 use crate::context::CommandContext;
 use crate::log::now_ms;
 use crate::registry::{Access, CommandSpec};
@@ -24,7 +24,7 @@ pub(super) const FIELDS: &[Field] = &[
     opt("compression", Types::ARRAY),
     idle(
         "saslSupportedMechs",
-        Types::STRING,
+        Types::ANY,
         "no user has a password here",
     ),
     idle(
@@ -50,12 +50,35 @@ pub const COMMAND: CommandSpec = CommandSpec {
     doc: "Handshake: who the server is and what it can",
     access: Access::Anyone,
     api_v1: true,
+    open_fields: true,
     fields: FIELDS,
     run: |cx| run(cx, "isWritablePrimary"),
     ..CommandSpec::DEFAULT
 };
 
+/// Whether `saslSupportedMechs` names a user: `db.user`, or `{user, db}`.
+///
+/// # Errors
+/// 14 TypeMismatch, 2 BadValue.
+fn check_user(v: Value<'_>) -> Result<()> {
+    let named = match v {
+        Value::String(s) => s.contains('.'),
+        Value::Document(d) => d.get_str("user").is_some() && d.get_str("db").is_some(),
+        v => return check_type("hello", "saslSupportedMechs", Types::STRING, v.ty()),
+    };
+    match named {
+        true => Ok(()),
+        false => Err(Error::bad_value(format!(
+            "UserName must contain a '.' separated database.user pair, but is {}",
+            v.to_display()
+        ))),
+    }
+}
+
 pub(super) fn run(cx: &mut CommandContext<'_>, primary: &str) -> Result<()> {
+    if let Some(user) = cx.request.body.get("saslSupportedMechs") {
+        check_user(user)?;
+    }
     if let Some(client) = cx.args.doc("client") {
         note_client(cx, client)?;
     }

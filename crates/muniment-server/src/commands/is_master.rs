@@ -9,6 +9,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     aliases: &["ismaster"],
     doc: "Handshake under its old name",
     access: Access::Anyone,
+    open_fields: true,
     fields: hello::FIELDS,
     run: |cx| hello::run(cx, "ismaster"),
     ..CommandSpec::DEFAULT
