@@ -8,8 +8,9 @@ use std::path::Path;
 
 /// What FORMAT holds: the version of the directory's layout.
 const FORMAT: &str = "muniment data directory, format 4\n";
-/// What it held before: 1 before there was one log, 2 while documents lay in the order of `_id`.
-const EARLIER: [(&str, u32); 2] = [
+/// What it held before: 1 before there was one log, 2 while documents lay in the order of `_id`, 3
+/// while the log was no oplog.
+const EARLIER: [(&str, u32); 3] = [
     ("muniment data directory, format 1\n", 1),
     ("muniment data directory, format 2\n", 2),
     ("muniment data directory, format 3\n", 3),

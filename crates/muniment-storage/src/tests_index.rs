@@ -734,7 +734,7 @@ fn a_refused_document_holds_nothing() {
 /// A directory of the version before says how its data can be carried over.
 #[test]
 fn a_directory_of_the_version_before_is_refused() {
-    for format in ["format 1", "format 2"] {
+    for format in ["format 1", "format 2", "format 3"] {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(
             dir.path().join("FORMAT"),
