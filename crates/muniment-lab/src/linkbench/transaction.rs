@@ -133,7 +133,8 @@ impl Session {
         }
     }
 
-    fn lsid(&self) -> DocBuf {
+    /// Its `lsid`, as commands carry it.
+    pub fn lsid(&self) -> DocBuf {
         let id = Value::Binary {
             subtype: 4,
             bytes: &self.id,

@@ -3,6 +3,7 @@
 
 mod against_null;
 mod bulk_insert;
+mod change_stream;
 mod dead_versions;
 mod group_commit;
 mod in_list;
@@ -14,8 +15,11 @@ mod point_find;
 mod point_update;
 mod queue;
 mod recovery;
+mod retryable;
 mod scan;
+mod session_memory;
 mod single_insert;
+mod transactions;
 
 use crate::fail::Result;
 use crate::lab::Lab;
@@ -57,6 +61,10 @@ pub const ALL: &[&Spec] = &[
     &log_bytes::SPEC,
     &long_scan::SPEC,
     &recovery::SPEC,
+    &retryable::SPEC,
+    &transactions::SPEC,
+    &change_stream::SPEC,
+    &session_memory::SPEC,
 ];
 
 /// One measured line.
@@ -68,7 +76,7 @@ pub struct Row {
     pub what: String,
     /// The figure that is judged.
     pub value: f64,
-    /// Its unit: `×`, `docs/s`, `ms`, `µs`, `MB`, `MB/s`, `bytes`.
+    /// Its unit: `×`, `docs/s`, `ms`, `µs`, `MB`, `MB/s`, `bytes`, `%`.
     pub unit: &'static str,
     /// The interval of a paired ratio.
     pub ratio: Option<Ratio>,
