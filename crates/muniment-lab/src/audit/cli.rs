@@ -2,7 +2,7 @@
 
 use super::concern::{self, Concern, Crash};
 use super::victim::Templates;
-use super::{Plan, Row, output};
+use super::{Check, Plan, Row, output};
 use crate::cli::{self, Output};
 use crate::commands::{self, Spec};
 use crate::fail::{Failure, Result};
@@ -42,6 +42,8 @@ run on a file layer that drops what was never synced. An external server is only
 which says nothing about power loss. The primary of a replica set is killed and another
 member compared.
 
+  --checks LIST    concerns: single commands under each of them; transactions: all or
+                   nothing; retries: exactly once (default: all three)
   --concerns LIST  write concerns: w:N, w:MODE, majority, j:true, j:false, fsync:true,
                    joined with + (default w:0,w:1,j:true,majority)
   --crash KIND     process, power or both (default: what there is)
@@ -91,6 +93,7 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
     let said = |e: lexopt::Error| Failure(e.to_string());
     let (mut rounds, mut seconds, mut threads) = (None, None, 4);
     let mut concerns: Vec<Concern> = concern::parse_list("w:0,w:1,j:true,majority")?;
+    let mut checks = Check::ALL.to_vec();
     let (mut crashes, mut seed, mut sync_us, mut journal_ms) = (None, None, None, None);
     let (mut kill, mut start, mut stop_wait, mut the_uri) = (None, None, None, None);
     let mut preset = Preset::Smoke;
@@ -106,6 +109,7 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
             "rounds"
             | "seconds"
             | "threads"
+            | "checks"
             | "concerns"
             | "crash"
             | "seed"
@@ -123,6 +127,7 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
                     "rounds" => rounds = Some(whole(&name, &v, 1, 1_000_000)?),
                     "seconds" => seconds = Some(real(&name, &v, 0.01, 3600.0)?),
                     "threads" => threads = whole(&name, &v, 1, 1000)? as usize,
+                    "checks" => checks = some(&v)?,
                     "concerns" => concerns = concern::parse_list(&v)?,
                     "crash" => crashes = Some(kinds(&v)?),
                     "seed" => seed = Some(whole(&name, &v, 0, u64::MAX)?),
@@ -204,6 +209,7 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
             rounds: rounds.unwrap_or_else(|| preset.pick(2, 10, 50)),
             seconds: seconds.unwrap_or_else(|| preset.pick(0.6, 1.0, 2.0)),
             threads,
+            checks,
             concerns,
             crashes,
             seed: seed.unwrap_or_else(clock),
@@ -219,6 +225,20 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
         uri: the_uri,
         output,
     }))
+}
+
+fn some(v: &str) -> Result<Vec<Check>> {
+    let mut checks = Vec::new();
+    for word in v.split(',') {
+        let known = Check::ALL.into_iter().find(|c| c.name() == word);
+        let check = known.filter(|c| !checks.contains(c)).ok_or_else(|| {
+            Failure(format!(
+                "--checks {v}: '{word}': there are concerns, transactions and retries, each once"
+            ))
+        })?;
+        checks.push(check);
+    }
+    Ok(checks)
 }
 
 fn kinds(v: &str) -> Result<Vec<Crash>> {
@@ -290,6 +310,9 @@ mod tests {
         let names: Vec<_> = o.plan.concerns.iter().map(|c| c.name.as_str()).collect();
         assert_eq!(names, ["w:0", "w:1", "j:true", "majority"]);
         assert_eq!(o.plan.crashes, kinds("both").unwrap());
+        assert_eq!(o.plan.checks, Check::ALL);
+        let o = parsed(&["--checks", "retries,concerns"]).unwrap().unwrap();
+        assert_eq!(o.plan.checks, [Check::Retries, Check::Concerns]);
         let line = "--rounds 3 --seconds 0.5 --threads 2 --concerns w:1 --crash power --seed 9 --sync-delay 1000 --journalCommitInterval 500 --preset quick --out d --json j --data t";
         let o = parsed(&line.split(' ').collect::<Vec<_>>())
             .unwrap()
@@ -337,6 +360,8 @@ mod tests {
             ("--seconds soon", "--seconds soon: it must be"),
             ("--concerns maj", "'maj' is no write concern"),
             ("--preset huge", "there are smoke, quick and paper"),
+            ("--checks concerns,fast", "'fast': there are concerns"),
+            ("--checks retries,retries", "each once"),
             ("--fast", "no option --fast"),
             ("--core-hour 1", "no option --core-hour"),
             ("w1", "unexpected argument"),
@@ -349,6 +374,7 @@ mod tests {
     #[test]
     fn help_names_every_option() {
         for o in [
+            "checks",
             "concerns",
             "crash",
             "rounds",

@@ -48,7 +48,8 @@ impl Found {
         }
     }
 
-    fn example(&mut self, text: impl FnOnce() -> String) {
+    /// Keeps what was wrong, if it is one of the first.
+    pub(super) fn example(&mut self, text: impl FnOnce() -> String) {
         if self.examples.len() < EXAMPLES {
             self.examples.push(text());
         }
@@ -139,7 +140,7 @@ impl Found {
 pub fn survey(c: &mut Conn, mark: u64, writers: usize) -> Result<Found> {
     let mut found = Found::new(mark, writers);
     let scan = doc! { "find": COLLECTION, "hint": doc! { "$natural": 1 } };
-    each(c, scan, |d| found.document(d))?;
+    each(c, COLLECTION, scan, |d| found.document(d))?;
     found.end_of_documents();
     let by_index = doc! {
         "find": COLLECTION,
@@ -147,7 +148,7 @@ pub fn survey(c: &mut Conn, mark: u64, writers: usize) -> Result<Found> {
         "projection": doc! { "_id": 1, "k": 1 },
         "hint": INDEX,
     };
-    match each(c, by_index, |d| found.entry(d)) {
+    match each(c, COLLECTION, by_index, |d| found.entry(d)) {
         Ok(()) => found.end_of_entries(),
         // The index itself may be what was lost, and the collection with it.
         Err(e) if e.0.contains("(2 ") => {
@@ -156,7 +157,13 @@ pub fn survey(c: &mut Conn, mark: u64, writers: usize) -> Result<Found> {
         }
         Err(e) => return Err(e),
     }
-    let checked = c.command(DB, &doc! { "validate": COLLECTION, "full": true });
+    validate(c, COLLECTION, &mut found);
+    Ok(found)
+}
+
+/// Has the server look at its own files.
+pub(super) fn validate(c: &mut Conn, collection: &str, found: &mut Found) {
+    let checked = c.command(DB, &doc! { "validate": collection, "full": true });
     match checked {
         Ok(r) if r.as_doc().get("valid").is_some_and(|v| v.truthy()) => {}
         // There is no collection any more.
@@ -170,11 +177,15 @@ pub fn survey(c: &mut Conn, mark: u64, writers: usize) -> Result<Found> {
             found.example(|| e.0);
         }
     }
-    Ok(found)
 }
 
-/// Every document that a find gives.
-fn each(c: &mut Conn, find: DocBuf, mut f: impl FnMut(Doc<'_>)) -> Result<()> {
+/// Every document that a find in `collection` gives.
+pub(super) fn each(
+    c: &mut Conn,
+    collection: &str,
+    find: DocBuf,
+    mut f: impl FnMut(Doc<'_>),
+) -> Result<()> {
     let mut reply = c.command(DB, &find)?;
     loop {
         let cursor = reply.as_doc().get_doc("cursor");
@@ -190,7 +201,7 @@ fn each(c: &mut Conn, find: DocBuf, mut f: impl FnMut(Doc<'_>)) -> Result<()> {
         match cursor.get("id").and_then(|v| v.as_i64_exact()) {
             Some(0) | None => return Ok(()),
             Some(id) => {
-                reply = c.command(DB, &doc! { "getMore": id, "collection": COLLECTION })?;
+                reply = c.command(DB, &doc! { "getMore": id, "collection": collection })?;
             }
         }
     }

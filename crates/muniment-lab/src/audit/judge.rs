@@ -29,6 +29,8 @@ pub struct Tally {
     pub partial_batches: u64,
     /// Differences between collection and index, and failed validations.
     pub disagreements: u64,
+    /// Writes that had not been answered and were sent again after the crash.
+    pub sent_again: u64,
     /// The first few faults in words.
     pub examples: Vec<String>,
 }
@@ -62,6 +64,7 @@ impl Tally {
         self.in_flight_absent += o.in_flight_absent;
         self.partial_batches += o.partial_batches;
         self.disagreements += o.disagreements;
+        self.sent_again += o.sent_again;
         let room = 5usize.saturating_sub(self.examples.len());
         self.examples.extend(o.examples.into_iter().take(room));
     }
@@ -203,6 +206,8 @@ pub enum Verdict {
     NoPromise,
     /// Nothing was acknowledged, so that nothing could be lost.
     NothingShown,
+    /// It was not tried.
+    LeftOut,
 }
 
 /// Whether rounds that came to `t` kept the promise; `allowance` is what a sync and the

@@ -6,6 +6,7 @@
 //! | [`cli`] | `muniment bench audit …` |
 //! | [`concern`] | write concerns, and what is promised for them |
 //! | [`document`], [`writer`], [`history`] | what is written, and what is remembered of it |
+//! | [`transfers`], [`retries`] | the same for transactions, and for writes that are sent again |
 //! | [`victim`] | the server that is crashed: ours, somebody's, a replica set's primary |
 //! | [`found`] | what is there after the crash |
 //! | [`judge`] | the comparison |
@@ -21,12 +22,15 @@ pub mod found;
 pub mod history;
 pub mod judge;
 pub mod output;
+pub mod retries;
+pub mod transfers;
 pub mod victim;
 pub mod writer;
 
 use crate::conn::Conn;
 use crate::fail::{Failure, Result};
 use crate::lab::{DB, Lab};
+use crate::linkbench::transaction;
 use crate::rng::Rng;
 use crate::stop;
 use crate::targets::Endpoint;
@@ -35,11 +39,57 @@ use document::{COLLECTION, INDEX};
 use history::History;
 use judge::{Promise, Tally, Verdict};
 use muniment_value::{ArrayBuf, array, doc};
+use retries::Retries;
 use std::sync::Barrier;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use transfers::Transfers;
 use victim::{Embedded, External, Templates, Victim};
-use writer::{Fate, Writer};
+use writer::{Fate, Work, Writer};
+
+/// What is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Check {
+    /// Single commands under each write concern.
+    Concerns,
+    /// Transactions: all or nothing.
+    Transactions,
+    /// Writes that are sent again: exactly once.
+    Retries,
+}
+
+impl Check {
+    /// All of them.
+    pub const ALL: [Check; 3] = [Check::Concerns, Check::Transactions, Check::Retries];
+
+    /// As the command line names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Check::Concerns => "concerns",
+            Check::Transactions => "transactions",
+            Check::Retries => "retries",
+        }
+    }
+
+    /// Its row, where there is one for all write concerns.
+    fn title(self, concern: &Concern) -> &str {
+        match self {
+            Check::Concerns => &concern.name,
+            Check::Transactions => "transactions: all or nothing",
+            Check::Retries => "retries: exactly once",
+        }
+    }
+
+    /// Why the server at `address` cannot be asked for it.
+    fn left_out(self, address: &str) -> Result<Option<String>> {
+        let conn = Conn::connect(address);
+        match self {
+            Check::Concerns => Ok(None),
+            Check::Transactions => transaction::unsupported(&mut conn?),
+            Check::Retries => transaction::no_retries(&mut conn?),
+        }
+    }
+}
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,6 +100,8 @@ pub struct Plan {
     pub seconds: f64,
     /// Writers.
     pub threads: usize,
+    /// What is checked.
+    pub checks: Vec<Check>,
     /// Under which write concerns.
     pub concerns: Vec<Concern>,
     /// Which kinds of crash.
@@ -69,11 +121,19 @@ const COMMIT_INTERVAL_MS: u64 = 100;
 /// What scheduling may add to a promised time on a machine that is not idle.
 const SLACK: Duration = Duration::from_millis(200);
 
-/// The rounds of one write concern and kind of crash.
+/// Of transactions and of writes that are sent again: what everyone who promises anything promises
+/// it for.
+const STRICTEST: &str = "majority+j:true";
+
+/// The rounds of one write concern or other check, and kind of crash.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// The write concern.
+    /// The write concern, or the check's title.
     pub concern: String,
+    /// Which check.
+    pub check: Check,
+    /// Why it was not tried.
+    pub left_out: Option<String>,
     /// The kind of crash.
     pub crash: Crash,
     /// Who was crashed.
@@ -93,6 +153,9 @@ pub struct Row {
 impl Row {
     /// Whether the promise was kept.
     pub fn verdict(&self) -> Verdict {
+        if self.left_out.is_some() {
+            return Verdict::LeftOut;
+        }
         judge::verdict(&self.tally, self.promise, self.allowance)
     }
 }
@@ -130,13 +193,24 @@ pub fn run(lab: &mut Lab, plan: &Plan, mut done: impl FnMut(Row)) -> Result<()> 
         lab.done(target);
     }
     let interval = Duration::from_millis(plan.journal_ms.unwrap_or(COMMIT_INTERVAL_MS));
+    let strictest = concern::parse_list(STRICTEST)?;
+    let rows: Vec<(Check, &Concern)> = plan
+        .checks
+        .iter()
+        .flat_map(|check| match check {
+            Check::Concerns => plan.concerns.iter().map(|c| (*check, c)).collect(),
+            _ => strictest.iter().map(|c| (*check, c)).collect::<Vec<_>>(),
+        })
+        .collect();
     for crash in &plan.crashes {
-        for concern in &plan.concerns {
+        for (check, concern) in rows.iter().copied() {
             if stop::asked() {
                 return Ok(());
             }
             let mut row = Row {
-                concern: concern.name.clone(),
+                concern: check.title(concern).to_string(),
+                check,
+                left_out: None,
                 crash: *crash,
                 server: Server::Muniment(interval),
                 tally: Tally::default(),
@@ -148,16 +222,16 @@ pub fn run(lab: &mut Lab, plan: &Plan, mut done: impl FnMut(Row)) -> Result<()> 
             let ended = match &mut external {
                 Some(v) => {
                     row.server = victim::kind(v.address(), v.is_set(), interval)?;
-                    rounds(lab, plan, v, concern, &mut row, &mut rng)
+                    rounds(lab, plan, v, (check, concern), &mut row, &mut rng)
                 }
                 None => {
                     let (ms, us) = (plan.journal_ms, plan.sync_us);
                     let mut v = Embedded::start(&lab.data_parent, *crash, ms, us)?;
-                    rounds(lab, plan, &mut v, concern, &mut row, &mut rng)
+                    rounds(lab, plan, &mut v, (check, concern), &mut row, &mut rng)
                 }
             };
             // What was found before a round that could not be ended counts.
-            if row.tally.rounds > 0 {
+            if row.tally.rounds > 0 || row.left_out.is_some() {
                 done(row);
             }
             ended?;
@@ -177,23 +251,27 @@ fn rounds(
     lab: &mut Lab,
     plan: &Plan,
     victim: &mut dyn Victim,
-    concern: &Concern,
+    (check, concern): (Check, &Concern),
     row: &mut Row,
     rng: &mut Rng,
 ) -> Result<()> {
     let what = format!(
         "{}, {}",
-        concern.name,
+        row.concern,
         output::crash_name(row.crash, row.server)
     );
     lab.progress.step(format!("Audit {what}"));
+    row.left_out = check.left_out(victim.address())?;
+    if row.left_out.is_some() {
+        return Ok(());
+    }
     row.promise = concern.promise(row.server, row.crash);
     let (allowance, mut stall) = (row.allowance, Duration::ZERO);
     for n in 1..=plan.rounds {
         if stop::asked() {
             break;
         }
-        let r = round(plan, victim, concern, rng)
+        let r = round(plan, victim, (check, concern), rng)
             .map_err(|e| e.while_doing(&format!("{what}, round {n}")))?;
         row.restart = row.restart.max(r.restart);
         stall = stall.max(r.stall);
@@ -209,25 +287,107 @@ fn rounds(
     Ok(())
 }
 
+/// The writers of a check. Those that send again are asked for it after the crash.
+enum Writers<'a> {
+    Single(Vec<Writer<'a>>),
+    Transfers(Vec<Transfers>),
+    Retries(Vec<Retries>),
+}
+
+impl<'a> Writers<'a> {
+    fn new(
+        plan: &Plan,
+        address: &str,
+        mark: u64,
+        (check, concern): (Check, &'a Concern),
+    ) -> Result<Writers<'a>> {
+        let all = 0..plan.threads;
+        Ok(match check {
+            Check::Concerns => {
+                prepare(address, mark, plan.threads)?;
+                let of = |t| Writer::new(address, t, mark, concern);
+                Writers::Single(all.map(of).collect::<Result<_>>()?)
+            }
+            Check::Transactions => {
+                transfers::prepare(address, mark)?;
+                let of = |t| Transfers::new(address, t, mark, concern);
+                Writers::Transfers(all.map(of).collect::<Result<_>>()?)
+            }
+            Check::Retries => {
+                prepare(address, mark, plan.threads)?;
+                retries::prepare(address)?;
+                let of = |t| Retries::new(address, t, mark, concern);
+                Writers::Retries(all.map(of).collect::<Result<_>>()?)
+            }
+        })
+    }
+
+    fn each(&mut self) -> Vec<&mut dyn Work> {
+        fn all<W: Work>(v: &mut [W]) -> Vec<&mut dyn Work> {
+            v.iter_mut().map(|w| w as &mut dyn Work).collect()
+        }
+        match self {
+            Writers::Single(v) => all(v),
+            Writers::Transfers(v) => all(v),
+            Writers::Retries(v) => all(v),
+        }
+    }
+
+    /// After the crash: what is there at `address`, against what the writers remember.
+    fn judge(
+        self,
+        address: &str,
+        mut histories: Vec<History>,
+        mark: u64,
+        at: Instant,
+    ) -> Result<Tally> {
+        let mut c = Conn::connect(address)?;
+        c.set_timeout(Some(Duration::from_secs(120)))?;
+        let threads = histories.len();
+        let retries = match self {
+            Writers::Single(_) => Vec::new(),
+            Writers::Transfers(_) => {
+                let found = transfers::survey(&mut c, mark, threads)?;
+                return Ok(judge::judge(&histories, &found, at));
+            }
+            Writers::Retries(v) => v,
+        };
+        let mut again = Vec::new();
+        for (mut w, h) in retries.into_iter().zip(&mut histories) {
+            again.push(w.again(address, h)?);
+        }
+        let found = found::survey(&mut c, mark, threads)?;
+        let mut tally = judge::judge(&histories, &found, at);
+        if !again.is_empty() {
+            retries::judge(&mut tally, &again, retries::shared(&mut c)?);
+        }
+        Ok(tally)
+    }
+}
+
 /// Writes, crashes, brings back, compares.
-fn round(plan: &Plan, victim: &mut dyn Victim, concern: &Concern, rng: &mut Rng) -> Result<Round> {
+fn round(
+    plan: &Plan,
+    victim: &mut dyn Victim,
+    what: (Check, &Concern),
+    rng: &mut Rng,
+) -> Result<Round> {
     let mark = rng.next_u64() >> 1;
     let time = Duration::from_secs_f64(plan.seconds * (0.1 + 0.9 * rng.unit()));
-    prepare(victim.address(), mark, plan.threads)?;
-    let writers = (0..plan.threads)
-        .map(|t| Writer::new(victim.address(), t, mark, concern))
-        .collect::<Result<Vec<_>>>()?;
+    let mut writers = Writers::new(plan, victim.address(), mark, what)?;
     let fate = Fate::default();
     let barrier = Barrier::new(plan.threads + 1);
     let mut stall = Duration::ZERO;
     let (crashed, at, histories) = std::thread::scope(|scope| {
         let (fate, barrier) = (&fate, &barrier);
         let handles: Vec<_> = writers
+            .each()
             .into_iter()
-            .map(|w| {
+            .enumerate()
+            .map(|(t, w)| {
                 scope.spawn(move || {
                     barrier.wait();
-                    w.work(fate)
+                    writer::work(w, t, fate)
                 })
             })
             .collect();
@@ -256,11 +416,8 @@ fn round(plan: &Plan, victim: &mut dyn Victim, concern: &Concern, rng: &mut Rng)
     let histories = histories?;
     crashed?;
     let restart = victim.revive()?;
-    let mut c = Conn::connect(victim.address())?;
-    c.set_timeout(Some(Duration::from_secs(120)))?;
-    let found = found::survey(&mut c, mark, plan.threads)?;
     Ok(Round {
-        tally: judge::judge(&histories, &found, at),
+        tally: writers.judge(victim.address(), histories, mark, at)?,
         restart,
         stall,
     })

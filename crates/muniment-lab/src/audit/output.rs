@@ -2,7 +2,7 @@
 
 use super::concern::{Crash, Server};
 use super::judge::{Promise, Verdict};
-use super::{Plan, Row};
+use super::{Check, Plan, Row};
 use crate::report::Outcome;
 use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
 use crate::report::table::{Table, ms, rate};
@@ -23,17 +23,36 @@ fn verdict_text(r: &Row) -> String {
         (Verdict::Kept, _) => "KEPT".into(),
         (Verdict::Broken, _) => "BROKEN".into(),
         (Verdict::NothingShown, _) => "NOTHING SHOWN".into(),
+        (Verdict::LeftOut, _) => "left out".into(),
         (Verdict::NoPromise, _) if lost == 0 => "none lost".into(),
         (Verdict::NoPromise, Server::Set) => format!("rolled back {}", rate(lost as f64)),
         (Verdict::NoPromise, _) => format!("lost {}", rate(lost as f64)),
     }
 }
 
+/// What is promised, or why nobody asked.
+fn promise(r: &Row) -> String {
+    match (&r.left_out, r.check) {
+        (Some(why), _) => format!("not tried: {why}"),
+        (None, Check::Concerns) => r.promise.text(),
+        (None, Check::Transactions) => format!("{}; no halves", r.promise.text()),
+        (None, Check::Retries) => format!("{}; nothing is done twice", r.promise.text()),
+    }
+}
+
 /// What one row says, in a sentence.
 fn sentence(r: &Row) -> String {
     let t = &r.tally;
-    let (known, when) = match r.concern.as_str() {
-        "w:0" => ("writes known to be applied", "known"),
+    if let Some(why) = &r.left_out {
+        let crash = crash_name(r.crash, r.server);
+        return format!(
+            "{}, {crash}: left out, the target answers: {why}",
+            r.concern
+        );
+    }
+    let (known, when) = match (r.check, r.concern.as_str()) {
+        (Check::Transactions, _) => ("acknowledged transactions", "acknowledged"),
+        (Check::Concerns, "w:0") => ("writes known to be applied", "known"),
         _ => ("acknowledged writes", "acknowledged"),
     };
     let mut s = format!("{}, {}: ", r.concern, crash_name(r.crash, r.server));
@@ -57,6 +76,10 @@ fn sentence(r: &Row) -> String {
             }
         }
         _ => s += &format!("none of {} {known} {gone}", rate(t.acknowledged as f64)),
+    }
+    if r.check == Check::Retries {
+        let n = rate(t.sent_again as f64);
+        s += &format!("; {n} that had not been answered were sent again");
     }
     for fault in t.faults() {
         s += &format!("; {fault}");
@@ -86,7 +109,7 @@ pub fn write_down(rows: &[Row], plan: &Plan, out: &mut Outcome) -> Vec<String> {
     let mut table = Table::new(
         "Acknowledged writes after a crash",
         &[
-            "<write concern",
+            "<write concern or check",
             "<crash",
             "<verdict",
             ">rounds",
@@ -123,7 +146,7 @@ pub fn write_down(rows: &[Row], plan: &Plan, out: &mut Outcome) -> Vec<String> {
             n(t.in_flight_absent),
             n(t.partial_batches),
             ms(r.restart.as_secs_f64() * 1e3),
-            r.promise.text(),
+            promise(r),
         ]);
         out.findings.push(sentence(r));
         let name = |what: &str| format!("{}, {}: {what}", r.concern, crash_name(r.crash, r.server));
@@ -234,6 +257,8 @@ mod tests {
     fn row(server: Server, crash: Crash, promise: Promise, ages: &[f64]) -> Row {
         Row {
             concern: "w:1".into(),
+            check: Check::Concerns,
+            left_out: None,
             crash,
             server,
             tally: Tally {
@@ -257,6 +282,7 @@ mod tests {
             rounds: 2,
             seconds: 1.0,
             threads: 4,
+            checks: Check::ALL.to_vec(),
             concerns: Vec::new(),
             crashes: Vec::new(),
             seed: 1,
@@ -317,5 +343,41 @@ mod tests {
         idle.tally.acknowledged = 0;
         let (_, bad) = written(&[idle]);
         assert!(bad[0].contains("no write was acknowledged"), "{bad:?}");
+    }
+
+    #[test]
+    fn what_was_not_tried_says_why() {
+        let mut r = row(Server::Other, Crash::Process, Promise::NothingLost, &[]);
+        r.concern = "transactions: all or nothing".into();
+        r.check = Check::Transactions;
+        r.tally = Tally::default();
+        r.left_out = Some("no transactions here".into());
+        let (out, bad) = written(&[r]);
+        assert_eq!(bad, Vec::<String>::new());
+        assert_eq!(
+            out.findings[0],
+            "transactions: all or nothing, process crash: left out, the target answers: no transactions here"
+        );
+        assert_eq!(out.tables[0].rows[0][2], "left out");
+    }
+
+    #[test]
+    fn retries_tell_how_many_there_were() {
+        let mut r = row(OURS, Crash::Process, Promise::NothingLost, &[]);
+        r.concern = "retries: exactly once".into();
+        r.check = Check::Retries;
+        r.tally.sent_again = 7;
+        let (out, bad) = written(&[r.clone()]);
+        assert!(bad.is_empty());
+        assert!(
+            out.findings[0].contains("; 7 that had not been answered were sent again; promise")
+        );
+        r.tally.damaged = 1;
+        let (out, bad) = written(&[r]);
+        assert!(out.findings[0].ends_with(": BROKEN"));
+        assert_eq!(
+            bad,
+            ["the promise of retries: exactly once on process crash was broken"]
+        );
     }
 }

@@ -29,6 +29,36 @@ pub struct Fate {
     pub over: AtomicBool,
 }
 
+/// A writer's way to write.
+pub trait Work: Send {
+    /// One write: noted in the history when it is sent and when it is acknowledged.
+    ///
+    /// # Errors
+    /// The server refused it, or went away.
+    fn write(&mut self, history: &mut History) -> Result<()>;
+}
+
+/// Writes until the crash; gives what is remembered.
+///
+/// # Errors
+/// The server refused a write, or went away before anybody meant it to.
+pub fn work(w: &mut dyn Work, thread: usize, fate: &Fate) -> Result<History> {
+    let mut history = History::default();
+    while !fate.over.load(Ordering::Acquire) {
+        if history.writes.len() >= MOST {
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        }
+        if let Err(e) = w.write(&mut history) {
+            if fate.near.load(Ordering::Acquire) {
+                break;
+            }
+            return Err(e.while_doing(&format!("writer {thread}, before the crash")));
+        }
+    }
+    Ok(history)
+}
+
 /// One writer.
 pub struct Writer<'a> {
     conn: Conn,
@@ -64,28 +94,9 @@ impl<'a> Writer<'a> {
             message: Message(Vec::new()),
         })
     }
+}
 
-    /// Writes until the crash; gives what it remembers.
-    ///
-    /// # Errors
-    /// The server refused a write, or went away before anybody meant it to.
-    pub fn work(mut self, fate: &Fate) -> Result<History> {
-        let mut history = History::default();
-        while !fate.over.load(Ordering::Acquire) {
-            if history.writes.len() >= MOST {
-                std::thread::sleep(Duration::from_millis(1));
-                continue;
-            }
-            if let Err(e) = self.write(&mut history) {
-                if fate.near.load(Ordering::Acquire) {
-                    break;
-                }
-                return Err(e.while_doing(&format!("writer {}, before the crash", self.thread)));
-            }
-        }
-        Ok(history)
-    }
-
+impl Work for Writer<'_> {
     /// Of a hundred writes 60 insert one document, 15 a batch, 25 update the counter.
     fn write(&mut self, history: &mut History) -> Result<()> {
         let dice = self.rng.below(100);
@@ -118,7 +129,9 @@ impl<'a> Writer<'a> {
             self.send(history, 1.0)
         }
     }
+}
 
+impl Writer<'_> {
     /// Sends the message; notes its acknowledgement, which must speak of `n` documents.
     fn send(&mut self, history: &mut History, n: f64) -> Result<()> {
         self.conn.send(&mut self.message)?;

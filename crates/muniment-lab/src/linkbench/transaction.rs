@@ -113,6 +113,8 @@ pub struct Session {
     id: [u8; 16],
     number: i64,
     state: State,
+    /// Of its commits.
+    concern: Option<DocBuf>,
 }
 
 impl Session {
@@ -130,6 +132,16 @@ impl Session {
             id,
             number: 0,
             state: State::None,
+            concern: None,
+        }
+    }
+
+    /// With this write concern for its commits, instead of the server's own.
+    #[must_use]
+    pub fn committing(self, concern: DocBuf) -> Session {
+        Session {
+            concern: Some(concern),
+            ..self
         }
     }
 
@@ -177,7 +189,9 @@ impl Session {
         let mut tries = 0;
         loop {
             let mut body = doc! { "commitTransaction": 1 };
-            if tries > 0 {
+            if let Some(c) = &self.concern {
+                body.append("writeConcern", c);
+            } else if tries > 0 {
                 // As drivers do: so that the answer is not about a primary that is gone.
                 body.append("writeConcern", doc! { "w": "majority", "wtimeout": 10_000 });
             }
@@ -221,6 +235,29 @@ impl Session {
     pub fn over(&mut self, conn: &mut Conn) -> Result<()> {
         let mut message = Message::command("admin", &doc! { "endSessions": array![self.lsid()] });
         conn.call(&mut message).map(|_| ())
+    }
+}
+
+/// Why the target cannot remember writes by their numbers; `None`: it took one.
+///
+/// # Errors
+/// The connection's, and refusals that say nothing about numbers.
+pub fn no_retries(conn: &mut Conn) -> Result<Option<String>> {
+    let none = doc! { "q": doc! { "_id": Value::MinKey }, "u": doc! { "$set": doc! { "n": 1 } } };
+    let mut session = Session::new(u64::MAX);
+    let mut write = Message::command(
+        DB,
+        &doc! {
+            "update": LINKS, "updates": array![none], "lsid": session.lsid(), "txnNumber": 1i64,
+        },
+    );
+    match call(conn, None, &mut write).map(|_| ()) {
+        Ok(()) => {
+            session.over(conn)?;
+            Ok(None)
+        }
+        Err(Fault::Refused(r)) if NONE.contains(&r.code) => Ok(Some(r.failure.0)),
+        Err(e) => Err(Failure::from(e).while_doing("trying a retryable write")),
     }
 }
 

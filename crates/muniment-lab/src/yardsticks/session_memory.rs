@@ -1,14 +1,14 @@
 //! Yardstick 18: resident memory of open sessions, and of an open transaction.
 
 use super::{CACHE_GB, Row, Spec};
-use crate::conn::{Conn, Message, check};
+use crate::conn::{Conn, Message, check, number_at};
 use crate::docs;
 use crate::fail::{Failure, Result};
 use crate::lab::{DB, Lab, Target};
 use crate::linkbench::transaction::Session;
 use crate::procs;
 use crate::report::Outcome;
-use crate::report::table::bytes;
+use crate::report::table::{bytes, rate};
 use crate::rng::Rng;
 use crate::stop;
 use muniment_value::{DocBuf, doc};
@@ -78,6 +78,13 @@ fn sessions(lab: &mut Lab, target: &Target, pid: u32) -> Result<Row> {
     }
     let after = sample(pid)?;
     let more = after.rss - before.rss;
+    // The server's own word that they are open.
+    let status = c.command("admin", &doc! { "serverStatus": 1 })?;
+    let active = "logicalSessionRecordCache.activeSessionsCount";
+    let open = match number_at(status.as_doc(), active) {
+        Some(n) => format!("{} sessions open, says the server", rate(n)),
+        None => "the server does not say how many are open".into(),
+    };
     let what = "resident memory of 10,000 open sessions";
     Ok(
         Row::at_most("18a", what, more.max(0.0) / 1e6, "MB", 20.0).because(format!(

@@ -1,0 +1,342 @@
+//! Retries: exactly once. A client that sends what was not answered again after the crash, with
+//! the number it had; counters then hold exactly what was sent, and every document is there once.
+
+use super::concern::Concern;
+use super::document::{self, COLLECTION};
+use super::history::History;
+use super::judge::Tally;
+use super::writer::Work;
+use crate::conn::{Conn, Message, check, number_at};
+use crate::fail::{Failure, Result};
+use crate::lab::DB;
+use crate::linkbench::transaction::Session;
+use crate::rng::Rng;
+use muniment_value::{ArrayBuf, Doc, DocBuf, array, doc};
+use std::time::{Duration, Instant};
+
+/// Where the counter is that all writers increment.
+const SHARED: &str = "audit_shared";
+/// The longest batch.
+const BATCH: u64 = 20;
+
+/// The shared counter, durable; the other documents are those of the write concerns' rounds.
+///
+/// # Errors
+/// The server refuses.
+pub fn prepare(address: &str) -> Result<()> {
+    let mut c = Conn::connect(address)?;
+    c.set_timeout(Some(Duration::from_secs(60)))?;
+    match c.command(DB, &doc! { "drop": SHARED }) {
+        Err(e) if !e.0.contains("(26 ") => return Err(e),
+        _ => {}
+    }
+    let durable = doc! { "w": "majority", "j": true, "wtimeout": 30_000 };
+    let counter = doc! { "_id": 0, "added": 0i64 };
+    c.command(
+        DB,
+        &doc! { "insert": SHARED, "documents": array![counter], "writeConcern": durable },
+    )?;
+    Ok(())
+}
+
+/// What the answer to a write must say.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Answer {
+    /// So many documents.
+    Documents(u32),
+    /// The counter's value, which findAndModify gives.
+    Value(u64),
+}
+
+impl Answer {
+    /// Whether a reply says it.
+    ///
+    /// # Errors
+    /// What the server refused, or what the answer says instead.
+    fn check(self, reply: Doc<'_>) -> Result<()> {
+        check(reply)?;
+        let (says, want) = match self {
+            Answer::Documents(n) => (number_at(reply, "n"), f64::from(n)),
+            Answer::Value(v) => (number_at(reply, "value.added"), v as f64),
+        };
+        if says != Some(want) {
+            return Err(Failure(format!("an answer of {want} says {reply:?}")));
+        }
+        Ok(())
+    }
+}
+
+/// One writer.
+pub struct Retries {
+    conn: Conn,
+    thread: usize,
+    mark: u64,
+    lsid: DocBuf,
+    number: i64,
+    concern: DocBuf,
+    rng: Rng,
+    /// The write that was sent last, and what must be answered.
+    last: Option<(Message, Answer)>,
+    answered: bool,
+    /// Increments of the shared counter that were sent.
+    shared: u64,
+}
+
+/// What came of sending again.
+#[derive(Debug, Default)]
+pub struct Again {
+    /// Writes that had not been answered.
+    pub unanswered: u64,
+    /// Increments of the shared counter that were sent, once or more often.
+    pub shared: u64,
+    /// What was refused, or answered otherwise.
+    pub faults: Vec<String>,
+}
+
+impl Retries {
+    /// Writer number `thread` of the round with this mark.
+    ///
+    /// # Errors
+    /// No connection.
+    pub fn new(address: &str, thread: usize, mark: u64, concern: &Concern) -> Result<Retries> {
+        Ok(Retries {
+            conn: connect(address)?,
+            thread,
+            mark,
+            lsid: Session::new(mark ^ thread as u64).lsid(),
+            number: 0,
+            concern: concern.doc.clone(),
+            rng: Rng::new(mark ^ (thread as u64 + 1)),
+            last: None,
+            answered: true,
+            shared: 0,
+        })
+    }
+
+    /// Of a hundred writes 55 insert (every fourth a batch), 20 update the writer's counter, 15
+    /// find and modify it, 10 update the counter of all.
+    fn next(&mut self, history: &mut History) -> (DocBuf, Answer) {
+        match self.rng.below(100) {
+            0..55 => {
+                let count = match self.rng.below(4) {
+                    0 => 2 + self.rng.below(BATCH - 1) as u32,
+                    _ => 1,
+                };
+                let first = history.insert(count);
+                let documents: ArrayBuf = (first..first + u64::from(count))
+                    .map(|n| document::document(self.mark, self.thread, n))
+                    .collect();
+                let body = doc! { "insert": COLLECTION, "documents": documents };
+                (body, Answer::Documents(count))
+            }
+            55..75 => {
+                let update = document::update(self.mark, self.thread, history.update());
+                let body = doc! { "update": COLLECTION, "updates": array![update] };
+                (body, Answer::Documents(1))
+            }
+            75..90 => {
+                let value = history.update();
+                let update = document::update(self.mark, self.thread, value);
+                let part = |name: &str| update.as_doc().get_doc(name).unwrap_or(Doc::EMPTY);
+                let body = doc! {
+                    "findAndModify": COLLECTION, "query": part("q"), "update": part("u"), "new": true,
+                };
+                (body, Answer::Value(value))
+            }
+            _ => {
+                self.shared += 1;
+                let update =
+                    doc! { "q": doc! { "_id": 0 }, "u": doc! { "$inc": doc! { "added": 1i64 } } };
+                let body = doc! { "update": SHARED, "updates": array![update] };
+                (body, Answer::Documents(1))
+            }
+        }
+    }
+
+    /// Sends the last write again, with its number, to the server at `address`, and once more
+    /// when it has been answered: neither may do anything a second time.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub fn again(&mut self, address: &str, history: &mut History) -> Result<Again> {
+        let mut a = Again {
+            shared: self.shared,
+            unanswered: u64::from(!self.answered),
+            faults: Vec::new(),
+        };
+        let Some((message, answer)) = &mut self.last else {
+            return Ok(a);
+        };
+        self.conn = connect(address)?;
+        for _ in 0..2 {
+            match answer.check(self.conn.call(message)?) {
+                Ok(()) => history.acknowledge(Instant::now()),
+                Err(e) => a.faults.push(format!(
+                    "writer {} sent its last write again: {e}",
+                    self.thread
+                )),
+            }
+        }
+        Ok(a)
+    }
+}
+
+fn connect(address: &str) -> Result<Conn> {
+    let conn = Conn::connect(address)?;
+    conn.set_timeout(Some(Duration::from_secs(15)))?;
+    Ok(conn)
+}
+
+impl Work for Retries {
+    fn write(&mut self, history: &mut History) -> Result<()> {
+        let (mut body, answer) = self.next(history);
+        self.number += 1;
+        body.append("writeConcern", &self.concern)
+            .append("lsid", &self.lsid)
+            .append("txnNumber", self.number);
+        self.answered = false;
+        let (message, answer) = self.last.insert((Message::command(DB, &body), answer));
+        answer.check(self.conn.call(message)?)?;
+        self.answered = true;
+        history.acknowledge(Instant::now());
+        Ok(())
+    }
+}
+
+/// The value of the shared counter.
+///
+/// # Errors
+/// The server does not answer.
+pub fn shared(c: &mut Conn) -> Result<Option<f64>> {
+    let r = c.command(DB, &doc! { "find": SHARED, "singleBatch": true })?;
+    let batch = r.as_doc().get_doc("cursor");
+    let first = batch.and_then(|c| c.get_array("firstBatch")?.get_doc("0"));
+    Ok(first.and_then(|d| number_at(d, "added")))
+}
+
+/// Adds to a round's tally what is known only here: what was sent again, and the counter of all.
+pub fn judge(t: &mut Tally, again: &[Again], shared: Option<f64>) {
+    for a in again {
+        t.sent_again += a.unanswered;
+        t.damaged += a.faults.len() as u64;
+        t.examples.extend(a.faults.iter().cloned());
+    }
+    let sent = again.iter().map(|a| a.shared).sum::<u64>() as f64;
+    if shared != Some(sent) {
+        t.damaged += 1;
+        t.examples.push(format!(
+            "the counter of all holds {shared:?} after {sent} increments"
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use super::*;
+    use crate::fake;
+
+    /// What a healthy server answers.
+    fn healthy(d: Doc<'_>) -> DocBuf {
+        match d.first().unwrap().name() {
+            "insert" => {
+                let n = d.get_array("documents").unwrap().count() as i32;
+                doc! { "n": n, "ok": 1.0 }
+            }
+            "findAndModify" => {
+                let set = d.get_doc("update").and_then(|u| u.get_doc("$set")).unwrap();
+                let value = set.get("set").unwrap();
+                doc! { "value": doc! { "added": value }, "ok": 1.0 }
+            }
+            _ => doc! { "n": 1, "ok": 1.0 },
+        }
+    }
+
+    fn writer(
+        mut answer: impl FnMut(usize, Doc<'_>) -> DocBuf + Send + 'static,
+    ) -> (Retries, String, fake::Heard) {
+        let (address, heard) = fake::server(move |n, d| answer(n, d));
+        let concern = &super::super::concern::parse_list("majority+j:true").unwrap()[0];
+        let w = Retries::new(&address, 0, 7, concern).unwrap();
+        (w, address, heard)
+    }
+
+    fn number(d: &DocBuf) -> Option<i64> {
+        d.as_doc().get("txnNumber").and_then(|n| n.as_i64_exact())
+    }
+
+    #[test]
+    fn what_was_not_answered_is_sent_again_with_its_number() {
+        // The sixth write is refused, which stands for a server that went away.
+        let (mut w, address, heard) = writer(|n, d| match n {
+            5 => doc! { "ok": 0.0, "errmsg": "gone", "code": 91 },
+            _ => healthy(d),
+        });
+        let mut h = History::default();
+        for _ in 0..5 {
+            w.write(&mut h).unwrap();
+        }
+        assert!(w.write(&mut h).is_err());
+        let a = w.again(&address, &mut h).unwrap();
+        assert_eq!((a.unanswered, a.faults.len()), (1, 0));
+        assert!(h.writes.iter().all(|w| w.acknowledged.is_some()));
+        let all = heard.all();
+        let numbers: Vec<_> = all.iter().filter_map(number).collect();
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 6, 6]);
+        assert!(all[5] == all[6] && all[6] == all[7], "byte for byte");
+    }
+
+    #[test]
+    fn an_answer_that_says_more_was_done_is_a_fault() {
+        let (mut w, address, _) = writer(|n, d| match n {
+            3.. => doc! { "n": 77, "value": doc! { "added": 77i64 }, "ok": 1.0 },
+            _ => healthy(d),
+        });
+        let mut h = History::default();
+        for _ in 0..3 {
+            w.write(&mut h).unwrap();
+        }
+        let a = w.again(&address, &mut h).unwrap();
+        assert_eq!((a.unanswered, a.faults.len()), (0, 2));
+        let mut t = Tally::default();
+        judge(&mut t, &[a], Some(w.shared as f64));
+        assert_eq!((t.damaged, t.sent_again), (2, 0));
+        assert!(t.examples[0].contains("sent its last write again"));
+    }
+
+    #[test]
+    fn the_counter_of_all_is_exact() {
+        let again = || {
+            [3, 4].map(|shared| Again {
+                shared,
+                unanswered: 1,
+                ..Again::default()
+            })
+        };
+        for (value, damaged) in [(Some(7.0), 0), (Some(8.0), 1), (Some(6.0), 1), (None, 1)] {
+            let mut t = Tally::default();
+            judge(&mut t, &again(), value);
+            assert_eq!((t.damaged, t.sent_again), (damaged, 2), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn every_kind_of_write_is_sent() {
+        let (mut w, _, heard) = writer(|_, d| healthy(d));
+        let mut h = History::default();
+        for _ in 0..200 {
+            w.write(&mut h).unwrap();
+        }
+        let mut kinds: Vec<String> = heard
+            .all()
+            .iter()
+            .map(|d| {
+                let first = d.as_doc().first().unwrap();
+                format!("{} {:?}", first.name(), first.value())
+            })
+            .collect();
+        kinds.sort();
+        kinds.dedup();
+        assert_eq!(kinds.len(), 4, "{kinds:?}");
+    }
+}
