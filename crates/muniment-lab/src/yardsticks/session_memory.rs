@@ -88,7 +88,7 @@ fn sessions(lab: &mut Lab, target: &Target, pid: u32) -> Result<Row> {
     let what = "resident memory of 10,000 open sessions";
     Ok(
         Row::at_most("18a", what, more.max(0.0) / 1e6, "MB", 20.0).because(format!(
-            "{} resident before, {} after: {:.0} bytes a session, each used by one find",
+            "{} resident before, {} after: {:.0} bytes a session, each used by one find; {open}",
             bytes(before.rss),
             bytes(after.rss),
             more / SESSIONS as f64
