@@ -253,9 +253,9 @@ mod tests {
     }
 
     fn writer(
-        mut answer: impl FnMut(usize, Doc<'_>) -> DocBuf + Send + 'static,
+        answer: impl FnMut(usize, Doc<'_>) -> DocBuf + Send + 'static,
     ) -> (Retries, String, fake::Heard) {
-        let (address, heard) = fake::server(move |n, d| answer(n, d));
+        let (address, heard) = fake::server(answer);
         let concern = &super::super::concern::parse_list("majority+j:true").unwrap()[0];
         let w = Retries::new(&address, 0, 7, concern).unwrap();
         (w, address, heard)

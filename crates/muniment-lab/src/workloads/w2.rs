@@ -30,12 +30,20 @@ pub const SPEC: Spec = Spec {
     name: "w2",
     title: "LinkBench against concurrency",
     about: "A social graph's nodes, links and counts of links. For every number of clients the graph is loaded anew by as many loaders, then requests run twice and the second run is reported. Profile 2015 is the store that was measured then (ObjectId keys, unique indexes, half of all requests are lists of links); v2 is the later one (keys in _id, mostly single nodes). One client is measured with client and server on one core and on two. The Universal Scalability Law is fitted to the rates.",
-    options: &[Opt {
-        name: "count-index",
-        value: "",
-        about: "make v2's index on a field that counts do not have, as the original does",
-        check: options::none,
-    }],
+    options: &[
+        Opt {
+            name: "count-index",
+            value: "",
+            about: "make v2's index on a field that counts do not have, as the original does",
+            check: options::none,
+        },
+        Opt {
+            name: "no-transactions",
+            value: "",
+            about: "v2 in single commands, even if the target has transactions",
+            check: options::none,
+        },
+    ],
     dimensions: &[
         Dimension {
             name: "profile",
@@ -110,7 +118,7 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
     let mut failed = Ok(());
     for profile in profiles {
         let mut target = lab.target(Some(lab.preset.pick(1.0, 1.0, 12.0)))?;
-        let transactions = transactions(&target, profile, out)?;
+        let transactions = transactions(lab, &target, profile, out)?;
         let mut points = Vec::new();
         let mut steps = Vec::new();
         for n in &clients {
@@ -144,9 +152,13 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
     failed
 }
 
-/// Whether v2 runs in transactions here; says so where it cannot.
-fn transactions(target: &Target, profile: Profile, out: &mut Outcome) -> Result<bool> {
+/// Whether v2 runs in transactions here: where it can, unless it was not to. Says which it is.
+fn transactions(lab: &Lab, target: &Target, profile: Profile, out: &mut Outcome) -> Result<bool> {
     if profile == Profile::Y2015 {
+        return Ok(false);
+    }
+    if lab.options.get("no-transactions").is_some() {
+        out.deviations.push("v2 without transactions (--no-transactions): what the original puts into one is its single commands, each tried again as the original does.".into());
         return Ok(false);
     }
     let why = unsupported(&mut target.connect()?)?;
