@@ -246,6 +246,9 @@ fn delay(lab: &mut Lab, out: &mut Outcome, target: &Target, rows: &mut Vec<Row>)
         load::run(name, workers, limit, target.pid, &mut lab.progress)
     })?;
     let latency = lateness(&acknowledged, &events)?;
+    // All events of a batch have come at the same moment.
+    let mut batches: Vec<u64> = events.iter().map(|e| e.1).collect();
+    batches.dedup();
     if load.rate() < 0.97 * RATE as f64 {
         out.warnings.push(format!(
             "17a: only {} inserts/s were written instead of {RATE}",
@@ -256,12 +259,13 @@ fn delay(lab: &mut Lab, out: &mut Outcome, target: &Target, rows: &mut Vec<Row>)
     rows.push(
         Row::at_most("17a", "change stream, acknowledged write to event, p99", p99, "ms", 5.0)
             .because(format!(
-                "p50 {} ms, p99.9 {} ms, longest {} ms; {} inserts/s of {WRITERS} connections, paced, {} events, each once",
+                "p50 {} ms, p99.9 {} ms, longest {} ms; {} inserts/s of {WRITERS} connections, paced, {} events in {} batches, each once",
                 ms(latency.quantile_ms(0.5)),
                 ms(latency.quantile_ms(0.999)),
                 ms(latency.max_ms()),
                 rate(load.rate()),
                 rate(latency.count() as f64),
+                rate(batches.len() as f64),
             )),
     );
     out.samples.push(load.samples);
