@@ -43,7 +43,8 @@ which says nothing about power loss. The primary of a replica set is killed and 
 member compared.
 
   --checks LIST    concerns: single commands under each of them; transactions: all or
-                   nothing; retries: exactly once (default: all three)
+                   nothing; retries: exactly once (default: all three, or concerns
+                   with --concerns)
   --concerns LIST  write concerns: w:N, w:MODE, majority, j:true, j:false, fsync:true,
                    joined with + (default w:0,w:1,j:true,majority)
   --crash KIND     process, power or both (default: what there is)
@@ -92,8 +93,8 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
     use lexopt::prelude::*;
     let said = |e: lexopt::Error| Failure(e.to_string());
     let (mut rounds, mut seconds, mut threads) = (None, None, 4);
-    let mut concerns: Vec<Concern> = concern::parse_list("w:0,w:1,j:true,majority")?;
-    let mut checks = Check::ALL.to_vec();
+    let mut concerns: Option<Vec<Concern>> = None;
+    let mut checks: Option<Vec<Check>> = None;
     let (mut crashes, mut seed, mut sync_us, mut journal_ms) = (None, None, None, None);
     let (mut kill, mut start, mut stop_wait, mut the_uri) = (None, None, None, None);
     let mut preset = Preset::Smoke;
@@ -127,8 +128,8 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
                     "rounds" => rounds = Some(whole(&name, &v, 1, 1_000_000)?),
                     "seconds" => seconds = Some(real(&name, &v, 0.01, 3600.0)?),
                     "threads" => threads = whole(&name, &v, 1, 1000)? as usize,
-                    "checks" => checks = some(&v)?,
-                    "concerns" => concerns = concern::parse_list(&v)?,
+                    "checks" => checks = Some(some(&v)?),
+                    "concerns" => concerns = Some(concern::parse_list(&v)?),
                     "crash" => crashes = Some(kinds(&v)?),
                     "seed" => seed = Some(whole(&name, &v, 0, u64::MAX)?),
                     "sync-delay" => sync_us = Some(whole(&name, &v, 0, 10_000_000)?),
@@ -147,6 +148,24 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
             _ => return Err(Failure(format!("there is no option --{name}"))),
         }
     }
+    let only = |given: bool, name: &str, with: &str| match given {
+        true => Err(Failure(format!("{name} belongs to {with}"))),
+        false => Ok(()),
+    };
+    // Who names write concerns wants to know about these.
+    let checks = checks.unwrap_or_else(|| match concerns {
+        Some(_) => vec![Check::Concerns],
+        None => Check::ALL.to_vec(),
+    });
+    only(
+        concerns.is_some() && !checks.contains(&Check::Concerns),
+        "--concerns",
+        "--checks concerns",
+    )?;
+    let concerns = match concerns {
+        Some(c) => c,
+        None => concern::parse_list("w:0,w:1,j:true,majority")?,
+    };
     let external = the_uri.is_some();
     let crashes = crashes.unwrap_or_else(|| match powerloss_image::LAYER {
         Some(_) if !external => vec![Crash::Process, Crash::Power],
@@ -163,10 +182,6 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
             "--crash power needs the embedded server, which runs on a file layer that drops what was never synced; with --uri there is only --crash process",
         ));
     }
-    let only = |given: bool, name: &str, with: &str| match given {
-        true => Err(Failure(format!("{name} belongs to {with}"))),
-        false => Ok(()),
-    };
     only(
         external && journal_ms.is_some(),
         "--journalCommitInterval",
@@ -313,6 +328,8 @@ mod tests {
         assert_eq!(o.plan.checks, Check::ALL);
         let o = parsed(&["--checks", "retries,concerns"]).unwrap().unwrap();
         assert_eq!(o.plan.checks, [Check::Retries, Check::Concerns]);
+        let o = parsed(&["--concerns", "w:1"]).unwrap().unwrap();
+        assert_eq!(o.plan.checks, [Check::Concerns]);
         let line = "--rounds 3 --seconds 0.5 --threads 2 --concerns w:1 --crash power --seed 9 --sync-delay 1000 --journalCommitInterval 500 --preset quick --out d --json j --data t";
         let o = parsed(&line.split(' ').collect::<Vec<_>>())
             .unwrap()
@@ -362,6 +379,10 @@ mod tests {
             ("--preset huge", "there are smoke, quick and paper"),
             ("--checks concerns,fast", "'fast': there are concerns"),
             ("--checks retries,retries", "each once"),
+            (
+                "--checks retries --concerns w:1",
+                "--concerns belongs to --checks concerns",
+            ),
             ("--fast", "no option --fast"),
             ("--core-hour 1", "no option --core-hour"),
             ("w1", "unexpected argument"),
