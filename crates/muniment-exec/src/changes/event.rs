@@ -245,10 +245,10 @@ pub(crate) fn events(
                 ends: false,
             });
         }
-        let ends = match (scope, kind.name) {
-            (Scope::Collection { .. }, "drop" | "rename" | "dropDatabase") => true,
-            (Scope::Database(_), "dropDatabase") => true,
-            _ => false,
+        let ends = match scope {
+            Scope::Collection { .. } => matches!(kind.name, "drop" | "rename" | "dropDatabase"),
+            Scope::Database(_) => kind.name == "dropDatabase",
+            Scope::Cluster => false,
         };
         let place = Place {
             invalidates: true,

@@ -145,7 +145,7 @@ fn every_event_comes_once_and_in_order_whatever_else_happens() {
         document: doc! { "changeStreamPreAndPostImages": doc! { "enabled": true } },
         ..CollectionOptions::default()
     };
-    b.engine.create_collection(NS, options, &*b.op).unwrap();
+    b.engine.create_collection(NS, options, &b.op).unwrap();
     b.index(r#"{"key": {"n": 1}, "name": "n_1"}"#).unwrap();
     let stage = doc! {
         "fullDocument": "required", "fullDocumentBeforeChange": "required",
