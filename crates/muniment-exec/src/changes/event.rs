@@ -92,6 +92,10 @@ fn kind<'o>(op: &'o Operation, scope: &Scope, expanded: bool) -> Option<Kind<'o>
     let (ns, o) = (note.get_str("ns")?, note.get_doc("o")?);
     let db = ns.strip_suffix(".$cmd")?;
     let command = o.first()?;
+    if note.get("pending").is_some() {
+        // It was a transaction's alone.
+        return None;
+    }
     let uuid = match note.get("ui") {
         Some(Value::Binary { bytes, .. }) => <[u8; 16]>::try_from(bytes).ok(),
         _ => None,
@@ -210,62 +214,75 @@ pub(crate) fn has(entry: &LogEntry, scope: &Scope, expanded: bool, place: Place)
     entry.at == place.at && op.is_some_and(|op| kind(op, scope, expanded).is_some())
 }
 
-/// The events of an entry that come after `after`; `wanted` says which kinds are.
+/// How the operations of an entry are looked at.
+pub(crate) struct Look<'l> {
+    pub scope: &'l Scope,
+    pub shown: &'l Shown,
+    /// Events up to here are left out.
+    pub behind: Place,
+    /// Which kinds are wanted.
+    pub wanted: &'l dyn Fn(&str) -> bool,
+    pub lookup: &'l Lookup<'l>,
+}
+
+/// The next event of an entry, from its operation `from` on; `from` is then the operation to go on
+/// with.
 ///
 /// # Errors
 /// 47 NoMatchingDocument for a required document that is not there; what looking documents up raises.
-pub(crate) fn events(
+pub(crate) fn next_event(
     entry: &LogEntry,
-    scope: &Scope,
-    shown: &Shown,
-    behind: Place,
-    wanted: &dyn Fn(&str) -> bool,
-    lookup: &Lookup<'_>,
-) -> Result<Vec<Event>> {
-    let mut events = Vec::new();
+    from: &mut usize,
+    look: &Look<'_>,
+) -> Result<Option<Event>> {
+    let (scope, shown) = (look.scope, look.shown);
     let first = entry.transaction.map_or(0, |part| part.before);
-    for (n, op) in entry.ops.iter().enumerate() {
-        let Some(kind) = kind(op, scope, shown.expanded) else {
-            continue;
-        };
+    while let Some(op) = entry.ops.get(*from) {
         let place = Place {
             at: entry.at,
             is_event: true,
             index: match entry.transaction {
-                Some(_) => u32::try_from(first + n).unwrap_or(u32::MAX),
+                Some(_) => u32::try_from(first + *from).unwrap_or(u32::MAX),
                 None => 0,
             },
             invalidates: false,
         };
-        if place > behind && wanted(kind.name) {
-            let doc = render(entry, op, &kind, place, shown, lookup)?;
-            events.push(Event {
-                place,
-                doc,
-                ends: false,
-            });
-        }
+        let Some(kind) = kind(op, scope, shown.expanded) else {
+            *from += 1;
+            continue;
+        };
         let ends = match scope {
             Scope::Collection { .. } => matches!(kind.name, "drop" | "rename" | "dropDatabase"),
             Scope::Database(_) => kind.name == "dropDatabase",
             Scope::Cluster => false,
         };
+        if place > look.behind && (look.wanted)(kind.name) {
+            // The invalidation behind it comes when it was given.
+            *from += usize::from(!ends);
+            let doc = render(entry, op, &kind, place, shown, look.lookup)?;
+            return Ok(Some(Event {
+                place,
+                doc,
+                ends: false,
+            }));
+        }
         let place = Place {
             invalidates: true,
             ..place
         };
-        if ends && place > behind {
+        if ends && place > look.behind {
+            *from = entry.ops.len();
             let mut doc = head(entry, "invalidate", place, kind.uuid);
             doc.append("wallTime", Value::DateTime(entry.wall_ms));
-            events.push(Event {
+            return Ok(Some(Event {
                 place,
                 doc,
                 ends: true,
-            });
-            break;
+            }));
         }
+        *from += 1;
     }
-    Ok(events)
+    Ok(None)
 }
 
 fn head(entry: &LogEntry, name: &str, place: Place, uuid: Option<[u8; 16]>) -> DocBuf {

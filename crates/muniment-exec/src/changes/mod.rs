@@ -109,7 +109,20 @@ impl Database {
         let current = CurrentOp::new(op);
         let link = Link::new(self, &current, request)?;
         let start = Start::of(&spec, self.store.visible())?;
-        let wanted = Wanted::of(stages.as_doc());
+        if start.fragments > 0 && !splits {
+            return Err(Error::new(
+                Code::ChangeStreamFatalError,
+                format!(
+                    "cannot resume stream; the resume token is of a part of an event, which only \
+                     a stream with {SPLIT} has"
+                ),
+            ));
+        }
+        // By another collation other texts may be equal.
+        let wanted = match &request.collation {
+            None => Wanted::of(stages.as_doc()),
+            Some(_) => Wanted::default(),
+        };
         let source = ChangeStream::new(&link.engine, &current, scope, &spec, &start, wanted)?;
         let state = source.tail();
         let stream = pipeline.open(Box::new(source), &link.runtime()?)?;

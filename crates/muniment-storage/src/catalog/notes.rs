@@ -8,6 +8,10 @@ use super::{Entry, IndexEntry};
 use crate::collection::Collection;
 use muniment_value::{Doc, DocBuf, Elem, Value, doc};
 
+/// A field of a note that is for readers here alone: the end of a collection that a transaction made
+/// and did not commit.
+pub(super) const PENDING: &str = "pending";
+
 /// The name of the database's commands, and the collection.
 fn split(namespace: &str) -> (String, &str) {
     let (db, name) = namespace.split_once('.').unwrap_or((namespace, ""));
