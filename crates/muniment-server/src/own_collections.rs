@@ -26,11 +26,8 @@ pub const SESSIONS: &str = "config.system.sessions";
 /// How often [`refresh_sessions`] is due, as MongoDB's logicalSessionRefreshMillis.
 pub const REFRESH_EVERY: Duration = Duration::from_secs(300);
 
-/// SHA-256 of nothing: the digest of the user that is nobody.
-pub const NOBODY: [u8; 32] = [
-    0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24,
-    0x27, 0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
-];
+/// The digest of the user that is nobody.
+pub use muniment_exec::NOBODY;
 
 /// Makes what is not there, and tells the startup log about this start.
 pub fn prepare(server: &ServerState) {
