@@ -6,6 +6,7 @@
 //! else pays for them; find, count, distinct and pipelines read them as they read views. Nobody
 //! writes them.
 
+mod figures;
 mod read;
 mod render;
 
@@ -17,6 +18,7 @@ use crate::host::Link;
 use crate::operation::OpContext;
 use crate::plan::candidate::natural;
 use bytes::Bytes;
+pub use figures::GeneratedFigures;
 use muniment_query::{DocStream, Filter, Pipeline, Projection, QueryContext};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, doc, number};
 pub use render::NOBODY;

@@ -255,11 +255,11 @@ impl Backward {
             return Ok(false);
         }
         let mut entries = self.reader.entries(begin)?;
-        while let Some(entry) = self.reader.next(&mut entries)? {
-            if entry.at > self.until {
-                break;
+        while entries.position() < self.until {
+            match self.reader.next(&mut entries)? {
+                Some(entry) if entry.at <= self.until => self.block.push(entry),
+                _ => break,
             }
-            self.block.push(entry);
         }
         self.until = begin;
         Ok(true)

@@ -85,7 +85,8 @@ fn is_hidden(op: &Operation) -> bool {
                 .unwrap_or_default()
                 .split_once('.')
                 .unwrap_or_default();
-            let of = doc.get_doc("o").and_then(|o| o.first());
+            let of = doc.get_doc("o").filter(|_| doc.get_str("op") == Some("c"));
+            let of = of.and_then(|o| o.first());
             is_own(db, of.and_then(|e| e.value().as_str()).unwrap_or_default())
         }
         (None, _) => true,
