@@ -230,7 +230,7 @@ const SCRIPT: &[(&str, &str)] = &[
     ),
     (
         "a",
-        "{update: 'plain', updates: [{q: {_id: 1}, u: {$set: {'a.2.b': 4, y: 5}, $unset: {x: ''}}}, {q: {_id: 2}, u: {$push: {l: {$each: [1, 2, 3]}}}}, {q: {_id: 3}, u: {_id: 3, x: 9}}, {q: {_id: 4}, u: {$set: {x: 4}}, upsert: true}, {q: {_id: 1}, u: [{$set: {z: {$add: ['$y', 1]}}}]}]}",
+        "{update: 'plain', updates: [{q: {_id: 1}, u: {$set: {'a.2.b': 4, y: 5}, $unset: {p: ''}}}, {q: {_id: 2}, u: {$push: {l: {$each: [1, 2, 3]}}}}, {q: {_id: 3}, u: {_id: 3, x: 9}}, {q: {_id: 4}, u: {$set: {x: 4}}, upsert: true}, {q: {_id: 1}, u: [{$set: {z: {$add: ['$y', 1]}}}]}]}",
     ),
     (
         "a",
@@ -243,7 +243,7 @@ const SCRIPT: &[(&str, &str)] = &[
     ("a", "{delete: 'plain', deletes: [{q: {_id: 3}, limit: 1}]}"),
     (
         "a",
-        "{createIndexes: 'plain', indexes: [{key: {x: 1}, name: 'x_1', unique: true, sparse: true}, {key: {y: -1, z: 1}, name: 'y_z', expireAfterSeconds: 1000}, {key: {w: 'text'}, name: 'w_text'}]}",
+        "{createIndexes: 'plain', indexes: [{key: {x: 1}, name: 'x_1', unique: true, sparse: true}, {key: {y: -1}, name: 'y_z', expireAfterSeconds: 1000}, {key: {y: 1, z: -1}, name: 'yz'}, {key: {w: 'text'}, name: 'w_text'}]}",
     ),
     (
         "a",
