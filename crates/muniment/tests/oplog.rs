@@ -238,6 +238,14 @@ const SCRIPT: &[(&str, &str)] = &[
     ),
     (
         "a",
+        "{update: 'series', updates: [{q: {m: 'x'}, u: {$set: {m: 'z'}}, multi: true}]}",
+    ),
+    (
+        "a",
+        "{delete: 'series', deletes: [{q: {m: 'y'}, limit: 0}]}",
+    ),
+    (
+        "a",
         "{findAndModify: 'plain', query: {_id: 2}, update: {$inc: {x: 10}}}",
     ),
     ("a", "{delete: 'plain', deletes: [{q: {_id: 3}, limit: 1}]}"),

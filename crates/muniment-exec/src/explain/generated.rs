@@ -58,7 +58,7 @@ impl Database {
             let returned = self.run_generated(op, what)?;
             let examined = narrow((examined() - before) as i64);
             let mut stage = scan.clone();
-            stage.append("docsExamined", examined.clone());
+            stage.append("docsExamined", examined);
             let mut stats = doc! {
                 "executionSuccess": true,
                 "nReturned": narrow(returned as i64),

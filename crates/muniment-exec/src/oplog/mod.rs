@@ -48,7 +48,7 @@ pub(crate) struct Generated {
 static ALL: &[Generated] = &[
     Generated {
         namespace: "config.system.preimages",
-        source: Source::Log("_id.ts", |entry| render::images(entry)),
+        source: Source::Log("_id.ts", render::images),
     },
     Generated {
         namespace: "config.transactions",

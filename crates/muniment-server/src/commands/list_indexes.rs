@@ -42,7 +42,7 @@ pub(super) fn clustered_id(collection: &Collection) -> Option<DocBuf> {
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     if is_generated(cx.ns()) {
         // MongoDB's oplog has none, either.
-        return answer(cx, &cx.ns().to_string(), Vec::new());
+        return answer(cx, cx.ns(), Vec::new());
     }
     cx.engine().refuse_view(cx.ns())?;
     let buckets = cx.engine().buckets_of(cx.ns());
