@@ -338,6 +338,7 @@ fn update(
     };
     let statement = UpdateStatement {
         is_diff: diff.is_some(),
+        is_entry: true,
         upsert: entry.get("b").is_some_and(|v| v.truthy()),
         bypass_document_validation: cx.args.bool("bypassDocumentValidation", false),
         ..UpdateStatement::new(filter.as_doc(), Value::Document(diff.unwrap_or(o)))
