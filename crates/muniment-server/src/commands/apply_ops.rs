@@ -403,7 +403,10 @@ fn command(
 /// by itself.
 fn without_parts(o: Doc<'_>) -> DocBuf {
     let mut d = DocBuf::new();
-    for e in o.iter().filter(|e| !matches!(e.name(), "partialTxn" | "count")) {
+    for e in o
+        .iter()
+        .filter(|e| !matches!(e.name(), "partialTxn" | "count"))
+    {
         d.append_elem(e);
     }
     d

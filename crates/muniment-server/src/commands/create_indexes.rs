@@ -67,7 +67,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     if is_generated(cx.ns()) {
         return Err(Error::new(
             Code::CannotCreateIndex,
-            format!("cannot have an index on {}: it is made when it is read", cx.ns()),
+            format!(
+                "cannot have an index on {}: it is made when it is read",
+                cx.ns()
+            ),
         ));
     }
     let buckets = cx.engine().buckets_of(cx.ns());
