@@ -176,6 +176,12 @@ impl Store {
         Ok((self.inner.log()?.bytes(), self.inner.window.lock().bytes))
     }
 
+    /// What [`Store::keep_log`] has said last.
+    pub fn log_window(&self) -> (u64, Duration) {
+        let window = *self.inner.window.lock();
+        (window.bytes, window.time)
+    }
+
     /// How much of the log is kept for its readers: so many bytes, and whatever is not older than so
     /// long. Where the disk is nearly full it gives way.
     pub fn keep_log(&self, bytes: u64, time: Duration) {

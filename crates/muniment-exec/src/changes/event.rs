@@ -4,6 +4,7 @@
 
 use super::scope::{Scope, VIEWS};
 use super::token::{Place, Token};
+use crate::oplog::render::{id_doc, lsid, stamp};
 use crate::view::is_of_series;
 use bytes::Bytes;
 use muniment_query::diff;
@@ -162,23 +163,6 @@ fn ns_doc(namespace: &str) -> DocBuf {
     doc! { "db": db, "coll": coll }
 }
 
-/// `{_id}` of the type and bytes that the log has of it.
-pub(crate) fn key_doc(id: &[u8]) -> DocBuf {
-    let Some((ty, value)) = id.split_first() else {
-        return DocBuf::new();
-    };
-    let mut bytes = vec![0; 4];
-    bytes.push(*ty);
-    bytes.extend_from_slice(b"_id\0");
-    bytes.extend_from_slice(value);
-    bytes.push(0);
-    let len = (bytes.len() as u32).to_le_bytes();
-    if let Some(head) = bytes.get_mut(..4) {
-        head.copy_from_slice(&len);
-    }
-    DocBuf::from_doc(Doc::new(&bytes))
-}
-
 /// The key of a document.
 fn key_of(d: &[u8]) -> DocBuf {
     let mut key = DocBuf::new();
@@ -294,7 +278,7 @@ fn head(entry: &LogEntry, name: &str, place: Place, uuid: Option<[u8; 16]>) -> D
     doc! {
         "_id": token.to_doc(),
         "operationType": name,
-        "clusterTime": Value::Timestamp { t: entry.at.seconds(), i: entry.at.increment() },
+        "clusterTime": stamp(entry.at),
     }
 }
 
@@ -319,7 +303,7 @@ fn render(
     event.append("wallTime", Value::DateTime(entry.wall_ms));
     if let (Some(_), Some((key, number))) = (entry.transaction, &entry.session) {
         event.append("txnNumber", *number);
-        event.append("lsid", crate::changes::session_id(key));
+        event.append("lsid", lsid(key));
     }
     let before = op
         .before
@@ -357,10 +341,10 @@ fn render(
         What::Delete { id } => {
             show_before(&mut event)?;
             event.append("ns", ns_doc(kind.namespace));
-            event.append("documentKey", key_doc(id));
+            event.append("documentKey", id_doc(id));
         }
         What::Update { id, diff: d } => {
-            let key = key_doc(id);
+            let key = id_doc(id);
             let full = match (shown.full, before) {
                 (Full::After(Image::Off), _) => None,
                 (Full::After(_), Some(b)) => Some(Some(after(b, d)?)),

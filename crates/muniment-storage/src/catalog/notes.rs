@@ -51,7 +51,13 @@ pub(super) fn entry_notes(
     let Some(before) = before else {
         let mut o = doc! { "create": name };
         o.append_all(after.options.document.as_doc());
-        if let Some(id) = after.indexes.iter().find(|i| i.spec.name == "_id_") {
+        // A clustered collection has no other index of its own, and the buckets of a time series,
+        // of which MongoDB tells, are clustered.
+        let clustered = ["clusteredIndex", "timeseries"]
+            .iter()
+            .any(|n| o.as_doc().get(n).is_some());
+        let id = after.indexes.iter().find(|i| i.spec.name == "_id_");
+        if let Some(id) = id.filter(|_| !clustered) {
             o.append("idIndex", &id.spec.document);
         }
         note(o, None);
