@@ -134,7 +134,10 @@ fn transactions_are_shown_as_one_command_or_as_parts() {
     let c = b.engine.collection_or_create(&b.op, NS).unwrap();
     let never = &NeverInterrupted;
     for (first, size) in [(1, 1_usize), (10, 3 << 20)] {
-        let t = b.engine.store.begin_transaction(Duration::from_millis(5));
+        let t = b
+            .engine
+            .store
+            .begin_transaction(Duration::from_millis(5), &b.engine.memory);
         for i in first..first + 4 {
             let mut w = b.engine.store.write_unit_in(&t, &c, never).unwrap();
             let d = doc! { "_id": i, "x": "x".repeat(size) };
@@ -303,6 +306,7 @@ fn a_cursor_follows_and_loses_its_place() {
             await_time: Some(Duration::from_millis(wait)),
             await_time_given: true,
             is_late: &|| false,
+            fails: &|| None,
         };
         let kept = b.engine.get_more(&b.op, &request, &mut out)?;
         assert_eq!(kept, id);
