@@ -4,6 +4,7 @@ use crate::cursor::{Cursor, CursorFlags, Opener};
 use crate::database::Database;
 use crate::explain::nothing_found;
 use crate::operation::OpContext;
+use crate::oplog;
 use crate::plan::candidate::{Query, candidates, natural};
 use crate::plan::choose::{Asked, Choice, choose};
 use crate::plan::express::{self, LookUp};
@@ -241,6 +242,9 @@ impl Database {
             follows: false,
         };
         let Some(collection) = there else {
+            if let Some(generated) = oplog::generated(request.namespace) {
+                return self.find_generated(op, generated, request, parsed, flags);
+            }
             return match self.resolve_view(request.namespace)? {
                 Some(view) => self.find_view(op, &view, request),
                 None => {

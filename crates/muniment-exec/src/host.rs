@@ -10,6 +10,7 @@ use crate::database::Database;
 use crate::find::Hint;
 use crate::geo_near::NearRows;
 use crate::join;
+use crate::oplog;
 use crate::plan::text::refuse_text;
 use crate::timeseries::TimeSeries;
 use crate::write::merge::MergeWriter;
@@ -104,6 +105,10 @@ impl Link {
         }
         let Some(collection) = self.collection(ctx)? else {
             let namespace = format!("{}.{}", ctx.db, ctx.collection);
+            if let Some(generated) = oplog::generated(&namespace) {
+                let stream = self.open_generated(generated, pipeline, stages, ctx, hint)?;
+                return Ok(Opened::Stream(stream, None));
+            }
             if let Some(series) = self.engine.buckets_of(&namespace) {
                 let buckets = self.open_buckets(&series, &pipeline, stages, ctx, hint)?;
                 let stream = pipeline.open(Box::new(buckets), &self.runtime()?)?;

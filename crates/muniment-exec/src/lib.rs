@@ -20,6 +20,7 @@ mod host;
 mod join;
 mod join_cache;
 mod operation;
+mod oplog;
 mod plan;
 mod run;
 #[cfg(test)]
@@ -44,6 +45,7 @@ pub use muniment_query::stage::search_indexes_refused;
 pub use operation::{
     Counters, DisconnectProbe, OpContext, OpGuard, OpStart, Operations, PlanFigures,
 };
+pub use oplog::{GeneratedFigures, OPLOG, generated_in, is_generated, refuse_generated};
 pub use plan::filters::{ShapeSpec, shape_without_query};
 pub use tickets::{TICKETS, TicketFigures, TicketPool, Tickets};
 pub use timeseries::{

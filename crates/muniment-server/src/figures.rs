@@ -26,7 +26,7 @@ impl Figures for ServerFigures {
         Some(match stage {
             "$collStats" => {
                 let ns = format!("{db}.{collection}");
-                coll_stats::stage(&server, &ns, operand).map(|d| vec![d])
+                coll_stats::stage(&server, op, &ns, operand).map(|d| vec![d])
             }
             "$indexStats" => {
                 let ns = format!("{db}.{collection}");

@@ -103,6 +103,7 @@ pub fn check_write(db: &str, collection: &str) -> Result<()> {
             format!("cannot write to {db}.{collection}"),
         ));
     }
+    muniment_exec::refuse_generated(&format!("{db}.{collection}"))?;
     check_create(db, collection)
 }
 

@@ -28,6 +28,12 @@ pub struct ServerOptions {
     pub replica_set: Option<String>,
     /// Initiate the set with this server as its only member, if it is not initiated.
     pub auto_initiate: bool,
+    /// Bytes of the oplog that are kept; `None`: what suits the disk (see [`Server::start`]).
+    ///
+    /// [`Server::start`]: crate::Server::start
+    pub oplog_bytes: Option<u64>,
+    /// Entries of the oplog that are not older than this are kept, whatever its size.
+    pub oplog_min_retention: Duration,
     /// How often the journal is flushed to the disk.
     pub journal_commit_interval: Duration,
     /// Open a data directory whose journal is damaged in its middle, losing what lies behind.
@@ -85,6 +91,8 @@ impl Default for ServerOptions {
             engine: EngineKind::default(),
             replica_set: None,
             auto_initiate: false,
+            oplog_bytes: None,
+            oplog_min_retention: Duration::ZERO,
             journal_commit_interval: Duration::from_millis(100),
             accept_data_loss: false,
             log: LogTarget::Stdout,

@@ -338,4 +338,30 @@ mod tests {
         assert!(p(2, 5) > p(3, 5) && p(3, 5) > p(9, 5));
         assert!(p(0, 14) > p(0, 16) && p(0, 40) == p(0, 400));
     }
+
+    #[test]
+    fn who_reads_goes_on_in_a_log_that_was_opened_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path());
+        let inner = &store.inner;
+        let options = CollectionOptions::default();
+        let c = store
+            .create_collection("db.c", options, &NeverInterrupted)
+            .unwrap();
+        let mut entries = store.log_entries(store.visible()).unwrap();
+        insert(&store, &c, doc! { "_id": 1 }).unwrap();
+        assert!(entries.next().unwrap().is_some());
+        store.sync().unwrap();
+        let opened = (0..500).any(|_| {
+            let _ = inner.reopen_log();
+            std::thread::sleep(Duration::from_millis(2));
+            inner.log().is_ok()
+        });
+        assert!(opened);
+        for i in 2..5 {
+            insert(&store, &c, doc! { "_id": i }).unwrap();
+            assert!(entries.next().unwrap().is_some(), "{i}");
+            assert!(entries.next().unwrap().is_none());
+        }
+    }
 }

@@ -232,7 +232,8 @@ impl Inner {
         let since = since.saturating_sub(window.time.as_secs());
         Keep {
             bytes: window.bytes,
-            later_than: match window.time.is_zero() {
+            // Where all is in memory only its size counts.
+            later_than: match window.time.is_zero() || !self.trees.is_durable() {
                 true => Timestamp::MAX,
                 false => Timestamp::new(u32::try_from(since).unwrap_or(0), 0),
             },

@@ -59,7 +59,7 @@ pub use collection::Collection;
 pub use commit::stage::KeyCounts;
 pub use history::Named;
 pub use index::Index;
-pub use muniment_io::{Timestamp, spread, thread_time};
+pub use muniment_io::{Timestamp, space as disk_space, spread, thread_time};
 pub use oplog::{LogEntries, LogEntry, Operation, Part, What};
 pub use sessions::{
     NOBODY, Run as StatementRun, Session, SessionChange, SessionHead, SessionKey, SessionRecord,

@@ -7,12 +7,13 @@ use crate::sessions::{SessionKey, SessionRecord, SessionState};
 use crate::store::{Inner, Store, damaged};
 use bytes::Bytes;
 use muniment_io::Timestamp;
-use muniment_value::Result;
+use muniment_log::Log;
+use muniment_value::{Code, Error, Result};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// What an entry tells.
@@ -103,9 +104,14 @@ impl Watch {
     /// operation, so whoever is not counted here yet sees it.
     pub fn advanced(&self) {
         if self.watchers.load(SeqCst) > 0 {
-            drop(self.lock.lock());
-            self.moved.notify_all();
+            self.wake();
         }
+    }
+
+    /// Who waits looks again.
+    pub fn wake(&self) {
+        drop(self.lock.lock());
+        self.moved.notify_all();
     }
 }
 
@@ -113,6 +119,8 @@ impl Watch {
 pub struct LogEntries {
     inner: Arc<Inner>,
     reader: muniment_log::Reader,
+    /// Whose records it reads: the log is opened anew after a fault.
+    log: Weak<Log>,
     /// What the last record told and was not passed on.
     ready: std::collections::VecDeque<LogEntry>,
     /// Entries up to here are left out: they are of the record that the reader began with.
@@ -133,6 +141,7 @@ impl Store {
         let log = self.inner.log()?;
         Ok(LogEntries {
             reader: log.read(after),
+            log: Arc::downgrade(&log),
             inner: self.inner.clone(),
             ready: std::collections::VecDeque::new(),
             after,
@@ -167,6 +176,12 @@ impl Store {
         Ok((self.inner.log()?.bytes(), self.inner.window.lock().bytes))
     }
 
+    /// What [`Store::keep_log`] has said last.
+    pub fn log_window(&self) -> (u64, Duration) {
+        let window = *self.inner.window.lock();
+        (window.bytes, window.time)
+    }
+
     /// How much of the log is kept for its readers: so many bytes, and whatever is not older than so
     /// long. Where the disk is nearly full it gives way.
     pub fn keep_log(&self, bytes: u64, time: Duration) {
@@ -179,7 +194,7 @@ impl Store {
         let until = Instant::now() + timeout;
         watch.watchers.fetch_add(1, SeqCst);
         let mut guard = watch.lock.lock();
-        while self.visible() <= after {
+        while self.visible() <= after && !self.is_closed() {
             if watch.moved.wait_until(&mut guard, until).timed_out() {
                 break;
             }
@@ -250,7 +265,15 @@ impl LogEntries {
                 Some(early) => early,
                 None => {
                     let Some(record) = self.reader.next()? else {
-                        return Ok(None);
+                        let log = self.inner.log()?;
+                        if self.log.as_ptr() == Arc::as_ptr(&log) {
+                            return Ok(None);
+                        }
+                        // It goes on in the log that took the place of the one before.
+                        self.reader = log.read(self.position);
+                        self.log = Arc::downgrade(&log);
+                        self.after = self.position;
+                        continue;
                     };
                     (record.at, Bytes::copy_from_slice(record.payload))
                 }
@@ -281,6 +304,14 @@ impl LogEntries {
                 &inner.path,
                 &format!("the record of {at} cannot be read at byte {offset} of its payload"),
             )
+        };
+        // Names are forgotten with the log that they are needed for.
+        let kept = || match at > inner.log()?.begins_after() {
+            true => Ok(()),
+            false => Err(Error::new(
+                Code::ChangeStreamHistoryLost,
+                "the log no longer reaches back so far: its oldest records were trimmed",
+            )),
         };
         let mut reader = Reader::new(payload).ok_or_else(|| bad(0))?;
         let (kind, wall_ms) = (reader.kind(), reader.wall_clock());
@@ -353,7 +384,10 @@ impl LogEntries {
                 0 => None,
                 tree => match self.name(tree, at) {
                     Some(name) => Some(name),
-                    None => return Err(bad(end)),
+                    None => {
+                        kept()?;
+                        return Err(bad(end));
+                    }
                 },
             };
             let operation = Operation {
@@ -364,6 +398,7 @@ impl LogEntries {
             };
             ops.push((operation, end));
         }
+        kept()?;
         let committed = session
             .as_ref()
             .is_some_and(|(_, s)| s.state == SessionState::Committed);
@@ -433,16 +468,17 @@ fn statements(record: &SessionRecord) -> Vec<i32> {
 /// As many operations at once as [`AT_ONCE`] says; each is told with where it ends in the record.
 fn in_parts(ops: Vec<(Operation, usize)>) -> Vec<Vec<Operation>> {
     let mut parts: Vec<Vec<Operation>> = Vec::new();
-    let mut began = HEAD;
+    let (mut began, mut before) = (HEAD, HEAD);
     for (op, end) in ops {
         let last = parts.last_mut();
         match last.filter(|p| end.saturating_sub(began) <= AT_ONCE.0 && p.len() < AT_ONCE.1) {
             Some(part) => part.push(op),
             None => {
-                began = end;
+                began = before;
                 parts.push(vec![op]);
             }
         }
+        before = end;
     }
     parts
 }

@@ -460,6 +460,7 @@ impl Store {
         }
         *self.inner.stop.lock() = true;
         self.inner.wake.notify_all();
+        self.inner.watch.wake();
         for thread in self.threads.lock().drain(..) {
             // A thread that panicked has nothing left to say.
             let _ = thread.join();

@@ -152,7 +152,7 @@ fn a_transaction_is_one_entry_and_a_large_one_several() {
     let (a, b) = (make("db.a"), make("db.b"));
     let begin = store.visible();
     let t = store.begin_transaction(Duration::from_millis(5), &Arc::default());
-    let mut add = |c: &Arc<Collection>, d: DocBuf| {
+    let add = |c: &Arc<Collection>, d: DocBuf| {
         let mut w = store.write_unit_in(&t, c, never).unwrap();
         w.insert(&bytes(d)).unwrap().unwrap();
         w.commit().unwrap();
@@ -166,11 +166,11 @@ fn a_transaction_is_one_entry_and_a_large_one_several() {
     t.commit(None, never).unwrap();
     let entries = all(&store, begin);
     let sizes: Vec<usize> = entries.iter().map(|e| e.ops.len()).collect();
-    assert_eq!(sizes, [4, 3, 1]);
+    assert_eq!(sizes, [4, 2, 2]);
     let parts: Vec<Part> = entries.iter().map(|e| e.transaction.unwrap()).collect();
     assert_eq!(
         parts.iter().map(|p| p.before).collect::<Vec<_>>(),
-        [0, 4, 7]
+        [0, 4, 6]
     );
     assert_eq!(
         parts.iter().map(|p| p.more).collect::<Vec<_>>(),
@@ -260,4 +260,38 @@ fn who_waits_is_woken() {
         insert(&store, &c, doc! { "_id": 1 }).unwrap();
         assert!(waits.join().unwrap());
     });
+}
+
+#[test]
+fn who_rests_in_a_trimmed_segment_is_not_told_wrong_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(options(dir.path())).unwrap();
+    let never = &NeverInterrupted;
+    let make = |name| {
+        let options = CollectionOptions::default();
+        store.create_collection(name, options, never).unwrap()
+    };
+    let (a, c) = (make("db.a"), make("db.c"));
+    insert(&store, &a, doc! { "_id": 1 }).unwrap();
+    insert(&store, &c, doc! { "_id": 2 }).unwrap();
+    store
+        .rename_collection("db.c", "db.d", false, never)
+        .unwrap();
+    let mut late = store.log_entries(Timestamp::ZERO).unwrap();
+    for _ in 0..3 {
+        late.next().unwrap().unwrap();
+    }
+    store.keep_log(0, Duration::ZERO);
+    for i in 0..60 {
+        insert(
+            &store,
+            &a,
+            doc! { "_id": 100 + i, "x": "y".repeat(1 << 20) },
+        )
+        .unwrap();
+    }
+    store.flush().unwrap();
+    store.flush().unwrap();
+    let e = late.next().unwrap_err();
+    assert_eq!(e.code(), Code::ChangeStreamHistoryLost, "{e}");
 }

@@ -107,6 +107,11 @@ fn replica_set(g: &mut Gathered, text: &str) -> Result<(), String> {
     Ok(())
 }
 
+fn oplog_size(g: &mut Gathered, text: &str) -> Result<(), String> {
+    g.server.oplog_bytes = Some(number::<u64>(text, 1, 1 << 30)? << 20);
+    Ok(())
+}
+
 /// All options, in the order of `--help`.
 pub const ALL: &[Opt] = &[
     opt(
@@ -434,6 +439,31 @@ pub const ALL: &[Opt] = &[
             Ok(())
         },
     ),
+    opt(
+        "oplogSize",
+        "replication.oplogSizeMB",
+        Arg::Number,
+        "MB of the oplog that are kept (of a set: 5 % of the free disk, 990 to 51200; else 256)",
+        oplog_size,
+    ),
+    opt(
+        "oplogSizeMB",
+        "",
+        Arg::Number,
+        "the same as --oplogSize",
+        oplog_size,
+    ),
+    opt(
+        "oplogMinRetentionHours",
+        "storage.oplogMinRetentionHours",
+        Arg::Number,
+        "hours for which the oplog is kept, whatever its size (0)",
+        |g, v| {
+            let hours = number(v, 0.0, 1e9)?;
+            g.server.oplog_min_retention = Duration::from_secs_f64(hours * 3600.0);
+            Ok(())
+        },
+    ),
     opt("shardsvr", "", Arg::Flag, "not supported yet", not_yet),
     opt("configsvr", "", Arg::Flag, "not supported yet", not_yet),
     opt(
@@ -622,6 +652,20 @@ mod tests {
         let mut g = Gathered::default();
         g.apply_flag(flag("autoInitiate"), "true").unwrap();
         assert!(g.finish(vec![]).is_err());
+    }
+
+    #[test]
+    fn the_oplog_has_a_size_and_a_time() {
+        let mut g = Gathered::default();
+        g.apply_key("replication.oplogSizeMB", "2048").unwrap();
+        g.apply_key("storage.oplogMinRetentionHours", "1.5")
+            .unwrap();
+        assert_eq!(g.server.oplog_bytes, Some(2 << 30));
+        assert_eq!(g.server.oplog_min_retention, Duration::from_secs(5400));
+        g.apply_flag(flag("oplogSize"), "1").unwrap();
+        assert_eq!(g.server.oplog_bytes, Some(1 << 20));
+        assert!(g.apply_flag(flag("oplogSizeMB"), "0").is_err());
+        assert!(g.apply_flag(flag("oplogMinRetentionHours"), "-1").is_err());
     }
 
     #[test]

@@ -137,3 +137,50 @@ func TestWriteConcernAndCompression(t *testing.T) {
 		t.Fatalf("w:3 on a standalone: %v", err)
 	}
 }
+
+func TestTransactionAndChangeStream(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	client, db := connect(t)
+	stream, err := db.Watch(ctx, mongo.Pipeline{}, options.ChangeStream().SetFullDocument(options.UpdateLookup))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stream.Close(ctx) }()
+	session, err := client.StartSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.EndSession(ctx)
+	_, err = session.WithTransaction(ctx, func(ctx context.Context) (any, error) {
+		for _, name := range []string{"a", "b"} {
+			if _, err := db.Collection(name).InsertOne(ctx, bson.D{{Key: "_id", Value: 1}}); err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Collection("a").UpdateOne(ctx, bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: 2}}}}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"insert a", "insert b", "update a"}
+	for i, w := range want {
+		if !stream.Next(ctx) {
+			t.Fatalf("event %d: %v", i, stream.Err())
+		}
+		var e struct {
+			OperationType string
+			Ns            struct{ Coll string }
+			FullDocument  bson.M
+		}
+		if err := stream.Decode(&e); err != nil {
+			t.Fatal(err)
+		}
+		if got := e.OperationType + " " + e.Ns.Coll; got != w || e.FullDocument == nil {
+			t.Fatalf("event %d is %+v, not %s", i, e, w)
+		}
+	}
+}

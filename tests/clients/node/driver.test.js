@@ -89,3 +89,36 @@ test('list collections and indexes', async () => {
   assert.equal((await db.collection('listed').indexes())[0].name, '_id_');
   assert.equal(await db.collection('listed').isCapped(), true);
 });
+
+test('transactions and change streams', async () => {
+  const c = db.collection('changes');
+  const stream = c.watch([], { fullDocument: 'updateLookup' });
+  const events = stream[Symbol.asyncIterator]();
+  const first = events.next();
+  // The stream is opened by the first look.
+  await new Promise((r) => setTimeout(r, 200));
+  await client.withSession((session) =>
+    session.withTransaction(async () => {
+      await c.insertOne({ _id: 1 }, { session });
+      await c.updateOne({ _id: 1 }, { $set: { x: 1 } }, { session });
+    }),
+  );
+  await assert.rejects(
+    client.withSession((session) =>
+      session.withTransaction(async () => {
+        await c.insertOne({ _id: 2 }, { session });
+        throw new Error('given up');
+      }),
+    ),
+    /given up/,
+  );
+  assert.equal((await first).value.operationType, 'insert');
+  const update = (await events.next()).value;
+  assert.deepEqual(update.updateDescription.updatedFields, { x: 1 });
+  assert.equal(update.fullDocument.x, 1);
+  await stream.close();
+  const resumed = c.watch([], { resumeAfter: update._id });
+  await c.deleteOne({ _id: 1 });
+  assert.equal((await resumed.next()).operationType, 'delete');
+  await resumed.close();
+});

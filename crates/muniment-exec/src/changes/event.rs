@@ -4,6 +4,7 @@
 
 use super::scope::{Scope, VIEWS};
 use super::token::{Place, Token};
+use crate::oplog::render::{id_doc, lsid, stamp};
 use crate::view::is_of_series;
 use bytes::Bytes;
 use muniment_query::diff;
@@ -92,6 +93,10 @@ fn kind<'o>(op: &'o Operation, scope: &Scope, expanded: bool) -> Option<Kind<'o>
     let (ns, o) = (note.get_str("ns")?, note.get_doc("o")?);
     let db = ns.strip_suffix(".$cmd")?;
     let command = o.first()?;
+    if note.get("pending").is_some() {
+        // It was a transaction's alone.
+        return None;
+    }
     let uuid = match note.get("ui") {
         Some(Value::Binary { bytes, .. }) => <[u8; 16]>::try_from(bytes).ok(),
         _ => None,
@@ -158,23 +163,6 @@ fn ns_doc(namespace: &str) -> DocBuf {
     doc! { "db": db, "coll": coll }
 }
 
-/// `{_id}` of the type and bytes that the log has of it.
-pub(crate) fn key_doc(id: &[u8]) -> DocBuf {
-    let Some((ty, value)) = id.split_first() else {
-        return DocBuf::new();
-    };
-    let mut bytes = vec![0; 4];
-    bytes.push(*ty);
-    bytes.extend_from_slice(b"_id\0");
-    bytes.extend_from_slice(value);
-    bytes.push(0);
-    let len = (bytes.len() as u32).to_le_bytes();
-    if let Some(head) = bytes.get_mut(..4) {
-        head.copy_from_slice(&len);
-    }
-    DocBuf::from_doc(Doc::new(&bytes))
-}
-
 /// The key of a document.
 fn key_of(d: &[u8]) -> DocBuf {
     let mut key = DocBuf::new();
@@ -210,62 +198,75 @@ pub(crate) fn has(entry: &LogEntry, scope: &Scope, expanded: bool, place: Place)
     entry.at == place.at && op.is_some_and(|op| kind(op, scope, expanded).is_some())
 }
 
-/// The events of an entry that come after `after`; `wanted` says which kinds are.
+/// How the operations of an entry are looked at.
+pub(crate) struct Look<'l> {
+    pub scope: &'l Scope,
+    pub shown: &'l Shown,
+    /// Events up to here are left out.
+    pub behind: Place,
+    /// Which kinds are wanted.
+    pub wanted: &'l dyn Fn(&str) -> bool,
+    pub lookup: &'l Lookup<'l>,
+}
+
+/// The next event of an entry, from its operation `from` on; `from` is then the operation to go on
+/// with.
 ///
 /// # Errors
 /// 47 NoMatchingDocument for a required document that is not there; what looking documents up raises.
-pub(crate) fn events(
+pub(crate) fn next_event(
     entry: &LogEntry,
-    scope: &Scope,
-    shown: &Shown,
-    behind: Place,
-    wanted: &dyn Fn(&str) -> bool,
-    lookup: &Lookup<'_>,
-) -> Result<Vec<Event>> {
-    let mut events = Vec::new();
+    from: &mut usize,
+    look: &Look<'_>,
+) -> Result<Option<Event>> {
+    let (scope, shown) = (look.scope, look.shown);
     let first = entry.transaction.map_or(0, |part| part.before);
-    for (n, op) in entry.ops.iter().enumerate() {
-        let Some(kind) = kind(op, scope, shown.expanded) else {
-            continue;
-        };
+    while let Some(op) = entry.ops.get(*from) {
         let place = Place {
             at: entry.at,
             is_event: true,
             index: match entry.transaction {
-                Some(_) => u32::try_from(first + n).unwrap_or(u32::MAX),
+                Some(_) => u32::try_from(first + *from).unwrap_or(u32::MAX),
                 None => 0,
             },
             invalidates: false,
         };
-        if place > behind && wanted(kind.name) {
-            let doc = render(entry, op, &kind, place, shown, lookup)?;
-            events.push(Event {
+        let Some(kind) = kind(op, scope, shown.expanded) else {
+            *from += 1;
+            continue;
+        };
+        let ends = match scope {
+            Scope::Collection { .. } => matches!(kind.name, "drop" | "rename" | "dropDatabase"),
+            Scope::Database(_) => kind.name == "dropDatabase",
+            Scope::Cluster => false,
+        };
+        if place > look.behind && (look.wanted)(kind.name) {
+            // The invalidation behind it comes when it was given.
+            *from += usize::from(!ends);
+            let doc = render(entry, op, &kind, place, shown, look.lookup)?;
+            return Ok(Some(Event {
                 place,
                 doc,
                 ends: false,
-            });
+            }));
         }
-        let ends = match (scope, kind.name) {
-            (Scope::Collection { .. }, "drop" | "rename" | "dropDatabase") => true,
-            (Scope::Database(_), "dropDatabase") => true,
-            _ => false,
-        };
         let place = Place {
             invalidates: true,
             ..place
         };
-        if ends && place > behind {
+        if ends && place > look.behind {
+            *from = entry.ops.len();
             let mut doc = head(entry, "invalidate", place, kind.uuid);
             doc.append("wallTime", Value::DateTime(entry.wall_ms));
-            events.push(Event {
+            return Ok(Some(Event {
                 place,
                 doc,
                 ends: true,
-            });
-            break;
+            }));
         }
+        *from += 1;
     }
-    Ok(events)
+    Ok(None)
 }
 
 fn head(entry: &LogEntry, name: &str, place: Place, uuid: Option<[u8; 16]>) -> DocBuf {
@@ -277,7 +278,7 @@ fn head(entry: &LogEntry, name: &str, place: Place, uuid: Option<[u8; 16]>) -> D
     doc! {
         "_id": token.to_doc(),
         "operationType": name,
-        "clusterTime": Value::Timestamp { t: entry.at.seconds(), i: entry.at.increment() },
+        "clusterTime": stamp(entry.at),
     }
 }
 
@@ -302,7 +303,7 @@ fn render(
     event.append("wallTime", Value::DateTime(entry.wall_ms));
     if let (Some(_), Some((key, number))) = (entry.transaction, &entry.session) {
         event.append("txnNumber", *number);
-        event.append("lsid", crate::changes::session_id(key));
+        event.append("lsid", lsid(key));
     }
     let before = op
         .before
@@ -340,10 +341,10 @@ fn render(
         What::Delete { id } => {
             show_before(&mut event)?;
             event.append("ns", ns_doc(kind.namespace));
-            event.append("documentKey", key_doc(id));
+            event.append("documentKey", id_doc(id));
         }
         What::Update { id, diff: d } => {
-            let key = key_doc(id);
+            let key = id_doc(id);
             let full = match (shown.full, before) {
                 (Full::After(Image::Off), _) => None,
                 (Full::After(_), Some(b)) => Some(Some(after(b, d)?)),

@@ -2,11 +2,14 @@
 //!
 //! The newest entries stand in memory; whoever follows the log takes them from there, and reads the
 //! log itself only where it is further behind. One thread waits for commits on behalf of all, and
-//! wakes those whom an entry may concern: so a stream that nothing happens to costs nothing. The
-//! thread ends when nobody has waited for a while.
+//! wakes those whom an entry concerns: so a stream that nothing happens to costs nothing. The thread
+//! ends when nobody has waited for a while.
 //!
-//! Invariant: what anybody is told of is on the disk. An event must not be one that a power cut takes
-//! back.
+//! Invariants: what anybody is told of is on the disk, for an event must not be one that a power cut
+//! takes back; an entry that concerns nobody waits for the journal's own flush. Whoever reads an
+//! entry into memory sees to it that all whom it concerns are woken.
+//!
+//! Locks in this order: `reader`, `waiters`, `ring`.
 
 use crate::changes::scope::Scope;
 use muniment_storage::{LogEntries, LogEntry, Store, Timestamp, What};
@@ -19,12 +22,14 @@ use std::time::{Duration, Instant};
 
 /// Bytes of entries in memory, about.
 const MOST_BYTES: usize = 16 << 20;
-/// Entries that are handed out at once.
-const AT_ONCE: usize = 256;
-/// Entries that are read before those who wait are told of them.
-const READ_AT_ONCE: usize = 4096;
+/// Entries that are handed out at once, and their bytes, about.
+const AT_ONCE: (usize, usize) = (256, 256 << 10);
+/// Bytes that are read before those who wait are told.
+const READ_AT_ONCE: usize = 4 << 20;
 /// After entries came, others are given this long to come: not every write is worth waking a thread.
 const PAUSE: Duration = Duration::from_micros(500);
+/// What concerns nobody is taken for durable after this: the journal was flushed meanwhile, or is now.
+const FLUSH: Duration = Duration::from_millis(100);
 /// The thread ends when nobody has waited for so long.
 const IDLE: Duration = Duration::from_secs(5);
 
@@ -42,6 +47,13 @@ struct Ring {
     entries: VecDeque<(Arc<LogEntry>, usize)>,
     after: Timestamp,
     until: Timestamp,
+    /// Up to here they are on the disk, and may be handed out.
+    durable: Timestamp,
+    /// Up to here it is known whether they concern who waits.
+    looked: Timestamp,
+    /// One that is not on the disk yet does.
+    wanted: bool,
+    flushed: Option<Instant>,
     bytes: usize,
 }
 
@@ -55,6 +67,7 @@ struct Waiters {
 
 struct Waiter {
     scope: Scope,
+    after: Timestamp,
     called: AtomicBool,
     lock: Mutex<()>,
     wake: Condvar,
@@ -69,17 +82,18 @@ pub(crate) enum Fetched {
 }
 
 impl Feed {
-    /// Entries later than `after`; what is new in the log is read first.
+    /// Entries later than `after`, for who watches `scope`; what is new in the log is read first.
     ///
     /// # Errors
     /// 301; the disk's.
-    pub fn fetch(&self, store: &Store, after: Timestamp) -> Result<Fetched> {
+    pub fn fetch(&self, store: &Store, scope: &Scope, after: Timestamp) -> Result<Fetched> {
         let found = self.ring.lock().fetch(after);
         match found {
             Fetched::Entries(entries, _) if entries.is_empty() => {}
             found => return Ok(found),
         }
         self.read(store)?;
+        self.settle(store, Some(scope))?;
         Ok(self.ring.lock().fetch(after))
     }
 
@@ -88,28 +102,33 @@ impl Feed {
         self.ring.lock().after
     }
 
-    /// Reads what is new. The scopes of those who wait are not looked at.
-    fn read(&self, store: &Store) -> Result<Vec<Arc<LogEntry>>> {
+    /// Reads what is new; true if anything was.
+    fn read(&self, store: &Store) -> Result<bool> {
         let mut reader = self.reader.lock();
-        let mut came = Vec::new();
-        if reader.is_none() {
+        let Some(entries) = reader.as_mut() else {
             let now = store.visible();
-            *reader = Some(store.log_entries(now)?);
+            let entries = store.log_entries(now)?;
             // What is before it is read from the log itself.
             store.sync()?;
             *self.ring.lock() = Ring {
                 after: now,
                 until: now,
+                durable: now,
+                looked: now,
                 ..Ring::default()
             };
-            return Ok(came);
-        }
-        let Some(entries) = reader.as_mut() else {
-            return Ok(came);
+            *reader = Some(entries);
+            return Ok(false);
         };
+        let mut came = Vec::new();
+        let mut bytes = 0;
         loop {
             match entries.next() {
-                Ok(Some(entry)) => came.push(Arc::new(entry)),
+                Ok(Some(entry)) => {
+                    let size = size(&entry);
+                    bytes += size;
+                    came.push((Arc::new(entry), size));
+                }
                 Ok(None) => break,
                 Err(e) => {
                     // Begun anew by the next one; who is behind then reads the log itself.
@@ -117,29 +136,64 @@ impl Feed {
                     return Err(e);
                 }
             }
-            if came.len() >= READ_AT_ONCE {
+            if bytes >= READ_AT_ONCE {
                 break;
             }
         }
         let until = entries.position();
-        if !came.is_empty() {
-            store.sync().inspect_err(|_| *reader = None)?;
-        }
+        let any = !came.is_empty();
         let mut ring = self.ring.lock();
-        for entry in &came {
-            let bytes = size(entry);
-            ring.bytes += bytes;
-            ring.entries.push_back((entry.clone(), bytes));
-        }
+        ring.bytes += bytes;
+        ring.entries.extend(came);
         ring.until = until.max(ring.until);
-        while ring.bytes > MOST_BYTES {
-            let Some((gone, bytes)) = ring.entries.pop_front() else {
+        Ok(any)
+    }
+
+    /// Makes durable what concerns somebody, and wakes those whom it does. `scope`: who asks.
+    fn settle(&self, store: &Store, scope: Option<&Scope>) -> Result<()> {
+        let until = {
+            let waiters = self.waiters.lock();
+            let mut ring = self.ring.lock();
+            let flushed = ring.flushed.is_some_and(|at| at.elapsed() < FLUSH);
+            let concerns = |e: &LogEntry| {
+                let who_asks = scope.is_some_and(|s| s.may_concern(e));
+                let waits = |w: &Arc<Waiter>| e.at > w.after && w.scope.may_concern(e);
+                who_asks || (e.at > ring.looked && waiters.all.values().any(waits))
+            };
+            let wanted = ring.wanted || ring.later(ring.durable).any(|(e, _)| concerns(e));
+            ring.looked = ring.until;
+            ring.wanted = wanted;
+            if ring.until == ring.durable || (flushed && !wanted) {
+                return Ok(());
+            }
+            ring.until
+        };
+        store.sync()?;
+        let waiters = self.waiters.lock();
+        let mut ring = self.ring.lock();
+        let before = ring.durable;
+        ring.durable = ring.durable.max(until);
+        ring.wanted = ring.wanted && ring.until > ring.durable;
+        ring.flushed = Some(Instant::now());
+        for waiter in waiters.all.values().filter(|w| !w.called.load(SeqCst)) {
+            let from = before.max(waiter.after);
+            let mut told = ring.later(from).take_while(|(e, _)| e.at <= ring.durable);
+            if told.any(|(e, _)| waiter.scope.may_concern(e)) {
+                waiter.call();
+            }
+        }
+        // What has to stay in memory until it is on the disk may be more.
+        while ring.bytes > MOST_BYTES && ring.entries.len() > 1 {
+            let durable = ring.durable;
+            let first = ring.entries.front().filter(|(e, _)| e.at <= durable);
+            let Some((at, bytes)) = first.map(|(e, bytes)| (e.at, *bytes)) else {
                 break;
             };
+            ring.entries.pop_front();
             ring.bytes -= bytes;
-            ring.after = gone.at;
+            ring.after = at;
         }
-        Ok(came)
+        Ok(())
     }
 
     /// Waits until there may be an entry of `scope` later than `after`.
@@ -152,11 +206,12 @@ impl Feed {
     ) {
         let waiter = Arc::new(Waiter {
             scope: scope.clone(),
+            after,
             called: AtomicBool::new(false),
             lock: Mutex::default(),
             wake: Condvar::new(),
         });
-        let me = {
+        let (me, missed) = {
             let mut waiters = self.waiters.lock();
             waiters.next += 1;
             let me = waiters.next;
@@ -164,14 +219,10 @@ impl Feed {
             if !waiters.pumped {
                 waiters.pumped = self.start(store);
             }
-            me
-        };
-        // What came before it was in the list woke nobody.
-        let missed = {
+            // What came before it was in the list woke nobody.
             let ring = self.ring.lock();
-            let first = ring.entries.partition_point(|(e, _)| e.at <= after);
-            let mut later = ring.entries.iter().skip(first);
-            later.any(|(e, _)| scope.may_concern(e)) || ring.after > after
+            let missed = ring.later(after).any(|(e, _)| scope.may_concern(e));
+            (me, missed || ring.after > after)
         };
         if !missed {
             let until = Instant::now() + timeout;
@@ -194,74 +245,77 @@ impl Feed {
             .spawn(move || pump(&feed, &store))
             .is_ok()
     }
+}
 
-    /// Tells those whom the entries may concern.
-    fn tell(&self, came: &[Arc<LogEntry>]) {
-        let waiters = self.waiters.lock();
-        for waiter in waiters.all.values() {
-            let concerned = || came.iter().any(|e| waiter.scope.may_concern(e));
-            if !waiter.called.load(SeqCst) && concerned() {
-                let _guard = waiter.lock.lock();
-                waiter.called.store(true, SeqCst);
-                waiter.wake.notify_all();
-            }
-        }
+impl Waiter {
+    fn call(&self) {
+        let _guard = self.lock.lock();
+        self.called.store(true, SeqCst);
+        self.wake.notify_all();
     }
 }
 
 /// Waits for commits and wakes who wait for them, until nobody does or the store goes away.
 fn pump(feed: &Weak<Feed>, store: &Weak<Store>) {
     let mut asked = Instant::now();
-    let mut position = Timestamp::ZERO;
     loop {
         let (Some(feed), Some(store)) = (feed.upgrade(), store.upgrade()) else {
             return;
         };
-        match feed.read(&store) {
-            Ok(came) => {
-                feed.tell(&came);
-                position = feed.ring.lock().until;
-                if !came.is_empty() {
-                    std::thread::sleep(PAUSE);
-                }
-            }
+        let came = feed.read(&store);
+        let settled = came.and_then(|came| feed.settle(&store, None).map(|()| came));
+        match settled {
+            Ok(true) => std::thread::sleep(PAUSE),
+            Ok(false) => {}
             // Those who wait look again by themselves and are told why.
-            Err(_) => std::thread::sleep(Duration::from_millis(100)),
+            Err(_) => std::thread::sleep(FLUSH),
         }
-        {
+        let nobody = feed.waiters.lock().all.is_empty();
+        if !nobody {
+            asked = Instant::now();
+        } else if asked.elapsed() > IDLE || store.is_closed() {
+            // What comes meanwhile is not kept for nobody.
+            let mut reader = feed.reader.lock();
             let mut waiters = feed.waiters.lock();
-            if !waiters.all.is_empty() {
-                asked = Instant::now();
-            } else if asked.elapsed() > IDLE || store.is_closed() {
+            if waiters.all.is_empty() || store.is_closed() {
+                *reader = None;
                 waiters.pumped = false;
-                // What comes meanwhile is not kept for nobody.
-                drop(waiters);
-                *feed.reader.lock() = None;
                 return;
             }
         }
-        store.wait_past(position, Duration::from_millis(500));
+        let (until, durable) = {
+            let ring = feed.ring.lock();
+            (ring.until, ring.durable)
+        };
+        // What is not on the disk yet is looked at again soon.
+        let wait = if until > durable { FLUSH } else { 5 * FLUSH };
+        store.wait_past(until, wait);
     }
 }
 
 impl Ring {
+    /// The entries later than this.
+    fn later(&self, after: Timestamp) -> impl Iterator<Item = &(Arc<LogEntry>, usize)> + Clone {
+        let first = self.entries.partition_point(|(e, _)| e.at <= after);
+        self.entries.range(first..)
+    }
+
     fn fetch(&self, after: Timestamp) -> Fetched {
         if after < self.after {
             return Fetched::Behind;
         }
-        let first = self.entries.partition_point(|(e, _)| e.at <= after);
-        let all: Vec<_> = self
-            .entries
-            .iter()
-            .skip(first)
-            .take(AT_ONCE)
-            .map(|(e, _)| e.clone())
-            .collect();
-        let until = match all.last() {
-            Some(last) if all.len() == AT_ONCE => last.at,
-            _ => self.until.max(after),
-        };
-        Fetched::Entries(all, until)
+        let (mut all, mut bytes) = (Vec::new(), 0);
+        for (entry, size) in self.later(after) {
+            if entry.at > self.durable {
+                break;
+            }
+            bytes += size;
+            all.push(entry.clone());
+            if all.len() == AT_ONCE.0 || bytes >= AT_ONCE.1 {
+                return Fetched::Entries(all, entry.at);
+            }
+        }
+        Fetched::Entries(all, self.durable.max(after))
     }
 }
 

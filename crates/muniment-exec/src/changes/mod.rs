@@ -24,8 +24,7 @@ use crate::operation::OpContext;
 use feed::Feed;
 use muniment_query::stage::change_stream::{ChangeStreamSpec, SPLIT, check_behind};
 use muniment_query::{Clocks, Pipeline, QueryContext};
-use muniment_storage::SessionKey;
-use muniment_value::{ArrayBuf, Code, DocBuf, Elem, Error, Result, Value, doc};
+use muniment_value::{ArrayBuf, Code, Elem, Error, Result};
 use scope::Scope;
 use split::Splitter;
 use std::sync::Arc;
@@ -49,14 +48,6 @@ impl Changes {
             0 => 0,
             seconds => now_ms.saturating_sub(seconds.saturating_mul(1000)),
         }
-    }
-}
-
-/// A session as events and the oplog show it.
-pub(crate) fn session_id(key: &SessionKey) -> DocBuf {
-    doc! {
-        "id": Value::Binary { subtype: 4, bytes: &key.id },
-        "uid": Value::Binary { subtype: 0, bytes: &key.user },
     }
 }
 
@@ -109,7 +100,20 @@ impl Database {
         let current = CurrentOp::new(op);
         let link = Link::new(self, &current, request)?;
         let start = Start::of(&spec, self.store.visible())?;
-        let wanted = Wanted::of(stages.as_doc());
+        if start.fragments > 0 && !splits {
+            return Err(Error::new(
+                Code::ChangeStreamFatalError,
+                format!(
+                    "cannot resume stream; the resume token is of a part of an event, which only \
+                     a stream with {SPLIT} has"
+                ),
+            ));
+        }
+        // By another collation other texts may be equal.
+        let wanted = match &request.collation {
+            None => Wanted::of(stages.as_doc()),
+            Some(_) => Wanted::default(),
+        };
         let source = ChangeStream::new(&link.engine, &current, scope, &spec, &start, wanted)?;
         let state = source.tail();
         let stream = pipeline.open(Box::new(source), &link.runtime()?)?;

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Bytes of a part at most: what goes out as one document, with room for the token and the number.
-const MOST: usize = (16 << 20) - 1024;
+const MOST: usize = (16 << 20) + (8 << 10);
 
 /// The stage.
 pub(super) struct Splitter {
@@ -48,11 +48,18 @@ impl DocStream for Splitter {
                 return Ok(None);
             };
             let skip = std::mem::take(&mut self.skip);
-            if event.len() <= self.most {
+            if event.len() > self.most {
+                self.parts = split(Doc::new(&event), self.most)?.into();
+            } else if skip == 0 {
                 return Ok(Some(event));
             }
-            self.parts = split(Doc::new(&event), self.most)?.into();
-            self.parts.drain(..(skip as usize).min(self.parts.len()));
+            if skip as usize > self.parts.len() {
+                return Err(Error::new(
+                    Code::ChangeStreamFatalError,
+                    "cannot resume stream; the event of the resume token is not split any more",
+                ));
+            }
+            self.parts.drain(..skip as usize);
         }
     }
 }

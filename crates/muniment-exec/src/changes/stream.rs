@@ -1,6 +1,6 @@
 //! A change stream: the log's entries as events, behind a place.
 
-use super::event::{Event, Full, Image, Shown, events, has};
+use super::event::{Event, Full, Image, Look, Shown, has, next_event};
 use super::feed::Fetched;
 use super::scope::Scope;
 use super::token::{Place, Token};
@@ -29,6 +29,8 @@ pub(super) struct Start {
     behind: Place,
     /// The event of the token that it begins behind, which has to be one that the stream would give.
     sought: Option<Place>,
+    /// The token that it begins behind, if a client gave one.
+    token: Option<DocBuf>,
     /// Parts of the first event that were passed on already.
     pub fragments: u32,
 }
@@ -68,6 +70,7 @@ impl Start {
             position,
             behind,
             sought: sought.map(|t| t.place),
+            token: spec.resume_after.or(spec.start_after).map(|d| d.to_buf()),
             fragments: token.and_then(|t| t.fragment).map_or(0, |n| n + 1),
         })
     }
@@ -106,7 +109,8 @@ pub(super) struct ChangeStream {
     entries: VecDeque<Arc<LogEntry>>,
     /// All entries up to here are in `entries`.
     until: Timestamp,
-    events: VecDeque<Event>,
+    /// The entry whose operations are being told, and the next of them.
+    current: Option<(Arc<LogEntry>, usize)>,
 }
 
 /// What the first `$match` says of kinds of events: others need not be made.
@@ -175,8 +179,8 @@ impl ChangeStream {
             told: Mutex::new(Told {
                 position: start.position,
                 given: None,
-                passed: None,
-                passed_at: Timestamp::ZERO,
+                passed: start.token.clone(),
+                passed_at: start.behind.at,
             }),
         };
         Ok(ChangeStream {
@@ -190,7 +194,7 @@ impl ChangeStream {
             own: None,
             entries: VecDeque::new(),
             until: start.position,
-            events: VecDeque::new(),
+            current: None,
         })
     }
 
@@ -212,16 +216,19 @@ impl ChangeStream {
             // No further than what all share begins: what is later need not be on the disk.
             let shared = feed.after();
             if let Some(own) = self.own.as_mut().filter(|_| self.position < shared) {
-                if let Some(entry) = own.next().map_err(lost)?
-                    && entry.at <= shared
-                {
-                    self.position = entry.at;
-                    return Ok(Some(Arc::new(entry)));
+                match own.next().map_err(lost)? {
+                    Some(entry) if entry.at <= shared => {
+                        self.position = entry.at;
+                        return Ok(Some(Arc::new(entry)));
+                    }
+                    Some(_) => self.position = shared,
+                    // Records may tell nothing; else they are not to be seen yet.
+                    None if own.position() < shared => return Ok(None),
+                    None => self.position = shared,
                 }
-                self.position = shared;
             }
             self.own = None;
-            match feed.fetch(store, self.position)? {
+            match feed.fetch(store, &self.state.scope, self.position)? {
                 Fetched::Behind => self.own = Some(store.log_entries(self.position)?),
                 Fetched::Entries(all, until) => {
                     self.until = until;
@@ -238,13 +245,30 @@ impl ChangeStream {
     /// The next event.
     fn event(&mut self) -> Result<Option<Event>> {
         let state = self.state.clone();
+        let op = self.op.get();
+        self.shown.images_since_ms = state.engine.changes.images_since(op.now_ms());
+        let lookup = |of: &Named, id: Value<'_>| state.look_up(&op, of, id);
         let mut looked = 0;
         loop {
-            if let Some(event) = self.events.pop_front() {
-                return Ok(Some(event));
-            }
             if state.ended.load(SeqCst) {
                 return Ok(None);
+            }
+            if let Some((entry, from)) = &mut self.current {
+                let wanted = |kind: &str| self.wanted.has(kind);
+                let look = Look {
+                    scope: &state.scope,
+                    shown: &self.shown,
+                    behind: self.behind,
+                    wanted: &wanted,
+                    lookup: &lookup,
+                };
+                if let Some(event) = next_event(entry, from, &look)? {
+                    if let Some(place) = self.sought {
+                        return Err(not_found(place));
+                    }
+                    return Ok(Some(event));
+                }
+                self.current = None;
             }
             let Some(entry) = self.entry()? else {
                 state.told.lock().position = self.position;
@@ -263,22 +287,7 @@ impl ChangeStream {
             {
                 self.sought = None;
             }
-            let op = self.op.get();
-            let lookup = |of: &Named, id: Value<'_>| state.look_up(&op, of, id);
-            self.shown.images_since_ms = state.engine.changes.images_since(op.now_ms());
-            let wanted = |kind: &str| self.wanted.has(kind);
-            let found = events(
-                &entry,
-                &state.scope,
-                &self.shown,
-                self.behind,
-                &wanted,
-                &lookup,
-            )?;
-            if let Some(place) = self.sought.filter(|_| !found.is_empty()) {
-                return Err(not_found(place));
-            }
-            self.events.extend(found);
+            self.current = Some((entry, 0));
         }
     }
 }

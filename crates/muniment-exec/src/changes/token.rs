@@ -190,10 +190,10 @@ fn decode(rest: &mut &[u8]) -> Option<Token> {
         uuid: None,
         fragment: None,
     };
-    match rest.first()? {
-        &NOTHING => drop(byte(rest)),
+    match *rest.first()? {
+        NOTHING => drop(byte(rest)),
         // MongoDB 4.0 to 5.0 end a high-water mark here.
-        &END => {}
+        END => {}
         _ if take(rest, 3)? == UUID => token.uuid = take(rest, 16)?.try_into().ok(),
         _ => return None,
     }

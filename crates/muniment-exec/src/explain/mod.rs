@@ -1,5 +1,6 @@
 //! `explain`: what a command would do, and in its executionStats what doing it took.
 
+mod generated;
 mod pipeline;
 mod reply;
 
@@ -76,6 +77,9 @@ impl Database {
         verbosity: Verbosity,
     ) -> Result<DocBuf> {
         let mut d = doc! { "explainVersion": "1" };
+        if self.explain_generated(op, what, verbosity, &mut d)? {
+            return Ok(d);
+        }
         if let Some((view, stages, hint, let_)) = self.view_below(what)? {
             let mut pipeline = view.with(stages.as_doc());
             let (db, mut collection) = view.parts();

@@ -39,6 +39,17 @@ struct Above<'a> {
     runs: bool,
 }
 
+/// The filter and the sort that a pipeline begins with; empty for none.
+pub(super) fn front(pipeline: Doc<'_>) -> (Doc<'_>, Doc<'_>) {
+    let mut stages = pipeline.values().filter_map(|v| v.as_doc()).peekable();
+    let filter = stages.peek().and_then(|d| d.get_doc("$match"));
+    if filter.is_some() {
+        stages.next();
+    }
+    let sort = stages.next().and_then(|d| d.get_doc("$sort"));
+    (filter.unwrap_or(Doc::EMPTY), sort.unwrap_or(Doc::EMPTY))
+}
+
 impl Database {
     pub(super) fn explain_aggregate(
         &self,

@@ -145,7 +145,7 @@ fn every_event_comes_once_and_in_order_whatever_else_happens() {
         document: doc! { "changeStreamPreAndPostImages": doc! { "enabled": true } },
         ..CollectionOptions::default()
     };
-    b.engine.create_collection(NS, options, &*b.op).unwrap();
+    b.engine.create_collection(NS, options, &b.op).unwrap();
     b.index(r#"{"key": {"n": 1}, "name": "n_1"}"#).unwrap();
     let stage = doc! {
         "fullDocument": "required", "fullDocumentBeforeChange": "required",
@@ -376,4 +376,102 @@ fn a_place_that_is_gone_is_an_error() {
     assert_eq!(e.code(), Code::ChangeStreamHistoryLost, "{e}");
     let e = f.open().unwrap_err();
     assert_eq!(e.code(), Code::ChangeStreamHistoryLost, "{e}");
+}
+
+#[test]
+fn who_looks_by_itself_takes_no_wake_up_from_another() {
+    let b = Bench::new();
+    b.insert(&[doc! { "_id": 1 }]);
+    let mut slow = 0;
+    for round in 0..20_i64 {
+        let mut f = Follower::new(&b.engine, doc! {}, array![]);
+        let mut g = Follower::new(&b.engine, doc! {}, array![]);
+        std::thread::scope(|s| {
+            let waits = s.spawn(move || {
+                let began = std::time::Instant::now();
+                while f.next(Duration::from_secs(10), 10).unwrap().is_empty() {}
+                began.elapsed()
+            });
+            std::thread::sleep(Duration::from_millis(30));
+            b.insert(&[doc! { "_id": 1000 + round }]);
+            g.next(Duration::ZERO, 10).unwrap();
+            // One that was not woken wakes by itself 200 ms later.
+            slow += usize::from(waits.join().unwrap() > Duration::from_millis(150));
+        });
+    }
+    assert!(slow < 5, "{slow}");
+}
+
+#[test]
+fn a_resumed_stream_without_a_batch_has_the_token_it_was_given() {
+    let b = Bench::new();
+    let mut f = Follower::new(&b.engine, doc! {}, array![]);
+    b.insert(&[doc! { "_id": 1 }, doc! { "_id": 2 }]);
+    let got = f.next(Duration::from_secs(5), 10).unwrap();
+    let token = got[0].as_doc().get_doc("_id").unwrap().to_buf();
+    let stages = array![doc! { "$changeStream": doc! { "resumeAfter": &token } }];
+    let op = OpContext::internal("test");
+    let cursor = b
+        .engine
+        .aggregate(&op, &aggregation(stages.as_doc()))
+        .unwrap();
+    let mut out = Vec::new();
+    let (owner, none) = (CursorOwner::default(), BatchLimits::of(0));
+    b.engine
+        .first_batch(&op, cursor, owner, none, &mut out)
+        .unwrap();
+    let reply = cursor_of(&out);
+    let said = reply.as_doc().get_doc("postBatchResumeToken").unwrap();
+    assert_eq!(said.to_buf(), token);
+    f.token = Some(token);
+    assert_eq!(f.open().unwrap().len(), 1);
+}
+
+#[test]
+fn a_description_that_grows_beyond_all_is_refused() {
+    let name = "n".repeat(100_000);
+    let make = |v: i32| {
+        let all: ArrayBuf = (0..1000).map(|i| i + v).collect();
+        let mut d = doc! { "_id": 1 };
+        d.append(&name, all);
+        d
+    };
+    let mut out = Vec::new();
+    let (old, new) = (make(0), make(1));
+    let told = |_: &[&[u8]]| true;
+    assert!(muniment_query::diff::encode_by(
+        old.as_doc(),
+        new.as_doc(),
+        &told,
+        &mut out
+    ));
+    let e = muniment_query::diff::describe(Doc::new(&out)).unwrap_err();
+    assert_eq!(e.code(), Code::BSONObjectTooLarge);
+}
+
+#[test]
+fn a_transaction_that_is_given_up_ends_no_stream() {
+    let b = Bench::new();
+    let mut f = Follower::new(&b.engine, doc! {}, array![]);
+    for _ in 0..2 {
+        let t = b
+            .engine
+            .store
+            .begin_transaction(Duration::from_millis(5), &b.engine.memory);
+        let op = OpContext::internal("test");
+        op.enter(t.clone());
+        let docs = [doc! { "_id": 1 }];
+        let options = InsertOptions::default();
+        let out = b
+            .engine
+            .insert_many(&op, NS, &each(&docs), options)
+            .unwrap();
+        assert!(out.errors.is_empty());
+        t.abort();
+        assert!(b.engine.store.collection(NS).is_none());
+    }
+    b.insert(&[doc! { "_id": 7 }]);
+    let got = f.next(Duration::from_secs(5), 10).unwrap();
+    assert_eq!(got.len(), 1);
+    assert_eq!(got[0].as_doc().get_str("operationType"), Some("insert"));
 }

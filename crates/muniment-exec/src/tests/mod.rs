@@ -14,6 +14,7 @@ mod metadata;
 mod metamorphic;
 mod model;
 mod natural;
+mod oplog;
 mod pipelines;
 mod positions;
 mod races;

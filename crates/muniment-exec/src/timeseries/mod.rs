@@ -19,6 +19,7 @@ pub use catalog::series_view;
 pub use read::BucketFigures;
 
 use crate::database::Database;
+use crate::oplog::refuse_generated;
 use crate::view::not_a_collection;
 use muniment_query::Interrupt;
 use muniment_storage::{Collection, IndexSpec};
@@ -261,8 +262,10 @@ impl Database {
     /// Refuses a write that is not an insert of buckets: they are made of measurements.
     ///
     /// # Errors
-    /// 115 CommandNotSupported for a namespace of buckets; 166 for a view.
+    /// 115 CommandNotSupported for a namespace of buckets; 166 for a view; 73 for what is made when
+    /// it is read.
     pub(crate) fn refuse_rendered(&self, namespace: &str) -> Result<()> {
+        refuse_generated(namespace)?;
         match self.buckets_of(namespace) {
             Some(c) => Err(Error::new(
                 Code::CommandNotSupported,

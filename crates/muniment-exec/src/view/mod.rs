@@ -10,6 +10,7 @@ pub(crate) mod read;
 
 use crate::database::Database;
 use crate::operation::OpContext;
+use crate::oplog;
 use crate::write::core::Done;
 use crate::write::slices::Slices;
 use bytes::Bytes;
@@ -343,13 +344,21 @@ impl Database {
     /// # Errors
     /// 165 ViewDepthLimitExceeded, 195 ViewPipelineMaxSizeExceeded.
     ///
-    /// Buckets of a time-series collection are read as views are: theirs is one of themselves.
+    /// Buckets of a time-series collection are read as views are, and so is what is made when it is
+    /// read: theirs is one of themselves.
     pub fn resolve_view(&self, namespace: &str) -> Result<Option<Resolved>> {
         if let Some(c) = self.buckets_of(namespace) {
             return Ok(Some(Resolved {
                 namespace: namespace.to_string(),
                 pipeline: ArrayBuf::new(),
                 collation: c.collation().clone(),
+            }));
+        }
+        if oplog::is_generated(namespace) {
+            return Ok(Some(Resolved {
+                namespace: namespace.to_string(),
+                pipeline: ArrayBuf::new(),
+                collation: Collation::default(),
             }));
         }
         let Some(top) = self.view(namespace)? else {
@@ -411,7 +420,7 @@ impl Database {
     /// OptionNotSupportedOnView for another collation than the view's below.
     pub fn create_view(&self, op: &OpContext, namespace: &str, view: &View) -> Result<()> {
         let _names = self.lock_names(op)?;
-        if self.store.collection(namespace).is_some() {
+        if self.store.collection(namespace).is_some() || oplog::is_generated(namespace) {
             return Err(Error::new(
                 Code::NamespaceExists,
                 format!("Collection {namespace} already exists."),
@@ -552,6 +561,12 @@ impl Database {
         op: &OpContext,
     ) -> Result<Arc<Collection>> {
         let _names = self.lock_names(op)?;
+        if oplog::is_generated(namespace) {
+            return Err(Error::new(
+                Code::NamespaceExists,
+                format!("Collection {namespace} already exists."),
+            ));
+        }
         if self.view(namespace)?.is_some() {
             return Err(Error::new(
                 Code::NamespaceExists,

@@ -19,6 +19,8 @@ pub struct UpdateStatement<'a> {
     pub update: Value<'a>,
     /// `u` is the difference of two documents as MongoDB's oplog has it (`{$v: 2}`).
     pub is_diff: bool,
+    /// It is an entry of an oplog: what a time series refuses of clients was asked when that was made.
+    pub is_entry: bool,
     /// All that match, not just one.
     pub multi: bool,
     /// Insert when nothing matches.
@@ -46,6 +48,7 @@ impl<'a> UpdateStatement<'a> {
             filter,
             update,
             is_diff: false,
+            is_entry: false,
             multi: false,
             upsert: false,
             hint: None,
@@ -115,7 +118,9 @@ impl Statement for UpdateStatement<'_> {
         on: &Target<'_>,
         run: impl FnOnce(&Write<'_>) -> Result<R>,
     ) -> Result<R> {
-        if let Some(series) = on.collection.as_ref().and_then(|c| TimeSeries::of(c)) {
+        if !self.is_entry
+            && let Some(series) = on.collection.as_ref().and_then(|c| TimeSeries::of(c))
+        {
             series.check_update(self.update, self.multi, self.upsert)?;
         }
         let variables = with_constants(self.let_, self.constants);

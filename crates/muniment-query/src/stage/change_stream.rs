@@ -250,7 +250,10 @@ mod tests {
             (array![doc! { "$group": doc! { "_id": 1 } }], 20),
             (array![doc! { "$changeStream": doc! {} }], 40_602),
             (
-                array![doc! { SPLIT: doc! {} }, doc! { "$match": doc! {} }],
+                array![
+                    doc! { "$changeStreamSplitLargeEvent": doc! {} },
+                    doc! { "$match": doc! {} }
+                ],
                 7_182_802,
             ),
         ] {
@@ -264,7 +267,7 @@ mod tests {
         let good = array![
             doc! { "$changeStream": doc! {} },
             doc! { "$match": doc! {} },
-            doc! { SPLIT: doc! {} },
+            doc! { "$changeStreamSplitLargeEvent": doc! {} },
         ];
         check_behind(good.as_doc()).unwrap();
     }

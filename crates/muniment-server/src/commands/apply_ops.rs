@@ -338,6 +338,7 @@ fn update(
     };
     let statement = UpdateStatement {
         is_diff: diff.is_some(),
+        is_entry: true,
         upsert: entry.get("b").is_some_and(|v| v.truthy()),
         bypass_document_validation: cx.args.bool("bypassDocumentValidation", false),
         ..UpdateStatement::new(filter.as_doc(), Value::Document(diff.unwrap_or(o)))
@@ -379,7 +380,8 @@ fn command(
             made
         }
         "drop" | "dropDatabase" | "collMod" | "dropIndexes" | "deleteIndexes"
-        | "convertToCapped" | "applyOps" => run_within(cx, db, o, None),
+        | "convertToCapped" => run_within(cx, db, o, None),
+        "applyOps" => run_within(cx, db, without_parts(o).as_doc(), None),
         "dropIndex" | "deleteIndex" => run_within(cx, db, renamed(o, "dropIndexes").as_doc(), None),
         "renameCollection" => run_within(cx, "admin", o, None),
         "createIndexes" if o.get("indexes").is_none() => {
@@ -395,6 +397,19 @@ fn command(
             Value::Document(o).to_display()
         ))),
     }
+}
+
+/// A transaction as an oplog has it, without what says which part of it this is: each part is applied
+/// by itself.
+fn without_parts(o: Doc<'_>) -> DocBuf {
+    let mut d = DocBuf::new();
+    for e in o
+        .iter()
+        .filter(|e| !matches!(e.name(), "partialTxn" | "count"))
+    {
+        d.append_elem(e);
+    }
+    d
 }
 
 /// The same command under another name.

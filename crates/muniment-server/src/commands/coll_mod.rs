@@ -8,7 +8,7 @@ use super::collection_options::{
 use crate::args::{Field, Types, opt};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
-use muniment_exec::{View, check_view_pipeline};
+use muniment_exec::{View, check_view_pipeline, refuse_generated};
 use muniment_storage::{Collection, CollectionOptions};
 use muniment_value::{ArrayBuf, Code, DocBuf, Error, Result, Value, ValueBuf, doc, number};
 
@@ -102,6 +102,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         .transpose()?;
     let dry_run = a.bool("dryRun", false);
     let index = a.doc("index").map(IndexChange::parse).transpose()?;
+    refuse_generated(cx.ns())?;
     if let Some(view) = cx.engine().view(cx.ns())? {
         return change_view(cx, &view);
     }

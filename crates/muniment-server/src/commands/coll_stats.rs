@@ -6,7 +6,7 @@ use crate::context::CommandContext;
 use crate::metrics::{Counted, LATENCY_NAMES};
 use crate::registry::{CommandSpec, Target};
 use crate::state::ServerState;
-use muniment_exec::{BucketFigures, Database};
+use muniment_exec::{BucketFigures, Database, GeneratedFigures, OpContext};
 use muniment_storage::Collection;
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc, number};
 
@@ -36,10 +36,39 @@ pub(super) fn scale(cx: &CommandContext<'_>) -> Result<u64> {
 }
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
-    let figures = figures(cx.engine(), cx.ns(), scale(cx)?)?;
+    let scale = scale(cx)?;
+    let figures = match cx.engine().generated_figures(cx.op, cx.ns())? {
+        Some(g) => generated(g, scale),
+        None => figures(cx.engine(), cx.ns(), scale)?,
+    };
     cx.reply.field("ns", cx.op.namespace());
     cx.reply.elements(figures.as_doc());
     Ok(())
+}
+
+/// The figures of a collection that is made when it is read.
+fn generated(g: GeneratedFigures, scale: u64) -> DocBuf {
+    let by = |n: u64| number::narrow((n / scale) as i64);
+    let mut w = doc! { "size": by(g.bytes), "count": number::narrow(g.count as i64) };
+    if let Some(average) = g.bytes.checked_div(g.count) {
+        w.append("avgObjSize", number::narrow(average as i64));
+    }
+    w.append("numOrphanDocs", 0);
+    w.append("storageSize", by(g.stored));
+    w.append("freeStorageSize", 0);
+    w.append("capped", g.max.is_some());
+    if let Some(n) = g.max {
+        w.append("maxSize", by(n));
+        w.append("max", 0);
+    }
+    w.append("nindexes", 0);
+    w.append("indexDetails", DocBuf::new());
+    w.append("indexBuilds", ArrayBuf::new());
+    w.append("totalIndexSize", 0);
+    w.append("totalSize", by(g.stored));
+    w.append("indexSizes", DocBuf::new());
+    w.append("scaleFactor", number::narrow(scale as i64));
+    w
 }
 
 /// The figures of a collection; zeros for one that does not exist.
@@ -228,13 +257,20 @@ fn latencies(server: &ServerState, ns: &str, histograms: bool) -> DocBuf {
 ///
 /// # Errors
 /// 26 for a collection that does not exist, where its documents are asked about.
-pub(crate) fn stage(server: &ServerState, ns: &str, operand: Doc<'_>) -> Result<DocBuf> {
+pub(crate) fn stage(
+    server: &ServerState,
+    op: &OpContext,
+    ns: &str,
+    operand: Doc<'_>,
+) -> Result<DocBuf> {
     let store = &server.engine.store;
     let buckets = server.engine.buckets_of(ns);
     let are_buckets = buckets.is_some();
     let collection = buckets.or_else(|| store.collection(ns));
     let needed = ["storageStats", "count", "queryExecStats"];
-    if collection.is_none() && needed.iter().any(|n| operand.get(n).is_some()) {
+    let made = server.engine.generated_figures(op, ns)?;
+    let exists = collection.is_some() || made.is_some();
+    if !exists && needed.iter().any(|n| operand.get(n).is_some()) {
         server.engine.refuse_view(ns)?;
         return Err(Error::new(
             Code::NamespaceNotFound,
@@ -252,8 +288,15 @@ pub(crate) fn stage(server: &ServerState, ns: &str, operand: Doc<'_>) -> Result<
     }
     if let Some(options) = operand.get_doc("storageStats") {
         let scale = muniment_query::stage::coll_stats_scale(options)?;
-        let figures = figures(&server.engine, ns, scale.max(1) as u64)?;
+        let scale = scale.max(1) as u64;
+        let figures = match made {
+            Some(g) => generated(g, scale),
+            None => figures(&server.engine, ns, scale)?,
+        };
         d.append("storageStats", figures);
+    }
+    if let Some(g) = made.filter(|_| operand.get("count").is_some()) {
+        d.append("count", number::narrow(g.count as i64));
     }
     let Some(collection) = collection else {
         return Ok(d);

@@ -4,6 +4,7 @@ use crate::args::{Field, Types, idle, opt};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind};
+use muniment_exec::refuse_generated;
 use muniment_value::{Code, Error, Result, number};
 
 const FIELDS: &[Field] = &[
@@ -27,6 +28,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let name = namespace::lenient(cx.target())?;
     let ns = format!("{}.{name}", cx.db());
     cx.engine().refuse_view(&ns)?;
+    refuse_generated(&ns)?;
     let engine = cx.engine();
     let found = engine
         .buckets_of(&ns)

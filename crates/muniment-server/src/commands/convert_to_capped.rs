@@ -4,6 +4,7 @@ use super::capped_copy::{copy, size};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind};
+use muniment_exec::refuse_generated;
 use muniment_value::{Code, Error, Result};
 
 /// The command.
@@ -21,6 +22,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let (db, name) = (cx.db(), namespace::lenient(cx.target())?);
     let ns = format!("{db}.{name}");
     cx.engine().refuse_view_like(&ns)?;
+    refuse_generated(&ns)?;
     if name.starts_with("system.buckets.") {
         return Err(Error::new(
             Code::IllegalOperation,

@@ -4,7 +4,7 @@ use crate::args::{Field, Types, opt, req};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
-use muniment_exec::{BUCKETS, TimeSeries};
+use muniment_exec::{BUCKETS, TimeSeries, is_generated};
 use muniment_query::Interrupt;
 use muniment_storage::{Collection, CollectionOptions, IndexSpec};
 use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result};
@@ -64,6 +64,15 @@ pub const COMMAND: CommandSpec = CommandSpec {
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     namespace::check_create(cx.db(), cx.collection_name())?;
+    if is_generated(cx.ns()) {
+        return Err(Error::new(
+            Code::CannotCreateIndex,
+            format!(
+                "cannot have an index on {}: it is made when it is read",
+                cx.ns()
+            ),
+        ));
+    }
     let buckets = cx.engine().buckets_of(cx.ns());
     let default = buckets
         .clone()

@@ -4,7 +4,7 @@ use crate::args::{Field, Types, opt};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind};
-use muniment_exec::{FindRequest, Hint};
+use muniment_exec::{FindRequest, Hint, is_generated};
 use muniment_value::{Code, Error, Result, Value, cmp_values};
 use std::cmp::Ordering;
 use std::time::Instant;
@@ -65,7 +65,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let estimate = cx.args.bool("estimate", false);
     let mut reached = false;
     let (size, objects) = match (cx.engine().store.collection(ns), min, max, pattern) {
-        (None, ..) if cx.engine().buckets_of(ns).is_some() => {
+        (None, ..) if cx.engine().buckets_of(ns).is_some() || is_generated(ns) => {
             measure(cx, &FindRequest::new(ns), &most, &mut reached)?
         }
         (None, ..) => (0, 0),

@@ -3,6 +3,7 @@
 use crate::args::{Types, refused};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
+use muniment_exec::{OPLOG, is_generated};
 use muniment_value::{Code, Error, Result};
 
 /// The command.
@@ -24,6 +25,21 @@ pub const COMMAND: CommandSpec = CommandSpec {
 /// 20 IllegalOperation.
 fn check_system(cx: &CommandContext<'_>) -> Result<()> {
     let name = cx.collection_name();
+    if cx.ns() == OPLOG {
+        return Err(match cx.server.replica_set {
+            Some(_) => Error::location(5_255_000, "can't drop live oplog while replicating"),
+            None => Error::location(
+                5_255_001,
+                "can't drop oplog on storage engines that support replSetResizeOplog command",
+            ),
+        });
+    }
+    if is_generated(cx.ns()) {
+        return Err(Error::new(
+            Code::IllegalOperation,
+            format!("can't drop system collection {}", cx.ns()),
+        ));
+    }
     let droppable = matches!(name, "system.js" | "system.profile" | "system.views")
         || name.starts_with("system.buckets.")
         || cx.ns() == crate::own_collections::SESSIONS;

@@ -3,7 +3,7 @@
 use crate::args::Types;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
-use muniment_value::{Code, Error, Result, number};
+use muniment_value::{Code, Error, Result, doc, number};
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -31,6 +31,12 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             format!("Dropping the '{db}' database is prohibited."),
         ));
     }
+    if db == "local" && cx.server.replica_set.is_some() {
+        return Err(Error::new(
+            Code::IllegalOperation,
+            "Cannot drop 'local' database while replication is active",
+        ));
+    }
     let store = &cx.engine().store;
     let collections = store.collections(db);
     for c in &collections {
@@ -43,6 +49,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         .invalidate(&format!("{db}."), "database dropped");
     crate::profiler::forget(cx.server, db);
     if !collections.is_empty() {
+        let ns = format!("{db}.$cmd");
+        let note = doc! { "op": "c", "ns": ns, "o": doc! { "dropDatabase": 1 } };
+        store.note(note.as_doc(), &**cx.op)?;
         cx.note_write();
     }
     Ok(())

@@ -4,7 +4,7 @@ use super::create_indexes::counted;
 use crate::args::{Types, check_type, req};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
-use muniment_exec::TimeSeries;
+use muniment_exec::{TimeSeries, refuse_generated};
 use muniment_storage::Collection;
 use muniment_value::{Code, Doc, Error, Result, Value};
 use std::sync::Arc;
@@ -39,6 +39,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         check_type("dropIndexes", "index", INDEX, v.ty())?;
     }
     cx.engine().refuse_view(cx.ns())?;
+    refuse_generated(cx.ns())?;
     let buckets = cx.engine().buckets_of(cx.ns());
     let series = buckets.as_deref().and_then(TimeSeries::of);
     let collection = buckets

@@ -4,7 +4,7 @@ use super::cursor_reply::{answer, filter};
 use crate::args::{Field, Types, idle, opt};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
-use muniment_exec::{BUCKETS, View, buckets_options};
+use muniment_exec::{BUCKETS, OPLOG, View, buckets_options, generated_in};
 use muniment_storage::{Collection, IndexSpec};
 use muniment_value::{DocBuf, Result, Value, doc};
 
@@ -66,6 +66,23 @@ pub(crate) fn entries(c: &Collection, name: &str, name_only: bool) -> Vec<DocBuf
     vec![d, b]
 }
 
+/// What is made when it is read: the oplog is capped.
+fn generated_entry(cx: &CommandContext<'_>, name: &str, name_only: bool) -> Result<DocBuf> {
+    let mut d = doc! { "name": name, "type": "collection" };
+    if !name_only {
+        let mut options = DocBuf::new();
+        if format!("{}.{name}", cx.db()) == OPLOG {
+            let (_, max) = cx.engine().store.log_size()?;
+            options.append("capped", true);
+            options.append("size", max as i64);
+            options.append("autoIndexId", false);
+        }
+        d.append("options", options);
+        d.append("info", doc! { "readOnly": false });
+    }
+    Ok(d)
+}
+
 fn view_entry(view: &View, name: &str, name_only: bool) -> DocBuf {
     let mut d = doc! { "name": name, "type": "view" };
     if !name_only {
@@ -97,6 +114,12 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             for d in entries(&c, name, name_only) {
                 add(d)?;
             }
+        }
+    }
+    // Drivers of sets look for the oplog; a standalone of MongoDB's has none of these.
+    if cx.server.replica_set.is_some() {
+        for name in generated_in(cx.db()) {
+            add(generated_entry(cx, name, name_only)?)?;
         }
     }
     for (ns, view) in cx.engine().views(cx.db())? {

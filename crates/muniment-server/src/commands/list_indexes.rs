@@ -4,7 +4,7 @@ use super::cursor_reply::answer;
 use crate::args::{Field, Types, idle, opt};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Target};
-use muniment_exec::TimeSeries;
+use muniment_exec::{TimeSeries, is_generated};
 use muniment_storage::Collection;
 use muniment_value::{Code, DocBuf, Error, Result, doc};
 
@@ -40,6 +40,10 @@ pub(super) fn clustered_id(collection: &Collection) -> Option<DocBuf> {
 }
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    if is_generated(cx.ns()) {
+        // MongoDB's oplog has none, either.
+        return answer(cx, cx.ns(), Vec::new());
+    }
     cx.engine().refuse_view(cx.ns())?;
     let buckets = cx.engine().buckets_of(cx.ns());
     // Those of buckets are shown with the fields of buckets.

@@ -28,6 +28,7 @@ macro_rules! registry {
 registry! {
     abort_transaction,
     aggregate,
+    append_oplog_note,
     apply_ops,
     build_info,
     bulk_write,
@@ -102,6 +103,7 @@ registry! {
     repl_set_initiate,
     repl_set_maintenance,
     repl_set_reconfig,
+    repl_set_resize_oplog,
     repl_set_step_down,
     repl_set_sync_from,
     server_status,

@@ -4,6 +4,7 @@ use crate::args::{Types, idle, opt, req};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind};
+use muniment_exec::is_generated;
 use muniment_value::{Code, Error, Result, Value, doc};
 
 /// The command.
@@ -35,7 +36,8 @@ fn illegal(message: impl Into<String>) -> Error {
 /// System collections that nobody may rename or replace.
 fn check_system(ns: &str) -> Result<()> {
     let (db, collection) = namespace::split(ns)?;
-    if collection.starts_with("system.") || (db == "local" && collection.starts_with("oplog.")) {
+    let is_system = collection.starts_with("system.") || is_generated(ns);
+    if is_system || (db == "local" && collection.starts_with("oplog.")) {
         return Err(illegal(format!(
             "renaming system collections or renaming to system collections is not allowed: {ns}"
         )));

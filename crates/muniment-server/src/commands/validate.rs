@@ -2,6 +2,7 @@
 
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
+use muniment_exec::is_generated;
 use muniment_value::{Code, Error, Result};
 
 /// The command.
@@ -44,6 +45,16 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         ));
     }
     cx.engine().refuse_view(cx.ns())?;
+    if is_generated(cx.ns()) {
+        return Err(Error::new(
+            Code::CommandNotSupported,
+            format!(
+                "Cannot validate {}: it is made of the log when it is read, and the log is checked \
+                 whenever it is",
+                cx.ns()
+            ),
+        ));
+    }
     let store = &cx.engine().store;
     let collection = match cx.engine().buckets_of(cx.ns()) {
         Some(c) => c,

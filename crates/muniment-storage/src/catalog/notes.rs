@@ -8,6 +8,10 @@ use super::{Entry, IndexEntry};
 use crate::collection::Collection;
 use muniment_value::{Doc, DocBuf, Elem, Value, doc};
 
+/// A field of a note that is for readers here alone: the end of a collection that a transaction made
+/// and did not commit.
+pub(super) const PENDING: &str = "pending";
+
 /// The name of the database's commands, and the collection.
 fn split(namespace: &str) -> (String, &str) {
     let (db, name) = namespace.split_once('.').unwrap_or((namespace, ""));
@@ -47,7 +51,13 @@ pub(super) fn entry_notes(
     let Some(before) = before else {
         let mut o = doc! { "create": name };
         o.append_all(after.options.document.as_doc());
-        if let Some(id) = after.indexes.iter().find(|i| i.spec.name == "_id_") {
+        // A clustered collection has no other index of its own, and the buckets of a time series,
+        // of which MongoDB tells, are clustered.
+        let clustered = ["clusteredIndex", "timeseries"]
+            .iter()
+            .any(|n| o.as_doc().get(n).is_some());
+        let id = after.indexes.iter().find(|i| i.spec.name == "_id_");
+        if let Some(id) = id.filter(|_| !clustered) {
             o.append("idIndex", &id.spec.document);
         }
         note(o, None);

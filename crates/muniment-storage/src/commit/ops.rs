@@ -46,7 +46,8 @@ pub(crate) const AT_ONCE: (usize, usize) = (8 << 20, 40_000);
 pub(crate) fn entry_count(kind: Kind, entries: usize, bytes: usize) -> u32 {
     let count = match kind {
         Kind::Plain => entries.max(1),
-        Kind::Transaction => 1 + bytes / AT_ONCE.0 + entries / AT_ONCE.1,
+        // Any two parts one behind the other are more bytes than that, or the first is as many.
+        Kind::Transaction => 1 + 2 * bytes / AT_ONCE.0 + entries / AT_ONCE.1,
     };
     u32::try_from(count).unwrap_or(u32::MAX)
 }

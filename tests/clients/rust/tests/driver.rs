@@ -65,3 +65,20 @@ fn duplicate_key_and_write_concern() {
     }
     db.drop().run().expect("drop");
 }
+
+#[test]
+fn change_streams() {
+    let db = database("rust_changes");
+    let c = db.collection::<Document>("c");
+    let mut stream = c.watch().run().expect("watch");
+    c.insert_one(doc! {"_id": 1}).run().expect("insert");
+    c.update_one(doc! {}, doc! {"$set": {"x": 1}}).run().expect("update");
+    let first = stream.next().expect("an event").expect("insert");
+    assert_eq!(first.full_document, Some(doc! {"_id": 1}));
+    let token = first.id;
+    let mut resumed = c.watch().resume_after(token).run().expect("resume");
+    let second = resumed.next().expect("an event").expect("update");
+    let changed = second.update_description.expect("a description");
+    assert_eq!(changed.updated_fields, doc! {"x": 1});
+    db.drop().run().expect("drop");
+}

@@ -1,8 +1,8 @@
 //! Describes a difference as an event of a change stream does.
 
 use super::{Change, Sections, array_change, is_array};
-use crate::bytes::array_index;
-use muniment_value::{ArrayBuf, Doc, DocBuf, Elem, Result, doc};
+use crate::bytes::{MAX_DOCUMENT, array_index};
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Elem, Error, Result, doc};
 
 /// The parts of a change event's `updateDescription`.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +38,8 @@ impl Description {
 /// fields, inserted ones, those that went, then what lies below.
 ///
 /// # Errors
-/// 9 FailedToParse for what is no difference.
+/// 9 FailedToParse for what is no difference; 10334 BSONObjectTooLarge when paths, which the difference
+/// has once and the description with every field below, make it larger than a document may be.
 pub fn describe(diff: Doc<'_>) -> Result<Description> {
     let mut walk = Walk::default();
     walk.document(diff)?;
@@ -72,12 +73,13 @@ impl<'d> Walk<'d> {
     fn document(&mut self, diff: Doc<'d>) -> Result<()> {
         let sections = Sections::of(diff)?;
         for e in sections.updates.iter().chain(sections.inserts) {
-            self.updated(Step::Name(e.name()), e);
+            self.updated(Step::Name(e.name()), e)?;
         }
         for e in sections.gone {
             self.push(Step::Name(e.name()));
             self.to.removed_fields.push(self.path.as_str());
             self.disambiguate();
+            self.check()?;
             self.pop();
         }
         for (name, diff) in sections.below() {
@@ -94,8 +96,9 @@ impl<'d> Walk<'d> {
                         .truncated_arrays
                         .push(doc! { "field": self.path.as_str(), "newSize": int(n) });
                     self.disambiguate();
+                    self.check()?;
                 }
-                Change::Update(i, e) => self.updated(Step::Index(i), e),
+                Change::Update(i, e) => self.updated(Step::Index(i), e)?,
                 Change::Below(i, diff) => self.below(Step::Index(i), diff)?,
             }
         }
@@ -112,11 +115,28 @@ impl<'d> Walk<'d> {
         Ok(())
     }
 
-    fn updated(&mut self, step: Step<'d>, e: Elem<'_>) {
+    fn updated(&mut self, step: Step<'d>, e: Elem<'_>) -> Result<()> {
         self.push(step);
         self.to.updated_fields.append(&self.path, e);
         self.disambiguate();
+        self.check()?;
         self.pop();
+        Ok(())
+    }
+
+    /// Nothing is built further that nobody can be sent.
+    fn check(&self) -> Result<()> {
+        let to = &self.to;
+        let docs = [to.updated_fields.as_doc(), to.disambiguated_paths.as_doc()];
+        let arrays = [to.removed_fields.as_doc(), to.truncated_arrays.as_doc()];
+        let bytes: usize = docs.iter().chain(&arrays).map(|d| d.byte_len()).sum();
+        match bytes <= MAX_DOCUMENT {
+            true => Ok(()),
+            false => Err(Error::new(
+                Code::BSONObjectTooLarge,
+                "The description of an update is larger than a document may be",
+            )),
+        }
     }
 
     fn push(&mut self, step: Step<'d>) {

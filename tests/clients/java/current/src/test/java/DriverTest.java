@@ -5,6 +5,8 @@ import static org.junit.Assert.assertTrue;
 import com.mongodb.ErrorCategory;
 import com.mongodb.MongoWriteException;
 import com.mongodb.WriteConcern;
+import com.mongodb.client.ClientSession;
+import com.mongodb.client.MongoChangeStreamCursor;
 import com.mongodb.client.MongoClient;
 import com.mongodb.client.MongoClients;
 import com.mongodb.client.MongoCollection;
@@ -18,6 +20,9 @@ import com.mongodb.client.model.Indexes;
 import com.mongodb.client.model.ReturnDocument;
 import com.mongodb.client.model.Sorts;
 import com.mongodb.client.model.Updates;
+import com.mongodb.client.model.changestream.ChangeStreamDocument;
+import com.mongodb.client.model.changestream.FullDocument;
+import com.mongodb.client.model.changestream.OperationType;
 import java.util.ArrayList;
 import java.util.List;
 import org.bson.Document;
@@ -93,5 +98,27 @@ public class DriverTest {
         !c.withWriteConcern(WriteConcern.UNACKNOWLEDGED)
             .insertOne(new Document("_id", 3))
             .wasAcknowledged());
+  }
+
+  @Test
+  public void transactionsAndChangeStreams() {
+    try (MongoChangeStreamCursor<ChangeStreamDocument<Document>> stream =
+            db.watch().fullDocument(FullDocument.UPDATE_LOOKUP).cursor();
+        ClientSession session = client.startSession()) {
+      session.withTransaction(
+          () -> {
+            c.insertOne(session, new Document("_id", 1));
+            return c.updateOne(session, Filters.eq("_id", 1), Updates.set("x", 1));
+          });
+      assertEquals(OperationType.INSERT, stream.next().getOperationType());
+      ChangeStreamDocument<Document> update = stream.next();
+      assertEquals(OperationType.UPDATE, update.getOperationType());
+      assertEquals(1, (int) update.getFullDocument().getInteger("x"));
+      c.deleteOne(Filters.eq("_id", 1));
+      try (MongoChangeStreamCursor<ChangeStreamDocument<Document>> resumed =
+          c.watch().resumeAfter(update.getResumeToken()).cursor()) {
+        assertEquals(OperationType.DELETE, resumed.next().getOperationType());
+      }
+    }
   }
 }

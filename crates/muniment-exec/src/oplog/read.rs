@@ -1,0 +1,282 @@
+//! Reading the log as a collection: from a place on, or from its end back.
+
+use crate::cursor::{CurrentOp, Tail};
+use crate::operation::OpContext;
+use bytes::Bytes;
+use muniment_query::{DocStream, Interrupt};
+use muniment_storage::{LogEntries, LogEntry, Store, Timestamp};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// The documents that an entry gives.
+pub(crate) type Render = fn(&LogEntry) -> Vec<DocBuf>;
+
+/// What part of the log is read, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// Entries later than this one.
+    pub after: Timestamp,
+    /// None later than this one.
+    pub until: Timestamp,
+}
+
+impl Span {
+    pub const ALL: Span = Span {
+        after: Timestamp::ZERO,
+        until: Timestamp::MAX,
+    };
+
+    /// What a filter leaves of it that compares the timestamp at `path`.
+    pub fn within(mut self, filter: Doc<'_>, path: &str) -> Span {
+        for e in filter {
+            match (e.name(), e.value()) {
+                ("$and", Value::Array(all)) => {
+                    for d in all.values().filter_map(|v| v.as_doc()) {
+                        self = self.within(d, path);
+                    }
+                }
+                (name, Value::Document(d)) if name == path => {
+                    for c in d {
+                        self = self.compared(c.name(), c.value());
+                    }
+                }
+                (name, v) if name == path => self = self.compared("$eq", v),
+                _ => {}
+            }
+        }
+        self
+    }
+
+    fn compared(mut self, operator: &str, v: Value<'_>) -> Span {
+        let Value::Timestamp { t, i } = v else {
+            return self;
+        };
+        let at = Timestamp::new(t, i);
+        let (from, to) = match operator {
+            "$eq" => (at.minus(1), at),
+            "$gt" => (at, Timestamp::MAX),
+            "$gte" => (at.minus(1), Timestamp::MAX),
+            "$lt" => (Timestamp::ZERO, at.minus(1)),
+            "$lte" => (Timestamp::ZERO, at),
+            _ => return self,
+        };
+        self.after = self.after.max(from);
+        self.until = self.until.min(to);
+        self
+    }
+}
+
+/// 136 instead of what says that the log has no more of it.
+fn position_lost(e: Error) -> Error {
+    if e.code() != Code::ChangeStreamHistoryLost {
+        return e;
+    }
+    Error::new(
+        Code::CappedPositionLost,
+        "CollectionScan died due to position in capped collection being deleted: the oplog does not \
+         go back so far any more",
+    )
+}
+
+/// Entries between two questions whether the operation may go on.
+const TICK: u32 = 64;
+
+/// What readers in both directions have.
+struct Reader {
+    store: Arc<Store>,
+    op: Arc<CurrentOp>,
+    render: Render,
+    read: u32,
+}
+
+impl Reader {
+    /// The entries later than `after` that are there.
+    fn entries(&self, after: Timestamp) -> Result<LogEntries> {
+        self.store
+            .log_entries(after.max(self.store.log_begins_after()?))
+    }
+
+    fn next(&mut self, entries: &mut LogEntries) -> Result<Option<LogEntry>> {
+        self.read = self.read.wrapping_add(1);
+        if self.read.is_multiple_of(TICK) {
+            self.op.check()?;
+        }
+        let next = entries.next().map_err(position_lost)?;
+        if next.is_some() {
+            let op = self.op.get();
+            op.counters.docs_examined.fetch_add(1, Relaxed);
+        }
+        Ok(next)
+    }
+
+    fn documents(&self, entry: &LogEntry) -> impl DoubleEndedIterator<Item = Bytes> + use<> {
+        let all = (self.render)(entry).into_iter();
+        all.map(|d| Bytes::from(d.into_bytes()))
+    }
+}
+
+/// The log from a place on.
+pub(crate) struct Forward {
+    reader: Reader,
+    entries: LogEntries,
+    until: Timestamp,
+    ready: VecDeque<Bytes>,
+    follower: Arc<Follower>,
+}
+
+impl Forward {
+    pub fn open(
+        store: &Arc<Store>,
+        op: &Arc<CurrentOp>,
+        span: Span,
+        render: Render,
+    ) -> Result<Forward> {
+        let reader = Reader {
+            store: store.clone(),
+            op: op.clone(),
+            render,
+            read: 0,
+        };
+        let entries = reader.entries(span.after)?;
+        let follower = Follower {
+            store: store.clone(),
+            position: AtomicU64::new(entries.position().0),
+        };
+        Ok(Forward {
+            entries,
+            reader,
+            until: span.until,
+            ready: VecDeque::new(),
+            follower: Arc::new(follower),
+        })
+    }
+
+    /// What a cursor on it waits with.
+    pub fn follower(&self) -> Arc<Follower> {
+        self.follower.clone()
+    }
+}
+
+impl DocStream for Forward {
+    fn next(&mut self) -> Result<Option<Bytes>> {
+        loop {
+            if let Some(doc) = self.ready.pop_front() {
+                return Ok(Some(doc));
+            }
+            if self.entries.position() >= self.until {
+                return Ok(None);
+            }
+            // What is visible before looking is there to be read.
+            let visible = self.reader.store.visible();
+            let Some(entry) = self.reader.next(&mut self.entries)? else {
+                let seen = self.entries.position().max(visible);
+                self.follower.position.store(seen.0, Relaxed);
+                return Ok(None);
+            };
+            if entry.at > self.until {
+                return Ok(None);
+            }
+            self.ready.extend(self.reader.documents(&entry));
+        }
+    }
+}
+
+/// Waits for what comes behind the end of the log.
+pub(crate) struct Follower {
+    store: Arc<Store>,
+    /// All up to here was read.
+    position: AtomicU64,
+}
+
+impl Tail for Follower {
+    fn wait(&self, _: &OpContext, timeout: Duration) {
+        let position = Timestamp(self.position.load(Relaxed));
+        self.store.wait_past(position, timeout);
+    }
+}
+
+/// The log from its end back: places of the sparse index after one another, each forwards.
+pub(crate) struct Backward {
+    reader: Reader,
+    /// Places in front of what was read, ascending.
+    places: Vec<Timestamp>,
+    /// All behind this was read.
+    until: Timestamp,
+    after: Timestamp,
+    /// Entries of a place, the last one to be given first.
+    block: Vec<LogEntry>,
+    /// Documents of an entry, the last one to be given first.
+    ready: Vec<Bytes>,
+}
+
+impl Backward {
+    pub fn open(
+        store: &Arc<Store>,
+        op: &Arc<CurrentOp>,
+        span: Span,
+        render: Render,
+    ) -> Result<Backward> {
+        Ok(Backward {
+            places: store.log_places()?,
+            reader: Reader {
+                store: store.clone(),
+                op: op.clone(),
+                render,
+                read: 0,
+            },
+            until: span.until,
+            after: span.after,
+            block: Vec::new(),
+            ready: Vec::new(),
+        })
+    }
+
+    /// Reads the entries in front of those that were read; false if there are none.
+    fn read_block(&mut self) -> Result<bool> {
+        if self.until <= self.after {
+            return Ok(false);
+        }
+        let mut begin = None;
+        while let Some(place) = self.places.pop() {
+            if place < self.until {
+                begin = Some(place);
+                break;
+            }
+        }
+        let Some(begin) = begin else {
+            return Ok(false);
+        };
+        let begin = begin.max(self.after);
+        if begin < self.reader.store.log_begins_after()? {
+            // The rest of the log went meanwhile.
+            return Ok(false);
+        }
+        let mut entries = self.reader.entries(begin)?;
+        while entries.position() < self.until {
+            match self.reader.next(&mut entries)? {
+                Some(entry) if entry.at <= self.until => self.block.push(entry),
+                _ => break,
+            }
+        }
+        self.until = begin;
+        Ok(true)
+    }
+}
+
+impl DocStream for Backward {
+    fn next(&mut self) -> Result<Option<Bytes>> {
+        loop {
+            if let Some(doc) = self.ready.pop() {
+                return Ok(Some(doc));
+            }
+            match self.block.pop() {
+                Some(entry) => self.ready = self.reader.documents(&entry).collect(),
+                None if self.read_block()? => {}
+                None => return Ok(None),
+            }
+        }
+    }
+}

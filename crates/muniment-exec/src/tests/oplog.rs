@@ -1,0 +1,421 @@
+//! The log as MongoDB's collections of it: what an entry is shown as, and how little of it is read.
+
+use super::*;
+use crate::cursor::CursorOwner;
+use muniment_query::diff;
+use muniment_storage::{CollectionOptions, Timestamp};
+use muniment_value::{Code, Value, doc};
+use std::sync::atomic::Ordering::Relaxed;
+
+const OPLOG: &str = crate::OPLOG;
+
+/// A find on the oplog, with how many entries it has read.
+fn find(b: &Bench, filter: &str, sort: &str, limit: u64) -> (Vec<DocBuf>, u64) {
+    let (filter, sort) = (j(filter), j(sort));
+    let request = FindRequest {
+        filter: filter.as_doc(),
+        sort: sort.as_doc(),
+        limit,
+        ..FindRequest::new(OPLOG)
+    };
+    let before = b.op.counters.docs_examined.load(Relaxed);
+    let found = b.run(&request).unwrap();
+    (found, b.op.counters.docs_examined.load(Relaxed) - before)
+}
+
+/// Without what each run has another of.
+fn shown(d: &DocBuf) -> String {
+    let mut out = DocBuf::new();
+    for e in d.as_doc() {
+        if !matches!(e.name(), "ts" | "ui" | "wall") {
+            out.append_elem(e);
+        }
+    }
+    out.as_doc().to_display()
+}
+
+fn names(d: &DocBuf) -> Vec<&str> {
+    d.as_doc().iter().map(|e| e.name()).collect()
+}
+
+fn ts(d: &DocBuf) -> Timestamp {
+    match d.as_doc().get("ts") {
+        Some(Value::Timestamp { t, i }) => Timestamp::new(t, i),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn aggregate(b: &Bench, pipeline: &str) -> Vec<DocBuf> {
+    let wrapped = j(&format!(r#"{{"p": {pipeline}}}"#));
+    let pipeline = wrapped.as_doc().get_array("p").unwrap();
+    let request = AggregateRequest {
+        db: "local",
+        collection: Some("oplog.rs"),
+        ..aggregation(pipeline)
+    };
+    let mut cursor = b.engine.aggregate(&b.op, &request).unwrap();
+    let mut out = Vec::new();
+    while let Some(d) = cursor.next_doc(&b.op).unwrap() {
+        out.push(DocBuf::from_doc(Doc::new(&d)));
+    }
+    out
+}
+
+fn update(b: &Bench, q: &str, u: &str) {
+    let (q, u) = (j(q), j(u));
+    let statement = UpdateStatement::new(q.as_doc(), Value::Document(u.as_doc()));
+    b.engine.update(&b.op, NS, &statement).unwrap();
+}
+
+#[test]
+fn entries_are_shown_as_mongodb_shows_them() {
+    let b = Bench::new();
+    b.insert_json(&[r#"{"_id":1,"a":1,"pad":"pppppppppppppppp"}"#]);
+    update(&b, r#"{"_id":1}"#, r#"{"$set":{"a":2}}"#);
+    update(&b, r#"{"_id":1}"#, r#"{"b":1}"#);
+    let q = doc! { "_id": 1 };
+    let delete = DeleteStatement {
+        filter: q.as_doc(),
+        multi: false,
+        hint: None,
+        collation: None,
+        let_: Doc::EMPTY,
+    };
+    b.engine.delete(&b.op, NS, &delete).unwrap();
+    // Of these MongoDB's oplog does not tell.
+    let own = CollectionOptions::default();
+    b.engine
+        .create_collection("local.own", own.clone(), &b.op)
+        .unwrap();
+    let made = b
+        .engine
+        .create_collection("test.system.profile", own, &b.op);
+    made.unwrap();
+    let mut old = Vec::new();
+    assert!(diff::encode(
+        j(r#"{"a":1,"pad":"pppppppppppppppp"}"#).as_doc(),
+        j(r#"{"a":2,"pad":"pppppppppppppppp"}"#).as_doc(),
+        &mut old
+    ));
+    let (all, _) = find(&b, "{}", "{}", 0);
+    let lines: Vec<String> = all.iter().map(shown).collect();
+    let tail = "t: 1, v: 2 }";
+    let want = [
+        format!(
+            r#"{{ op: "c", ns: "test.$cmd", o: {{ create: "c", idIndex: {{ v: 2, key: {{ _id: 1 }}, name: "_id_" }} }}, {tail}"#
+        ),
+        format!(
+            r#"{{ op: "i", ns: "test.c", o: {{ _id: 1, a: 1, pad: "pppppppppppppppp" }}, o2: {{ _id: 1 }}, {tail}"#
+        ),
+        format!(
+            r#"{{ op: "u", ns: "test.c", o: {{ $v: 2, diff: {} }}, o2: {{ _id: 1 }}, {tail}"#,
+            Doc::new(&old).to_display()
+        ),
+        format!(r#"{{ op: "u", ns: "test.c", o: {{ _id: 1, b: 1 }}, o2: {{ _id: 1 }}, {tail}"#),
+        format!(r#"{{ op: "d", ns: "test.c", o: {{ _id: 1 }}, {tail}"#),
+    ];
+    assert_eq!(lines, want);
+    let order = ["op", "ns", "ui", "o", "o2", "ts", "t", "v", "wall"];
+    assert_eq!(names(&all[1]), order);
+    let collection = b.engine.store.collection(NS).unwrap();
+    let uuid = collection.uuid();
+    for d in &all {
+        let ui = d.as_doc().get("ui");
+        assert!(matches!(ui, Some(Value::Binary { subtype: 4, bytes }) if bytes == uuid));
+        assert!(matches!(d.as_doc().get("v"), Some(Value::Int64(2))));
+        assert!(matches!(d.as_doc().get("wall"), Some(Value::DateTime(_))));
+    }
+    assert!(all.windows(2).all(|w| ts(&w[0]) < ts(&w[1])));
+}
+
+#[test]
+fn transactions_are_shown_as_one_command_or_as_parts() {
+    let b = Bench::new();
+    let c = b.engine.collection_or_create(&b.op, NS).unwrap();
+    let never = &NeverInterrupted;
+    for (first, size) in [(1, 1_usize), (10, 3 << 20)] {
+        let t = b
+            .engine
+            .store
+            .begin_transaction(Duration::from_millis(5), &b.engine.memory);
+        for i in first..first + 4 {
+            let mut w = b.engine.store.write_unit_in(&t, &c, never).unwrap();
+            let d = doc! { "_id": i, "x": "x".repeat(size) };
+            w.insert(&bytes::Bytes::from(d.into_bytes()))
+                .unwrap()
+                .unwrap();
+            w.commit().unwrap();
+        }
+        t.commit(None, never).unwrap();
+    }
+    let (all, _) = find(&b, r#"{"o.applyOps":{"$exists":true}}"#, "{}", 0);
+    let o = |n: usize| all[n].as_doc().get_doc("o").unwrap();
+    let previous = |n: usize| all[n].as_doc().get_doc("prevOpTime").unwrap().to_display();
+    assert_eq!(all.len(), 3);
+    assert_eq!(
+        names(&all[0]),
+        ["op", "ns", "o", "ts", "t", "v", "wall", "prevOpTime"]
+    );
+    assert_eq!(all[0].as_doc().get_str("ns"), Some("admin.$cmd"));
+    assert_eq!(o(0).count(), 1);
+    let first = o(0).get_array("applyOps").unwrap().values().next().unwrap();
+    let fields: Vec<_> = first.as_doc().unwrap().iter().map(|e| e.name()).collect();
+    assert_eq!(fields, ["op", "ns", "ui", "o", "o2"]);
+    assert_eq!(previous(0), "{ ts: Timestamp(0, 0), t: -1 }");
+    assert!(matches!(o(1).get("partialTxn"), Some(Value::Bool(true))));
+    assert_eq!(previous(1), "{ ts: Timestamp(0, 0), t: -1 }");
+    assert!(matches!(o(2).get("count"), Some(Value::Int64(4))));
+    assert_eq!(previous(2), format!("{{ ts: {}, t: 1 }}", ts(&all[1])));
+}
+
+#[test]
+fn reading_begins_where_the_filter_says_and_ends_there() {
+    let b = Bench::new();
+    // Many places of the sparse index.
+    for i in 0..400 {
+        b.insert(&[doc! { "_id": i, "x": "x".repeat(4000) }]);
+    }
+    let (all, read) = find(&b, "{}", "{}", 0);
+    assert_eq!((all.len(), read), (401, 401));
+    let at = |n: usize| all[n].as_doc().get("ts").unwrap();
+    let bounded = |operator: &str, n: usize, sort: DocBuf, limit: u64| {
+        let mut compared = DocBuf::new();
+        compared.append(operator, at(n));
+        let filter = doc! { "ts": compared };
+        let request = FindRequest {
+            filter: filter.as_doc(),
+            sort: sort.as_doc(),
+            limit,
+            ..FindRequest::new(OPLOG)
+        };
+        let before = b.op.counters.docs_examined.load(Relaxed);
+        let found = b.run(&request).unwrap();
+        (found, b.op.counters.docs_examined.load(Relaxed) - before)
+    };
+    for (operator, want, most) in [
+        ("$gt", &all[391..], 10),
+        ("$gte", &all[390..], 11),
+        ("$eq", &all[390..391], 2),
+    ] {
+        let (found, read) = bounded(operator, 390, DocBuf::new(), 0);
+        assert!(found == want, "{operator}");
+        assert!(read <= most, "{operator}: {read}");
+        let (mut found, read) = bounded(operator, 390, doc! { "$natural": -1 }, 0);
+        found.reverse();
+        assert!(found == want, "{operator} backwards");
+        assert!(read <= 40, "{operator} backwards: {read}");
+    }
+    let (found, read) = bounded("$lte", 5, DocBuf::new(), 0);
+    assert!(found == all[..6]);
+    assert!(read <= 7, "{read}");
+    // From the end: a place or two.
+    for sort in [r#"{"$natural":-1}"#, r#"{"ts":-1}"#] {
+        let (last, read) = find(&b, "{}", sort, 1);
+        assert!(last == all[400..], "{sort}");
+        assert!(read <= 40, "{sort}: {read}");
+        let (mut back, read) = find(&b, "{}", sort, 0);
+        back.reverse();
+        assert!(back == all && read == 401, "{read}");
+    }
+    let sorted = aggregate(
+        &b,
+        r#"[{"$match":{"op":"i"}},{"$sort":{"ts":-1}},{"$limit":2},{"$project":{"o._id":1}}]"#,
+    );
+    assert_eq!(
+        sorted[0].as_doc().get_doc("o").unwrap().to_display(),
+        "{ _id: 399 }"
+    );
+    // Another order, and everything else that a find has.
+    let (odd, _) = find(&b, r#"{"op":"i"}"#, r#"{"o._id":-1}"#, 2);
+    assert!(odd == [all[400].clone(), all[399].clone()]);
+    let filter = j(r#"{"o._id":{"$lt":10}}"#);
+    let projection = j(r#"{"o._id":1}"#);
+    let request = FindRequest {
+        filter: filter.as_doc(),
+        projection: projection.as_doc(),
+        skip: 8,
+        ..FindRequest::new(OPLOG)
+    };
+    let found: Vec<String> = b.run(&request).unwrap().iter().map(|d| text(d)).collect();
+    assert_eq!(found, [r#"{"o":{"_id":8}}"#, r#"{"o":{"_id":9}}"#]);
+    let count = CountRequest {
+        filter: filter.as_doc(),
+        ..CountRequest::new(OPLOG)
+    };
+    assert_eq!(b.engine.count(&b.op, &count).unwrap(), 10);
+    assert_eq!(
+        b.engine.count(&b.op, &CountRequest::new(OPLOG)).unwrap(),
+        401
+    );
+    let distinct = DistinctRequest {
+        namespace: OPLOG,
+        key: "op",
+        filter: Doc::EMPTY,
+        hint: None,
+        let_: Doc::EMPTY,
+        collation: None,
+    };
+    let ops = b.engine.distinct(&b.op, &distinct).unwrap();
+    assert_eq!(ops, muniment_value::array!["c", "i"]);
+    let explained = b
+        .engine
+        .explain(
+            &b.op,
+            &Explainable::Find(&request),
+            Verbosity::ExecutionStats,
+        )
+        .unwrap();
+    let stats = explained.as_doc().get_doc("executionStats").unwrap();
+    assert!(matches!(stats.get("nReturned"), Some(Value::Int32(2))));
+    let stage = stats.get_doc("executionStages").unwrap();
+    assert_eq!(stage.get_str("stage"), Some("COLLSCAN"));
+}
+
+#[test]
+fn a_cursor_follows_and_loses_its_place() {
+    let b = Bench::new();
+    b.insert(&[doc! { "_id": 0 }]);
+    let follow = FindRequest {
+        tailable: true,
+        await_data: true,
+        ..FindRequest::new(OPLOG)
+    };
+    let get = |request: &FindRequest<'_>| b.engine.find(&b.op, request).unwrap();
+    let mut cursor = get(&follow);
+    let limits = BatchLimits::FIRST;
+    let end = cursor.fill_batch(&b.op, &mut Vec::new(), limits).unwrap();
+    assert_eq!((end.docs, end.exhausted), (2, false));
+    b.insert(&[doc! { "_id": 1 }, doc! { "_id": 2 }]);
+    let end = cursor.fill_batch(&b.op, &mut Vec::new(), limits).unwrap();
+    assert_eq!((end.docs, end.exhausted), (2, false));
+    // A getMore waits for what comes, as long as it may.
+    let mut out = Vec::new();
+    let owner = CursorOwner::default();
+    let id = b
+        .engine
+        .first_batch(&b.op, cursor, owner.clone(), limits, &mut out)
+        .unwrap();
+    let more = |wait: u64| -> Result<(usize, Duration)> {
+        let began = std::time::Instant::now();
+        let mut out = vec![0; 4];
+        let request = GetMoreRequest {
+            id,
+            namespace: OPLOG,
+            owner: owner.clone(),
+            batch_size: None,
+            await_time: Some(Duration::from_millis(wait)),
+            await_time_given: true,
+            is_late: &|| false,
+            fails: &|| None,
+        };
+        let kept = b.engine.get_more(&b.op, &request, &mut out)?;
+        assert_eq!(kept, id);
+        out.push(0);
+        let len = (out.len() as u32).to_le_bytes();
+        out[..4].copy_from_slice(&len);
+        let batch = Doc::new(&out).get_doc("cursor").unwrap();
+        let n = batch.get_array("nextBatch").unwrap().count();
+        Ok((n, began.elapsed()))
+    };
+    let (n, took) = more(300).unwrap();
+    assert!(n == 0 && took >= Duration::from_millis(300), "{n} {took:?}");
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            std::thread::sleep(Duration::from_millis(200));
+            b.insert(&[doc! { "_id": 3 }]);
+        });
+        let (n, took) = more(10_000).unwrap();
+        assert!(n == 1 && took < Duration::from_secs(5), "{n} {took:?}");
+    });
+    // The log goes on without it.
+    b.engine.store.keep_log(1, Duration::ZERO);
+    for i in 10..90 {
+        b.insert(&[doc! { "_id": i, "x": "x".repeat(1 << 20) }]);
+    }
+    b.engine.store.flush().unwrap();
+    assert!(b.engine.store.log_begins_after().unwrap() > Timestamp::ZERO);
+    let lost = more(100).unwrap_err();
+    assert_eq!(lost.code(), Code::CappedPositionLost);
+    // Who comes new begins with what is there.
+    let (rest, _) = find(
+        &b,
+        r#"{"ts":{"$gt":{"$timestamp":{"t":1,"i":1}}}}"#,
+        "{}",
+        0,
+    );
+    assert!(!rest.is_empty() && rest.len() < 80, "{}", rest.len());
+    for (request, message) in [
+        (
+            FindRequest {
+                sort: j(r#"{"$natural":-1}"#).as_doc(),
+                ..follow.clone()
+            },
+            "sorted",
+        ),
+        (
+            FindRequest {
+                namespace: "config.transactions",
+                ..follow.clone()
+            },
+            "non capped",
+        ),
+    ] {
+        let e = b.engine.find(&b.op, &request).err().unwrap();
+        assert!(
+            e.code() == Code::BadValue && e.message().contains(message),
+            "{e}"
+        );
+    }
+}
+
+#[test]
+fn nobody_writes_what_is_generated() {
+    let b = Bench::new();
+    for name in [OPLOG, "config.transactions", "config.system.preimages"] {
+        let d = [doc! { "_id": 1 }];
+        let insert = b
+            .engine
+            .insert_many(&b.op, name, &each(&d), InsertOptions::default());
+        let error = match insert {
+            Ok(mut out) => out.errors.pop().unwrap().error,
+            Err(e) => e,
+        };
+        assert_eq!(error.code(), Code::InvalidNamespace, "{name}");
+        let u = doc! { "$set": doc! { "x": 1 } };
+        let statement = UpdateStatement::new(Doc::EMPTY, Value::Document(u.as_doc()));
+        let e = b.engine.update(&b.op, name, &statement).unwrap_err();
+        assert_eq!(e.code(), Code::InvalidNamespace, "{name}");
+        let made = b
+            .engine
+            .create_collection(name, CollectionOptions::default(), &b.op);
+        assert_eq!(made.err().unwrap().code(), Code::NamespaceExists);
+    }
+}
+
+#[test]
+fn pre_images_are_shown_where_they_are_kept() {
+    let b = Bench::new();
+    b.insert_json(&[r#"{"_id":1,"a":1}"#]);
+    let mut images = CollectionOptions::default();
+    images
+        .document
+        .append("changeStreamPreAndPostImages", doc! { "enabled": true });
+    let c = b.engine.store.collection(NS).unwrap();
+    b.engine
+        .store
+        .modify_options(&c, images, &NeverInterrupted)
+        .unwrap();
+    update(&b, r#"{"_id":1}"#, r#"{"$set":{"a":2}}"#);
+    let found = b.run(&FindRequest::new("config.system.preimages")).unwrap();
+    assert_eq!(found.len(), 1);
+    let d = found[0].as_doc();
+    assert_eq!(names(&found[0]), ["_id", "operationTime", "preImage"]);
+    assert_eq!(
+        d.get_doc("preImage").unwrap().to_display(),
+        "{ _id: 1, a: 1 }"
+    );
+    let (last, _) = find(&b, "{}", r#"{"$natural":-1}"#, 1);
+    let id = d.get_doc("_id").unwrap();
+    assert_eq!(id.get("ts").unwrap().to_display(), ts(&last[0]).to_string());
+    assert!(matches!(id.get("applyOpsIndex"), Some(Value::Int64(0))));
+}
