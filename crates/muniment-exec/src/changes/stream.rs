@@ -15,7 +15,7 @@ use muniment_value::{Code, Doc, DocBuf, Error, Result, Value};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 /// Entries that nobody is told of, after which the operation is asked whether it may go on.
@@ -81,6 +81,8 @@ pub(super) struct State {
     engine: Arc<Database>,
     scope: Scope,
     ended: AtomicBool,
+    /// What was visible when the batch began.
+    newest: AtomicU64,
     told: Mutex<Told>,
 }
 
@@ -176,6 +178,7 @@ impl ChangeStream {
             engine: engine.clone(),
             scope,
             ended: AtomicBool::new(false),
+            newest: AtomicU64::new(0),
             told: Mutex::new(Told {
                 position: start.position,
                 given: None,
@@ -213,6 +216,9 @@ impl ChangeStream {
             self.position = self.position.max(self.until);
             let store = &self.state.engine.store;
             let feed = &self.state.engine.changes.feed;
+            if self.position.0 >= self.state.newest.load(SeqCst) {
+                return Ok(None);
+            }
             // No further than what all share begins: what is later need not be on the disk.
             let shared = feed.after();
             if let Some(own) = self.own.as_mut().filter(|_| self.position < shared) {
@@ -330,6 +336,10 @@ impl State {
 }
 
 impl Tail for State {
+    fn begins(&self) {
+        self.newest.store(self.engine.store.visible().0, SeqCst);
+    }
+
     fn wait(&self, _: &OpContext, timeout: Duration) {
         let position = self.told.lock().position;
         let feed = &self.engine.changes.feed;

@@ -174,6 +174,9 @@ enum Source {
 /// What stands below a cursor that goes on when it has come to the end: a stream of the log. The cursor
 /// is told when there is more, and tells what it has passed on.
 pub(crate) trait Tail: Send + Sync {
+    /// A batch begins: it ends with what is there now, however much comes meanwhile.
+    fn begins(&self) {}
+
     /// Returns when there may be more, and at the latest after `timeout`.
     fn wait(&self, op: &OpContext, timeout: Duration);
 
@@ -395,6 +398,9 @@ impl Cursor {
         let mut docs = 0;
         if let Source::Stream { op: current, .. } = &self.source {
             current.set(op);
+        }
+        if let Some(tail) = &self.tail {
+            tail.begins();
         }
         while docs < limits.docs {
             let before = out.len();
