@@ -89,8 +89,9 @@ pub(super) struct State {
 struct Told {
     /// All entries up to here were read.
     position: Timestamp,
-    /// The token of the newest event that the stream gave.
+    /// The token of the newest event that the stream gave, and that event's time.
     given: Option<DocBuf>,
+    given_at: Timestamp,
     /// The token of the newest event that went out.
     passed: Option<DocBuf>,
     /// Its place's time.
@@ -182,6 +183,7 @@ impl ChangeStream {
             told: Mutex::new(Told {
                 position: start.position,
                 given: None,
+                given_at: Timestamp::ZERO,
                 passed: start.token.clone(),
                 passed_at: start.behind.at,
             }),
@@ -308,8 +310,7 @@ impl DocStream for ChangeStream {
             self.state.ended.store(true, SeqCst);
         }
         let token = event.doc.as_doc().get_doc("_id").map(|d| d.to_buf());
-        self.state.told.lock().position = self.position;
-        self.state.gives(token);
+        self.state.gives_at(token, event.place.at, self.position);
         Ok(Some(Bytes::from(event.doc.into_bytes())))
     }
 }
@@ -318,6 +319,13 @@ impl State {
     /// The stream gives an event, or a part of one, with this token.
     pub fn gives(&self, token: Option<DocBuf>) {
         self.told.lock().given = token;
+    }
+
+    fn gives_at(&self, token: Option<DocBuf>, event: Timestamp, position: Timestamp) {
+        let mut told = self.told.lock();
+        told.given = token;
+        told.given_at = event;
+        told.position = position;
     }
 
     /// A document as it is now, if its collection is still that one.
@@ -349,7 +357,7 @@ impl Tail for State {
     fn passes(&self, doc: Doc<'_>) -> Result<()> {
         let mut told = self.told.lock();
         let found = doc.get_doc("_id");
-        let given = told.given.clone().unwrap_or_default();
+        let given = told.given.take().unwrap_or_default();
         if found.is_none_or(|d| d.as_bytes() != given.as_bytes()) {
             let shown = doc.get("_id").map_or("nothing".into(), |v| v.to_display());
             return Err(Error::new(
@@ -363,7 +371,7 @@ impl Tail for State {
                 ),
             ));
         }
-        told.passed_at = Token::parse(given.as_doc())?.place.at;
+        told.passed_at = told.given_at;
         told.passed = Some(given);
         Ok(())
     }

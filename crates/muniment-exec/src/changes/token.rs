@@ -7,7 +7,6 @@
 
 use muniment_storage::Timestamp;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
-use std::fmt::Write;
 
 /// The type byte of a timestamp.
 const TIMESTAMP: u8 = 0x82;
@@ -67,7 +66,8 @@ impl Token {
     /// The token as clients have it.
     pub fn to_doc(self) -> DocBuf {
         let p = self.place;
-        let mut out = vec![TIMESTAMP];
+        let mut out = Vec::with_capacity(48);
+        out.push(TIMESTAMP);
         out.extend_from_slice(&p.at.0.to_be_bytes());
         number(VERSION, &mut out);
         number(if p.is_event { EVENT } else { 0 }, &mut out);
@@ -84,11 +84,10 @@ impl Token {
             number(n, &mut out);
         }
         out.push(END);
-        let mut hex = String::with_capacity(2 * out.len());
-        for b in out {
-            // Writing to a String does not fail.
-            let _ = write!(hex, "{b:02X}");
-        }
+        // Each event has one: formatting them took a third of a stream's time.
+        let digit = |n: u8| if n < 10 { b'0' + n } else { b'A' + n - 10 };
+        let digits = out.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]);
+        let hex: String = digits.map(char::from).collect();
         doc! { "_data": hex }
     }
 
