@@ -12,6 +12,9 @@
 //! Locks in this order: `reader`, `waiters`, `ring`.
 
 use crate::changes::scope::Scope;
+use crate::cursor::TAIL_SLICE;
+use crate::operation::OpContext;
+use muniment_query::Interrupt;
 use muniment_storage::{LogEntries, LogEntry, Store, Timestamp, What};
 use muniment_value::Result;
 use parking_lot::{Condvar, Mutex};
@@ -196,14 +199,18 @@ impl Feed {
         Ok(())
     }
 
-    /// Waits until there may be an entry of `scope` later than `after`.
+    /// Waits until there may be an entry of `scope` later than `after`, at the latest until `until`.
+    ///
+    /// # Errors
+    /// What the operation says.
     pub fn wait(
         self: &Arc<Self>,
         store: &Arc<Store>,
         scope: &Scope,
         after: Timestamp,
-        timeout: Duration,
-    ) {
+        op: &OpContext,
+        until: Instant,
+    ) -> Result<()> {
         let waiter = Arc::new(Waiter {
             scope: scope.clone(),
             after,
@@ -211,6 +218,7 @@ impl Feed {
             lock: Mutex::default(),
             wake: Condvar::new(),
         });
+        let mut until = until;
         let (me, missed) = {
             let mut waiters = self.waiters.lock();
             waiters.next += 1;
@@ -219,21 +227,21 @@ impl Feed {
             if !waiters.pumped {
                 waiters.pumped = self.start(store);
             }
+            if !waiters.pumped {
+                // Nobody calls: it has to look for itself.
+                until = until.min(Instant::now() + TAIL_SLICE);
+            }
             // What came before it was in the list woke nobody.
             let ring = self.ring.lock();
             let missed = ring.later(after).any(|(e, _)| scope.may_concern(e));
             (me, missed || ring.after > after)
         };
-        if !missed {
-            let until = Instant::now() + timeout;
-            let mut guard = waiter.lock.lock();
-            while !waiter.called.load(SeqCst) {
-                if waiter.wake.wait_until(&mut guard, until).timed_out() {
-                    break;
-                }
-            }
-        }
+        let result = match missed {
+            true => Ok(()),
+            false => waiter.wait(op, until),
+        };
         self.waiters.lock().all.remove(&me);
+        result
     }
 
     /// Starts the thread that waits for commits; false if the system has none.
@@ -248,6 +256,21 @@ impl Feed {
 }
 
 impl Waiter {
+    fn wait(&self, op: &OpContext, until: Instant) -> Result<()> {
+        let mut guard = self.lock.lock();
+        while !self.called.load(SeqCst) {
+            let now = Instant::now();
+            if now >= until {
+                break;
+            }
+            let slice = until.min(now + TAIL_SLICE);
+            if self.wake.wait_until(&mut guard, slice).timed_out() {
+                op.check()?;
+            }
+        }
+        Ok(())
+    }
+
     fn call(&self) {
         let _guard = self.lock.lock();
         self.called.store(true, SeqCst);
@@ -267,8 +290,11 @@ fn pump(feed: &Weak<Feed>, store: &Weak<Store>) {
         match settled {
             Ok(true) => std::thread::sleep(PAUSE),
             Ok(false) => {}
-            // Those who wait look again by themselves and are told why.
-            Err(_) => std::thread::sleep(FLUSH),
+            // Those who wait look for themselves and are told why.
+            Err(_) => {
+                feed.waiters.lock().all.values().for_each(|w| w.call());
+                std::thread::sleep(FLUSH);
+            }
         }
         let nobody = feed.waiters.lock().all.is_empty();
         if !nobody {

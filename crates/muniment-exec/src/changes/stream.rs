@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::Instant;
 
 /// Entries that nobody is told of, after which the operation is asked whether it may go on.
 const LOOK: usize = 256;
@@ -348,10 +348,10 @@ impl Tail for State {
         self.newest.store(self.engine.store.visible().0, SeqCst);
     }
 
-    fn wait(&self, _: &OpContext, timeout: Duration) {
+    fn wait(&self, op: &OpContext, until: Instant) -> Result<()> {
         let position = self.told.lock().position;
         let feed = &self.engine.changes.feed;
-        feed.wait(&self.engine.store, &self.scope, position, timeout);
+        feed.wait(&self.engine.store, &self.scope, position, op, until)
     }
 
     fn passes(&self, doc: Doc<'_>) -> Result<()> {

@@ -10,7 +10,7 @@ use muniment_value::{Doc, DocBuf, Result};
 use parking_lot::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 mod manager;
 mod origin;
@@ -171,14 +171,21 @@ enum Source {
     },
 }
 
+/// How often who waits for what comes into the log asks whether it was killed: there may be many, which
+/// are to cost little.
+pub(crate) const TAIL_SLICE: Duration = Duration::from_millis(200);
+
 /// What stands below a cursor that goes on when it has come to the end: a stream of the log. The cursor
 /// is told when there is more, and tells what it has passed on.
 pub(crate) trait Tail: Send + Sync {
     /// A batch begins: it ends with what is there now, however much comes meanwhile.
     fn begins(&self) {}
 
-    /// Returns when there may be more, and at the latest after `timeout`.
-    fn wait(&self, op: &OpContext, timeout: Duration);
+    /// Returns when there may be more, and at the latest at `until`.
+    ///
+    /// # Errors
+    /// What the operation says, which is asked every [`TAIL_SLICE`].
+    fn wait(&self, op: &OpContext, until: Instant) -> Result<()>;
 
     /// A document goes out.
     ///

@@ -10,8 +10,6 @@ use std::time::{Duration, Instant};
 
 /// How long an awaitData cursor sleeps before it asks whether it was killed.
 const WAIT_SLICE: Duration = Duration::from_millis(50);
-/// The same of one that follows the log: there may be many of them, which are to cost little.
-const TAIL_SLICE: Duration = Duration::from_millis(200);
 
 /// Appends `cursor: {NAME: […], id, ns}`; `fill` appends the array's elements and tells the id, which the
 /// operation notes.
@@ -198,8 +196,7 @@ fn next_batch(
         }
         op.check()?;
         if let Some(tail) = &cursor.tail {
-            let wait = (until - now).min(TAIL_SLICE);
-            op.without_ticket(|| tail.wait(op, wait))?;
+            op.without_ticket(|| tail.wait(op, until))??;
         } else if let Some(c) = &cursor.collection {
             if c.is_dropped() {
                 return Err(Error::new(

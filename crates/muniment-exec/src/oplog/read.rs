@@ -1,6 +1,6 @@
 //! Reading the log as a collection: from a place on, or from its end back.
 
-use crate::cursor::{CurrentOp, Tail};
+use crate::cursor::{CurrentOp, TAIL_SLICE, Tail};
 use crate::operation::OpContext;
 use bytes::Bytes;
 use muniment_query::{DocStream, Interrupt};
@@ -9,7 +9,7 @@ use muniment_value::{Code, Doc, DocBuf, Error, Result, Value};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::Instant;
 
 /// The documents that an entry gives.
 pub(crate) type Render = fn(&LogEntry) -> Vec<DocBuf>;
@@ -192,9 +192,15 @@ pub(crate) struct Follower {
 }
 
 impl Tail for Follower {
-    fn wait(&self, _: &OpContext, timeout: Duration) {
+    fn wait(&self, op: &OpContext, until: Instant) -> Result<()> {
         let position = Timestamp(self.position.load(Relaxed));
-        self.store.wait_past(position, timeout);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if self.store.wait_past(position, left.min(TAIL_SLICE)) || left.is_zero() {
+                return Ok(());
+            }
+            op.check()?;
+        }
     }
 }
 

@@ -129,11 +129,16 @@ pub(crate) enum Piece {
     Owned { at: u32 },
 }
 
-struct Put {
-    tree: u32,
-    key: Piece,
-    value: Option<Piece>,
-    fresh: bool,
+/// One change of a key.
+pub(crate) struct Put {
+    /// Where.
+    pub tree: u32,
+    /// The key.
+    pub key: Piece,
+    /// `None`: its deletion.
+    pub value: Option<Piece>,
+    /// See [`TreeOp::fresh`].
+    pub fresh: bool,
     /// The put before it with the same hash, plus one.
     chain: u32,
 }
@@ -413,17 +418,23 @@ impl Stage {
     }
 
     /// The record's payload and the puts, which refer to it.
-    pub fn finish(mut self, now_ms: i64, buffers: &Buffers) -> (Bytes, Batch) {
-        self.log.set_wall_clock(now_ms);
-        self.split(buffers)
+    pub fn finish(self, now_ms: i64, buffers: &Buffers) -> (Bytes, Batch) {
+        let sealed = self.seal(now_ms, buffers);
+        (sealed.payload.clone(), sealed.into_batch())
     }
 
     /// The puts alone.
     pub fn into_batch(self, buffers: &Buffers) -> Batch {
-        self.split(buffers).1
+        self.split(buffers).into_batch()
     }
 
-    fn split(self, buffers: &Buffers) -> (Bytes, Batch) {
+    /// The record's payload, and the puts as they stand in it.
+    pub fn seal(mut self, now_ms: i64, buffers: &Buffers) -> Sealed {
+        self.log.set_wall_clock(now_ms);
+        self.split(buffers)
+    }
+
+    fn split(self, buffers: &Buffers) -> Sealed {
         let live = buffers.generations.own().lock().active.clone();
         let mut payload = self.log.into_payload();
         let logged = payload.len();
@@ -439,24 +450,47 @@ impl Stage {
             true => (payload.slice(..logged), payload.slice(logged..)),
             false => (payload, buffers.count(self.arena, &live)),
         };
-        let copies = buffers.copies && payload.len() + arena.len() > SMALL;
-        let owned = self.owned;
+        Sealed {
+            copies: buffers.copies && payload.len() + arena.len() > SMALL,
+            payload,
+            arena,
+            owned: self.owned,
+            puts: self.puts,
+        }
+    }
+}
+
+/// What was staged, complete.
+pub(crate) struct Sealed {
+    /// The record's payload.
+    pub payload: Bytes,
+    /// Where the pieces are that were kept.
+    pub arena: Bytes,
+    /// What stands by itself.
+    pub owned: Vec<Bytes>,
+    /// What stays of `payload` and `arena` is to be copied out of them.
+    pub copies: bool,
+    /// In the order in which they were staged.
+    pub puts: Vec<Put>,
+}
+
+impl Sealed {
+    fn bytes(&self, piece: Piece) -> Bytes {
         let part = |from: &Bytes, start: u32, end: u32| {
-            let range = start as usize..end as usize;
-            match copies {
-                true => Bytes::copy_from_slice(from.get(range).unwrap_or_default()),
-                false => from.slice(range),
-            }
+            part(from, start as usize..end as usize, self.copies)
         };
-        let slice = |p: Piece| match p {
-            Piece::Logged { start, end } => part(&payload, start, end),
-            Piece::Kept { start, end } => part(&arena, start, end),
-            Piece::Owned { at } => owned.get(at as usize).cloned().unwrap_or_default(),
-        };
+        match piece {
+            Piece::Logged { start, end } => part(&self.payload, start, end),
+            Piece::Kept { start, end } => part(&self.arena, start, end),
+            Piece::Owned { at } => self.owned.get(at as usize).cloned().unwrap_or_default(),
+        }
+    }
+
+    fn into_batch(self) -> Batch {
         let op = |p: &Put| TreeOp {
             tree: TreeId(p.tree),
-            key: slice(p.key),
-            value: p.value.map(slice),
+            key: self.bytes(p.key),
+            value: p.value.map(|v| self.bytes(v)),
             fresh: p.fresh,
         };
         // Tree by tree, which spares the search for it, and the greatest number first: a
@@ -470,7 +504,15 @@ impl Stage {
             batch.extend(self.puts.iter().filter(|p| p.tree == tree).map(op));
             below = tree;
         }
-        (payload, batch)
+        batch
+    }
+}
+
+/// A part of a buffer, which keeps all of it alive unless it is copied.
+pub(crate) fn part(from: &Bytes, range: Range<usize>, copies: bool) -> Bytes {
+    match copies {
+        true => Bytes::copy_from_slice(from.get(range).unwrap_or_default()),
+        false => from.slice(range),
     }
 }
 

@@ -161,8 +161,14 @@ impl WriteUnit<'_> {
             self.number = append.number();
             let above = append.max.as_deref().is_some_and(|max| key > max);
             if above && self.stage.of.is_some() {
-                // It stays under way for long: with a latch, for which others wait.
+                // It stays under way for long: with a latch, for which others wait, and which is
+                // taken before anybody else can claim the `_id` from below.
+                let hash = self.id_hash(key);
                 append.max = Some(key.to_vec());
+                if self.store.latches.try_lock(hash, self.owner) == Tried::Taken {
+                    self.held.push(hash);
+                    return Ok(Ok(Claim::Fresh));
+                }
             } else if above {
                 append.append(key, self.owner);
                 self.appending = true;
@@ -172,11 +178,7 @@ impl WriteUnit<'_> {
             // that has widened, perhaps over what others have in theirs or have latched.
             self.appending && append.mine(key, self.owner)
         };
-        let hash = match self.collection.is_numbered() {
-            true => latch::unique_hash(self.id_tree, key),
-            false => latch::record_hash(self.id_tree, key),
-        };
-        let tried = match self.latch(hash)? {
+        let tried = match self.latch(self.id_hash(key))? {
             Ok(tried) => tried,
             Err(Busy) => return Ok(Err(Busy)),
         };
@@ -195,6 +197,14 @@ impl WriteUnit<'_> {
         // A deletion latches the record alone.
         let staged = mine || tried == Tried::Mine || self.deleted > 0;
         Ok(Ok(Claim::Latched { staged }))
+    }
+
+    /// The latch of an `_id`.
+    fn id_hash(&self, key: &[u8]) -> u64 {
+        match self.collection.is_numbered() {
+            true => latch::unique_hash(self.id_tree, key),
+            false => latch::record_hash(self.id_tree, key),
+        }
     }
 
     /// Reads the greatest `_id` there ever was, and the last number, for the first insert. Without

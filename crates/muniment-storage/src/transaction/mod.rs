@@ -12,12 +12,16 @@
 //! what it writes itself (versions of the overlay are numbered by statements); a transaction that
 //! ended holds nothing. Collections that it touched cannot be changed by DDL until it ends.
 
+mod overlay;
+
+pub(crate) use overlay::{Merged, Overlay};
+
 use crate::Index;
 use crate::catalog::CollectionOptions;
 use crate::collection::Collection;
 use crate::commit::Made;
 use crate::commit::ops;
-use crate::commit::stage::Stage;
+use crate::commit::stage::{Sealed, Stage};
 use crate::gate::Shared;
 use crate::latch::Tried;
 use crate::multikey::Arrays;
@@ -29,20 +33,16 @@ use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_query::Interrupt;
 use muniment_query::budget::{MemoryBudget, Share};
-use muniment_tree::{Batch, Check, Cursor, Direction, Op as TreeOp, Range, TreeId};
+use muniment_tree::TreeId;
 use muniment_value::{Code, Error, Result};
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long the end of a transaction waits for a collection that it made.
 const PATIENCE: Duration = Duration::from_millis(5);
-
-/// Bytes that a change of one key takes in memory beside key and value.
-const PER_KEY: usize = 160;
 
 /// Bytes that a transaction may take in the log.
 const MOST_BYTES: usize = 240 << 20;
@@ -54,244 +54,6 @@ pub fn write_conflict() -> Error {
         "Caused by :: Write conflict during plan execution and yielding is disabled. :: Please \
          retry your operation or multi-document transaction.",
     )
-}
-
-/// What a transaction has written, by keys; each with the statements that wrote it.
-#[derive(Default)]
-pub(crate) struct Overlay {
-    trees: RwLock<HashMap<u32, BTreeMap<Bytes, Own>>>,
-}
-
-/// What was written to one key.
-struct Own {
-    /// Nothing lay there before, and all that was written are values.
-    fresh: bool,
-    newest: (u32, Option<Bytes>),
-    /// What earlier statements wrote, ascending.
-    older: Vec<(u32, Option<Bytes>)>,
-}
-
-impl Own {
-    /// What the statements up to `statement` have left.
-    fn at(&self, statement: u32) -> Option<&Option<Bytes>> {
-        if self.newest.0 <= statement {
-            return Some(&self.newest.1);
-        }
-        let older = self.older.iter().rev();
-        older
-            .map(|(s, v)| (*s, v))
-            .find(|(s, _)| *s <= statement)
-            .map(|(_, v)| v)
-    }
-}
-
-impl Overlay {
-    /// What stands for a key: `Some(None)`: its deletion.
-    pub fn get(&self, tree: u32, key: &[u8], statement: u32) -> Option<Option<Bytes>> {
-        let trees = self.trees.read();
-        trees.get(&tree)?.get(key)?.at(statement).cloned()
-    }
-
-    fn put(&self, op: TreeOp, statement: u32) {
-        let mut trees = self.trees.write();
-        let tree = trees.entry(op.tree.0).or_default();
-        match tree.get_mut(&op.key) {
-            None => {
-                let own = Own {
-                    fresh: op.fresh,
-                    newest: (statement, op.value),
-                    older: Vec::new(),
-                };
-                tree.insert(op.key, own);
-            }
-            Some(own) => {
-                own.fresh &= op.value.is_some();
-                let before = std::mem::replace(&mut own.newest, (statement, op.value));
-                if before.0 < statement {
-                    own.older.push(before);
-                }
-            }
-        }
-    }
-
-    fn has(&self, tree: u32) -> bool {
-        self.trees.read().contains_key(&tree)
-    }
-
-    /// The first key of a tree between two bounds, in a direction, that has something up to
-    /// `statement`.
-    fn next(
-        &self,
-        tree: u32,
-        statement: u32,
-        bounds: (Bound<&[u8]>, Bound<&[u8]>),
-        direction: Direction,
-    ) -> Option<(Bytes, Option<Bytes>)> {
-        if is_empty(bounds) {
-            return None;
-        }
-        let trees = self.trees.read();
-        let mut all = trees.get(&tree)?.range::<[u8], _>(bounds);
-        loop {
-            let (key, own) = match direction {
-                Direction::Forward => all.next()?,
-                Direction::Backward => all.next_back()?,
-            };
-            if let Some(value) = own.at(statement) {
-                return Some((key.clone(), value.clone()));
-            }
-        }
-    }
-
-    /// All changes, as a commit has them: tree by tree, the greatest number first.
-    fn take_batch(&self) -> Batch {
-        let mut trees: Vec<_> = std::mem::take(&mut *self.trees.write())
-            .into_iter()
-            .collect();
-        trees.sort_unstable_by_key(|(tree, _)| std::cmp::Reverse(*tree));
-        let ops = trees.into_iter().flat_map(|(tree, keys)| {
-            keys.into_iter().map(move |(key, own)| TreeOp {
-                tree: TreeId(tree),
-                key,
-                fresh: own.fresh && own.newest.1.is_some(),
-                value: own.newest.1,
-            })
-        });
-        ops.collect()
-    }
-}
-
-/// A range that a map refuses, or that has nothing.
-fn is_empty((low, high): (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
-    match (low, high) {
-        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
-        (Bound::Included(a), Bound::Included(b)) => a > b,
-        (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => {
-            a >= b
-        }
-    }
-}
-
-/// A cursor over a tree with what a transaction has written to it.
-pub(crate) struct Merged {
-    base: Box<dyn Cursor>,
-    /// What the base has given and was not passed on.
-    peeked: Option<(Bytes, Bytes)>,
-    base_ended: bool,
-    overlay: Arc<Overlay>,
-    statement: u32,
-    tree: u32,
-    range: Range,
-    direction: Direction,
-    /// Where it stands: nothing before it comes.
-    at: Bound<Bytes>,
-}
-
-impl Merged {
-    /// `base` itself where the transaction has written nothing.
-    pub fn over(
-        base: Box<dyn Cursor>,
-        (overlay, statement): &(Arc<Overlay>, u32),
-        tree: u32,
-        range: Range,
-        direction: Direction,
-    ) -> Box<dyn Cursor> {
-        if !overlay.has(tree) {
-            return base;
-        }
-        Box::new(Merged {
-            base,
-            peeked: None,
-            base_ended: false,
-            overlay: overlay.clone(),
-            statement: *statement,
-            tree,
-            range,
-            direction,
-            at: Bound::Unbounded,
-        })
-    }
-
-    fn own(&self) -> Option<(Bytes, Option<Bytes>)> {
-        let at = match &self.at {
-            Bound::Unbounded => Bound::Unbounded,
-            Bound::Included(k) => Bound::Included(&**k),
-            Bound::Excluded(k) => Bound::Excluded(&**k),
-        };
-        let low = Bound::Included(&*self.range.low);
-        let high = match &self.range.high {
-            Some(high) => Bound::Excluded(&**high),
-            None => Bound::Unbounded,
-        };
-        let bounds = match (self.direction, at) {
-            (_, Bound::Unbounded) => (low, high),
-            (Direction::Forward, at) => (at, high),
-            (Direction::Backward, at) => (low, at),
-        };
-        self.overlay
-            .next(self.tree, self.statement, bounds, self.direction)
-    }
-
-    /// True if `a` comes before `b` in the cursor's direction.
-    fn before(&self, a: &[u8], b: &[u8]) -> bool {
-        match self.direction {
-            Direction::Forward => a < b,
-            Direction::Backward => a > b,
-        }
-    }
-}
-
-impl Cursor for Merged {
-    fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
-        loop {
-            if self.peeked.is_none() && !self.base_ended {
-                self.peeked = self.base.next()?;
-                self.base_ended = self.peeked.is_none();
-            }
-            let Some((key, value)) = self.own() else {
-                return Ok(self.peeked.take());
-            };
-            if let Some((base, _)) = &self.peeked {
-                if self.before(base, &key) {
-                    return Ok(self.peeked.take());
-                }
-                if *base == key {
-                    self.peeked = None;
-                }
-            }
-            self.at = Bound::Excluded(key.clone());
-            if let Some(value) = value {
-                return Ok(Some((key, value)));
-            }
-        }
-    }
-
-    fn seek(&mut self, key: &[u8]) {
-        if self
-            .peeked
-            .as_ref()
-            .is_some_and(|(k, _)| self.before(k, key))
-        {
-            self.peeked = None;
-        }
-        if self.peeked.is_none() {
-            self.base.seek(key);
-        }
-        let behind = match &self.at {
-            Bound::Unbounded => match self.direction {
-                Direction::Forward => *key > *self.range.low,
-                Direction::Backward => self.range.high.as_ref().is_none_or(|high| *key < **high),
-            },
-            Bound::Included(at) | Bound::Excluded(at) => self.before(at, key),
-        };
-        if behind {
-            self.at = Bound::Included(Bytes::copy_from_slice(key));
-        }
-    }
-
-    fn ask(&mut self, check: Check) {
-        self.base.ask(check);
-    }
 }
 
 /// What a statement of a transaction has changed in one collection.
@@ -659,20 +421,15 @@ impl Transaction {
         total.bytes += stage.bytes;
         total.inserted += inserted;
         state.entries += stage.log.told();
-        let (payload, batch) = stage.finish(0, &self.inner.buffers);
-        let keys = batch.iter().map(|op| op.key.len() + PER_KEY);
-        state.memory += payload.len() + keys.sum::<usize>();
+        let sealed = stage.seal(0, &self.inner.buffers);
+        state.memory += sealed.memory();
         let memory = state.memory;
         if state.share.holds(memory) {
             return Err(out_of_memory(memory, state.share.limit()));
         }
-        state
-            .parts
-            .push(payload.slice(ops::HEAD.min(payload.len())..));
+        state.parts.push(operations(&sealed));
         state.statement += 1;
-        for op in batch {
-            self.overlay.put(op, state.statement);
-        }
+        self.overlay.put(sealed, state.statement);
         Ok(())
     }
 
@@ -693,13 +450,11 @@ impl Transaction {
         if let Some(change) = session.filter(|_| !state.parts.is_empty()) {
             let mut stage = Stage::new();
             stage.session(change);
-            let (payload, batch) = stage.finish(0, &self.inner.buffers);
-            let part = payload.slice(ops::HEAD.min(payload.len())..);
+            let sealed = stage.seal(0, &self.inner.buffers);
+            let part = operations(&sealed);
             state.bytes += part.len();
             state.parts.push(part);
-            for op in batch {
-                self.overlay.put(op, state.statement);
-            }
+            self.overlay.put(sealed, state.statement);
         }
         // What has numbers was in use, and a start sees that.
         let in_use: Vec<u32> = state
@@ -768,7 +523,7 @@ impl Transaction {
         state.share.holds(0);
         state.totals.clear();
         state.ddl.clear();
-        self.overlay.trees.write().clear();
+        self.overlay.clear();
         for hash in state.held.drain(..) {
             self.inner.latches.unlock(hash);
         }
@@ -836,6 +591,12 @@ fn out_of_memory(memory: usize, limit: usize) -> Error {
         "Caused by :: the memory for open transactions is used up. :: Please retry your operation or \
          multi-document transaction.",
     )
+}
+
+/// What a statement adds to the transaction's record.
+fn operations(sealed: &Sealed) -> Bytes {
+    let payload = &sealed.payload;
+    payload.slice(ops::HEAD.min(payload.len())..)
 }
 
 /// 251.

@@ -1,0 +1,648 @@
+//! What a transaction has written, over what it sees of others.
+//!
+//! A transaction may write a hundred thousand keys and hold them until its commit, so that a key
+//! takes few bytes here: it and its value stay in the buffers that the statements staged them in,
+//! and an entry says where. The entries of a tree are in the order of their keys, in chunks.
+
+use crate::commit::stage::{Piece, Put, Sealed, part};
+use bytes::Bytes;
+use muniment_tree::{Batch, Check, Cursor, Direction, Op as TreeOp, Range, TreeId};
+use muniment_value::Result;
+use parking_lot::RwLock;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Entries of a chunk at most.
+const CHUNK: usize = 256;
+
+/// Bytes that a written key takes in memory beside key and value: its entry, with what chunks leave
+/// free, and its latch.
+const PER_KEY: usize = 100;
+
+/// Bytes that a statement takes, whatever it writes: its buffers' heads.
+const PER_STATEMENT: usize = 300;
+
+/// What a transaction has written, by keys; each with the statements that wrote it.
+#[derive(Default)]
+pub(crate) struct Overlay {
+    written: RwLock<Written>,
+}
+
+#[derive(Default)]
+struct Written {
+    buffers: Buffers,
+    trees: BTreeMap<u32, Tree>,
+    /// What earlier statements wrote to keys that were written again.
+    older: Vec<Version>,
+}
+
+/// What keys and values stand in.
+#[derive(Default)]
+struct Buffers(Vec<(Bytes, bool)>);
+
+/// Where a key or a value stands.
+#[derive(Clone, Copy)]
+struct Span {
+    buffer: u32,
+    start: u32,
+    end: u32,
+}
+
+impl Buffers {
+    fn get(&self, span: Span) -> &[u8] {
+        self.0
+            .get(span.buffer as usize)
+            .and_then(|(b, _)| b.get(span.start as usize..span.end as usize))
+            .unwrap_or_default()
+    }
+
+    /// The bytes, for as long as somebody reads them.
+    fn share(&self, span: Span) -> Bytes {
+        self.part(span, false)
+    }
+
+    /// The bytes as they go into the trees.
+    fn store(&self, span: Span) -> Bytes {
+        let copies = self.0.get(span.buffer as usize).is_some_and(|b| b.1);
+        self.part(span, copies)
+    }
+
+    fn part(&self, span: Span, copies: bool) -> Bytes {
+        match self.0.get(span.buffer as usize) {
+            Some((buffer, _)) => part(buffer, span.start as usize..span.end as usize, copies),
+            None => Bytes::new(),
+        }
+    }
+}
+
+/// What a statement left under a key.
+#[derive(Clone, Copy)]
+struct Version {
+    statement: u32,
+    /// `None`: its deletion.
+    value: Option<Span>,
+    /// The version before it: its place among the older ones, plus one.
+    before: u32,
+}
+
+struct Entry {
+    key: Span,
+    newest: Version,
+    /// Nothing lay there before, and all that was written are values.
+    fresh: bool,
+}
+
+/// The entries of one tree: never an empty chunk.
+#[derive(Default)]
+struct Tree {
+    chunks: Vec<Vec<Entry>>,
+}
+
+/// Where an entry is: the chunk, and the place in it.
+type Place = (usize, usize);
+
+impl Tree {
+    /// The place of the first entry that is not before `key`, and whether it is `key`'s.
+    fn find(&self, buffers: &Buffers, key: &[u8]) -> (Place, bool) {
+        // Most come in order.
+        if let Some(last) = self.chunks.last().and_then(|c| c.last())
+            && buffers.get(last.key) < key
+        {
+            return ((self.chunks.len(), 0), false);
+        }
+        let first = |c: &Vec<Entry>| c.first().map_or(&[][..], |e| buffers.get(e.key));
+        let chunk = self.chunks.partition_point(|c| first(c) <= key);
+        let chunk = chunk.saturating_sub(1);
+        let entries = self.chunks.get(chunk).map_or(&[][..], |c| &**c);
+        match entries.binary_search_by(|e| buffers.get(e.key).cmp(key)) {
+            Ok(at) => ((chunk, at), true),
+            Err(at) if at == entries.len() && !entries.is_empty() => ((chunk + 1, 0), false),
+            Err(at) => ((chunk, at), false),
+        }
+    }
+
+    fn get(&self, (chunk, at): Place) -> Option<&Entry> {
+        self.chunks.get(chunk)?.get(at)
+    }
+
+    /// The place behind one.
+    fn after(&self, (chunk, at): Place) -> Place {
+        match self.chunks.get(chunk) {
+            Some(entries) if at + 1 < entries.len() => (chunk, at + 1),
+            _ => (chunk + 1, 0),
+        }
+    }
+
+    /// The place before one.
+    fn before(&self, (chunk, at): Place) -> Option<Place> {
+        match at.checked_sub(1) {
+            Some(at) => Some((chunk, at)),
+            None => {
+                let chunk = chunk.checked_sub(1)?;
+                Some((chunk, self.chunks.get(chunk)?.len().checked_sub(1)?))
+            }
+        }
+    }
+
+    /// Puts an entry where [`Tree::find`] says that it belongs.
+    fn insert(&mut self, (chunk, at): Place, entry: Entry) {
+        // The place before the first entry of a chunk is as well behind the last of the one before.
+        let (chunk, at) = match (chunk.checked_sub(1), at) {
+            (Some(before), 0) => (before, self.chunks.get(before).map_or(0, Vec::len)),
+            _ => (chunk, at),
+        };
+        let count = self.chunks.len();
+        let Some(entries) = self.chunks.get_mut(chunk) else {
+            self.chunks.push(vec![entry]);
+            return;
+        };
+        if entries.len() < CHUNK {
+            entries.insert(at, entry);
+            return;
+        }
+        if chunk + 1 == count && at == CHUNK {
+            // In order: the full one stays full.
+            let mut next = Vec::with_capacity(CHUNK);
+            next.push(entry);
+            self.chunks.push(next);
+            return;
+        }
+        let mut upper = Vec::with_capacity(CHUNK);
+        upper.extend(entries.drain(CHUNK / 2..));
+        match at.checked_sub(CHUNK / 2) {
+            Some(at) => upper.insert(at, entry),
+            None => entries.insert(at, entry),
+        }
+        self.chunks.insert(chunk + 1, upper);
+    }
+}
+
+impl Written {
+    /// What the statements up to `statement` have left.
+    fn at(&self, entry: &Entry, statement: u32) -> Option<Version> {
+        let mut version = entry.newest;
+        while version.statement > statement {
+            version = *self.older.get((version.before as usize).checked_sub(1)?)?;
+        }
+        Some(version)
+    }
+
+    fn put(&mut self, put: &Put, first: u32, statement: u32) {
+        let span = |piece: Piece| {
+            let (buffer, start, end) = match piece {
+                Piece::Logged { start, end } => (first, start, end),
+                Piece::Kept { start, end } => (first + 1, start, end),
+                // They are shorter than a record.
+                Piece::Owned { at } => (first + 2 + at, 0, u32::MAX),
+            };
+            let len = self.buffers.0.get(buffer as usize).map_or(0, |b| b.0.len());
+            Span {
+                buffer,
+                start,
+                end: end.min(len as u32),
+            }
+        };
+        let key = span(put.key);
+        let newest = Version {
+            statement,
+            value: put.value.map(span),
+            before: 0,
+        };
+        let tree = self.trees.entry(put.tree).or_default();
+        let (place, there) = tree.find(&self.buffers, self.buffers.get(key));
+        let there = match there {
+            true => tree
+                .chunks
+                .get_mut(place.0)
+                .and_then(|c| c.get_mut(place.1)),
+            false => None,
+        };
+        let Some(entry) = there else {
+            let fresh = put.fresh;
+            tree.insert(place, Entry { key, newest, fresh });
+            return;
+        };
+        entry.fresh &= newest.value.is_some();
+        let before = std::mem::replace(&mut entry.newest, newest);
+        entry.newest.before = before.before;
+        if before.statement < statement {
+            self.older.push(before);
+            entry.newest.before = self.older.len() as u32;
+        }
+    }
+}
+
+impl Sealed {
+    /// Bytes that it takes in memory as a part of a transaction.
+    pub(super) fn memory(&self) -> usize {
+        let owned = self.owned.iter().map(Bytes::len).sum::<usize>();
+        let buffers = self.payload.len() + self.arena.len() + owned;
+        PER_STATEMENT + buffers + self.puts.len() * PER_KEY
+    }
+}
+
+impl Overlay {
+    /// What stands for a key: `Some(None)`: its deletion.
+    pub fn get(&self, tree: u32, key: &[u8], statement: u32) -> Option<Option<Bytes>> {
+        let written = self.written.read();
+        let tree = written.trees.get(&tree)?;
+        let (place, there) = tree.find(&written.buffers, key);
+        if !there {
+            return None;
+        }
+        let version = written.at(tree.get(place)?, statement)?;
+        Some(version.value.map(|v| written.buffers.share(v)))
+    }
+
+    /// Takes what a statement has staged.
+    pub(super) fn put(&self, sealed: Sealed, statement: u32) {
+        let mut written = self.written.write();
+        let first = written.buffers.0.len() as u32;
+        let shared = [
+            (sealed.payload, sealed.copies),
+            (sealed.arena, sealed.copies),
+        ];
+        let owned = sealed.owned.into_iter().map(|b| (b, false));
+        written.buffers.0.extend(shared.into_iter().chain(owned));
+        for put in &sealed.puts {
+            written.put(put, first, statement);
+        }
+    }
+
+    fn has(&self, tree: u32) -> bool {
+        self.written.read().trees.contains_key(&tree)
+    }
+
+    /// The first key of a tree between two bounds, in a direction, that has something up to
+    /// `statement`.
+    fn next(
+        &self,
+        tree: u32,
+        statement: u32,
+        (low, high): (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+    ) -> Option<(Bytes, Option<Bytes>)> {
+        let written = self.written.read();
+        let tree = written.trees.get(&tree)?;
+        // The place of the first entry that is not below a bound.
+        let from = |bound: Bound<&[u8]>, behind: bool| match bound {
+            Bound::Unbounded => None,
+            Bound::Included(key) | Bound::Excluded(key) => {
+                let (place, there) = tree.find(&written.buffers, key);
+                let over = there && behind == matches!(bound, Bound::Included(_));
+                Some(if over { tree.after(place) } else { place })
+            }
+        };
+        let within = |key: &[u8]| {
+            let above = match low {
+                Bound::Unbounded => Ordering::Greater,
+                Bound::Included(low) => key.cmp(low).then(Ordering::Greater),
+                Bound::Excluded(low) => key.cmp(low),
+            };
+            let below = match high {
+                Bound::Unbounded => Ordering::Less,
+                Bound::Included(high) => key.cmp(high).then(Ordering::Less),
+                Bound::Excluded(high) => key.cmp(high),
+            };
+            above.is_gt() && below.is_lt()
+        };
+        let mut place = match direction {
+            Direction::Forward => from(low, false).unwrap_or((0, 0)),
+            Direction::Backward => {
+                let end = from(high, true).unwrap_or((tree.chunks.len(), 0));
+                tree.before(end)?
+            }
+        };
+        loop {
+            let entry = tree.get(place)?;
+            let key = written.buffers.get(entry.key);
+            if !within(key) {
+                return None;
+            }
+            if let Some(version) = written.at(entry, statement) {
+                let value = version.value.map(|v| written.buffers.share(v));
+                return Some((written.buffers.share(entry.key), value));
+            }
+            place = match direction {
+                Direction::Forward => tree.after(place),
+                Direction::Backward => tree.before(place)?,
+            };
+        }
+    }
+
+    /// All changes, as a commit has them: tree by tree, the greatest number first.
+    pub(super) fn take_batch(&self) -> Batch {
+        let written = std::mem::take(&mut *self.written.write());
+        let chunks = written.trees.values().flat_map(|t| &t.chunks);
+        let mut batch = Batch::with_capacity(chunks.map(Vec::len).sum());
+        for (tree, keys) in written.trees.iter().rev() {
+            batch.extend(keys.chunks.iter().flatten().map(|entry| {
+                let value = entry.newest.value.map(|v| written.buffers.store(v));
+                TreeOp {
+                    tree: TreeId(*tree),
+                    key: written.buffers.store(entry.key),
+                    fresh: entry.fresh && value.is_some(),
+                    value,
+                }
+            }));
+        }
+        batch
+    }
+
+    /// Nothing is written any more.
+    pub(super) fn clear(&self) {
+        *self.written.write() = Written::default();
+    }
+}
+
+/// A cursor over a tree with what a transaction has written to it.
+pub(crate) struct Merged {
+    base: Box<dyn Cursor>,
+    /// What the base has given and was not passed on.
+    peeked: Option<(Bytes, Bytes)>,
+    base_ended: bool,
+    overlay: Arc<Overlay>,
+    statement: u32,
+    tree: u32,
+    range: Range,
+    direction: Direction,
+    /// Where it stands: nothing before it comes.
+    at: Bound<Bytes>,
+}
+
+impl Merged {
+    /// `base` itself where the transaction has written nothing.
+    pub fn over(
+        base: Box<dyn Cursor>,
+        (overlay, statement): &(Arc<Overlay>, u32),
+        tree: u32,
+        range: Range,
+        direction: Direction,
+    ) -> Box<dyn Cursor> {
+        if !overlay.has(tree) {
+            return base;
+        }
+        Box::new(Merged {
+            base,
+            peeked: None,
+            base_ended: false,
+            overlay: overlay.clone(),
+            statement: *statement,
+            tree,
+            range,
+            direction,
+            at: Bound::Unbounded,
+        })
+    }
+
+    fn own(&self) -> Option<(Bytes, Option<Bytes>)> {
+        let at = match &self.at {
+            Bound::Unbounded => Bound::Unbounded,
+            Bound::Included(k) => Bound::Included(&**k),
+            Bound::Excluded(k) => Bound::Excluded(&**k),
+        };
+        let low = Bound::Included(&*self.range.low);
+        let high = match &self.range.high {
+            Some(high) => Bound::Excluded(&**high),
+            None => Bound::Unbounded,
+        };
+        let bounds = match (self.direction, at) {
+            (_, Bound::Unbounded) => (low, high),
+            (Direction::Forward, at) => (at, high),
+            (Direction::Backward, at) => (low, at),
+        };
+        self.overlay
+            .next(self.tree, self.statement, bounds, self.direction)
+    }
+
+    /// True if `a` comes before `b` in the cursor's direction.
+    fn before(&self, a: &[u8], b: &[u8]) -> bool {
+        match self.direction {
+            Direction::Forward => a < b,
+            Direction::Backward => a > b,
+        }
+    }
+}
+
+impl Cursor for Merged {
+    fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
+        loop {
+            if self.peeked.is_none() && !self.base_ended {
+                self.peeked = self.base.next()?;
+                self.base_ended = self.peeked.is_none();
+            }
+            let Some((key, value)) = self.own() else {
+                return Ok(self.peeked.take());
+            };
+            if let Some((base, _)) = &self.peeked {
+                if self.before(base, &key) {
+                    return Ok(self.peeked.take());
+                }
+                if *base == key {
+                    self.peeked = None;
+                }
+            }
+            self.at = Bound::Excluded(key.clone());
+            if let Some(value) = value {
+                return Ok(Some((key, value)));
+            }
+        }
+    }
+
+    fn seek(&mut self, key: &[u8]) {
+        if self
+            .peeked
+            .as_ref()
+            .is_some_and(|(k, _)| self.before(k, key))
+        {
+            self.peeked = None;
+        }
+        if self.peeked.is_none() {
+            self.base.seek(key);
+        }
+        let behind = match &self.at {
+            Bound::Unbounded => match self.direction {
+                Direction::Forward => *key > *self.range.low,
+                Direction::Backward => self.range.high.as_ref().is_none_or(|high| *key < **high),
+            },
+            Bound::Included(at) | Bound::Excluded(at) => self.before(at, key),
+        };
+        if behind {
+            self.at = Bound::Included(Bytes::copy_from_slice(key));
+        }
+    }
+
+    fn ask(&mut self, check: Check) {
+        self.base.ask(check);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::commit::stage::{self, Stage};
+    use std::collections::HashSet;
+
+    /// A linear congruential generator, by MMIX's constants.
+    struct Rng(u64);
+
+    impl Rng {
+        fn below(&mut self, n: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005);
+            self.0 = self.0.wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) % n
+        }
+    }
+
+    type Model = BTreeMap<(u32, Vec<u8>), Vec<(u32, Option<Vec<u8>>)>>;
+
+    fn key(rng: &mut Rng, ordered: bool, n: &mut u32) -> Vec<u8> {
+        *n += 1;
+        match ordered {
+            true => n.to_be_bytes().to_vec(),
+            false => (rng.below(900) as u16).to_be_bytes().to_vec(),
+        }
+    }
+
+    fn seen(versions: &[(u32, Option<Vec<u8>>)], at: u32) -> Option<&Option<Vec<u8>>> {
+        versions.iter().rev().find(|v| v.0 <= at).map(|v| &v.1)
+    }
+
+    /// What lies between two bounds, as the model has it.
+    fn between(
+        model: &Model,
+        tree: u32,
+        at: u32,
+        (low, high): (Bound<&[u8]>, Bound<&[u8]>),
+    ) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+        let above = |k: &[u8]| match low {
+            Bound::Unbounded => true,
+            Bound::Included(b) => k >= b,
+            Bound::Excluded(b) => k > b,
+        };
+        let below = |k: &[u8]| match high {
+            Bound::Unbounded => true,
+            Bound::Included(b) => k <= b,
+            Bound::Excluded(b) => k < b,
+        };
+        let keys = model
+            .iter()
+            .filter(|((t, k), _)| *t == tree && above(k) && below(k));
+        keys.filter_map(|((_, k), all)| Some((k.clone(), seen(all, at)?.clone())))
+            .collect()
+    }
+
+    fn walk(
+        overlay: &Overlay,
+        tree: u32,
+        at: u32,
+        (low, high): (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+    ) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+        let mut found = Vec::new();
+        let mut last: Option<Bytes> = None;
+        loop {
+            let bounds = match (&last, direction) {
+                (None, _) => (low, high),
+                (Some(k), Direction::Forward) => (Bound::Excluded(&**k), high),
+                (Some(k), Direction::Backward) => (low, Bound::Excluded(&**k)),
+            };
+            let Some((key, value)) = overlay.next(tree, at, bounds, direction) else {
+                break;
+            };
+            found.push((key.to_vec(), value.map(|v| v.to_vec())));
+            last = Some(key);
+        }
+        if direction == Direction::Backward {
+            found.reverse();
+        }
+        found
+    }
+
+    #[test]
+    fn it_is_what_an_ordered_map_with_versions_is() {
+        let buffers = stage::Buffers::new(false);
+        for seed in 0..12 {
+            let ordered = seed % 3 == 0;
+            let mut rng = Rng(seed + 1);
+            let overlay = Overlay::default();
+            let mut model = Model::new();
+            let (mut deleted, mut beneath) = (HashSet::new(), HashSet::new());
+            let mut n = 0;
+            for statement in 1..=30 {
+                let mut stage = Stage::new();
+                stage.replaces();
+                for i in 0..rng.below(120) {
+                    let tree = 1 + rng.below(2) as u32;
+                    let key = key(&mut rng, ordered, &mut n);
+                    let value = (rng.below(4) > 0).then(|| match rng.below(20) {
+                        // So long that it stands by itself.
+                        0 => vec![i as u8; 2000],
+                        _ => format!("{seed} {statement} {i}").into_bytes(),
+                    });
+                    let piece = stage.keep(&[&key]);
+                    let kept = value.clone().map(|v| stage.keep_value(&Bytes::from(v)));
+                    stage.put(tree, piece, kept, true);
+                    if value.is_none() {
+                        deleted.insert((tree, key.clone()));
+                        if !model.contains_key(&(tree, key.clone())) {
+                            beneath.insert((tree, key.clone()));
+                        }
+                    }
+                    let all = model.entry((tree, key)).or_default();
+                    all.retain(|v| v.0 < statement);
+                    all.push((statement, value));
+                }
+                overlay.put(stage.seal(0, &buffers), statement);
+            }
+            for _ in 0..300 {
+                let tree = 1 + rng.below(2) as u32;
+                let at = rng.below(32) as u32;
+                let (a, b) = (key(&mut rng, false, &mut 0), key(&mut rng, false, &mut 0));
+                let mut any = |k| match rng.below(3) {
+                    0 => Bound::Unbounded,
+                    1 => Bound::Included(k),
+                    _ => Bound::Excluded(k),
+                };
+                let bounds = (any(&*a), any(&*b));
+                let expected = between(&model, tree, at, bounds);
+                for direction in [Direction::Forward, Direction::Backward] {
+                    assert_eq!(walk(&overlay, tree, at, bounds, direction), expected);
+                }
+                let got = overlay.get(tree, &a, at).map(|v| v.map(|v| v.to_vec()));
+                let all = model.get(&(tree, a.clone()));
+                assert_eq!(got.as_ref(), all.and_then(|all| seen(all, at)));
+            }
+            let batch = overlay.take_batch();
+            assert!(batch.windows(2).all(|w| w[0].tree >= w[1].tree));
+            assert_eq!(batch.len(), model.len());
+            for op in batch {
+                let key = (op.tree.0, op.key.to_vec());
+                let newest = model[&key].last().unwrap();
+                assert_eq!(op.value.map(|v| v.to_vec()), newest.1);
+                // What begins with a deletion had something beneath it.
+                assert!(!(op.fresh && beneath.contains(&key)));
+                assert!(op.fresh || deleted.contains(&key));
+            }
+            assert!(overlay.take_batch().is_empty());
+        }
+    }
+
+    #[test]
+    fn keys_in_order_fill_their_chunks() {
+        let buffers = stage::Buffers::new(false);
+        let overlay = Overlay::default();
+        let mut stage = Stage::new();
+        for i in 0..10_000_u32 {
+            let key = stage.keep(&[&i.to_be_bytes()]);
+            stage.put(1, key, Some(key), true);
+        }
+        overlay.put(stage.seal(0, &buffers), 1);
+        let written = overlay.written.read();
+        assert_eq!(written.trees[&1].chunks.len(), 10_000_usize.div_ceil(CHUNK));
+        assert!(size_of::<Entry>() <= 44, "{}", size_of::<Entry>());
+    }
+}
