@@ -4,6 +4,7 @@
 
 use super::scope::{Scope, VIEWS};
 use super::token::{Place, Token};
+use crate::oplog::render::id_of;
 use crate::oplog::render::{id_doc, lsid, stamp};
 use crate::view::is_of_series;
 use bytes::Bytes;
@@ -161,15 +162,6 @@ fn view_kind<'o>(op: &'o Operation, db: &str, scope: &Scope) -> Option<Kind<'o>>
 fn ns_doc(namespace: &str) -> DocBuf {
     let (db, coll) = namespace.split_once('.').unwrap_or((namespace, ""));
     doc! { "db": db, "coll": coll }
-}
-
-/// The key of a document.
-fn key_of(d: &[u8]) -> DocBuf {
-    let mut key = DocBuf::new();
-    if let Some(id) = Doc::new(d).get_elem("_id") {
-        key.append_elem(id);
-    }
-    key
 }
 
 /// The document that a difference makes of the one before it.
@@ -330,13 +322,13 @@ fn render(
         What::Insert { doc } => {
             event.append("fullDocument", Doc::new(doc));
             event.append("ns", ns_doc(kind.namespace));
-            event.append("documentKey", key_of(doc));
+            event.append("documentKey", id_of(Doc::new(doc)));
         }
         What::Replace { doc } => {
             event.append("fullDocument", Doc::new(doc));
             show_before(&mut event)?;
             event.append("ns", ns_doc(kind.namespace));
-            event.append("documentKey", key_of(doc));
+            event.append("documentKey", id_of(Doc::new(doc)));
         }
         What::Delete { id } => {
             show_before(&mut event)?;

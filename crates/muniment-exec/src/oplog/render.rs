@@ -56,7 +56,7 @@ pub(crate) fn id_doc(id: &[u8]) -> DocBuf {
 }
 
 /// `{_id}` of a document.
-fn id_of(doc: Doc<'_>) -> DocBuf {
+pub(crate) fn id_of(doc: Doc<'_>) -> DocBuf {
     let mut d = DocBuf::new();
     if let Some(id) = doc.get_elem("_id") {
         d.append_elem(id);

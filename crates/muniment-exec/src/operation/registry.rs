@@ -1,0 +1,154 @@
+//! All operations that run, by their numbers.
+
+use super::{OpContext, OpStart};
+use foldhash::HashMap;
+use muniment_storage::spread::{self, Spread};
+use muniment_value::Code;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// Threads' places: each numbers its operations by itself, so that the cores share nothing.
+const PLACES: u32 = 16;
+
+/// The operations of one place's threads.
+#[derive(Default)]
+struct Running {
+    /// The last number, without the place.
+    last: u32,
+    all: HashMap<u32, Arc<OpContext>>,
+}
+
+/// All running operations.
+#[derive(Default)]
+pub struct Operations {
+    places: Spread<Mutex<Running>, { PLACES as usize }>,
+}
+
+/// A registered operation; dropping it takes it from the registry.
+pub struct OpGuard<'r> {
+    registry: &'r Operations,
+    op: Arc<OpContext>,
+}
+
+impl std::ops::Deref for OpGuard<'_> {
+    type Target = Arc<OpContext>;
+    fn deref(&self) -> &Arc<OpContext> {
+        &self.op
+    }
+}
+
+impl Drop for OpGuard<'_> {
+    fn drop(&mut self) {
+        let removed = self
+            .registry
+            .running(self.op.id)
+            .lock()
+            .all
+            .remove(&self.op.id);
+        // Freed without the lock.
+        drop(removed);
+    }
+}
+
+impl Operations {
+    /// An empty registry.
+    pub fn new() -> Operations {
+        Operations::default()
+    }
+
+    fn running(&self, id: u32) -> &Mutex<Running> {
+        self.places.at((id % PLACES) as usize)
+    }
+
+    /// Registers an operation.
+    pub fn begin(&self, start: OpStart) -> OpGuard<'_> {
+        let place = spread::place(PLACES as usize) as u32;
+        let mut running = self.running(place).lock();
+        let id = loop {
+            // opid is an int32 that clients give back to killOp: it is positive.
+            running.last = running.last % (i32::MAX as u32 / PLACES) + 1;
+            let id = running.last * PLACES + place;
+            // Numbers come round again, and one that has run since may have this one still.
+            if !running.all.contains_key(&id) {
+                break id;
+            }
+        };
+        let op = Arc::new(OpContext::new(id, start));
+        running.all.insert(id, op.clone());
+        OpGuard { registry: self, op }
+    }
+
+    /// All running operations, oldest first.
+    pub fn list(&self) -> Vec<Arc<OpContext>> {
+        let mut all: Vec<_> = self
+            .places
+            .iter()
+            .flat_map(|r| r.lock().all.values().cloned().collect::<Vec<_>>())
+            .collect();
+        all.sort_by_key(|o| o.started);
+        all
+    }
+
+    /// Kills one; false if it is not there (killOp answers ok all the same).
+    pub fn kill(&self, id: u32) -> bool {
+        match self.running(id).lock().all.get(&id) {
+            Some(op) => {
+                op.kill(Code::Interrupted);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Kills all that run, with 11600 InterruptedAtShutdown: before the store closes.
+    pub fn kill_all(&self, code: Code) {
+        for op in self.list() {
+            op.kill(code);
+        }
+    }
+
+    /// Kills those of a session (killSessions, endSessions).
+    pub fn kill_session(&self, lsid_id: &[u8]) {
+        for op in self.list() {
+            if op.session_id() == Some(lsid_id) {
+                op.kill(Code::Interrupted);
+            }
+        }
+    }
+
+    /// How many run.
+    pub fn len(&self) -> usize {
+        self.places.iter().map(|r| r.lock().all.len()).sum()
+    }
+
+    /// True if none runs.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn a_number_that_is_taken_is_not_given_again() {
+        let ops = Operations::new();
+        let op = ops.begin(OpStart::default());
+        // The numbers have come round.
+        let again = |last: u32| {
+            ops.places.own().lock().last = last;
+            ops.begin(OpStart::default())
+        };
+        let other = again(op.id() / PLACES - 1);
+        assert_ne!(other.id(), op.id());
+        assert_eq!(ops.len(), 2);
+        let last = i32::MAX as u32 / PLACES;
+        let (before, behind) = (again(last - 2), again(last));
+        assert!(before.id() > behind.id() && i32::try_from(before.id()).is_ok());
+        drop((other, before, behind));
+        assert!(ops.kill(op.id()));
+        assert_eq!(ops.len(), 1);
+    }
+}
