@@ -13,17 +13,18 @@ use muniment_io::Timestamp;
 use muniment_query::Interrupt;
 use muniment_tree::{Direction, Range, TreeId};
 use muniment_value::{Code, Doc, Error, Result};
-use std::collections::BTreeMap;
 
 /// The tree of sessions' records: behind every number that collections and indexes can get.
 pub(crate) const SESSIONS: u32 = u32::MAX - 1;
 
-/// The version of a record's format in the log. Stores of before there were rows have it in the tree
-/// as well.
+/// The version of a record's format, in the log, and in the tree where there are no rows.
 const VERSION: u8 = 1;
 
-/// The version of a head's format.
+/// The version of a head with rows.
 const HEAD_VERSION: u8 = 2;
+
+/// Bytes of a record without statements.
+const RECORD: usize = 18;
 
 /// Bytes of statements in a head with which they go to a row of their own.
 const ROW: usize = 4096;
@@ -50,8 +51,12 @@ impl SessionKey {
     }
 
     /// As it stands in the log and in the tree: the id, then the user.
-    pub(crate) fn to_bytes(self) -> Vec<u8> {
-        [&self.id[..], &self.user].concat()
+    pub(crate) fn to_bytes(self) -> [u8; 48] {
+        let mut bytes = [0; 48];
+        let (id, user) = bytes.split_at_mut(self.id.len());
+        id.copy_from_slice(&self.id);
+        user.copy_from_slice(&self.user);
+        bytes
     }
 
     /// Reads [`SessionKey::to_bytes`]; `None` for other keys.
@@ -127,7 +132,8 @@ impl SessionRecord {
 
     /// As it stands in the log.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![VERSION, self.state as u8];
+        let mut out = Vec::with_capacity(RECORD + bytes_of(&self.runs));
+        out.extend_from_slice(&[VERSION, self.state as u8]);
         out.extend_from_slice(&self.number.to_le_bytes());
         out.extend_from_slice(&self.at_ms.to_le_bytes());
         encode_runs(&self.runs, &mut out);
@@ -136,7 +142,7 @@ impl SessionRecord {
 
     /// Reads what [`SessionRecord::encode`] wrote; `None` if it is malformed.
     pub fn decode(bytes: &[u8]) -> Option<SessionRecord> {
-        let (head, rest) = bytes.split_at_checked(18)?;
+        let (head, rest) = bytes.split_at_checked(RECORD)?;
         let number = |range: std::ops::Range<usize>| {
             Some(i64::from_le_bytes(head.get(range)?.try_into().ok()?))
         };
@@ -161,6 +167,11 @@ fn push(runs: &mut Vec<Run>, run: Run) {
         return;
     }
     runs.push(run);
+}
+
+/// Bytes that runs take, about.
+fn bytes_of(runs: &[Run]) -> usize {
+    runs.iter().map(|r| r.result.len() + 8).sum()
 }
 
 fn encode_runs(runs: &[Run], out: &mut Vec<u8>) {
@@ -207,8 +218,11 @@ impl SessionHead {
         &self.record
     }
 
-    /// As it is stored: the number of rows, then as the record in the log.
-    fn encode(&self) -> Vec<u8> {
+    /// As it is stored: as the record in the log, behind the number of rows if there are any.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        if self.rows == 0 {
+            return self.record.encode();
+        }
         let rows = self.rows.to_le_bytes();
         [&[HEAD_VERSION][..], &rows, &self.record.encode()].concat()
     }
@@ -236,32 +250,49 @@ impl SessionHead {
         rows.collect()
     }
 
-    /// Adds what a commit has done; which rows come of that. Another number takes this one's place.
-    pub(crate) fn advance(&mut self, key: &[u8], added: &SessionRecord) -> Vec<Put> {
-        let mut puts = Vec::new();
-        if added.number != self.record.number {
-            puts = self.forget(key);
-            *self = SessionHead::default();
+    /// What comes of it with what a commit has done. Another number takes this one's place.
+    pub(crate) fn advance(&self, key: &[u8], added: &SessionRecord) -> Advanced {
+        let mut rows = Vec::new();
+        let other = added.number != self.record.number;
+        if other {
+            rows = self.forget(key);
         }
-        let record = &mut self.record;
+        let begins = other || (self.rows == 0 && self.record.runs.is_empty());
+        if begins && bytes_of(&added.runs) <= ROW {
+            return Advanced { rows, head: None };
+        }
+        let mut head = match other {
+            true => SessionHead::default(),
+            false => self.clone(),
+        };
+        let record = &mut head.record;
         (record.number, record.state, record.at_ms) = (added.number, added.state, added.at_ms);
         for run in &added.runs {
             push(&mut record.runs, run.clone());
         }
-        let bytes: usize = record.runs.iter().map(|r| r.result.len() + 8).sum();
+        let bytes = bytes_of(&record.runs);
         if bytes > ROW {
             let mut row = Vec::with_capacity(bytes);
             encode_runs(&record.runs, &mut row);
             record.runs = Vec::new();
             // What one has there is none to take away of.
-            let row_key = SessionHead::row_key(key, self.rows);
-            puts.retain(|(k, _)| *k != row_key);
-            puts.push((row_key, Some(row)));
-            self.rows += 1;
+            let row_key = SessionHead::row_key(key, head.rows);
+            rows.retain(|(k, _)| *k != row_key);
+            rows.push((row_key, Some(row)));
+            head.rows += 1;
         }
-        puts.push((key.to_vec(), Some(self.encode())));
-        puts
+        let head = Some(head);
+        Advanced { rows, head }
     }
+}
+
+/// What a commit makes of a session's head.
+#[derive(Clone, Debug)]
+pub(crate) struct Advanced {
+    /// Rows that come and go.
+    pub rows: Vec<Put>,
+    /// The head; `None`: what was added and nothing else, as it stands in the log.
+    pub head: Option<SessionHead>,
 }
 
 /// What a session has done under one number, with the results.
@@ -270,8 +301,8 @@ pub struct Session {
     number: i64,
     /// What is stored: of this number or of an earlier one.
     head: SessionHead,
-    /// By the first statement of each run.
-    runs: BTreeMap<i32, (u32, Vec<u8>)>,
+    /// Ascending.
+    runs: Vec<Run>,
     result_bytes: usize,
 }
 
@@ -281,15 +312,23 @@ impl Session {
         Session {
             number,
             head,
-            runs: BTreeMap::new(),
+            runs: Vec::new(),
             result_bytes: 0,
         }
+    }
+
+    /// Goes on to another number, under which nothing is done yet.
+    pub fn renew(&mut self, number: i64) {
+        self.number = number;
+        self.runs.clear();
+        self.result_bytes = 0;
     }
 
     fn push(&mut self, runs: Vec<Run>) {
         for run in runs {
             self.result_bytes += run.result.len();
-            self.runs.insert(run.first, (run.count, run.result));
+            let at = self.runs.partition_point(|r| r.first < run.first);
+            self.runs.insert(at, run);
         }
     }
 
@@ -305,9 +344,10 @@ impl Session {
 
     /// What a statement came to, if it was done.
     pub fn result(&self, statement: i32) -> Option<&[u8]> {
-        let (first, (count, result)) = self.runs.range(..=statement).next_back()?;
-        let place = i64::from(statement) - i64::from(*first);
-        (place < i64::from(*count)).then_some(&**result)
+        let behind = self.runs.partition_point(|r| r.first <= statement);
+        let run = self.runs.get(behind.checked_sub(1)?)?;
+        let place = i64::from(statement) - i64::from(run.first);
+        (place < i64::from(run.count)).then_some(&*run.result)
     }
 
     /// Bytes that the results take.
@@ -317,13 +357,24 @@ impl Session {
 
     /// What a commit is to store; [`Session::stored`] once it has.
     pub fn change(&self, key: SessionKey, added: SessionRecord) -> SessionChange {
-        SessionChange::new(key, added, self.head.clone())
+        SessionChange::new(key, added, &self.head)
     }
 
     /// What a commit has stored.
     pub fn stored(&mut self, change: SessionChange) {
-        self.head = change.head;
-        self.push(change.added.runs);
+        match change.next.head {
+            Some(head) => {
+                self.head = head;
+                self.push(change.added.runs);
+            }
+            None => {
+                self.push(change.added.runs.clone());
+                self.head = SessionHead {
+                    record: change.added,
+                    rows: 0,
+                };
+            }
+        }
     }
 }
 
@@ -445,20 +496,30 @@ pub struct SessionChange {
     /// What comes to it.
     pub(crate) added: SessionRecord,
     /// What it comes to in the tree.
-    pub(crate) puts: Vec<Put>,
-    head: SessionHead,
+    pub(crate) next: Advanced,
 }
 
 impl SessionChange {
     /// `head`: what is stored of the session now.
-    pub fn new(key: SessionKey, added: SessionRecord, mut head: SessionHead) -> SessionChange {
-        let puts = head.advance(&key.to_bytes(), &added);
-        SessionChange {
-            key,
-            added,
-            puts,
-            head,
-        }
+    pub fn new(key: SessionKey, added: SessionRecord, head: &SessionHead) -> SessionChange {
+        let next = head.advance(&key.to_bytes(), &added);
+        SessionChange { key, added, next }
+    }
+
+    /// What is stored of the session then.
+    #[cfg(test)]
+    fn head(&self) -> SessionHead {
+        self.next.head.clone().unwrap_or(SessionHead {
+            record: self.added.clone(),
+            rows: 0,
+        })
+    }
+
+    /// All that comes into the tree.
+    #[cfg(test)]
+    fn puts(&self) -> Vec<Put> {
+        let head = (self.key.to_bytes().to_vec(), Some(self.head().encode()));
+        self.next.rows.iter().cloned().chain([head]).collect()
     }
 }
 
@@ -466,6 +527,7 @@ impl SessionChange {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+    use std::collections::BTreeMap;
 
     fn run(first: i32, count: u32, result: &[u8]) -> Run {
         Run {
@@ -510,16 +572,21 @@ mod tests {
 
     #[test]
     fn what_is_added_is_what_was_done_at_once() {
+        let key = SessionKey::of_nobody([3; 16]);
+        let advance = |head: &mut SessionHead, added: &SessionRecord| {
+            *head = SessionChange::new(key, added.clone(), head).head();
+        };
         let mut head = SessionHead::default();
         let mut first = SessionRecord::new(1, SessionState::Retryable, 1);
         first.push(run(0, 3, b""));
-        head.advance(b"k", &first);
+        advance(&mut head, &first);
         let mut later = SessionRecord::new(1, SessionState::Retryable, 2);
         later.push(run(3, 2, b""));
-        head.advance(b"k", &later);
+        advance(&mut head, &later);
         let r = head.record();
         assert_eq!((r.runs(), r.at_ms), (&[run(0, 5, b"")][..], 2));
-        head.advance(b"k", &SessionRecord::new(2, SessionState::Committed, 3));
+        let committed = SessionRecord::new(2, SessionState::Committed, 3);
+        advance(&mut head, &committed);
         let r = head.record();
         assert_eq!((r.number, r.runs().len()), (2, 0));
         assert_eq!(r.state, SessionState::Committed);
@@ -543,9 +610,10 @@ mod tests {
             // Each with a result of its own.
             added.push(run(n * 2, 1, &n.to_le_bytes()));
             let change = session.change(SessionKey::of_nobody([1; 16]), added);
-            let bytes: usize = change.puts.iter().flat_map(|(_, v)| v).map(Vec::len).sum();
+            let puts = change.puts();
+            let bytes: usize = puts.iter().flat_map(|(_, v)| v).map(Vec::len).sum();
             assert!(bytes < ROW + 200, "{n}: {bytes}");
-            apply(&change.puts);
+            apply(&puts);
             session.stored(change);
         }
         for n in 0..20_000_i32 {
@@ -553,19 +621,17 @@ mod tests {
             assert_eq!(session.result(n * 2 + 1), None);
         }
         // A transaction takes its place, with nothing of it left, and so does a large result.
-        let mut next = Session::new(6, session.head().clone());
+        let mut next = session;
+        next.renew(6);
+        assert_eq!(next.result(0), None);
         let mut large = SessionRecord::new(6, SessionState::Retryable, 2);
         large.push(run(0, 1, &[9; 10_000]));
         let change = next.change(SessionKey::of_nobody([1; 16]), large);
-        assert_eq!(apply(&change.puts), 2);
+        assert_eq!(apply(&change.puts()), 2);
         next.stored(change);
         assert_eq!(next.result(0).map(<[u8]>::len), Some(10_000));
         let committed = SessionRecord::new(7, SessionState::Committed, 3);
-        let change = SessionChange::new(
-            SessionKey::of_nobody([1; 16]),
-            committed,
-            next.head().clone(),
-        );
-        assert_eq!(apply(&change.puts), 1);
+        let change = SessionChange::new(SessionKey::of_nobody([1; 16]), committed, next.head());
+        assert_eq!(apply(&change.puts()), 1);
     }
 }

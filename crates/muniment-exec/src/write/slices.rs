@@ -60,7 +60,13 @@ impl<'e, T: Tally> Slices<'e, T> {
                     self.store
                         .write_unit_in(transaction, &self.collection, self.op)?
                 }
-                None => self.store.write_unit(&self.collection, self.op)?,
+                None => {
+                    let mut unit = self.store.write_unit(&self.collection, self.op)?;
+                    if self.op.retry().is_some() {
+                        unit.expect_session();
+                    }
+                    unit
+                }
             });
         }
         match &mut self.unit {

@@ -189,10 +189,12 @@ impl Transactions {
         number: i64,
     ) -> Result<CheckedOut> {
         let participant = self.sessions.lock().entry(session).or_default().clone();
+        let mut free = participant.latest.try_lock_arc();
         let mut latest = loop {
-            if let Some(guard) = participant.latest.try_lock_arc_for(LOOK) {
+            if let Some(guard) = free {
                 break guard;
             }
+            free = participant.latest.try_lock_arc_for(LOOK);
             op.check()?;
         };
         if latest.is_none()
@@ -235,8 +237,14 @@ impl Transactions {
                 ));
             }
         }
-        let known = out.latest.as_ref().and_then(|l| match &l.state {
+        let known = out.latest.as_mut().and_then(|l| match &mut l.state {
             State::Retryable(record) if l.number == number => Some(record.clone()),
+            // Nobody has the one of the number before any more.
+            State::Retryable(record) => {
+                Arc::get_mut(record)?.get_mut().renew(number);
+                l.number = number;
+                Some(record.clone())
+            }
             _ => None,
         });
         let record = match known {
@@ -393,7 +401,7 @@ impl Transactions {
         let now = crate::log::now_ms();
         let record = SessionRecord::new(out.number, SessionState::Committed, now);
         let head = server.engine.store.session_head(&key_of(out.session))?;
-        let change = SessionChange::new(key_of(out.session), record, head.unwrap_or_default());
+        let change = SessionChange::new(key_of(out.session), record, &head.unwrap_or_default());
         let commit = running.transaction.commit(Some(&change), interrupt)?;
         latest.state = State::Committed(commit);
         *out.participant.running.lock() = None;

@@ -48,7 +48,7 @@ impl Statements {
             "update" | "bulkWrite" => d.get("multi").is_some_and(|v| v.truthy()),
             _ => false,
         };
-        if request.documents(field(spec)).any(many) {
+        if spec.name != "insert" && request.documents(field(spec)).any(many) {
             let what = match spec.name {
                 "delete" => "limit=0",
                 _ => "multi=true",

@@ -150,17 +150,17 @@ impl Inner {
                 Op::Session { key, added } => {
                     let before = self.before(&mut stage, SESSIONS, part(&key))?;
                     let malformed = || damaged(added.start, "a malformed session");
-                    let mut head = match before {
+                    let head = match before {
                         Some(b) => SessionHead::decode(&b).ok_or_else(malformed)?,
                         None => SessionHead::default(),
                     };
                     if added.is_empty() {
-                        stage.session_puts(&head.forget(part(&key)));
-                        stage.put(SESSIONS, Stage::logged(key), None, false);
+                        stage.forget_session_puts(part(&key), &head, key);
                         continue;
                     }
-                    let added = SessionRecord::decode(part(&added)).ok_or_else(malformed)?;
-                    stage.session_puts(&head.advance(part(&key), &added));
+                    let record = SessionRecord::decode(part(&added)).ok_or_else(malformed)?;
+                    let next = head.advance(part(&key), &record);
+                    stage.session_puts(&next, key, added);
                 }
             }
         }

@@ -27,6 +27,9 @@ pub(crate) const HEAD: usize = 1 + 1 + 8;
 /// Most bytes of an operation beside its byte strings: tag, id, three lengths.
 const FRAME: usize = 1 + 5 + 3 * 5;
 
+/// Bytes of what a session remembers of one command, mostly.
+const SESSION_BYTES: usize = FRAME + 48 + 64;
+
 /// What a record is: its second byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -127,6 +130,8 @@ pub(crate) enum Op {
 pub(crate) struct Encoder {
     buf: Vec<u8>,
     told: usize,
+    /// Bytes that room is made for beside those of documents.
+    beside: usize,
 }
 
 impl Encoder {
@@ -135,6 +140,7 @@ impl Encoder {
         Encoder {
             buf: Vec::new(),
             told: 0,
+            beside: 0,
         }
     }
 
@@ -151,7 +157,12 @@ impl Encoder {
     /// Makes room for so many more operations with so many bytes of keys and documents.
     pub fn reserve(&mut self, ops: usize, bytes: usize) {
         self.buf
-            .reserve_exact(HEAD + ops * FRAME + bytes + TOGETHER);
+            .reserve_exact(HEAD + ops * FRAME + bytes + TOGETHER + self.beside);
+    }
+
+    /// What a session remembers comes behind the other operations.
+    pub fn expect_session(&mut self) {
+        self.beside = SESSION_BYTES;
     }
 
     /// Bytes so far.
@@ -281,12 +292,10 @@ impl Encoder {
         pairs(&self.buf, range).unwrap_or_default()
     }
 
-    /// Returns where the key stands.
-    pub fn session(&mut self, key: &[u8], added: &[u8]) -> Range<usize> {
+    /// Returns where key and record stand.
+    pub fn session(&mut self, key: &[u8], added: &[u8]) -> (Range<usize>, Range<usize>) {
         self.begin(SESSION, 0, key.len() + added.len());
-        let key = self.bytes(key);
-        self.bytes(added);
-        key
+        (self.bytes(key), self.bytes(added))
     }
 
     /// One that holds a record's payload already.
@@ -294,6 +303,7 @@ impl Encoder {
         Encoder {
             buf: payload.to_vec(),
             told: 0,
+            beside: 0,
         }
     }
 

@@ -5,7 +5,7 @@
 //! trees refer to them there. What only the trees need (index entries) stands in an arena.
 
 use super::ops::Encoder;
-use crate::sessions::{self, SESSIONS, SessionChange, SessionHead};
+use crate::sessions::{self, Advanced, SESSIONS, SessionChange, SessionHead};
 use crate::store::Inner;
 use crate::transaction::Transaction;
 use bytes::Bytes;
@@ -224,21 +224,36 @@ impl Stage {
 
     /// Stages what comes to a session's record.
     pub fn session(&mut self, change: &SessionChange) {
-        self.log
+        let (key, added) = self
+            .log
             .session(&change.key.to_bytes(), &change.added.encode());
-        self.session_puts(&change.puts);
+        self.session_puts(&change.next, key, added);
     }
 
     /// Stages the end of a session's record.
     pub fn forget_session(&mut self, key: &[u8], head: &SessionHead) {
-        let logged = self.log.session(key, &[]);
-        self.session_puts(&head.forget(key));
+        let (logged, _) = self.log.session(key, &[]);
+        self.forget_session_puts(key, head, logged);
+    }
+
+    /// What comes of the end of a session's record in the tree. `logged`: where its key stands.
+    pub fn forget_session_puts(&mut self, key: &[u8], head: &SessionHead, logged: Range<usize>) {
+        self.session_rows(&head.forget(key));
         self.put(SESSIONS, Stage::logged(logged), None, false);
     }
 
-    /// What comes of a session's record in the tree.
-    pub fn session_puts(&mut self, puts: &[sessions::Put]) {
-        for (key, value) in puts {
+    /// What comes of a session's record in the tree; `key`, `added`: where they stand in the log.
+    pub fn session_puts(&mut self, next: &Advanced, key: Range<usize>, added: Range<usize>) {
+        self.session_rows(&next.rows);
+        let value = match &next.head {
+            None => Stage::logged(added),
+            Some(head) => self.keep(&[&head.encode()]),
+        };
+        self.put(SESSIONS, Stage::logged(key), Some(value), false);
+    }
+
+    fn session_rows(&mut self, rows: &[sessions::Put]) {
+        for (key, value) in rows {
             let key = self.keep(&[key]);
             let value = value.as_ref().map(|v| self.keep(&[v]));
             self.put(SESSIONS, key, value, false);
@@ -249,7 +264,7 @@ impl Stage {
     /// bytes in the arena.
     pub fn reserve(&mut self, ops: usize, logged: usize, puts: usize, kept: usize) {
         self.log.reserve(ops, logged);
-        self.puts.reserve_exact(puts);
+        self.puts.reserve_exact(puts + 1);
         self.arena.reserve_exact(kept);
     }
 
@@ -273,12 +288,12 @@ impl Stage {
         self.log.is_empty()
     }
 
-    /// True if nothing is added but to the catalog: it may use the space that is kept back.
+    /// True if nothing is added but to the catalog and to what sessions remember: it may use the
+    /// space that is kept back.
     pub fn frees(&self) -> bool {
-        self.puts
-            .iter()
-            .all(|p| p.value.is_none() || p.tree == crate::keys::META)
-            && self.docs <= 0
+        let small = [crate::keys::META, SESSIONS];
+        let mut puts = self.puts.iter();
+        puts.all(|p| p.value.is_none() || small.contains(&p.tree)) && self.docs <= 0
     }
 
     /// How many keys are put or deleted.

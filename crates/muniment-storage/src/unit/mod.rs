@@ -459,6 +459,11 @@ impl<'s> WriteUnit<'s> {
             .reserve(docs, docs * (key + bytes), docs * puts, docs * kept);
     }
 
+    /// Makes room for what a session will remember.
+    pub fn expect_session(&mut self) {
+        self.stage.log.expect_session();
+    }
+
     /// What is staged is done by a session's statements: that is stored with it.
     pub fn remember(&mut self, change: &SessionChange) {
         self.stage.session(change);
