@@ -4,8 +4,7 @@
 
 use super::scope::{Scope, VIEWS};
 use super::token::{Place, Token};
-use crate::oplog::render::id_of;
-use crate::oplog::render::{id_doc, lsid, stamp};
+use crate::oplog::render::{id_doc, id_of, lsid, stamp};
 use crate::view::is_of_series;
 use bytes::Bytes;
 use muniment_query::diff;
@@ -161,7 +160,9 @@ fn view_kind<'o>(op: &'o Operation, db: &str, scope: &Scope) -> Option<Kind<'o>>
 /// `{db, coll}`.
 fn ns_doc(namespace: &str) -> DocBuf {
     let (db, coll) = namespace.split_once('.').unwrap_or((namespace, ""));
-    doc! { "db": db, "coll": coll }
+    let mut ns = DocBuf::with_capacity(namespace.len() + 32);
+    ns.append("db", db).append("coll", coll);
+    ns
 }
 
 /// The document that a difference makes of the one before it.
@@ -248,7 +249,8 @@ pub(crate) fn next_event(
         };
         if ends && place > look.behind {
             *from = entry.ops.len();
-            let mut doc = head(entry, "invalidate", place, kind.uuid);
+            let mut doc = DocBuf::new();
+            head(&mut doc, entry, "invalidate", place, kind.uuid);
             doc.append("wallTime", Value::DateTime(entry.wall_ms));
             return Ok(Some(Event {
                 place,
@@ -261,17 +263,30 @@ pub(crate) fn next_event(
     Ok(None)
 }
 
-fn head(entry: &LogEntry, name: &str, place: Place, uuid: Option<[u8; 16]>) -> DocBuf {
+fn head(event: &mut DocBuf, entry: &LogEntry, name: &str, place: Place, uuid: Option<[u8; 16]>) {
     let token = Token {
         place,
         uuid,
         fragment: None,
     };
-    doc! {
-        "_id": token.to_doc(),
-        "operationType": name,
-        "clusterTime": stamp(entry.at),
-    }
+    event
+        .append("_id", token.to_doc())
+        .append("operationType", name)
+        .append("clusterTime", stamp(entry.at));
+}
+
+/// Bytes of an event beside its documents, mostly.
+const FRAME: usize = 400;
+
+/// Bytes of an event, about.
+fn size(op: &Operation) -> usize {
+    let what = match &op.what {
+        What::Insert { doc } | What::Replace { doc } => doc.len(),
+        What::Update { id, diff } => id.len() + 2 * diff.len(),
+        What::Delete { id } => id.len(),
+        What::Note { .. } => 0,
+    };
+    FRAME + what
 }
 
 fn render(
@@ -282,7 +297,8 @@ fn render(
     shown: &Shown,
     lookup: &Lookup<'_>,
 ) -> Result<DocBuf> {
-    let mut event = head(entry, kind.name, place, kind.uuid);
+    let mut event = DocBuf::with_capacity(size(op));
+    head(&mut event, entry, kind.name, place, kind.uuid);
     if let Some(uuid) = kind.uuid.as_ref().filter(|_| shown.expanded) {
         event.append(
             "collectionUUID",

@@ -2,7 +2,8 @@
 //!
 //! The newest entries stand in memory; whoever follows the log takes them from there, and reads the
 //! log itself only where it is further behind. One thread waits for commits on behalf of all, and
-//! wakes those whom an entry concerns: so a stream that nothing happens to costs nothing. The thread
+//! wakes those whom an entry concerns, or whose operation has to end: so a stream that nothing happens
+//! to costs nothing. The thread
 //! ends when nobody has waited for a while.
 //!
 //! Invariants: what anybody is told of is on the disk, for an event must not be one that a power cut
@@ -71,6 +72,7 @@ struct Waiters {
 struct Waiter {
     scope: Scope,
     after: Timestamp,
+    op: Arc<OpContext>,
     called: AtomicBool,
     lock: Mutex<()>,
     wake: Condvar,
@@ -199,21 +201,20 @@ impl Feed {
         Ok(())
     }
 
-    /// Waits until there may be an entry of `scope` later than `after`, at the latest until `until`.
-    ///
-    /// # Errors
-    /// What the operation says.
+    /// Waits until there may be an entry of `scope` later than `after`, or the operation has to end,
+    /// at the latest until `until`.
     pub fn wait(
         self: &Arc<Self>,
         store: &Arc<Store>,
         scope: &Scope,
         after: Timestamp,
-        op: &OpContext,
+        op: &Arc<OpContext>,
         until: Instant,
-    ) -> Result<()> {
+    ) {
         let waiter = Arc::new(Waiter {
             scope: scope.clone(),
             after,
+            op: op.clone(),
             called: AtomicBool::new(false),
             lock: Mutex::default(),
             wake: Condvar::new(),
@@ -236,12 +237,22 @@ impl Feed {
             let missed = ring.later(after).any(|(e, _)| scope.may_concern(e));
             (me, missed || ring.after > after)
         };
-        let result = match missed {
-            true => Ok(()),
-            false => waiter.wait(op, until),
-        };
+        if !missed {
+            waiter.wait(until);
+        }
         self.waiters.lock().all.remove(&me);
-        result
+    }
+
+    fn waiting(&self) -> Vec<Arc<Waiter>> {
+        self.waiters.lock().all.values().cloned().collect()
+    }
+
+    /// Calls those whose operations were killed, have no time left or no client any more: one thread
+    /// asks for all, since a thread that wakes costs more than the question.
+    fn call_ended(&self) {
+        let all = self.waiting();
+        let ended = all.iter().filter(|w| w.op.check().is_err());
+        ended.for_each(|w| w.call());
     }
 
     /// Starts the thread that waits for commits; false if the system has none.
@@ -256,19 +267,13 @@ impl Feed {
 }
 
 impl Waiter {
-    fn wait(&self, op: &OpContext, until: Instant) -> Result<()> {
+    fn wait(&self, until: Instant) {
         let mut guard = self.lock.lock();
         while !self.called.load(SeqCst) {
-            let now = Instant::now();
-            if now >= until {
+            if self.wake.wait_until(&mut guard, until).timed_out() {
                 break;
             }
-            let slice = until.min(now + TAIL_SLICE);
-            if self.wake.wait_until(&mut guard, slice).timed_out() {
-                op.check()?;
-            }
         }
-        Ok(())
     }
 
     fn call(&self) {
@@ -281,6 +286,7 @@ impl Waiter {
 /// Waits for commits and wakes who wait for them, until nobody does or the store goes away.
 fn pump(feed: &Weak<Feed>, store: &Weak<Store>) {
     let mut asked = Instant::now();
+    let mut looked = asked;
     loop {
         let (Some(feed), Some(store)) = (feed.upgrade(), store.upgrade()) else {
             return;
@@ -292,9 +298,13 @@ fn pump(feed: &Weak<Feed>, store: &Weak<Store>) {
             Ok(false) => {}
             // Those who wait look for themselves and are told why.
             Err(_) => {
-                feed.waiters.lock().all.values().for_each(|w| w.call());
+                feed.waiting().iter().for_each(|w| w.call());
                 std::thread::sleep(FLUSH);
             }
+        }
+        if looked.elapsed() >= TAIL_SLICE {
+            looked = Instant::now();
+            feed.call_ended();
         }
         let nobody = feed.waiters.lock().all.is_empty();
         if !nobody {
@@ -314,7 +324,7 @@ fn pump(feed: &Weak<Feed>, store: &Weak<Store>) {
             (ring.until, ring.durable)
         };
         // What is not on the disk yet is looked at again soon.
-        let wait = if until > durable { FLUSH } else { 5 * FLUSH };
+        let wait = if until > durable { FLUSH } else { TAIL_SLICE };
         store.wait_past(until, wait);
     }
 }

@@ -348,10 +348,11 @@ impl Tail for State {
         self.newest.store(self.engine.store.visible().0, SeqCst);
     }
 
-    fn wait(&self, op: &OpContext, until: Instant) -> Result<()> {
+    fn wait(&self, op: &Arc<OpContext>, until: Instant) -> Result<()> {
         let position = self.told.lock().position;
         let feed = &self.engine.changes.feed;
-        feed.wait(&self.engine.store, &self.scope, position, op, until)
+        feed.wait(&self.engine.store, &self.scope, position, op, until);
+        op.check()
     }
 
     fn passes(&self, doc: Doc<'_>) -> Result<()> {

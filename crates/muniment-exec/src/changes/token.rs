@@ -6,7 +6,7 @@
 //! tell events of one time apart is left out: here no two events have the same time and place.
 
 use muniment_storage::Timestamp;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value};
 
 /// The type byte of a timestamp.
 const TIMESTAMP: u8 = 0x82;
@@ -86,9 +86,13 @@ impl Token {
         out.push(END);
         // Each event has one: formatting them took a third of a stream's time.
         let digit = |n: u8| if n < 10 { b'0' + n } else { b'A' + n - 10 };
-        let digits = out.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]);
-        let hex: String = digits.map(char::from).collect();
-        doc! { "_data": hex }
+        let mut hex = Vec::with_capacity(2 * out.len());
+        for b in out {
+            hex.extend_from_slice(&[digit(b >> 4), digit(b & 15)]);
+        }
+        let mut token = DocBuf::with_capacity(hex.len() + 20);
+        token.append("_data", std::str::from_utf8(&hex).unwrap_or_default());
+        token
     }
 
     /// Reads a client's token. What stands behind it is ignored, as MongoDB does.
@@ -221,6 +225,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+    use muniment_value::doc;
 
     fn event(seconds: u32, index: u32, invalidates: bool) -> Token {
         Token {

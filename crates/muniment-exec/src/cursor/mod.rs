@@ -185,7 +185,7 @@ pub(crate) trait Tail: Send + Sync {
     ///
     /// # Errors
     /// What the operation says, which is asked every [`TAIL_SLICE`].
-    fn wait(&self, op: &OpContext, until: Instant) -> Result<()>;
+    fn wait(&self, op: &Arc<OpContext>, until: Instant) -> Result<()>;
 
     /// A document goes out.
     ///

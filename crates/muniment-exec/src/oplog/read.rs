@@ -192,7 +192,7 @@ pub(crate) struct Follower {
 }
 
 impl Tail for Follower {
-    fn wait(&self, op: &OpContext, until: Instant) -> Result<()> {
+    fn wait(&self, op: &Arc<OpContext>, until: Instant) -> Result<()> {
         let position = Timestamp(self.position.load(Relaxed));
         loop {
             let left = until.saturating_duration_since(Instant::now());

@@ -83,7 +83,10 @@ impl<'b> Follower<'b> {
     }
 
     fn next(&mut self, wait: Duration, size: usize) -> Result<Vec<DocBuf>> {
-        let op = OpContext::internal("test");
+        self.next_of(&OpContext::internal("test"), wait, size)
+    }
+
+    fn next_of(&mut self, op: &Arc<OpContext>, wait: Duration, size: usize) -> Result<Vec<DocBuf>> {
         let request = GetMoreRequest {
             id: self.id,
             namespace: NS,
@@ -95,7 +98,7 @@ impl<'b> Follower<'b> {
             fails: &|| None,
         };
         let mut out = Vec::new();
-        self.id = self.engine.get_more(&op, &request, &mut out)?;
+        self.id = self.engine.get_more(op, &request, &mut out)?;
         Ok(self.batch(&out, "nextBatch"))
     }
 }
@@ -363,6 +366,29 @@ fn waiting_ends_with_what_is_waited_for_and_with_nothing_else() {
 }
 
 #[test]
+fn who_waits_ends_when_killed() {
+    let b = Bench::new();
+    let all: Vec<_> = (0..8).map(|_| OpContext::internal("test")).collect();
+    std::thread::scope(|s| {
+        let waiting: Vec<_> = all
+            .iter()
+            .map(|op| {
+                let mut f = Follower::new(&b.engine, doc! {}, array![]);
+                s.spawn(move || f.next_of(op, Duration::from_secs(120), 10))
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(100));
+        let began = std::time::Instant::now();
+        all.iter().for_each(|op| op.kill(Code::Interrupted));
+        for ended in waiting {
+            let e = ended.join().unwrap().unwrap_err();
+            assert_eq!(e.code(), Code::Interrupted);
+        }
+        assert!(began.elapsed() < Duration::from_secs(60));
+    });
+}
+
+#[test]
 fn a_place_that_is_gone_is_an_error() {
     let b = Bench::new();
     b.insert(&[doc! { "_id": 1 }]);
@@ -395,7 +421,7 @@ fn who_looks_by_itself_takes_no_wake_up_from_another() {
             std::thread::sleep(Duration::from_millis(30));
             b.insert(&[doc! { "_id": 1000 + round }]);
             g.next(Duration::ZERO, 10).unwrap();
-            // One that was not woken wakes by itself 200 ms later.
+            // One that was not woken waits until its time is over.
             slow += usize::from(waits.join().unwrap() > Duration::from_millis(150));
         });
     }
