@@ -243,12 +243,13 @@ pub enum ReadsIn {
     Transaction,
 }
 
-/// Checks a `readConcern` document. On a standalone "local", "available" and "majority" read the
-/// same, and on the only `member` of a set "linearizable", too: a consistent snapshot of everything
-/// that is visible.
+/// Checks a `readConcern` document. "local", "available", "majority" and "linearizable" read the same
+/// here: a consistent snapshot of everything that is visible. A standalone takes "linearizable" and
+/// "snapshot" as the only member of a set does, where MongoDB's answers 123 NotAReplicaSet: nothing
+/// about them needs a set.
 ///
 /// # Errors
-/// 2 for an unknown level, 14, 40415; 20, 72 and 123 for what only a replica set has; 72 for a
+/// 2 for an unknown level, 14, 40415; 20 and 72 for what only a replica set has; 72 for a
 /// level other than "local" of a command that does not choose (`supported` is false).
 pub fn check_read_concern(
     doc: Doc<'_>,
@@ -312,8 +313,8 @@ pub fn check_read_concern(
              by :: read concern snapshot not supported",
         ));
     }
-    let reads_snapshots = matches!(command, "find" | "aggregate" | "distinct");
-    if level == Some("snapshot") && place == ReadsIn::Set && !reads_snapshots {
+    let reads_snapshots = matches!(command, "find" | "aggregate" | "distinct" | "getMore");
+    if level == Some("snapshot") && place != ReadsIn::Transaction && !reads_snapshots {
         return Err(Error::new(
             Code::InvalidOptions,
             format!(
@@ -323,22 +324,11 @@ pub fn check_read_concern(
         ));
     }
     match level {
-        None | Some("local" | "available" | "majority") => {}
-        Some("linearizable") if member => {}
-        Some("snapshot") if member => {}
-        Some("linearizable" | "snapshot") => {
-            return Err(Error::new(
-                Code::NotAReplicaSet,
-                "node needs to be a replica set member to use read concern",
-            ));
-        }
-        Some(other) => {
-            return Err(Error::bad_value(format!(
-                "Enumeration value '{other}' for field 'readConcern.level' is not a valid value."
-            )));
-        }
+        Some(other) if !known => Err(Error::bad_value(format!(
+            "Enumeration value '{other}' for field 'readConcern.level' is not a valid value."
+        ))),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -435,8 +425,8 @@ mod tests {
             (doc! { "level": "local" }, 0),
             (doc! { "level": "majority" }, 0),
             (doc! {}, 0),
-            (doc! { "level": "snapshot" }, 123),
-            (doc! { "level": "linearizable" }, 123),
+            (doc! { "level": "snapshot" }, 0),
+            (doc! { "level": "linearizable" }, 0),
             (doc! { "level": "Local" }, 2),
             (doc! { "level": 1 }, 14),
             (doc! { "afterClusterTime": 1 }, 14),

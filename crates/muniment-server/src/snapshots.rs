@@ -36,6 +36,10 @@ impl Snapshots {
         let Some(concern) = concern.filter(|c| c.get_str("level") == Some("snapshot")) else {
             return Ok(());
         };
+        if op.command() == "getMore" {
+            // The cursor has its view.
+            return Ok(());
+        }
         let at = concern.get("atClusterTime").map(times_of);
         op.pin(self.view(&server.engine.store, at)?);
         Ok(())

@@ -4,7 +4,7 @@
 
 use super::scope::{Scope, VIEWS};
 use super::token::{Place, Token};
-use crate::oplog::render::{id_doc, id_of, lsid, stamp};
+use crate::oplog::render::{id_doc, id_of, id_text, lsid, stamp};
 use crate::view::is_of_series;
 use bytes::Bytes;
 use muniment_query::diff;
@@ -93,8 +93,7 @@ fn kind<'o>(op: &'o Operation, scope: &Scope, expanded: bool) -> Option<Kind<'o>
     let (ns, o) = (note.get_str("ns")?, note.get_doc("o")?);
     let db = ns.strip_suffix(".$cmd")?;
     let command = o.first()?;
-    if note.get("pending").is_some() {
-        // It was a transaction's alone.
+    if note.get("unseen").is_some() {
         return None;
     }
     let uuid = match note.get("ui") {
@@ -122,11 +121,7 @@ fn kind<'o>(op: &'o Operation, scope: &Scope, expanded: bool) -> Option<Kind<'o>
             let to = o.get_str("to").unwrap_or_default();
             (watched(from) || watched(to)).then_some(from)?
         }
-        (_, Value::String(collection)) => {
-            let full = format!("{db}.{collection}");
-            let hidden = o.get("timeseries").is_some();
-            (watched(&full) && !hidden).then_some(ns)?
-        }
+        (_, Value::String(collection)) => watched(&format!("{db}.{collection}")).then_some(ns)?,
         _ => return None,
     };
     Some(Kind {
@@ -138,17 +133,24 @@ fn kind<'o>(op: &'o Operation, scope: &Scope, expanded: bool) -> Option<Kind<'o>
     })
 }
 
-/// What becomes of a view, whose definition is a document.
+/// What becomes of a view or a time-series collection, whose definition is a document. Who watches one
+/// collection alone is not told of views.
 fn view_kind<'o>(op: &'o Operation, db: &str, scope: &Scope) -> Option<Kind<'o>> {
+    if matches!(scope, Scope::Collection { .. }) {
+        return None;
+    }
     let (name, o) = match &op.what {
         What::Insert { doc } => ("create", Doc::new(doc)),
         What::Replace { doc } => ("modify", Doc::new(doc)),
+        What::Delete { .. } => ("drop", Doc::EMPTY),
         _ => return None,
     };
-    let namespace = o.get_str("_id")?;
+    let namespace = match &op.what {
+        What::Delete { id } => id_text(id)?,
+        _ => o.get_str("_id")?,
+    };
     let own = namespace.split_once('.').is_some_and(|(of, _)| of == db);
-    let watched = own && scope.has(namespace) && !is_of_series(o);
-    watched.then_some(Kind {
+    (own && scope.has(namespace)).then_some(Kind {
         name,
         namespace,
         o,
@@ -386,8 +388,12 @@ fn render(
 /// The fields of a change of a view.
 fn view(event: &mut DocBuf, kind: &Kind<'_>) {
     event.append("ns", ns_doc(kind.namespace));
+    if kind.name == "drop" {
+        return;
+    }
     if kind.name == "create" {
-        event.append("nsType", "view");
+        let series = is_of_series(kind.o);
+        event.append("nsType", if series { "timeseries" } else { "view" });
     }
     let mut definition = DocBuf::new();
     for e in kind.o.iter().filter(|e| e.name() != "_id") {

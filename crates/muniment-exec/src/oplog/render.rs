@@ -7,7 +7,7 @@ use bytes::Bytes;
 use muniment_storage::{
     LogEntry, Named, Operation, Part, SessionKey, SessionRecord, SessionState, Timestamp, What,
 };
-use muniment_value::{ArrayBuf, Doc, DocBuf, Value, doc};
+use muniment_value::{ArrayBuf, Doc, DocBuf, Type, Value, doc};
 
 /// The term of all entries: a server that is its set's only member never has to tell the entries of
 /// one primary from those of another.
@@ -55,6 +55,15 @@ pub(crate) fn id_doc(id: &[u8]) -> DocBuf {
     DocBuf::from_bytes_trusted(bytes)
 }
 
+/// The text that an `_id` is, as [`id_doc`] has it.
+pub(crate) fn id_text(id: &[u8]) -> Option<&str> {
+    let (ty, value) = id.split_first()?;
+    // A length, the text, and a NUL.
+    let text = value.get(4..value.len().checked_sub(1)?)?;
+    let text = std::str::from_utf8(text).ok();
+    text.filter(|_| *ty == Type::String as u8)
+}
+
 /// `{_id}` of a document.
 pub(crate) fn id_of(doc: Doc<'_>) -> DocBuf {
     let mut d = DocBuf::new();
@@ -100,8 +109,8 @@ fn append_operation(d: &mut DocBuf, op: &Operation) {
     };
     match (&op.what, op.of.as_deref()) {
         (What::Note { doc }, _) => {
-            // That it ends a collection of a transaction that was given up is for streams alone.
-            for e in Doc::new(doc).iter().filter(|e| e.name() != "pending") {
+            // What streams do not tell of is marked for them alone.
+            for e in Doc::new(doc).iter().filter(|e| e.name() != "unseen") {
                 d.append_elem(e);
             }
         }

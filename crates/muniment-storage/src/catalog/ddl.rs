@@ -5,7 +5,7 @@
 //! too, taken after it. Both waits ask the operation whether it may go on.
 
 use crate::catalog::names::exists;
-use crate::catalog::notes::{PENDING, drop_note};
+use crate::catalog::notes::drop_note;
 use crate::catalog::{CollectionOptions, Entry, IndexEntry, IndexSpec};
 use crate::collection::Collection;
 use crate::commit::locked;
@@ -429,12 +429,7 @@ impl Inner {
     ) -> Result<()> {
         self.check_open()?;
         let mut stage = crate::commit::stage::Stage::new();
-        let mut note = drop_note(collection);
-        if collection.is_pending() {
-            // A transaction that did not come to its end takes it away: nothing was ever there.
-            note.append(PENDING, true);
-        }
-        stage.log.note(note.as_doc());
+        stage.log.note(drop_note(collection).as_doc());
         stage.log.drop(collection.id);
         self.stage_drop_puts(&mut stage, collection);
         let commit = self.commit(stage, interrupt, |at| self.publish_drop(collection, at))?;

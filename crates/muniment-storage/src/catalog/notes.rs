@@ -8,9 +8,10 @@ use super::{Entry, IndexEntry};
 use crate::collection::Collection;
 use muniment_value::{Doc, DocBuf, Elem, Value, doc};
 
-/// A field of a note that is for readers here alone: the end of a collection that a transaction made
-/// and did not commit.
-pub(super) const PENDING: &str = "pending";
+/// A field of a note that is for readers here alone: change streams do not tell of it. It is about a
+/// collection that a transaction made and did not commit, or about a time-series collection, of which
+/// its row among the views tells.
+pub(super) const UNSEEN: &str = "unseen";
 
 /// The name of the database's commands, and the collection.
 fn split(namespace: &str) -> (String, &str) {
@@ -34,7 +35,11 @@ pub(super) fn drop_note(gone: &Collection) -> DocBuf {
     let namespace = gone.namespace();
     let (_, name) = split(&namespace);
     let o2 = doc! { "numRecords": gone.count() as i64 };
-    command(&namespace, &gone.uuid(), doc! { "drop": name }, Some(o2))
+    let mut note = command(&namespace, &gone.uuid(), doc! { "drop": name }, Some(o2));
+    if gone.is_time_series() || gone.is_pending() {
+        note.append(UNSEEN, true);
+    }
+    note
 }
 
 /// What a collection's new entry changes; `gone` is the collection in whose place it comes.
@@ -44,8 +49,11 @@ pub(super) fn entry_notes(
     gone: Option<&Collection>,
 ) -> Vec<DocBuf> {
     let mut notes = Vec::new();
+    let is_series = after.options.document.as_doc().get("timeseries").is_some();
     let mut note = |o: DocBuf, o2: Option<DocBuf>| {
-        notes.push(command(&after.namespace, &after.uuid, o, o2));
+        let mut note = command(&after.namespace, &after.uuid, o, o2);
+        note.append_some(UNSEEN, is_series.then_some(true));
+        notes.push(note);
     };
     let (_, name) = split(&after.namespace);
     let Some(before) = before else {

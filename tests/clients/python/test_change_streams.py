@@ -1,0 +1,43 @@
+"""Change streams over what is not a plain collection."""
+
+import pymongo
+import pytest
+
+CURRENT = pymongo.version_tuple >= (4, 3)
+
+
+def events(stream, count):
+    found = []
+    while len(found) < count:
+        event = stream.try_next()
+        if event is not None:
+            found.append(event)
+    assert stream.try_next() is None
+    return [(e["operationType"], e["ns"].get("coll"), e.get("nsType")) for e in found]
+
+
+@pytest.mark.skipif(not CURRENT, reason="older drivers do not ask for expanded events")
+def test_views_and_time_series_are_told_of_by_their_definitions(db):
+    stream = db.watch(show_expanded_events=True, max_await_time_ms=100)
+    plain = db.watch(max_await_time_ms=100)
+    of_view = db.v.watch(show_expanded_events=True, max_await_time_ms=100)
+    db.create_collection("base")
+    db.command("create", "v", viewOn="base", pipeline=[])
+    db.command("collMod", "v", viewOn="base", pipeline=[{"$match": {"a": 1}}])
+    db.v.drop()
+    db.create_collection("ts", timeseries={"timeField": "t"})
+    db.command("collMod", "ts", timeseries={"granularity": "minutes"})
+    db.ts.drop()
+    db.base.drop()
+    assert events(stream, 8) == [
+        ("create", "base", "collection"),
+        ("create", "v", "view"),
+        ("modify", "v", None),
+        ("drop", "v", None),
+        ("create", "ts", "timeseries"),
+        ("modify", "ts", None),
+        ("drop", "ts", None),
+        ("drop", "base", None),
+    ]
+    assert events(plain, 1) == [("drop", "base", None)]
+    assert events(of_view, 0) == []
