@@ -2,7 +2,7 @@
 //! what is stored.
 
 use super::*;
-use muniment_storage::CollectionOptions;
+use muniment_storage::{CollectionOptions, Transaction};
 use muniment_value::{ArrayBuf, Code, DocBuf, Value, array, doc};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -101,6 +101,15 @@ impl<'b> Follower<'b> {
         self.id = self.engine.get_more(op, &request, &mut out)?;
         Ok(self.batch(&out, "nextBatch"))
     }
+}
+
+/// A transaction, and an operation of it.
+fn begin(b: &Bench) -> (Arc<Transaction>, Arc<OpContext>) {
+    let store = &b.engine.store;
+    let t = store.begin_transaction(Duration::from_millis(5), &b.engine.memory);
+    let op = OpContext::internal("test");
+    op.enter(t.clone());
+    (t, op)
 }
 
 /// Documents by `_id`, kept up by events that carry the documents before and after.
@@ -246,12 +255,7 @@ fn every_event_comes_once_and_in_order_whatever_else_happens() {
                                     .map(drop)
                             }
                             4 => {
-                                let t = b
-                                    .engine
-                                    .store
-                                    .begin_transaction(Duration::from_millis(5), &b.engine.memory);
-                                let op = OpContext::internal("test");
-                                op.enter(t.clone());
+                                let (t, op) = begin(b);
                                 let u = j(r#"{"$inc": {"n": 1}}"#);
                                 let all = [id, (id + 1) % 20].iter().try_for_each(|id| {
                                     let q = doc! { "_id": *id as i64 };
@@ -480,12 +484,7 @@ fn a_transaction_that_is_given_up_ends_no_stream() {
     let b = Bench::new();
     let mut f = Follower::new(&b.engine, doc! {}, array![]);
     for _ in 0..2 {
-        let t = b
-            .engine
-            .store
-            .begin_transaction(Duration::from_millis(5), &b.engine.memory);
-        let op = OpContext::internal("test");
-        op.enter(t.clone());
+        let (t, op) = begin(&b);
         let docs = [doc! { "_id": 1 }];
         let options = InsertOptions::default();
         let out = b

@@ -11,7 +11,10 @@ const OPLOG: &str = crate::OPLOG;
 
 /// A find on the oplog, with how many entries it has read.
 fn find(b: &Bench, filter: &str, sort: &str, limit: u64) -> (Vec<DocBuf>, u64) {
-    let (filter, sort) = (j(filter), j(sort));
+    find_by(b, &j(filter), &j(sort), limit)
+}
+
+fn find_by(b: &Bench, filter: &DocBuf, sort: &DocBuf, limit: u64) -> (Vec<DocBuf>, u64) {
     let request = FindRequest {
         filter: filter.as_doc(),
         sort: sort.as_doc(),
@@ -181,16 +184,7 @@ fn reading_begins_where_the_filter_says_and_ends_there() {
     let bounded = |operator: &str, n: usize, sort: DocBuf, limit: u64| {
         let mut compared = DocBuf::new();
         compared.append(operator, at(n));
-        let filter = doc! { "ts": compared };
-        let request = FindRequest {
-            filter: filter.as_doc(),
-            sort: sort.as_doc(),
-            limit,
-            ..FindRequest::new(OPLOG)
-        };
-        let before = b.op.counters.docs_examined.load(Relaxed);
-        let found = b.run(&request).unwrap();
-        (found, b.op.counters.docs_examined.load(Relaxed) - before)
+        find_by(&b, &doc! { "ts": compared }, &sort, limit)
     };
     for (operator, want, most) in [
         ("$gt", &all[391..], 10),
