@@ -296,7 +296,10 @@ pub fn check_read_concern(
             "Cannot specify afterClusterTime readConcern without replication enabled",
         ));
     }
-    if known && !supported && !matches!(level, None | Some("local")) {
+    // Drivers put the concern of a session into everything that they send in it; a cursor goes on
+    // with its own.
+    let idle = command == "getMore" && level == Some("snapshot") && place == ReadsIn::Set;
+    if known && !supported && !idle && !matches!(level, None | Some("local")) {
         return Err(Error::new(
             Code::InvalidOptions,
             format!(
@@ -312,7 +315,7 @@ pub fn check_read_concern(
              by :: read concern snapshot not supported",
         ));
     }
-    let reads_snapshots = matches!(command, "find" | "aggregate" | "distinct");
+    let reads_snapshots = idle || matches!(command, "find" | "aggregate" | "distinct");
     if level == Some("snapshot") && place == ReadsIn::Set && !reads_snapshots {
         return Err(Error::new(
             Code::InvalidOptions,

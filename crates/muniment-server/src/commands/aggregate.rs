@@ -80,6 +80,11 @@ fn writes(body: Doc<'_>) -> bool {
     matches!(name, Some("$out" | "$merge"))
 }
 
+/// What an explained pipeline with a write concern fails with.
+pub fn no_write_concern() -> Error {
+    Error::failed_to_parse("Aggregation explain does not support the 'writeConcern' option")
+}
+
 fn precheck(body: Doc<'_>) -> Result<()> {
     if let Some(target) = body.first().map(|e| e.value())
         && target.is_number()
@@ -104,9 +109,7 @@ fn precheck(body: Doc<'_>) -> Result<()> {
     }
     let explain = matches!(body.get("explain"), Some(Value::Bool(true)));
     if explain && body.get("writeConcern").is_some() {
-        return Err(Error::failed_to_parse(
-            "Aggregation explain does not support the 'writeConcern' option",
-        ));
+        return Err(no_write_concern());
     }
     let strict = body.get("apiStrict").is_some_and(|v| v.truthy());
     if strict && explain {

@@ -298,8 +298,8 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             }
         }
         Err(e) if e.code() == Code::NamespaceExists => {
-            // The same collection again is no error.
-            let same = cx.engine().store.collection(&ns).is_some_and(|c| {
+            // The same collection again is no error, but in a transaction.
+            let same = cx.op.transaction().is_none() && cx.engine().store.collection(&ns).is_some_and(|c| {
                 c.options().document == wanted && cx.uuid.is_none_or(|u| c.uuid() == u)
             });
             if !same {
