@@ -95,6 +95,25 @@ fn try_execute(
     let Some(spec) = crate::registry::find(request.name) else {
         counter.op(OpKind::Command, 1);
         transactions::check_unknown(request).map_err(plain)?;
+        if server.failpoints.any() {
+            let app_name = conn.client.lock().app_name.clone();
+            let ns = format!("{}.$cmd", request.db);
+            let failure = server
+                .failpoints
+                .fail_unknown(request.name, &ns, app_name.as_deref());
+            match failure {
+                Some(f) if f.close => {
+                    done.close = true;
+                    return Ok(());
+                }
+                Some(Failure {
+                    error: Some(e),
+                    labels,
+                    ..
+                }) => return Err((e, labels)),
+                _ => {}
+            }
+        }
         return Err(plain(Error::new(
             Code::CommandNotFound,
             format!("no such command: '{}'", request.name),

@@ -173,23 +173,34 @@ impl FailPoints {
         ns: &str,
         app_name: Option<&str>,
     ) -> Option<Failure> {
+        match spec.name {
+            "configureFailPoint" => None,
+            _ => self.fail(&|name| spec.is_named(name), ns, app_name),
+        }
+    }
+
+    /// The same of a command that the server does not have: MongoDB may have it, and a driver's test
+    /// is about what becomes of the connection.
+    pub fn fail_unknown(&self, name: &str, ns: &str, app_name: Option<&str>) -> Option<Failure> {
+        self.fail(&|n| n == name, ns, app_name)
+    }
+
+    fn fail(
+        &self,
+        is_named: &dyn Fn(&str) -> bool,
+        ns: &str,
+        app_name: Option<&str>,
+    ) -> Option<Failure> {
         let mut points = self.points.lock();
         let roll = self.roll();
         let p = points.iter_mut().find(|p| p.name == "failCommand")?;
         let data = p.data.as_doc();
         let commands = data.get_array("failCommands")?;
-        let named = commands
-            .values()
-            .any(|v| v.as_str().is_some_and(|n| spec.is_named(n)));
+        let named = commands.values().any(|v| v.as_str().is_some_and(is_named));
         let same = |field: &str, actual: Option<&str>| {
             data.get_str(field).is_none_or(|want| Some(want) == actual)
         };
-        if !named
-            || spec.name == "configureFailPoint"
-            || !same("appName", app_name)
-            || !same("namespace", Some(ns))
-            || !p.fire(roll)
-        {
+        if !named || !same("appName", app_name) || !same("namespace", Some(ns)) || !p.fire(roll) {
             return None;
         }
         Failure::parse(p.data.as_doc()).ok()

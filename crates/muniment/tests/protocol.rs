@@ -579,6 +579,22 @@ fn fail_command() {
     let mut c = s.connect();
     assert!(c.command("admin", &doc! { "ping": 1 }).is_ok());
 
+    // Of a command that there is not, too.
+    set(
+        times(2),
+        doc! { "failCommands": array!["createUser"], "errorCode": 91 },
+    );
+    let create = doc! { "createUser": "u" };
+    let code = |c: &mut muniment_wire::Connection| {
+        get_i64(&c.command_raw("admin", &create).unwrap(), "code")
+    };
+    assert_eq!([code(&mut c), code(&mut c), code(&mut c)], [91, 91, 59]);
+    set(
+        times(1),
+        doc! { "failCommands": array!["createUser"], "closeConnection": true },
+    );
+    assert!(c.command_raw("admin", &create).is_err());
+
     let none = Server::start(ServerOptions::new());
     let off = doc! { "configureFailPoint": "failCommand", "mode": "off" };
     assert_eq!(

@@ -42,11 +42,12 @@ pub const COMMAND: CommandSpec = CommandSpec {
 };
 
 /// Stages that only read with the read concern "local".
-const LOCAL_ONLY: [&str; 6] = [
+const LOCAL_ONLY: [&str; 7] = [
     "$currentOp",
     "$listCatalog",
     "$listClusterCatalog",
     "$listLocalSessions",
+    "$listSearchIndexes",
     "$listSessions",
     "$planCacheStats",
 ];
