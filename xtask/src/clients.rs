@@ -2,7 +2,7 @@
 //! a server of its own, and runs the suite against it.
 
 use crate::run::{check, command, have, output, root, server_binary, target_dir};
-use crate::server::Server;
+use crate::server::{SET, Server};
 use crate::test::{Outcome, missing, persistent};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -175,7 +175,15 @@ pub fn node() -> Result<Outcome, String> {
         return missing("Node.js (node and npm)");
     }
     let dir = npm("node")?;
-    against_a_server(command("node", &dir).args(["--test", "driver.test.js"]))
+    against_a_server(command("node", &dir).args(["--test", "driver.test.js", "oplog.test.js"]))?;
+    // Who follows the oplog mostly asks a set for it.
+    let set = Server::start_with(&server_binary(), SET)?;
+    check(
+        command("node", &dir)
+            .args(["--test", "oplog.test.js"])
+            .env("MUNIMENT_URI", set.uri()),
+    )?;
+    Ok(Outcome::Passed)
 }
 
 pub fn mongosh() -> Result<Outcome, String> {

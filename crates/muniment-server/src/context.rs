@@ -258,7 +258,11 @@ impl<'a> CommandContext<'a> {
     pub fn cursor_owner(&self) -> CursorOwner {
         CursorOwner {
             session: self.generic.session.map(|id| id.to_vec()),
-            txn_number: self.generic.txn_number,
+            // Beside a retryable write's cursor the number means nothing: its getMore has none.
+            txn_number: self
+                .generic
+                .txn_number
+                .filter(|_| self.generic.in_transaction()),
             ..CursorOwner::default()
         }
     }

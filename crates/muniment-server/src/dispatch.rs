@@ -94,6 +94,26 @@ fn try_execute(
 ) -> Result<(), Failed> {
     let Some(spec) = crate::registry::find(request.name) else {
         counter.op(OpKind::Command, 1);
+        transactions::check_unknown(request).map_err(plain)?;
+        if server.failpoints.any() {
+            let app_name = conn.client.lock().app_name.clone();
+            let ns = format!("{}.$cmd", request.db);
+            let failure = server
+                .failpoints
+                .fail_unknown(request.name, &ns, app_name.as_deref());
+            match failure {
+                Some(f) if f.close => {
+                    done.close = true;
+                    return Ok(());
+                }
+                Some(Failure {
+                    error: Some(e),
+                    labels,
+                    ..
+                }) => return Err((e, labels)),
+                _ => {}
+            }
+        }
         return Err(plain(Error::new(
             Code::CommandNotFound,
             format!("no such command: '{}'", request.name),
@@ -123,6 +143,7 @@ fn try_execute(
             "The apiVersion parameter is required, please configure your MongoClient's API version",
         )));
     }
+    transactions::check_command(spec, &generic).map_err(plain)?;
     let ns = namespace_of(server, spec, request).map_err(plain)?;
     let write_concern = write_concern_of(server, spec, request, &generic).map_err(plain)?;
     if let Some(id) = &generic.session {
@@ -177,7 +198,10 @@ fn try_execute(
         .transactions
         .enter(server, &op, spec, &generic, request)
         .map_err(labelled)?;
-    server.snapshots.pin(server, &op, &generic).map_err(plain)?;
+    server
+        .snapshots
+        .pin(server, &op, spec, &generic)
+        .map_err(plain)?;
     // Others may wait for what a transaction holds, with all the tickets: it needs none to go on.
     let goes_on = generic.in_transaction() && generic.start_transaction.is_none();
     let pool = ticket_pool(server, spec, op.namespace()).filter(|_| !goes_on);
@@ -213,7 +237,9 @@ fn try_execute(
     let running = muniment_query::running::enter(op.clone());
     let (lost, refused) = match op.retry() {
         // It is about what is written, and nothing is by who is answered by what was done before.
-        Some(retry) if !retry.is_again() => server.failpoints.loses_write(),
+        Some(retry) if !retry.is_again() => server
+            .failpoints
+            .loses_write(transactions::statements(request, spec)),
         _ => (false, None),
     };
     let result =
@@ -249,6 +275,16 @@ fn try_execute(
     };
     reload_cluster_parameters(server, spec, request);
     let (op_count, exhaust) = (cx.op_count, cx.exhaust);
+    // A write concern that cannot be satisfied is told beside an error, too, since what failed may
+    // have written.
+    let concern = result
+        .is_err()
+        .then(|| crate::replica_set::write_concern_error(&cx))
+        .flatten();
+    let result = result.map_err(|e| match concern {
+        Some(concern) => e.with_extra(doc! { "writeConcernError": concern }),
+        None => e,
+    });
     let failed = result.as_ref().err().cloned();
     let ended = match result {
         Ok(()) => {
@@ -357,9 +393,12 @@ pub fn run_within(
 
 /// Ends the reply: what failpoints add, and `ok`.
 fn finish_reply(mut cx: CommandContext<'_>, failure: Option<&Failure>) {
-    if let Some((f, wce)) = failure.and_then(|f| Some((f, f.write_concern_doc()?))) {
-        cx.reply.field("writeConcernError", wce);
-        if let Some(labels) = &f.labels {
+    if let Some((f, wce)) = failure.and_then(|f| Some((f, f.write_concern_error.as_ref()?))) {
+        cx.reply.field("writeConcernError", wce.as_doc());
+        let code = wce.as_doc().get("code").and_then(|c| c.as_i64_exact());
+        let code = Code(code.and_then(|c| i32::try_from(c).ok()).unwrap_or_default());
+        let labels = || transactions::labels_of_concern(cx.spec, &cx.generic, code);
+        if let Some(labels) = f.labels.clone().or_else(labels) {
             cx.reply.field("errorLabels", labels);
         }
     } else if let Some(e) = crate::replica_set::write_concern_error(&cx) {

@@ -43,7 +43,7 @@ pub struct Failure {
     pub close: bool,
     /// Answer this error.
     pub error: Option<Error>,
-    /// Run the command, and put this into its reply.
+    /// Run the command, and put this into its reply as it is.
     pub write_concern_error: Option<DocBuf>,
     /// The `errorLabels` of either.
     pub labels: Option<ArrayBuf>,
@@ -114,13 +114,15 @@ impl FailPoints {
 
     /// Whether a failpoint without data fires now.
     pub fn fires(&self, name: &str) -> bool {
+        self.fires_within(name, 1)
+    }
+
+    /// Whether it fires while it is passed that many times; after that it is not passed any more.
+    fn fires_within(&self, name: &str, times: usize) -> bool {
         self.any() && {
             let mut points = self.points.lock();
-            let roll = self.roll();
-            points
-                .iter_mut()
-                .find(|p| p.name == name)
-                .is_some_and(|p| p.fire(roll))
+            let found = points.iter_mut().find(|p| p.name == name);
+            found.is_some_and(|p| (0..times).any(|_| p.fire(self.roll())))
         }
     }
 
@@ -140,9 +142,10 @@ impl FailPoints {
 
     /// What `onPrimaryTransactionalWrite` wants of a retryable write: whether the connection is
     /// closed instead of an answer, and the error that it fails with before anything is written.
-    pub fn loses_write(&self) -> (bool, Option<Error>) {
+    /// Each of the statements passes it.
+    pub fn loses_write(&self, statements: usize) -> (bool, Option<Error>) {
         const NAME: &str = "onPrimaryTransactionalWrite";
-        if !self.fires(NAME) {
+        if !self.fires_within(NAME, statements) {
             return (false, None);
         }
         let points = self.points.lock();
@@ -170,23 +173,34 @@ impl FailPoints {
         ns: &str,
         app_name: Option<&str>,
     ) -> Option<Failure> {
+        match spec.name {
+            "configureFailPoint" => None,
+            _ => self.fail(&|name| spec.is_named(name), ns, app_name),
+        }
+    }
+
+    /// The same of a command that the server does not have: MongoDB may have it, and a driver's test
+    /// is about what becomes of the connection.
+    pub fn fail_unknown(&self, name: &str, ns: &str, app_name: Option<&str>) -> Option<Failure> {
+        self.fail(&|n| n == name, ns, app_name)
+    }
+
+    fn fail(
+        &self,
+        is_named: &dyn Fn(&str) -> bool,
+        ns: &str,
+        app_name: Option<&str>,
+    ) -> Option<Failure> {
         let mut points = self.points.lock();
         let roll = self.roll();
         let p = points.iter_mut().find(|p| p.name == "failCommand")?;
         let data = p.data.as_doc();
         let commands = data.get_array("failCommands")?;
-        let named = commands
-            .values()
-            .any(|v| v.as_str().is_some_and(|n| spec.is_named(n)));
+        let named = commands.values().any(|v| v.as_str().is_some_and(is_named));
         let same = |field: &str, actual: Option<&str>| {
             data.get_str(field).is_none_or(|want| Some(want) == actual)
         };
-        if !named
-            || spec.name == "configureFailPoint"
-            || !same("appName", app_name)
-            || !same("namespace", Some(ns))
-            || !p.fire(roll)
-        {
+        if !named || !same("appName", app_name) || !same("namespace", Some(ns)) || !p.fire(roll) {
             return None;
         }
         Failure::parse(p.data.as_doc()).ok()
@@ -334,18 +348,6 @@ impl Failure {
         f.labels = labels.map(|l| l.values().collect());
         Ok(f)
     }
-
-    /// The `writeConcernError` with its code name.
-    pub fn write_concern_doc(&self) -> Option<DocBuf> {
-        let mut d = self.write_concern_error.clone()?;
-        let code = d.as_doc().get("code").and_then(|c| c.as_i64_exact());
-        if let Some(code) = code
-            && d.as_doc().get("codeName").is_none()
-        {
-            d.append("codeName", Code(code as i32).name().as_ref());
-        }
-        Some(d)
-    }
 }
 
 #[cfg(test)]
@@ -376,6 +378,28 @@ mod tests {
         assert!(!fired() && !f.any());
         assert_eq!(set(doc! { "mode": "x" }).unwrap_err().code().0, 2);
         assert_eq!(set(doc! { "mode": 1 }).unwrap_err().code().0, 14);
+    }
+
+    #[test]
+    fn each_statement_passes() {
+        let f = FailPoints::default();
+        let mode = doc! { "skip": 3 };
+        let data = doc! { "failBeforeCommitExceptionCode": 1 };
+        let name = "onPrimaryTransactionalWrite";
+        f.configure(name, Value::Document(mode.as_doc()), data.as_doc())
+            .unwrap();
+        let codes = |n| f.loses_write(n).1.map(|e| e.code().0);
+        assert_eq!(
+            [codes(3), codes(1), codes(0), codes(2)],
+            [None, Some(1), None, Some(1)]
+        );
+        f.configure(
+            name,
+            Value::Document(doc! { "times": 1 }.as_doc()),
+            data.as_doc(),
+        )
+        .unwrap();
+        assert_eq!([codes(3), codes(3)], [Some(1), None]);
     }
 
     #[test]

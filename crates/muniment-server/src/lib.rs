@@ -28,6 +28,7 @@ mod listener;
 pub mod log;
 mod metrics;
 mod namespace;
+mod oplog_window;
 mod options;
 mod own_collections;
 pub mod parameters;

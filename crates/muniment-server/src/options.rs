@@ -33,7 +33,7 @@ pub struct ServerOptions {
     /// [`Server::start`]: crate::Server::start
     pub oplog_bytes: Option<u64>,
     /// Entries of the oplog that are not older than this are kept, whatever its size.
-    pub oplog_min_retention: Duration,
+    pub oplog_min_retention: Option<Duration>,
     /// How often the journal is flushed to the disk.
     pub journal_commit_interval: Duration,
     /// Open a data directory whose journal is damaged in its middle, losing what lies behind.
@@ -92,7 +92,7 @@ impl Default for ServerOptions {
             replica_set: None,
             auto_initiate: false,
             oplog_bytes: None,
-            oplog_min_retention: Duration::ZERO,
+            oplog_min_retention: None,
             journal_commit_interval: Duration::from_millis(100),
             accept_data_loss: false,
             log: LogTarget::Stdout,

@@ -2,6 +2,7 @@
 
 use crate::listener::{Listener, Waker};
 use crate::log::{Logger, Severity};
+use crate::oplog_window;
 use crate::options::{LogTarget, ServerOptions, memory_limit};
 use crate::parameters::Parameters;
 use crate::state::{Parts, ServerState};
@@ -90,7 +91,7 @@ impl Server {
             accept_data_loss: options.accept_data_loss,
             engine: options.engine,
         })?;
-        keep_oplog(&options, &store);
+        oplog_window::restore(&options, &store, &log);
         if !store.is_durable() {
             log.log(
                 Severity::Warning,
@@ -408,20 +409,6 @@ extern "C" fn on_signal(signal: libc::c_int) {
     let byte = [signal as u8];
     // SAFETY: write is async-signal-safe; one byte from the stack.
     unsafe { libc::write(fd, byte.as_ptr().cast(), 1) };
-}
-
-/// How much of the oplog is kept: what the options say; else of a set's 5 % of the free disk, but at
-/// least 990 MB and at most 50 GB, as MongoDB does; and of a standalone's what the storage has.
-fn keep_oplog(options: &ServerOptions, store: &Store) {
-    let (own, _) = store.log_window();
-    let for_members = || {
-        let free = muniment_storage::disk_space(&options.dbpath).map(|(free, _)| free);
-        free.map(|free| (free / 20).clamp(990 << 20, 50 << 30))
-    };
-    let of_set = options.replica_set.is_some() && store.is_durable();
-    let default = of_set.then(for_members).flatten().unwrap_or(own);
-    let bytes = options.oplog_bytes.unwrap_or(default);
-    store.keep_log(bytes, options.oplog_min_retention);
 }
 
 /// SIGTERM and SIGINT end the server in order; SIGHUP and SIGPIPE do nothing.

@@ -3,6 +3,7 @@
 //! point by `atClusterTime`.
 
 use crate::generic::Generic;
+use crate::registry::CommandSpec;
 use crate::replica_set::times_of;
 use crate::state::ServerState;
 use muniment_exec::OpContext;
@@ -31,15 +32,19 @@ impl Snapshots {
     ///
     /// # Errors
     /// As [`Snapshots::view`].
-    pub fn pin(&self, server: &ServerState, op: &OpContext, generic: &Generic<'_>) -> Result<()> {
-        let concern = generic.read_concern.filter(|_| !generic.in_transaction());
+    pub fn pin(
+        &self,
+        server: &ServerState,
+        op: &OpContext,
+        spec: &CommandSpec,
+        generic: &Generic<'_>,
+    ) -> Result<()> {
+        // A cursor has the view that its command was given.
+        let begins = spec.name != "getMore" && !generic.in_transaction();
+        let concern = generic.read_concern.filter(|_| begins);
         let Some(concern) = concern.filter(|c| c.get_str("level") == Some("snapshot")) else {
             return Ok(());
         };
-        if op.command() == "getMore" {
-            // The cursor has its view.
-            return Ok(());
-        }
         let at = concern.get("atClusterTime").map(times_of);
         op.pin(self.view(&server.engine.store, at)?);
         Ok(())

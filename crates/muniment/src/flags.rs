@@ -460,7 +460,7 @@ pub const ALL: &[Opt] = &[
         "hours for which the oplog is kept, whatever its size (0)",
         |g, v| {
             let hours = number(v, 0.0, 1e9)?;
-            g.server.oplog_min_retention = Duration::from_secs_f64(hours * 3600.0);
+            g.server.oplog_min_retention = Some(Duration::from_secs_f64(hours * 3600.0));
             Ok(())
         },
     ),
@@ -661,7 +661,10 @@ mod tests {
         g.apply_key("storage.oplogMinRetentionHours", "1.5")
             .unwrap();
         assert_eq!(g.server.oplog_bytes, Some(2 << 30));
-        assert_eq!(g.server.oplog_min_retention, Duration::from_secs(5400));
+        assert_eq!(
+            g.server.oplog_min_retention,
+            Some(Duration::from_secs(5400))
+        );
         g.apply_flag(flag("oplogSize"), "1").unwrap();
         assert_eq!(g.server.oplog_bytes, Some(1 << 20));
         assert!(g.apply_flag(flag("oplogSizeMB"), "0").is_err());

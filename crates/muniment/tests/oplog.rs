@@ -65,6 +65,36 @@ fn a_set_has_an_oplog() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
+#[test]
+fn what_it_was_resized_to_holds_after_a_restart() {
+    if !testkit::persistent() {
+        return;
+    }
+    let options = ["--replSet", "rs0", "--autoInitiate", "--oplogSize", "64"];
+    let mut s = Server::start(options.iter().fold(ServerOptions::new(), |o, a| o.arg(*a)));
+    let shown = |s: &Server| {
+        let stats = ask(&mut s.connect(), "local", &doc! { "collStats": "oplog.rs" });
+        let size = stats.as_doc().get("maxSize").unwrap();
+        let kept = doc! { "find": "replset.oplogWindow", "projection": doc! { "_id": 0 } };
+        let kept = ask(&mut s.connect(), "local", &kept);
+        let kept = kept.as_doc().get_doc("cursor").unwrap();
+        let kept = kept.get_array("firstBatch").unwrap();
+        (size.as_i64_exact().unwrap() >> 20, kept.to_display())
+    };
+    assert_eq!(shown(&s).0, 64);
+    let resize = doc! { "replSetResizeOplog": 1, "size": 2000.0 };
+    ask(&mut s.connect(), "admin", &resize);
+    s.kill9();
+    s.start_again();
+    assert_eq!(shown(&s).0, 2000);
+    let resize = doc! { "replSetResizeOplog": 1, "minRetentionHours": 0.5 };
+    ask(&mut s.connect(), "admin", &resize);
+    s.restart();
+    let (size, kept) = shown(&s);
+    assert_eq!(size, 2000);
+    assert_eq!(kept, "{ 0: { size: 2097152000, minRetentionHours: 0.5 } }");
+}
+
 /// Writes until it is told to stop.
 fn write(s: &Server, client: i32, stop: &AtomicBool) {
     let mut c = s.connect();

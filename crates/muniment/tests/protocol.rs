@@ -539,7 +539,28 @@ fn fail_command() {
     let insert = doc! { "insert": "c", "documents": array![doc! {}] };
     let reply = c.command("t", &insert).unwrap();
     let error = reply.as_doc().get_doc("writeConcernError").unwrap();
-    assert_eq!(error.get_str("codeName"), Some("ShutdownInProgress"));
+    let sent = doc! { "code": 91, "errmsg": "x" };
+    assert_eq!(error.as_bytes(), sent.as_bytes());
+    assert!(reply.as_doc().get("errorLabels").is_none());
+    // A driver may send a retryable write again.
+    set(
+        times(1),
+        doc! { "failCommands": array!["insert"],
+        "writeConcernError": doc! { "code": 91 } },
+    );
+    let mut insert = insert;
+    let id = Value::Binary {
+        subtype: 4,
+        bytes: &[7; 16],
+    };
+    insert.append("lsid", doc! { "id": id });
+    insert.append("txnNumber", 1_i64);
+    let reply = c.command("t", &insert).unwrap();
+    let labels = reply.as_doc().get_array("errorLabels").unwrap();
+    assert_eq!(
+        labels.values().next().and_then(|v| v.as_str()),
+        Some("RetryableWriteError")
+    );
     assert_eq!(get_i64(&reply, "n"), 1, "the write was done");
 
     set(
@@ -557,6 +578,22 @@ fn fail_command() {
     assert!(c.command("admin", &doc! { "ping": 1 }).is_err());
     let mut c = s.connect();
     assert!(c.command("admin", &doc! { "ping": 1 }).is_ok());
+
+    // Of a command that there is not, too.
+    set(
+        times(2),
+        doc! { "failCommands": array!["createUser"], "errorCode": 91 },
+    );
+    let create = doc! { "createUser": "u" };
+    let code = |c: &mut muniment_wire::Connection| {
+        get_i64(&c.command_raw("admin", &create).unwrap(), "code")
+    };
+    assert_eq!([code(&mut c), code(&mut c), code(&mut c)], [91, 91, 59]);
+    set(
+        times(1),
+        doc! { "failCommands": array!["createUser"], "closeConnection": true },
+    );
+    assert!(c.command_raw("admin", &create).is_err());
 
     let none = Server::start(ServerOptions::new());
     let off = doc! { "configureFailPoint": "failCommand", "mode": "off" };

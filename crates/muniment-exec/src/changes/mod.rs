@@ -43,7 +43,7 @@ pub(crate) struct Changes {
 impl Changes {
     /// Documents as they were before are shown of entries that are not older than this, in
     /// milliseconds since 1970.
-    fn images_since(&self, now_ms: i64) -> i64 {
+    pub(crate) fn images_since(&self, now_ms: i64) -> i64 {
         match self.image_seconds.load(Relaxed) {
             0 => 0,
             seconds => now_ms.saturating_sub(seconds.saturating_mul(1000)),

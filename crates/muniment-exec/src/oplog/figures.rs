@@ -1,6 +1,6 @@
 //! How much there is in a collection that is made when it is read.
 
-use super::read::{Render, Span};
+use super::read::{Show, Span};
 use super::{Generated, Source};
 use crate::database::Database;
 use crate::operation::OpContext;
@@ -51,8 +51,8 @@ impl Database {
                     max: None,
                 })
             }
-            Source::Log(_, render) => {
-                let (count, bytes) = self.sample(op, *render)?;
+            Source::Log(shown) => {
+                let (count, bytes) = self.sample(op, shown.now(self, op))?;
                 let (stored, max) = self.store.log_size()?;
                 Ok(GeneratedFigures {
                     count,
@@ -65,7 +65,7 @@ impl Database {
     }
 
     /// The documents of the log and their bytes.
-    fn sample(&self, op: &OpContext, render: Render) -> Result<(u64, u64)> {
+    fn sample(&self, op: &OpContext, show: Show) -> Result<(u64, u64)> {
         let places = self.store.log_places()?;
         let ends = places.iter().skip(1).copied();
         let blocks = places.iter().copied().zip(ends.chain([Span::ALL.until]));
@@ -74,7 +74,7 @@ impl Database {
         for (begin, end) in blocks.step_by(step) {
             op.check()?;
             looked_at += 1;
-            let (n, size) = self.block(begin, end, render)?;
+            let (n, size) = self.block(begin, end, show)?;
             count += n;
             bytes += size;
         }
@@ -86,7 +86,7 @@ impl Database {
     }
 
     /// The same of the entries after `begin` and up to `end`; none if they went meanwhile.
-    fn block(&self, begin: Timestamp, end: Timestamp, render: Render) -> Result<(u64, u64)> {
+    fn block(&self, begin: Timestamp, end: Timestamp, show: Show) -> Result<(u64, u64)> {
         if begin < self.store.log_begins_after()? {
             return Ok((0, 0));
         }
@@ -95,7 +95,7 @@ impl Database {
         while entries.position() < end {
             match entries.next()? {
                 Some(entry) if entry.at <= end => {
-                    let all = render(&entry);
+                    let all = show.documents(&entry);
                     count += all.len() as u64;
                     bytes += all.iter().map(|d| d.len() as u64).sum::<u64>();
                 }

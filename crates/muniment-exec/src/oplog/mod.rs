@@ -7,7 +7,7 @@
 //! writes them.
 
 mod figures;
-mod read;
+pub(crate) mod read;
 pub(crate) mod render;
 
 use crate::aggregate::AggregateRequest;
@@ -22,7 +22,7 @@ pub use figures::GeneratedFigures;
 use muniment_query::{DocStream, Filter, Pipeline, Projection, QueryContext};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, doc, number};
 
-use read::{Backward, Follower, Forward, Span};
+use read::{Backward, Follower, Forward, Show, Span};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -31,10 +31,29 @@ pub const OPLOG: &str = "local.oplog.rs";
 
 /// What a generated collection is made of.
 enum Source {
-    /// The log's entries, whose timestamps stand at this path.
-    Log(&'static str, read::Render),
+    /// The log's entries.
+    Log(Shown),
     /// What is stored beside the collections: all of it at once.
     Table(fn(&Database) -> Result<VecDeque<Bytes>>),
+}
+
+/// How entries of the log are shown.
+struct Shown {
+    /// Where their timestamps stand.
+    path: &'static str,
+    render: read::Render,
+    /// Entries that are older have expired.
+    since_ms: fn(&Database, &OpContext) -> i64,
+}
+
+impl Shown {
+    /// What it comes to now.
+    fn now(&self, database: &Database, op: &OpContext) -> Show {
+        Show {
+            render: self.render,
+            since_ms: (self.since_ms)(database, op),
+        }
+    }
 }
 
 /// A generated collection.
@@ -47,7 +66,11 @@ pub(crate) struct Generated {
 static ALL: &[Generated] = &[
     Generated {
         namespace: "config.system.preimages",
-        source: Source::Log("_id.ts", render::images),
+        source: Source::Log(Shown {
+            path: "_id.ts",
+            render: render::images,
+            since_ms: |database, op| database.changes.images_since(op.now_ms()),
+        }),
     },
     Generated {
         namespace: "config.transactions",
@@ -55,7 +78,11 @@ static ALL: &[Generated] = &[
     },
     Generated {
         namespace: OPLOG,
-        source: Source::Log("ts", |entry| render::entry(entry).into_iter().collect()),
+        source: Source::Log(Shown {
+            path: "ts",
+            render: |entry| render::entry(entry).into_iter().collect(),
+            since_ms: |_, _| i64::MIN,
+        }),
     },
 ];
 
@@ -125,8 +152,8 @@ pub(crate) struct Order {
 impl Generated {
     /// Its path of timestamps; empty if it has none.
     fn path(&self) -> &'static str {
-        match self.source {
-            Source::Log(path, _) => path,
+        match &self.source {
+            Source::Log(shown) => shown.path,
             Source::Table(_) => "",
         }
     }
@@ -177,8 +204,8 @@ impl Generated {
             d.append("filter", filter);
         }
         d.append("direction", if backward { "backward" } else { "forward" });
-        if let Source::Log(path, _) = self.source {
-            let span = Span::ALL.within(filter, path);
+        if let Source::Log(shown) = &self.source {
+            let span = Span::ALL.within(filter, shown.path);
             if span.after > Span::ALL.after {
                 d.append("minRecord", render::stamp(span.after.plus(1)));
             }
@@ -212,10 +239,13 @@ impl Generated {
                 all: read(database)?,
                 backward,
             }),
-            Source::Log(_, render) if backward => {
-                Box::new(Backward::open(store, op, span, *render)?)
+            Source::Log(shown) => {
+                let show = shown.now(database, &op.get());
+                match backward {
+                    true => Box::new(Backward::open(store, op, span, show)?),
+                    false => Box::new(Forward::open(store, op, span, show)?),
+                }
             }
-            Source::Log(_, render) => Box::new(Forward::open(store, op, span, *render)?),
         })
     }
 
@@ -353,14 +383,15 @@ impl Database {
         let mut span = generated.span(self, op, request.filter);
         let mut tail: Option<Arc<Follower>> = None;
         let source: Box<dyn DocStream> = match &generated.source {
-            Source::Log(_, render) if request.tailable => {
+            Source::Log(shown) if request.tailable => {
                 if sort.is_some() || backward || own.is_some() {
                     return Err(Error::bad_value(
                         "error processing query: tailable cursors may only be sorted by {$natural: 1}",
                     ));
                 }
                 span.until = Span::ALL.within(request.filter, generated.path()).until;
-                let stream = Forward::open(&self.store, &current, span, *render)?;
+                let show = shown.now(self, op);
+                let stream = Forward::open(&self.store, &current, span, show)?;
                 tail = Some(stream.follower());
                 Box::new(stream)
             }

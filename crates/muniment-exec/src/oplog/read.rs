@@ -14,6 +14,24 @@ use std::time::Instant;
 /// The documents that an entry gives.
 pub(crate) type Render = fn(&LogEntry) -> Vec<DocBuf>;
 
+/// What is shown of the log.
+#[derive(Clone, Copy)]
+pub(crate) struct Show {
+    pub render: Render,
+    /// Entries that are older have expired: milliseconds since 1970.
+    pub since_ms: i64,
+}
+
+impl Show {
+    /// The documents of an entry.
+    pub fn documents(&self, entry: &LogEntry) -> Vec<DocBuf> {
+        match entry.wall_ms < self.since_ms {
+            true => Vec::new(),
+            false => (self.render)(entry),
+        }
+    }
+}
+
 /// What part of the log is read, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
@@ -88,7 +106,7 @@ const TICK: u32 = 64;
 struct Reader {
     store: Arc<Store>,
     op: Arc<CurrentOp>,
-    render: Render,
+    show: Show,
     read: u32,
 }
 
@@ -113,7 +131,7 @@ impl Reader {
     }
 
     fn documents(&self, entry: &LogEntry) -> impl DoubleEndedIterator<Item = Bytes> + use<> {
-        let all = (self.render)(entry).into_iter();
+        let all = self.show.documents(entry).into_iter();
         all.map(|d| Bytes::from(d.into_bytes()))
     }
 }
@@ -123,6 +141,8 @@ pub(crate) struct Forward {
     reader: Reader,
     entries: LogEntries,
     until: Timestamp,
+    /// Read, but written after the batch began.
+    next: Option<LogEntry>,
     ready: VecDeque<Bytes>,
     follower: Arc<Follower>,
 }
@@ -132,23 +152,25 @@ impl Forward {
         store: &Arc<Store>,
         op: &Arc<CurrentOp>,
         span: Span,
-        render: Render,
+        show: Show,
     ) -> Result<Forward> {
         let reader = Reader {
             store: store.clone(),
             op: op.clone(),
-            render,
+            show,
             read: 0,
         };
         let entries = reader.entries(span.after)?;
         let follower = Follower {
             store: store.clone(),
             position: AtomicU64::new(entries.position().0),
+            newest: AtomicU64::new(Timestamp::MAX.0),
         };
         Ok(Forward {
             entries,
             reader,
             until: span.until,
+            next: None,
             ready: VecDeque::new(),
             follower: Arc::new(follower),
         })
@@ -166,17 +188,27 @@ impl DocStream for Forward {
             if let Some(doc) = self.ready.pop_front() {
                 return Ok(Some(doc));
             }
-            if self.entries.position() >= self.until {
+            if self.next.is_none() && self.entries.position() >= self.until {
                 return Ok(None);
             }
             // What is visible before looking is there to be read.
             let visible = self.reader.store.visible();
-            let Some(entry) = self.reader.next(&mut self.entries)? else {
+            let newest = Timestamp(self.follower.newest.load(Relaxed));
+            let found = match self.next.take() {
+                Some(entry) => Some(entry),
+                None => self.reader.next(&mut self.entries)?,
+            };
+            let Some(entry) = found else {
                 let seen = self.entries.position().max(visible);
                 self.follower.position.store(seen.0, Relaxed);
                 return Ok(None);
             };
             if entry.at > self.until {
+                return Ok(None);
+            }
+            if entry.at > newest {
+                self.follower.position.store(newest.0, Relaxed);
+                self.next = Some(entry);
                 return Ok(None);
             }
             self.ready.extend(self.reader.documents(&entry));
@@ -189,9 +221,15 @@ pub(crate) struct Follower {
     store: Arc<Store>,
     /// All up to here was read.
     position: AtomicU64,
+    /// What is later belongs to the next batch, so that each one ends, however much is written.
+    newest: AtomicU64,
 }
 
 impl Tail for Follower {
+    fn begins(&self) {
+        self.newest.store(self.store.visible().0, Relaxed);
+    }
+
     fn wait(&self, op: &Arc<OpContext>, until: Instant) -> Result<()> {
         let position = Timestamp(self.position.load(Relaxed));
         loop {
@@ -223,14 +261,14 @@ impl Backward {
         store: &Arc<Store>,
         op: &Arc<CurrentOp>,
         span: Span,
-        render: Render,
+        show: Show,
     ) -> Result<Backward> {
         Ok(Backward {
             places: store.log_places()?,
             reader: Reader {
                 store: store.clone(),
                 op: op.clone(),
-                render,
+                show,
                 read: 0,
             },
             until: span.until,

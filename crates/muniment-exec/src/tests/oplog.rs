@@ -1,7 +1,9 @@
 //! The log as MongoDB's collections of it: what an entry is shown as, and how little of it is read.
 
 use super::*;
-use crate::cursor::CursorOwner;
+use crate::cursor::{CurrentOp, CursorOwner, Tail};
+use crate::oplog::read::{Forward, Show, Span};
+use muniment_query::DocStream;
 use muniment_query::diff;
 use muniment_storage::{CollectionOptions, Timestamp};
 use muniment_value::{Code, Value, doc};
@@ -363,6 +365,33 @@ fn a_cursor_follows_and_loses_its_place() {
 }
 
 #[test]
+fn a_batch_ends_with_what_was_there_when_it_began() {
+    let b = Bench::new();
+    b.insert(&[doc! { "_id": 0 }]);
+    let op = CurrentOp::new(&b.op);
+    let show = Show {
+        render: |entry| vec![doc! { "at": entry.at.to_string() }],
+        since_ms: i64::MIN,
+    };
+    let mut log = Forward::open(&b.engine.store, &op, Span::ALL, show).unwrap();
+    let follower = log.follower();
+    let mut batch = |written: &[DocBuf]| {
+        follower.begins();
+        b.insert(written);
+        std::iter::from_fn(|| log.next().unwrap()).count()
+    };
+    // The collection, and its first document.
+    assert_eq!(batch(&[doc! { "_id": 1 }, doc! { "_id": 2 }]), 2);
+    // There is more, so nobody waits.
+    let began = std::time::Instant::now();
+    follower.wait(&b.op, Duration::from_secs(30));
+    assert!(began.elapsed() < Duration::from_secs(10));
+    assert_eq!(batch(&[doc! { "_id": 3 }]), 2);
+    assert_eq!(batch(&[]), 1);
+    assert_eq!(batch(&[]), 0);
+}
+
+#[test]
 fn nobody_writes_what_is_generated() {
     let b = Bench::new();
     for name in [OPLOG, "config.transactions", "config.system.preimages"] {
@@ -412,4 +441,32 @@ fn pre_images_are_shown_where_they_are_kept() {
     let id = d.get_doc("_id").unwrap();
     assert_eq!(id.get("ts").unwrap().to_display(), ts(&last[0]).to_string());
     assert!(matches!(id.get("applyOpsIndex"), Some(Value::Int64(0))));
+
+    // They expire, however old the log is that they are made of.
+    let count = || {
+        let namespace = "config.system.preimages";
+        // An operation's time is that of its beginning.
+        let op = OpContext::internal("test");
+        let figures = b.engine.generated_figures(&op, namespace).unwrap();
+        let read = |request: &FindRequest<'_>| {
+            let mut cursor = b.engine.find(&op, request).unwrap();
+            std::iter::from_fn(|| cursor.next_doc(&op).unwrap()).count()
+        };
+        let newest = j(r#"{"$natural":-1}"#);
+        let backward = FindRequest {
+            sort: newest.as_doc(),
+            ..FindRequest::new(namespace)
+        };
+        let backward = read(&backward);
+        let forward = read(&FindRequest::new(namespace));
+        [forward, backward, figures.unwrap().count as usize]
+    };
+    let seconds = b.engine.image_seconds();
+    seconds.store(3600, Relaxed);
+    assert_eq!(count(), [1; 3]);
+    seconds.store(1, Relaxed);
+    std::thread::sleep(Duration::from_millis(1100));
+    assert_eq!(count(), [0; 3]);
+    seconds.store(0, Relaxed);
+    assert_eq!(count(), [1; 3]);
 }

@@ -42,11 +42,12 @@ pub const COMMAND: CommandSpec = CommandSpec {
 };
 
 /// Stages that only read with the read concern "local".
-const LOCAL_ONLY: [&str; 6] = [
+const LOCAL_ONLY: [&str; 7] = [
     "$currentOp",
     "$listCatalog",
     "$listClusterCatalog",
     "$listLocalSessions",
+    "$listSearchIndexes",
     "$listSessions",
     "$planCacheStats",
 ];
@@ -80,6 +81,11 @@ fn writes(body: Doc<'_>) -> bool {
     matches!(name, Some("$out" | "$merge"))
 }
 
+/// What an explained pipeline with a write concern fails with.
+pub fn no_write_concern() -> Error {
+    Error::failed_to_parse("Aggregation explain does not support the 'writeConcern' option")
+}
+
 fn precheck(body: Doc<'_>) -> Result<()> {
     if let Some(target) = body.first().map(|e| e.value())
         && target.is_number()
@@ -104,9 +110,7 @@ fn precheck(body: Doc<'_>) -> Result<()> {
     }
     let explain = matches!(body.get("explain"), Some(Value::Bool(true)));
     if explain && body.get("writeConcern").is_some() {
-        return Err(Error::failed_to_parse(
-            "Aggregation explain does not support the 'writeConcern' option",
-        ));
+        return Err(no_write_concern());
     }
     let strict = body.get("apiStrict").is_some_and(|v| v.truthy());
     if strict && explain {

@@ -72,6 +72,9 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
+/// The namespace of the cursor over its results.
+pub const CURSOR: &str = "admin.$cmd.bulkWrite";
+
 /// One parsed operation with the index of its namespace.
 enum Op<'a> {
     Insert(Doc<'a>),
@@ -308,7 +311,7 @@ fn reply(cx: &mut CommandContext<'_>, t: &Totals, results: Vec<DocBuf>) -> Resul
         .into_iter()
         .map(|d| Bytes::from(d.into_bytes()))
         .collect();
-    let cursor = Cursor::of_documents("admin.$cmd.bulkWrite", documents);
+    let cursor = Cursor::of_documents(CURSOR, documents);
     cx.first_batch(cursor, limits)?;
     let w = &mut cx.reply;
     w.field("nErrors", t.errors);

@@ -298,10 +298,13 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             }
         }
         Err(e) if e.code() == Code::NamespaceExists => {
-            // The same collection again is no error.
-            let same = cx.engine().store.collection(&ns).is_some_and(|c| {
-                c.options().document == wanted && cx.uuid.is_none_or(|u| c.uuid() == u)
-            });
+            // The same collection again is no error, but in a transaction.
+            let there = cx.engine().store.collection(&ns);
+            let same = cx.op.transaction().is_none()
+                && there.is_some_and(|c| {
+                    let of_it = cx.uuid.is_none_or(|u| c.uuid() == u);
+                    of_it && c.options().document == wanted
+                });
             if !same {
                 return Err(e);
             }

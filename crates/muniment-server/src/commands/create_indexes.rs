@@ -79,9 +79,13 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         .or_else(|| cx.engine().store.collection(cx.ns()));
     let default = default.map(|c| c.collation().clone()).unwrap_or_default();
     let specs = parse(cx, &default, buckets.as_deref())?;
-    // Nothing votes on a standalone.
-    if cx.args.get("commitQuorum").is_some() {
-        return Err(Error::bad_value("Standalones can't specify commitQuorum"));
+    if let Some(quorum) = cx.args.get("commitQuorum") {
+        // Nothing votes on a standalone.
+        let Some(set) = &cx.server.replica_set else {
+            return Err(Error::bad_value("Standalones can't specify commitQuorum"));
+        };
+        let (_, config) = set.initialized()?;
+        config.check_commit_quorum(quorum)?;
     }
     let store = &cx.engine().store;
     let (collection, created_collection) = loop {

@@ -105,6 +105,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             answer(cx, &Explainable::Distinct(&r), verbosity, command)
         }
         "aggregate" => {
+            if generic.write_concern.is_some() {
+                return Err(aggregate::no_write_concern());
+            }
             let r = aggregate::request(&args, cx.db(), collection)?;
             answer(cx, &Explainable::Aggregate(&r), verbosity, command)
         }

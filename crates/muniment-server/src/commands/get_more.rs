@@ -21,7 +21,8 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Read,
     op: OpKind::GetMore,
     target: Target::Cursor,
-    // Drivers send that of a snapshot session: the cursor's own holds.
+    // Drivers put that of a session into everything that they send in it; a cursor goes on with its
+    // own.
     read_concern: true,
     in_transactions: true,
     api_v1: true,

@@ -2,9 +2,9 @@
 
 use crate::args::{Field, Types, opt};
 use crate::context::CommandContext;
+use crate::oplog_window;
 use crate::registry::{CommandSpec, Kind};
 use muniment_value::{Code, Error, Result, Value, number};
-use std::time::Duration;
 
 const FIELDS: &[Field] = &[
     opt("size", Types::NUMBER),
@@ -14,7 +14,7 @@ const FIELDS: &[Field] = &[
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "replSetResizeOplog",
-    doc: "How much of the oplog is kept, until the next start",
+    doc: "How much of the oplog is kept, from then on",
     kind: Kind::Admin,
     admin_only: true,
     fields: FIELDS,
@@ -27,7 +27,7 @@ const SIZES: std::ops::RangeInclusive<f64> = 990.0..=1_073_741_824.0;
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let store = &cx.engine().store;
-    let (mut bytes, mut time) = store.log_window();
+    let (mut bytes, mut time) = (None, None);
     let (size, hours) = (cx.args.get("size"), cx.args.get("minRetentionHours"));
     if size.is_none() && hours.is_none() {
         return Err(Error::new(
@@ -43,18 +43,19 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         if !mb.le(SIZES.end()) {
             return Err(out_of_range("size", "<=", *SIZES.end(), &shown));
         }
-        bytes = (mb * f64::from(1 << 20)) as u64;
+        bytes = Some((mb * f64::from(1 << 20)) as u64);
     }
     if let Some(v) = hours {
         let (hours, shown) = read(v);
-        // Too long for a number of nanoseconds is for ever.
-        time = match Duration::try_from_secs_f64(hours * 3600.0) {
-            Ok(time) => time,
-            Err(_) if hours > 0.0 => Duration::MAX,
-            Err(_) => return Err(out_of_range("minRetentionHours", ">=", 0.0, &shown)),
+        let Some(of) = oplog_window::time_of(hours) else {
+            return Err(out_of_range("minRetentionHours", ">=", 0.0, &shown));
         };
+        time = Some((hours, of));
     }
-    store.keep_log(bytes, time);
+    oplog_window::store(cx.server, cx.op, bytes, time.map(|(hours, _)| hours))?;
+    let (own_bytes, own_time) = store.log_window();
+    let time = time.map_or(own_time, |(_, of)| of);
+    store.keep_log(bytes.unwrap_or(own_bytes), time);
     Ok(())
 }
 

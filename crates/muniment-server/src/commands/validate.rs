@@ -23,9 +23,25 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let (full, metadata) = (on("full"), on("metadata"));
     let (repair, multikey) = (on("repair"), on("fixMultikey"));
     let conformance = on("checkBSONConformance");
+    let background = on("background");
     for (both, message) in [
         (
-            metadata && (full || repair || multikey || conformance || on("background")),
+            background && full,
+            "Running the validate command with both { background: true } and { full: true } is not \
+             supported.",
+        ),
+        (
+            background && on("enforceFastCount"),
+            "Running the validate command with both { background: true } and { enforceFastCount: \
+             true } is not supported.",
+        ),
+        (
+            background && repair,
+            "Running the validate command with both { background: true } and { repair: true } is \
+             not supported.",
+        ),
+        (
+            metadata && (full || repair || multikey || conformance || background),
             "{ metadata: true } is not supported with any other options",
         ),
         (
@@ -38,7 +54,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             return Err(Error::new(Code::InvalidOptions, message));
         }
     }
-    if on("background") {
+    // A set has views of the past to check; ours are there for everybody, so that it makes no
+    // difference who asks in the background.
+    if background && cx.server.replica_set.is_none() {
         return Err(Error::new(
             Code::CommandNotSupported,
             "Running validate command with { background: true } is not supported on standalones",

@@ -343,6 +343,40 @@ impl SetConfig {
         d
     }
 
+    /// Checks the `commitQuorum` of an index build. The one member votes for what it has built, so a
+    /// quorum that can be satisfied is.
+    ///
+    /// # Errors
+    /// 9 FailedToParse; 79 for an unknown mode; 278 UnsatisfiableCommitQuorum.
+    pub fn check_commit_quorum(&self, quorum: Value<'_>) -> Result<()> {
+        let w = match quorum {
+            Value::String("majority" | "votingMembers") => return Ok(()),
+            Value::String(mode) => W::Mode(mode.into()),
+            v if v.is_number() => match number::to_i64_clamped(v) {
+                Some(n @ 0..=MAX_MEMBERS) => W::Nodes(n as i32),
+                _ => {
+                    return Err(Error::failed_to_parse(format!(
+                        "commitQuorum has to be a non-negative number and not greater than \
+                         {MAX_MEMBERS}"
+                    )));
+                }
+            },
+            _ => {
+                return Err(Error::failed_to_parse(
+                    "commitQuorum has to be a number or a string",
+                ));
+            }
+        };
+        match self.unsatisfiable(&w) {
+            None => Ok(()),
+            Some(e) if e.code() == Code::UnknownReplWriteConcern => Err(e),
+            Some(_) => Err(Error::new(
+                Code::UnsatisfiableCommitQuorum,
+                "Commit quorum cannot be satisfied with the current replica set configuration",
+            )),
+        }
+    }
+
     /// Why a set of one member can never acknowledge as `w` asks; `None`: it can.
     pub fn unsatisfiable(&self, w: &W) -> Option<Error> {
         let too_few = || {
@@ -373,6 +407,9 @@ impl SetConfig {
         }
     }
 }
+
+/// Most members of a set in MongoDB.
+const MAX_MEMBERS: i64 = 50;
 
 /// MongoDB shows a whole priority as one.
 fn whole_or_fraction(n: f64) -> Value<'static> {
@@ -607,5 +644,23 @@ mod tests {
         assert_eq!(code(W::Tags(doc! { "dc": 1 })), 0);
         assert_eq!(code(W::Tags(doc! { "dc": 2 })), 100);
         assert_eq!(code(W::Tags(doc! { "rack": 1 })), 100);
+
+        let code = |v: Value<'_>| c.check_commit_quorum(v).map_or_else(|e| e.code().0, |()| 0);
+        for (quorum, want) in [
+            (Value::String("majority"), 0),
+            (Value::String("votingMembers"), 0),
+            (Value::String("one"), 0),
+            (Value::String("two"), 278),
+            (Value::String("three"), 79),
+            (Value::Int32(0), 0),
+            (Value::Int64(1), 0),
+            (Value::Double(2.0), 278),
+            (Value::Int32(50), 278),
+            (Value::Int32(51), 9),
+            (Value::Int32(-1), 9),
+            (Value::Bool(true), 9),
+        ] {
+            assert_eq!(code(quorum), want, "{quorum:?}");
+        }
     }
 }

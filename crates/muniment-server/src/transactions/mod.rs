@@ -10,7 +10,7 @@
 mod rules;
 mod statements;
 
-pub use rules::{ends, is_resumable, labels};
+pub use rules::{check_command, check_unknown, ends, is_resumable, labels, labels_of_concern};
 
 use crate::context::{CommandContext, Request};
 use crate::generic::Generic;
@@ -26,6 +26,7 @@ use muniment_storage::{
 use muniment_value::{Code, DocBuf, Error, Result, Value, doc};
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
 use statements::Statements;
+pub use statements::statements;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;

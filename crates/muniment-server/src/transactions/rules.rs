@@ -1,5 +1,6 @@
 //! What may stand in a transaction, and what drivers are told of its errors.
 
+use crate::commands::bulk_write;
 use crate::context::Request;
 use crate::generic::Generic;
 use crate::registry::CommandSpec;
@@ -70,7 +71,81 @@ pub fn ends(spec: &CommandSpec) -> bool {
     matches!(spec.name, "abortTransaction" | "commitTransaction")
 }
 
-/// Whether a command may run in a transaction.
+/// The same beside the error of a write concern, whose command has done its work.
+pub fn labels_of_concern(
+    spec: &CommandSpec,
+    generic: &Generic<'_>,
+    code: Code,
+) -> Option<ArrayBuf> {
+    let again = may_be_sent_again(spec, generic) && is_retryable(code);
+    again.then(|| array!["RetryableWriteError"])
+}
+
+/// MongoDB's commands of users and roles, sorted. The server has none of them; in a transaction it
+/// says of them what MongoDB says, because that comes before anything else.
+const USERS: &[&str] = &[
+    "createRole",
+    "createUser",
+    "dropAllRolesFromDatabase",
+    "dropAllUsersFromDatabase",
+    "dropRole",
+    "dropUser",
+    "grantPrivilegesToRole",
+    "grantRolesToRole",
+    "grantRolesToUser",
+    "invalidateUserCache",
+    "revokePrivilegesFromRole",
+    "revokeRolesFromRole",
+    "revokeRolesFromUser",
+    "rolesInfo",
+    "updateRole",
+    "updateUser",
+    "usersInfo",
+];
+
+fn refused(message: String) -> Result<()> {
+    Err(Error::new(
+        Code::OperationNotSupportedInTransaction,
+        message,
+    ))
+}
+
+fn cannot_run(name: &str) -> Result<()> {
+    refused(format!(
+        "Cannot run '{name}' in a multi-document transaction."
+    ))
+}
+
+/// Whether a command that the server does not know is one that has no place in a transaction.
+///
+/// # Errors
+/// 263 OperationNotSupportedInTransaction.
+pub fn check_unknown(request: &Request<'_>) -> Result<()> {
+    if request.body.get("autocommit").is_some() && USERS.binary_search(&request.name).is_ok() {
+        return cannot_run(request.name);
+    }
+    Ok(())
+}
+
+/// Whether transactions have a command at all: asked before where and by whom it may be run.
+///
+/// # Errors
+/// 263 OperationNotSupportedInTransaction.
+pub fn check_command(spec: &CommandSpec, generic: &Generic<'_>) -> Result<()> {
+    if !generic.in_transaction() || spec.in_transactions {
+        return Ok(());
+    }
+    if spec.name == "count" {
+        return refused(
+            "Cannot run 'count' in a multi-document transaction. Please see \
+             http://dochub.mongodb.org/core/transaction-count for a recommended alternative."
+                .into(),
+        );
+    }
+    cannot_run(spec.name)
+}
+
+/// Whether a command that transactions have may run in one as it came.
 ///
 /// # Errors
 /// 263 OperationNotSupportedInTransaction; 72 InvalidOptions for its concerns.
@@ -80,29 +155,12 @@ pub fn check<'r>(
     namespace: &'r str,
     request: &Request<'r>,
 ) -> Result<()> {
-    let refused = |message: String| {
-        Err(Error::new(
-            Code::OperationNotSupportedInTransaction,
-            message,
-        ))
-    };
     let name = spec.name;
     let starts = generic.start_transaction.is_some();
-    if name == "count" {
-        return refused(
-            "Cannot run 'count' in a multi-document transaction. Please see \
-             http://dochub.mongodb.org/core/transaction-count for a recommended alternative."
-                .into(),
-        );
-    }
-    if !spec.in_transactions {
-        return refused(format!(
-            "Cannot run '{name}' in a multi-document transaction."
-        ));
-    }
     let (db, collection) = namespace.split_once('.').unwrap_or((namespace, ""));
-    // Those that end a transaction and bulkWrite run in "admin"; the latter names what it writes to.
-    let own = (!spec.admin_only).then_some(db);
+    // Those that end a transaction and bulkWrite run in "admin"; the latter names what it writes to,
+    // and leaves its cursor there.
+    let own = (!spec.admin_only && namespace != bulk_write::CURSOR).then_some(db);
     let also = request.documents("nsInfo").filter_map(|d| d.get_str("ns"));
     let of = |ns: &'r str| ns.split_once('.').map_or(ns, |(db, _)| db);
     let mut databases = own.into_iter().chain(also.map(of));

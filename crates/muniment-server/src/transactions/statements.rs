@@ -25,6 +25,14 @@ fn field(spec: &CommandSpec) -> &'static str {
     }
 }
 
+/// How many statements a retryable command has.
+pub fn statements(request: &Request<'_>, spec: &CommandSpec) -> usize {
+    match spec.name {
+        "findAndModify" => 1,
+        _ => request.documents(field(spec)).count(),
+    }
+}
+
 fn whole(v: Value<'_>) -> Option<i32> {
     number::to_i64_exact(v).and_then(|n| i32::try_from(n).ok())
 }
