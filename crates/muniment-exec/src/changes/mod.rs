@@ -100,6 +100,11 @@ impl Database {
         let current = CurrentOp::new(op);
         let link = Link::new(self, &current, request)?;
         let start = Start::of(&spec, self.store.visible())?;
+        if spec.resume_after.or(spec.start_after).is_none() && spec.start_at.is_none() {
+            // Its first token says this place. Where a power cut takes back what is before it, what
+            // is written later would lie there too, and nobody who resumes would be told.
+            self.store.sync()?;
+        }
         if start.fragments > 0 && !splits {
             return Err(Error::new(
                 Code::ChangeStreamFatalError,
