@@ -1,11 +1,11 @@
 //! A change stream that is resumed from its token whenever the server comes back, and what it told.
 
 use crate::DB;
+use crate::session::Address;
 use muniment_value::{Doc, DocBuf, Value, array, doc};
 use muniment_wire::Connection;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::sync::Mutex;
 use std::time::Duration;
 
 /// How a stream is followed.
@@ -20,21 +20,16 @@ pub struct Follow {
 }
 
 impl Follow {
-    /// Follows from the first of all entries until `each` breaks; returns how often the stream was
-    /// opened.
+    /// Follows from the first of all entries until `each` breaks, or the test failed elsewhere;
+    /// returns how often the stream was opened.
     ///
     /// # Panics
     /// If the server refuses to resume it.
-    pub fn run(
-        self,
-        address: &Mutex<String>,
-        mut each: impl FnMut(Doc<'_>) -> ControlFlow<()>,
-    ) -> u64 {
+    pub fn run(self, address: &Address, mut each: impl FnMut(Doc<'_>) -> ControlFlow<()>) -> u64 {
         let mut opened = 0;
         let mut token: Option<DocBuf> = None;
-        loop {
-            let address = address.lock().unwrap().clone();
-            let Ok(mut c) = Connection::connect(&address) else {
+        while let Some(at) = address.get() {
+            let Ok(mut c) = Connection::connect(&at) else {
                 std::thread::sleep(Duration::from_millis(2));
                 continue;
             };
@@ -61,9 +56,13 @@ impl Follow {
                     "getMore": id, "collection": self.collection.unwrap_or("$cmd.aggregate"),
                     "batchSize": self.batch, "maxTimeMS": 500,
                 };
+                if address.get().is_none() {
+                    break;
+                }
                 reply = c.command_raw(DB, &more);
             }
         }
+        opened
     }
 
     fn open(self, token: Option<&DocBuf>) -> DocBuf {

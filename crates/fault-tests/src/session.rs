@@ -1,13 +1,60 @@
-//! A client with a session, which goes on where the server comes back.
+//! A client with a session, which goes on where the server comes back, and the address where it
+//! does.
 
 use muniment_value::{Code, DocBuf, Value, doc, number};
 use muniment_wire::Connection;
 use std::sync::Mutex;
 use std::time::Duration;
 
+/// Where the server is, for threads that go on when it comes back elsewhere.
+#[derive(Debug)]
+pub struct Address(Mutex<Option<String>>);
+
+impl Address {
+    /// The server's address now.
+    pub fn new(address: String) -> Address {
+        Address(Mutex::new(Some(address)))
+    }
+
+    /// The server came back at this address.
+    ///
+    /// # Panics
+    /// If a thread did that holds it.
+    pub fn set(&self, address: String) {
+        *self.0.lock().unwrap() = Some(address);
+    }
+
+    /// Where it is; `None` when the test failed elsewhere, and nobody is to go on.
+    ///
+    /// # Panics
+    /// As [`Address::set`].
+    pub fn get(&self) -> Option<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// To be held by the thread that runs the others: they end when it panics.
+    pub fn guard(&self) -> Guard<'_> {
+        Guard(self)
+    }
+}
+
+/// See [`Address::guard`].
+#[derive(Debug)]
+pub struct Guard<'a>(&'a Address);
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Ok(mut address) = self.0.0.lock()
+        {
+            *address = None;
+        }
+    }
+}
+
 /// A session of a client that loses its server and finds it again at another address.
 pub struct Session<'a> {
-    address: &'a Mutex<String>,
+    address: &'a Address,
     connection: Option<Connection>,
     lsid: [u8; 16],
     number: i64,
@@ -15,7 +62,7 @@ pub struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// Session number `of`, with the server that is at `address` at the time.
-    pub fn new(address: &'a Mutex<String>, of: u8) -> Session<'a> {
+    pub fn new(address: &'a Address, of: u8) -> Session<'a> {
         let mut lsid = [0; 16];
         lsid[0] = of;
         Session {
@@ -56,10 +103,10 @@ impl<'a> Session<'a> {
     /// Sends once; `None` when the connection ended before the answer, or there is no server.
     ///
     /// # Panics
-    /// If another holder of the address did.
+    /// If the test failed elsewhere.
     pub fn send(&mut self, db: &str, command: &DocBuf) -> Option<DocBuf> {
+        let address = self.address.get().expect("another thread failed");
         if self.connection.is_none() {
-            let address = self.address.lock().unwrap().clone();
             self.connection = Connection::connect(&address).ok();
             if self.connection.is_none() {
                 std::thread::sleep(Duration::from_millis(2));

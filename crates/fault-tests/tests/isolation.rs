@@ -3,11 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use fault_tests::isolation::{Fate, Step, Transaction, judge};
-use fault_tests::session::{Session, code_of};
+use fault_tests::session::{Address, Session, code_of};
 use fault_tests::{DB, Rng, long, seed};
 use muniment_value::{Code, Doc, DocBuf, array, doc, number};
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 use testkit::{Server, ServerOptions};
@@ -20,7 +19,7 @@ const EPOCH: usize = 100;
 
 /// What all clients share.
 struct Shared {
-    address: Mutex<String>,
+    address: Address,
     stop: AtomicBool,
     /// Transactions that were committed.
     committed: AtomicUsize,
@@ -140,13 +139,14 @@ fn history(
     )
     .unwrap();
     let shared = Shared {
-        address: Mutex::new(server.address()),
+        address: Address::new(server.address()),
         stop: AtomicBool::new(false),
         committed: AtomicUsize::new(0),
         numbers: AtomicI64::new(1),
         newest,
     };
     let all = std::thread::scope(|scope| {
+        let _guard = shared.address.guard();
         let clients: Vec<_> = (0..CLIENTS)
             .map(|i| {
                 let shared = &shared;
@@ -176,7 +176,7 @@ fn history(
             }
             server.kill9();
             server.start_again();
-            *shared.address.lock().unwrap() = server.address();
+            shared.address.set(server.address());
         }
         while shared.committed.load(SeqCst) < transactions {
             std::thread::sleep(Duration::from_millis(1));

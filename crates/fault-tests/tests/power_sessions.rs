@@ -5,11 +5,10 @@
 
 use fault_tests::clients::{Client, Manner, check, prepare, stored};
 use fault_tests::follower::{Follow, Told};
-use fault_tests::session::Session;
+use fault_tests::session::{Address, Session};
 use fault_tests::{DB, Rng, long, seed};
 use muniment_value::{Doc, DocBuf, array, doc};
 use std::ops::ControlFlow;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 use testkit::{Server, ServerOptions};
@@ -38,7 +37,7 @@ fn is_end(event: Doc<'_>) -> bool {
 }
 
 /// All events up to the last.
-fn events(stream: Follow, address: &Mutex<String>) -> (Vec<DocBuf>, u64) {
+fn events(stream: Follow, address: &Address) -> (Vec<DocBuf>, u64) {
     let mut all = Vec::new();
     let opened = stream.run(address, |event| {
         if is_end(event) {
@@ -67,13 +66,14 @@ fn cuts(
         .arg(interval.to_string());
     let mut server = Server::start(options);
     prepare(&mut server.connect());
-    let address = Mutex::new(server.address());
+    let address = Address::new(server.address());
     let (stop, operations) = (AtomicBool::new(false), AtomicU64::new(0));
     let manner = Manner {
         journaled_percent,
         may_lose: true,
     };
     let (clients, followed) = std::thread::scope(|scope| {
+        let _guard = address.guard();
         let address = &address;
         let followers: Vec<_> = streams
             .iter()
@@ -101,7 +101,7 @@ fn cuts(
             server.start_again();
             // Before the clients come back: no transaction is there by half.
             stored(&mut server.connect());
-            *address.lock().unwrap() = server.address();
+            address.set(server.address());
         }
         stop.store(true, SeqCst);
         let clients: Vec<_> = clients.into_iter().map(|c| c.join().unwrap()).collect();

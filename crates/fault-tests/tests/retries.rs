@@ -5,11 +5,10 @@
 
 use fault_tests::clients::{Client, Manner, check, prepare};
 use fault_tests::follower::{Follow, Told};
-use fault_tests::session::Session;
+use fault_tests::session::{Address, Session};
 use fault_tests::{DB, Rng, long, seed};
 use muniment_value::{array, doc};
 use std::ops::ControlFlow;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 use testkit::{Server, ServerOptions};
@@ -22,7 +21,7 @@ fn what_is_sent_again_is_done_once() {
     let mut rng = Rng::new(seed);
     let mut server = Server::start(ServerOptions::new());
     prepare(&mut server.connect());
-    let address = Mutex::new(server.address());
+    let address = Address::new(server.address());
     let (stop, operations) = (AtomicBool::new(false), AtomicU64::new(0));
     let rounds = if long() { 200 } else { 12 };
     let manner = Manner {
@@ -35,6 +34,7 @@ fn what_is_sent_again_is_done_once() {
         by_event: false,
     };
     let (clients, told, opened) = std::thread::scope(|scope| {
+        let _guard = address.guard();
         let follower = scope.spawn(|| {
             let mut told = Told::default();
             let opened = stream.run(&address, |event| {
@@ -66,7 +66,7 @@ fn what_is_sent_again_is_done_once() {
             std::thread::sleep(Duration::from_millis(60 + rng.below(250)));
             server.kill9();
             server.start_again();
-            *address.lock().unwrap() = server.address();
+            address.set(server.address());
         }
         stop.store(true, SeqCst);
         let clients: Vec<_> = clients.into_iter().map(|c| c.join().unwrap()).collect();
