@@ -256,11 +256,12 @@ impl<'a> Client<'a> {
                     _ => DB,
                 };
                 let command = operation.command.clone();
-                self.again += u64::from(operation.answered || all);
+                let again = operation.answered || all;
                 let Some(reply) = self.session.send(db, &command) else {
                     (self.lost_server, all) = (true, true);
                     continue 'again;
                 };
+                self.again += u64::from(again);
                 let said = read(&operation.kind, &reply);
                 at += usize::from(self.judge(at, said, &reply, all));
             }

@@ -14,6 +14,7 @@
 
 use crate::Index;
 use crate::catalog::CollectionOptions;
+use crate::catalog::notes::made_notes;
 use crate::collection::Collection;
 use crate::commit::Made;
 use crate::commit::ops;
@@ -690,6 +691,7 @@ impl Transaction {
         if state.view.is_none() {
             return Err(ended());
         }
+        self.tell_made(&mut state);
         if let Some(change) = session.filter(|_| !state.parts.is_empty()) {
             let mut stage = Stage::new();
             stage.session(change);
@@ -724,6 +726,30 @@ impl Transaction {
             let _ = self.inner.unmark(collection, &limited);
         }
         result
+    }
+
+    /// Puts notes of the collections that nobody could see yet in front of what was written to them.
+    fn tell_made(&self, state: &mut State) {
+        let written = state.totals.values().map(|t| &t.collection);
+        let all: BTreeMap<u32, &Arc<Collection>> = state
+            .made
+            .iter()
+            .chain(written)
+            .filter(|c| c.is_pending())
+            .map(|c| (c.id, c))
+            .collect();
+        if all.is_empty() {
+            return;
+        }
+        let mut stage = Stage::new();
+        for note in all.values().flat_map(|c| made_notes(c)) {
+            stage.log.note(note.as_doc());
+        }
+        state.entries += stage.log.told();
+        let (payload, _) = stage.finish(0, &self.inner.buffers);
+        let part = payload.slice(ops::HEAD.min(payload.len())..);
+        state.bytes += part.len();
+        state.parts.insert(0, part);
     }
 
     fn commit_parts(

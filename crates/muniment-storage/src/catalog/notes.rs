@@ -6,11 +6,12 @@
 
 use super::{Entry, IndexEntry};
 use crate::collection::Collection;
+use crate::store::Inner;
 use muniment_value::{Doc, DocBuf, Elem, Value, doc};
 
 /// A field of a note that is for readers here alone: the end of a collection that a transaction made
-/// and did not commit.
-pub(super) const PENDING: &str = "pending";
+/// and did not commit; or, with its commit, what was told when it was made.
+pub(in crate::catalog) const PENDING: &str = "pending";
 
 /// The name of the database's commands, and the collection.
 fn split(namespace: &str) -> (String, &str) {
@@ -30,15 +31,29 @@ fn command(namespace: &str, uuid: &[u8; 16], o: DocBuf, o2: Option<DocBuf>) -> D
 }
 
 /// A collection that goes.
-pub(super) fn drop_note(gone: &Collection) -> DocBuf {
+pub(in crate::catalog) fn drop_note(gone: &Collection) -> DocBuf {
     let namespace = gone.namespace();
     let (_, name) = split(&namespace);
     let o2 = doc! { "numRecords": gone.count() as i64 };
     command(&namespace, &gone.uuid(), doc! { "drop": name }, Some(o2))
 }
 
+/// What a transaction's commit tells of a collection that it made: until then nobody else could see
+/// that it is there, so who begins to read the log in between has not been told.
+pub(crate) fn made_notes(collection: &Collection) -> Vec<DocBuf> {
+    let all = Inner::entry(collection, &collection.all_indexes());
+    let mut bare = all.clone();
+    bare.indexes.retain(|i| i.spec.name == "_id_");
+    let mut notes = entry_notes(None, &bare, None);
+    notes.extend(entry_notes(Some(&bare), &all, None));
+    for note in &mut notes {
+        note.append(PENDING, true);
+    }
+    notes
+}
+
 /// What a collection's new entry changes; `gone` is the collection in whose place it comes.
-pub(super) fn entry_notes(
+pub(in crate::catalog) fn entry_notes(
     before: Option<&Entry>,
     after: &Entry,
     gone: Option<&Collection>,
