@@ -731,20 +731,9 @@ impl Transaction {
     /// Puts notes of the collections that nobody could see yet in front of what was written to them.
     fn tell_made(&self, state: &mut State) {
         let written = state.totals.values().map(|t| &t.collection);
-        let all: BTreeMap<u32, &Arc<Collection>> = state
-            .made
-            .iter()
-            .chain(written)
-            .filter(|c| c.is_pending())
-            .map(|c| (c.id, c))
-            .collect();
-        if all.is_empty() {
+        let Some(stage) = made_notes(state.made.iter().chain(written)) else {
             return;
-        }
-        let mut stage = Stage::new();
-        for note in all.values().flat_map(|c| made_notes(c)) {
-            stage.log.note(note.as_doc());
-        }
+        };
         state.entries += stage.log.told();
         let (payload, _) = stage.finish(0, &self.inner.buffers);
         let part = payload.slice(ops::HEAD.min(payload.len())..);

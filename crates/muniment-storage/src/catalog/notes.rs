@@ -6,8 +6,11 @@
 
 use super::{Entry, IndexEntry};
 use crate::collection::Collection;
+use crate::commit::stage::Stage;
 use crate::store::Inner;
 use muniment_value::{Doc, DocBuf, Elem, Value, doc};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A field of a note that is for readers here alone: the end of a collection that a transaction made
 /// and did not commit; or, with its commit, what was told when it was made.
@@ -38,18 +41,25 @@ pub(in crate::catalog) fn drop_note(gone: &Collection) -> DocBuf {
     command(&namespace, &gone.uuid(), doc! { "drop": name }, Some(o2))
 }
 
-/// What a transaction's commit tells of a collection that it made: until then nobody else could see
-/// that it is there, so who begins to read the log in between has not been told.
-pub(crate) fn made_notes(collection: &Collection) -> Vec<DocBuf> {
-    let all = Inner::entry(collection, &collection.all_indexes());
-    let mut bare = all.clone();
-    bare.indexes.retain(|i| i.spec.name == "_id_");
-    let mut notes = entry_notes(None, &bare, None);
-    notes.extend(entry_notes(Some(&bare), &all, None));
-    for note in &mut notes {
-        note.append(PENDING, true);
+/// What a transaction's commit tells of those of the collections that bear a transaction's mark:
+/// until then nobody else could see that they are there, so who begins to read the log in between
+/// has not been told. `None` if there are none.
+pub(crate) fn made_notes<'c>(all: impl Iterator<Item = &'c Arc<Collection>>) -> Option<Stage> {
+    let marked = all.filter(|c| c.is_pending()).map(|c| (c.id, c));
+    let marked: BTreeMap<u32, &Arc<Collection>> = marked.collect();
+    let mut stage = Stage::new();
+    for collection in marked.values() {
+        let all = Inner::entry(collection, &collection.all_indexes());
+        let mut bare = all.clone();
+        bare.indexes.retain(|i| i.spec.name == "_id_");
+        let mut notes = entry_notes(None, &bare, None);
+        notes.extend(entry_notes(Some(&bare), &all, None));
+        for mut note in notes {
+            note.append(PENDING, true);
+            stage.log.note(note.as_doc());
+        }
     }
-    notes
+    (!marked.is_empty()).then_some(stage)
 }
 
 /// What a collection's new entry changes; `gone` is the collection in whose place it comes.
