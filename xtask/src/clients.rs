@@ -272,10 +272,19 @@ pub fn mongo_tools() -> Result<Outcome, String> {
             ));
         }
     };
-    let venv = venv("current")?;
-    against_a_server(
-        command(venv.join("bin/python"), &suite_dir("python"))
-            .args(["-B", "mongo_tools.py"])
-            .arg(dir),
-    )
+    let python = venv("current")?.join("bin/python");
+    let suite = |script: &str| {
+        let mut suite = command(&python, &suite_dir("python"));
+        suite.args(["-B", script]).arg(&dir);
+        suite
+    };
+    against_a_server(&mut suite("mongo_tools.py"))?;
+    let set = Server::start_with(&server_binary(), SET)?;
+    let target = Server::start_with(&server_binary(), &[])?;
+    check(
+        suite("mongo_tools_oplog.py")
+            .env("MUNIMENT_URI", set.uri())
+            .env("MUNIMENT_TARGET_URI", target.uri()),
+    )?;
+    Ok(Outcome::Passed)
 }

@@ -54,7 +54,7 @@ const STEPS: &[Step] = &[
     ("rust", "the Rust driver, current", clients::rust),
     (
         "mongo-tools",
-        "mongodump, mongorestore, mongoimport, mongoexport, mongostat, mongotop",
+        "mongodump and mongorestore, also with an oplog, mongoimport, mongoexport, mongostat, mongotop, bsondump",
         clients::mongo_tools,
     ),
     (

@@ -15,8 +15,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod check;
+pub mod clients;
+pub mod follower;
 pub mod isolation;
 mod rng;
+pub mod session;
 pub mod wire;
 mod writer;
 

@@ -3,11 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use fault_tests::isolation::{Fate, Step, Transaction, judge};
+use fault_tests::session::{Address, Session, code_of};
 use fault_tests::{DB, Rng, long, seed};
-use muniment_value::{Code, Doc, DocBuf, Value, array, doc, number};
-use muniment_wire::Connection;
+use muniment_value::{Code, Doc, DocBuf, array, doc, number};
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 use testkit::{Server, ServerOptions};
@@ -20,7 +19,7 @@ const EPOCH: usize = 100;
 
 /// What all clients share.
 struct Shared {
-    address: Mutex<String>,
+    address: Address,
     stop: AtomicBool,
     /// Transactions that were committed.
     committed: AtomicUsize,
@@ -31,9 +30,7 @@ struct Shared {
 
 struct Client<'a> {
     shared: &'a Shared,
-    connection: Option<Connection>,
-    lsid: [u8; 16],
-    number: i64,
+    session: Session<'a>,
     rng: Rng,
 }
 
@@ -48,48 +45,22 @@ enum Said {
 
 impl Client<'_> {
     fn send(&mut self, db: &str, command: &DocBuf, starts: bool, inside: bool) -> Said {
-        let mut d = command.clone();
-        if inside {
-            let id = Value::Binary {
-                subtype: 4,
-                bytes: &self.lsid,
-            };
-            d.append("lsid", doc! { "id": id });
-            d.append("txnNumber", self.number);
-            d.append("autocommit", false);
-            if starts {
-                d.append("startTransaction", true);
-            }
-        }
-        if self.connection.is_none() {
-            let address = self.shared.address.lock().unwrap().clone();
-            self.connection = Connection::connect(&address).ok();
-            if self.connection.is_none() {
-                std::thread::sleep(Duration::from_millis(2));
-            }
-        }
-        let Some(c) = self.connection.as_mut() else {
+        let command = match inside {
+            true => &self.session.in_transaction(command, starts),
+            false => command,
+        };
+        let Some(reply) = self.session.send(db, command) else {
             return Said::Nothing;
         };
-        let Ok(reply) = c.command_raw(db, &d) else {
-            self.connection = None;
-            return Said::Nothing;
-        };
-        match reply.as_doc().get("code").and_then(number::to_i64_exact) {
+        match code_of(&reply) {
             None => Said::Ok(reply),
-            Some(c)
-                if [Code::WriteConflict, Code::NoSuchTransaction]
-                    .map(|k| i64::from(k.0))
-                    .contains(&c) =>
-            {
-                Said::GaveUp
-            }
+            Some(Code::WriteConflict | Code::NoSuchTransaction) => Said::GaveUp,
             Some(_) => panic!("{reply:?}"),
         }
     }
 
     fn run(&mut self) -> Transaction {
-        self.number += 1;
+        self.session.begin();
         let epoch = (self.shared.committed.load(SeqCst) / EPOCH) as i64;
         let mut t = Transaction {
             fate: Fate::Aborted,
@@ -168,24 +139,21 @@ fn history(
     )
     .unwrap();
     let shared = Shared {
-        address: Mutex::new(server.address()),
+        address: Address::new(server.address()),
         stop: AtomicBool::new(false),
         committed: AtomicUsize::new(0),
         numbers: AtomicI64::new(1),
         newest,
     };
     let all = std::thread::scope(|scope| {
+        let _guard = shared.address.guard();
         let clients: Vec<_> = (0..CLIENTS)
             .map(|i| {
                 let shared = &shared;
                 scope.spawn(move || {
-                    let mut lsid = [0; 16];
-                    lsid[0] = i as u8 + 1;
                     let mut client = Client {
                         shared,
-                        connection: None,
-                        lsid,
-                        number: 0,
+                        session: Session::new(&shared.address, i as u8 + 1),
                         rng: Rng::new(seed ^ (i + 1)),
                     };
                     let mut done = Vec::new();
@@ -208,7 +176,7 @@ fn history(
             }
             server.kill9();
             server.start_again();
-            *shared.address.lock().unwrap() = server.address();
+            shared.address.set(server.address());
         }
         while shared.committed.load(SeqCst) < transactions {
             std::thread::sleep(Duration::from_millis(1));

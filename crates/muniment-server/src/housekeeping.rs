@@ -18,12 +18,15 @@ pub fn run(server: &Arc<ServerState>) {
     let mut last_sessions = Instant::now();
     let mut last_refresh = Instant::now();
     let (mut requests, mut trimmed) = (0, 0);
+    // What idle cursors let go of, some time after the last request.
+    let mut freed = false;
     while !server.wait_for_stop_for(Duration::from_secs(1)) {
-        guarded(server, "CursorMonitor", || server.engine.cursors.tick());
+        let any = guarded(server, "CursorMonitor", || server.engine.cursors.tick());
+        freed |= any == Some(true);
         let now = server.metrics.totals().requests;
-        if now == requests && now != trimmed {
+        if now == requests && (now != trimmed || freed) {
             heap::purge();
-            trimmed = now;
+            (trimmed, freed) = (now, false);
         }
         requests = now;
         let every = server.parameters.ttl_sleep_secs.load(Relaxed).max(1) as u64;

@@ -415,3 +415,106 @@ fn what_it_tells_makes_the_same_of_an_empty_server() {
     // Again: what was applied is applied twice without harm where an entry allows it.
     assert!(all.len() > 40, "{}", all.len());
 }
+
+fn apply(c: &mut Connection, entry: &DocBuf) -> DocBuf {
+    let mut one = ArrayBuf::new();
+    one.push(entry);
+    c.command_raw("admin", &doc! { "applyOps": one }).unwrap()
+}
+
+/// As mongorestore replays it: what was dumped may be newer than the entries.
+#[test]
+fn entries_are_applied_over_what_is_newer() {
+    let s = Server::start(ServerOptions::new());
+    let mut c = s.connect();
+    ask(&mut c, "a", &doc! { "create": "c" });
+    let begin = last(&mut c);
+    for command in [
+        "{insert: 'c', documents: [{_id: 1, x: 1}, {_id: 2}]}",
+        "{update: 'c', updates: [{q: {_id: 1}, u: {$set: {x: 2}}}]}",
+        "{update: 'c', updates: [{q: {_id: 2}, u: {y: 1}}]}",
+        "{delete: 'c', deletes: [{q: {_id: 1}, limit: 1}]}",
+    ] {
+        ask(&mut c, "a", &shell(command));
+    }
+    let all = after(&mut c, begin);
+    let before = hashes(&mut c, "a");
+    ask(
+        &mut c,
+        "a",
+        &shell("{delete: 'c', deletes: [{q: {_id: 2}, limit: 1}]}"),
+    );
+    let updates = |e: &&Entry| e.1.as_doc().get_str("op") == Some("u");
+    assert_eq!(all.iter().filter(updates).count(), 2);
+    // Of a difference nothing comes without its document; a replacement is one.
+    for (_, entry) in all.iter().filter(updates) {
+        let reply = apply(&mut c, entry);
+        assert!(
+            reply.as_doc().get("ok").is_some_and(|v| v.truthy()),
+            "{reply:?}"
+        );
+    }
+    assert_eq!(hashes(&mut c, "a"), before);
+    // What is no entry of an oplog has to find its document.
+    let mut own = DocBuf::new();
+    for e in all[2].1.as_doc().iter().filter(|e| e.name() != "ts") {
+        own.append_elem(e);
+    }
+    let reply = apply(&mut c, &own);
+    assert_eq!(
+        reply.as_doc().get_str("codeName"),
+        Some("UnknownError"),
+        "{reply:?}"
+    );
+}
+
+/// A dump that begins while a transaction is open sees none of what it makes, and has to be told.
+#[test]
+fn who_begins_within_a_transaction_is_told_of_the_collections_that_it_makes() {
+    let (from, to) = (
+        Server::start(ServerOptions::new()),
+        Server::start(ServerOptions::new()),
+    );
+    let (mut a, mut b) = (from.connect(), to.connect());
+    let mut other = from.connect();
+    let lsid = doc! { "id": Value::Binary { subtype: 4, bytes: &[7; 16] } };
+    let in_transaction = |command: &str, starts: bool| {
+        let mut d = shell(command);
+        d.append("lsid", &lsid);
+        d.append("txnNumber", 1_i64);
+        d.append("autocommit", false);
+        if starts {
+            d.append("startTransaction", true);
+        }
+        d
+    };
+    for (i, command) in [
+        "{create: 'indexed'}",
+        "{createIndexes: 'indexed', indexes: [{key: {x: 1}, name: 'x_1', unique: true}]}",
+        "{insert: 'indexed', documents: [{_id: 1, x: 1}]}",
+        "{insert: 'implicit', documents: [{_id: 1}]}",
+        "{create: 'empty'}",
+    ]
+    .iter()
+    .enumerate()
+    {
+        ask(&mut a, "a", &in_transaction(command, i == 0));
+    }
+    let begin = last(&mut other);
+    assert!(listed(&mut other, "a").is_empty());
+    ask(
+        &mut a,
+        "admin",
+        &in_transaction("{commitTransaction: 1}", false),
+    );
+    for (_, entry) in after(&mut a, begin) {
+        ask(&mut b, "admin", &doc! { "applyOps": array![entry] });
+    }
+    assert_eq!(listed(&mut a, "a").len(), 3);
+    assert_eq!(listed(&mut a, "a"), listed(&mut b, "a"));
+    assert_eq!(hashes(&mut a, "a"), hashes(&mut b, "a"));
+    assert_eq!(
+        indexes(&mut a, "a", "indexed"),
+        indexes(&mut b, "a", "indexed")
+    );
+}

@@ -41,3 +41,26 @@ def test_views_and_time_series_are_told_of_by_their_definitions(db):
     ]
     assert events(plain, 1) == [("drop", "base", None)]
     assert events(of_view, 0) == []
+
+
+@pytest.mark.skipif(not CURRENT, reason="older drivers do not ask for expanded events")
+def test_what_a_transaction_makes_is_told_with_its_commit(client, db):
+    db.base.insert_one({"_id": 0})
+    stream = db.watch(show_expanded_events=True, max_await_time_ms=100)
+    with client.start_session() as session:
+        session.start_transaction()
+        db.kept.insert_one({"_id": 1}, session=session)
+        db.base.insert_one({"_id": 1})
+        session.commit_transaction()
+        session.start_transaction()
+        db.given_up.insert_one({"_id": 1}, session=session)
+        session.abort_transaction()
+        session.start_transaction()
+        db.create_collection("empty", session=session)
+        session.commit_transaction()
+    assert events(stream, 4) == [
+        ("insert", "base", None),
+        ("create", "kept", "collection"),
+        ("insert", "kept", None),
+        ("create", "empty", "collection"),
+    ]

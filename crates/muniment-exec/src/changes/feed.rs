@@ -20,7 +20,10 @@ use muniment_storage::{LogEntries, LogEntry, Store, Timestamp, What};
 use muniment_value::Result;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -43,6 +46,8 @@ pub(crate) struct Feed {
     ring: Mutex<Ring>,
     reader: Mutex<Option<LogEntries>>,
     waiters: Mutex<Waiters>,
+    /// Entries that were read from the log.
+    count: AtomicU64,
 }
 
 #[derive(Default)]
@@ -97,9 +102,15 @@ impl Feed {
             Fetched::Entries(entries, _) if entries.is_empty() => {}
             found => return Ok(found),
         }
-        self.read(store)?;
+        self.read(store, Some(after))?;
         self.settle(store, Some(scope))?;
         Ok(self.ring.lock().fetch(after))
+    }
+
+    /// Entries that were read from the log.
+    #[cfg(test)]
+    pub fn entries_read(&self) -> u64 {
+        self.count.load(Relaxed)
     }
 
     /// What is not later than this is to be read from the log.
@@ -107,23 +118,34 @@ impl Feed {
         self.ring.lock().after
     }
 
-    /// Reads what is new; true if anything was.
-    fn read(&self, store: &Store) -> Result<bool> {
+    /// Reads what is new; true if anything was. `asked`: the place of who asks.
+    fn read(&self, store: &Store, asked: Option<Timestamp>) -> Result<bool> {
         let mut reader = self.reader.lock();
         let Some(entries) = reader.as_mut() else {
             let now = store.visible();
-            let entries = store.log_entries(now)?;
+            let begun = match self.oldest(asked).filter(|at| *at < now) {
+                Some(at) => read_from(store, at, now)?,
+                None => None,
+            };
+            let (after, begun) = match begun {
+                Some(begun) => begun,
+                None => (now, Begun::of(store.log_entries(now)?)),
+            };
             // What is before it is read from the log itself.
             store.sync()?;
+            self.count.fetch_add(begun.came.len() as u64, Relaxed);
+            let any = !begun.came.is_empty();
             *self.ring.lock() = Ring {
-                after: now,
-                until: now,
-                durable: now,
-                looked: now,
+                until: after.max(begun.entries.position()),
+                entries: begun.came.into(),
+                bytes: begun.bytes,
+                after,
+                durable: after,
+                looked: after,
                 ..Ring::default()
             };
-            *reader = Some(entries);
-            return Ok(false);
+            *reader = Some(begun.entries);
+            return Ok(any);
         };
         let mut came = Vec::new();
         let mut bytes = 0;
@@ -147,11 +169,19 @@ impl Feed {
         }
         let until = entries.position();
         let any = !came.is_empty();
+        self.count.fetch_add(came.len() as u64, Relaxed);
         let mut ring = self.ring.lock();
         ring.bytes += bytes;
         ring.entries.extend(came);
         ring.until = until.max(ring.until);
         Ok(any)
+    }
+
+    /// The oldest place of those who wait, and of who asks.
+    fn oldest(&self, asked: Option<Timestamp>) -> Option<Timestamp> {
+        let waiters = self.waiters.lock();
+        let all = waiters.all.values().map(|w| w.after);
+        all.chain(asked).min()
     }
 
     /// Makes durable what concerns somebody, and wakes those whom it does. `scope`: who asks.
@@ -266,6 +296,45 @@ impl Feed {
     }
 }
 
+/// A reader, and what it has read.
+struct Begun {
+    entries: LogEntries,
+    came: Vec<(Arc<LogEntry>, usize)>,
+    bytes: usize,
+}
+
+impl Begun {
+    fn of(entries: LogEntries) -> Begun {
+        Begun {
+            entries,
+            came: Vec::new(),
+            bytes: 0,
+        }
+    }
+}
+
+/// Reads from a place on to `now`, so that all who are there need not do so each for itself; `None`
+/// if that is more than is kept in memory.
+fn read_from(store: &Store, at: Timestamp, now: Timestamp) -> Result<Option<(Timestamp, Begun)>> {
+    if at < store.log_begins_after()? {
+        return Ok(None);
+    }
+    let mut begun = Begun::of(store.log_entries(at)?);
+    while begun.entries.position() < now {
+        // Whoever is there reads the log itself, and is told of what is wrong with it.
+        let Ok(Some(entry)) = begun.entries.next() else {
+            return Ok(None);
+        };
+        let size = size(&entry);
+        begun.bytes += size;
+        begun.came.push((Arc::new(entry), size));
+        if begun.bytes > MOST_BYTES / 2 {
+            return Ok(None);
+        }
+    }
+    Ok(Some((at, begun)))
+}
+
 impl Waiter {
     fn wait(&self, until: Instant) {
         let mut guard = self.lock.lock();
@@ -291,7 +360,7 @@ fn pump(feed: &Weak<Feed>, store: &Weak<Store>) {
         let (Some(feed), Some(store)) = (feed.upgrade(), store.upgrade()) else {
             return;
         };
-        let came = feed.read(&store);
+        let came = feed.read(&store, None);
         let settled = came.and_then(|came| feed.settle(&store, None).map(|()| came));
         match settled {
             Ok(true) => std::thread::sleep(PAUSE),

@@ -28,7 +28,7 @@ use muniment_value::{ArrayBuf, Code, Elem, Error, Result};
 use scope::Scope;
 use split::Splitter;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use stream::{ChangeStream, Start, Wanted};
 
 /// What all change streams of a server share.
@@ -38,9 +38,18 @@ pub(crate) struct Changes {
     /// For how long documents as they were before are shown, in seconds; 0: as long as the log has
     /// them.
     image_seconds: Arc<AtomicI64>,
+    /// Entries that streams have read from the log each for itself, being further back than what all
+    /// share.
+    read_by_itself: AtomicU64,
 }
 
 impl Changes {
+    /// Entries that were read from the log: once for all streams, and by streams for themselves.
+    #[cfg(test)]
+    pub(crate) fn read(&self) -> (u64, u64) {
+        (self.feed.entries_read(), self.read_by_itself.load(Relaxed))
+    }
+
     /// Documents as they were before are shown of entries that are not older than this, in
     /// milliseconds since 1970.
     pub(crate) fn images_since(&self, now_ms: i64) -> i64 {
@@ -100,6 +109,11 @@ impl Database {
         let current = CurrentOp::new(op);
         let link = Link::new(self, &current, request)?;
         let start = Start::of(&spec, self.store.visible())?;
+        if spec.resume_after.or(spec.start_after).is_none() && spec.start_at.is_none() {
+            // Its first token says this place. Where a power cut takes back what is before it, what
+            // is written later would lie there too, and nobody who resumes would be told.
+            self.store.sync()?;
+        }
         if start.fragments > 0 && !splits {
             return Err(Error::new(
                 Code::ChangeStreamFatalError,

@@ -15,7 +15,10 @@ use muniment_value::{Code, Doc, DocBuf, Error, Result, Value};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::time::Instant;
 
 /// Entries that nobody is told of, after which the operation is asked whether it may go on.
@@ -84,6 +87,22 @@ pub(super) struct State {
     /// What was visible when the batch began.
     newest: AtomicU64,
     told: Mutex<Told>,
+    ahead: Mutex<Ahead>,
+}
+
+/// What was read ahead of the stream's place, and can be read again from there: an idle stream keeps
+/// none of it.
+#[derive(Default)]
+struct Ahead {
+    /// Its own reader, while it is further back than what all share.
+    own: Option<LogEntries>,
+    entries: VecDeque<Arc<LogEntry>>,
+    /// All entries up to here are in `entries`.
+    until: Timestamp,
+    /// The entry whose operations are being told, and the next of them.
+    current: Option<(Arc<LogEntry>, usize)>,
+    /// The stream goes on behind this: an entry of which a part was told is read again.
+    back: Option<Timestamp>,
 }
 
 struct Told {
@@ -107,13 +126,6 @@ pub(super) struct ChangeStream {
     behind: Place,
     sought: Option<Place>,
     position: Timestamp,
-    /// Its own reader, while it is further back than what all share.
-    own: Option<LogEntries>,
-    entries: VecDeque<Arc<LogEntry>>,
-    /// All entries up to here are in `entries`.
-    until: Timestamp,
-    /// The entry whose operations are being told, and the next of them.
-    current: Option<(Arc<LogEntry>, usize)>,
 }
 
 /// What the first `$match` says of kinds of events: others need not be made.
@@ -187,6 +199,7 @@ impl ChangeStream {
                 passed: start.token.clone(),
                 passed_at: start.behind.at,
             }),
+            ahead: Mutex::default(),
         };
         Ok(ChangeStream {
             state: Arc::new(state),
@@ -196,10 +209,6 @@ impl ChangeStream {
             behind: start.behind,
             sought: start.sought,
             position: start.position,
-            own: None,
-            entries: VecDeque::new(),
-            until: start.position,
-            current: None,
         })
     }
 
@@ -210,22 +219,27 @@ impl ChangeStream {
 
     /// The next entry.
     fn entry(&mut self) -> Result<Option<Arc<LogEntry>>> {
+        let changes = &self.state.engine.changes;
+        let (store, feed) = (&self.state.engine.store, &changes.feed);
+        let mut ahead = self.state.ahead.lock();
+        if let Some(back) = ahead.back.take() {
+            self.position = back;
+        }
         loop {
-            if let Some(entry) = self.entries.pop_front() {
+            if let Some(entry) = ahead.entries.pop_front() {
                 self.position = entry.at;
                 return Ok(Some(entry));
             }
-            self.position = self.position.max(self.until);
-            let store = &self.state.engine.store;
-            let feed = &self.state.engine.changes.feed;
+            self.position = self.position.max(ahead.until);
             if self.position.0 >= self.state.newest.load(SeqCst) {
                 return Ok(None);
             }
             // No further than what all share begins: what is later need not be on the disk.
             let shared = feed.after();
-            if let Some(own) = self.own.as_mut().filter(|_| self.position < shared) {
+            if let Some(own) = ahead.own.as_mut().filter(|_| self.position < shared) {
                 match own.next().map_err(lost)? {
                     Some(entry) if entry.at <= shared => {
+                        changes.read_by_itself.fetch_add(1, Relaxed);
                         self.position = entry.at;
                         return Ok(Some(Arc::new(entry)));
                     }
@@ -235,16 +249,16 @@ impl ChangeStream {
                     None => self.position = shared,
                 }
             }
-            self.own = None;
+            ahead.own = None;
             match feed.fetch(store, &self.state.scope, self.position)? {
-                Fetched::Behind => self.own = Some(store.log_entries(self.position)?),
+                Fetched::Behind => ahead.own = Some(store.log_entries(self.position)?),
                 Fetched::Entries(all, until) => {
-                    self.until = until;
+                    ahead.until = until;
                     if all.is_empty() {
                         self.position = self.position.max(until);
                         return Ok(None);
                     }
-                    self.entries.extend(all);
+                    ahead.entries.extend(all);
                 }
             }
         }
@@ -257,11 +271,12 @@ impl ChangeStream {
         self.shown.images_since_ms = state.engine.changes.images_since(op.now_ms());
         let lookup = |of: &Named, id: Value<'_>| state.look_up(&op, of, id);
         let mut looked = 0;
+        let mut current = state.ahead.lock().current.take();
         loop {
             if state.ended.load(SeqCst) {
                 return Ok(None);
             }
-            if let Some((entry, from)) = &mut self.current {
+            if let Some((entry, mut from)) = current.take() {
                 let wanted = |kind: &str| self.wanted.has(kind);
                 let look = Look {
                     scope: &state.scope,
@@ -270,13 +285,15 @@ impl ChangeStream {
                     wanted: &wanted,
                     lookup: &lookup,
                 };
-                if let Some(event) = next_event(entry, from, &look)? {
+                if let Some(event) = next_event(&entry, &mut from, &look)? {
                     if let Some(place) = self.sought {
                         return Err(not_found(place));
                     }
+                    if from < entry.ops.len() {
+                        state.ahead.lock().current = Some((entry, from));
+                    }
                     return Ok(Some(event));
                 }
-                self.current = None;
             }
             let Some(entry) = self.entry()? else {
                 state.told.lock().position = self.position;
@@ -295,7 +312,7 @@ impl ChangeStream {
             {
                 self.sought = None;
             }
-            self.current = Some((entry, 0));
+            current = Some((entry, 0));
         }
     }
 }
@@ -346,6 +363,15 @@ impl State {
 impl Tail for State {
     fn begins(&self) {
         self.newest.store(self.engine.store.visible().0, SeqCst);
+    }
+
+    fn idles(&self) {
+        let mut ahead = self.ahead.lock();
+        let current = ahead.current.as_ref();
+        *ahead = Ahead {
+            back: current.map(|(entry, _)| entry.at.minus(1)),
+            ..Ahead::default()
+        };
     }
 
     fn wait(&self, op: &Arc<OpContext>, until: Instant) -> Result<()> {

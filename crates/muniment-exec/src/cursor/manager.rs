@@ -301,8 +301,11 @@ impl CursorManager {
     }
 
     /// To be called about once a second by a monitor thread: times out what was idle for long
-    /// and makes cursors that idle for a few seconds let go of their snapshot.
-    pub fn tick(&self) {
+    /// and makes cursors that idle for a few seconds let go of what they keep.
+    ///
+    /// True if any did either.
+    pub fn tick(&self) -> bool {
+        let mut any = false;
         let timeout = Duration::from_millis(self.timeout_ms.load(Relaxed));
         for shard in &self.shards {
             let mut gone = Vec::new();
@@ -315,24 +318,27 @@ impl CursorManager {
                 if idle >= timeout && !slot.flags.no_timeout {
                     gone.push(*id);
                 } else if idle >= RELEASE_AFTER && !slot.released {
-                    cursor.release();
+                    cursor.idles();
                     slot.released = true;
+                    any = true;
                 }
             }
+            any |= !gone.is_empty();
             for id in gone {
                 shard.remove(&id);
                 self.timed_out.fetch_add(1, Relaxed);
             }
         }
+        any
     }
 
-    /// Makes every idle cursor let go of its snapshot now.
+    /// Makes every idle cursor let go of what it keeps now.
     #[cfg(test)]
     pub(crate) fn release_all(&self) {
         for shard in &self.shards {
             for slot in shard.lock().values_mut() {
                 if let Some(c) = &mut slot.cursor {
-                    c.release();
+                    c.idles();
                 }
             }
         }

@@ -181,6 +181,9 @@ pub(crate) trait Tail: Send + Sync {
     /// A batch begins: it ends with what is there now, however much comes meanwhile.
     fn begins(&self) {}
 
+    /// Nobody has asked for a batch for a while: what can be read again need not be kept.
+    fn idles(&self) {}
+
     /// Returns when there may be more, and at the latest at `until`.
     ///
     /// # Errors
@@ -362,6 +365,14 @@ impl Cursor {
                 op.each_plan(Exec::save);
                 *op.view.lock() = None;
             }
+        }
+    }
+
+    /// Nobody has asked for a batch for a while: lets go of the snapshot, and of what was read ahead.
+    pub(crate) fn idles(&mut self) {
+        self.release();
+        if let Some(tail) = &self.tail {
+            tail.idles();
         }
     }
 

@@ -336,10 +336,46 @@ fn who_is_far_behind_reads_the_log_and_then_what_all_read() {
             let key = e.as_doc().get_doc("documentKey").unwrap();
             ids.push(key.get("_id").unwrap().as_i64_exact().unwrap());
         }
+        // As when it idles: what it has read ahead is read again.
+        if ids.len() % 2 == 1 {
+            b.engine.cursors.release_all();
+        }
     }
     assert_eq!(ids, (0..40).collect::<Vec<_>>());
     b.insert(&[doc! { "_id": 99 }]);
     assert_eq!(f.next(Duration::from_secs(5), 7).unwrap().len(), 1);
+}
+
+#[test]
+fn a_thousand_streams_read_every_entry_once_for_all() {
+    let b = Bench::new();
+    b.insert(&[doc! { "_id": -1 }]);
+    let open = |_| Follower::new(&b.engine, doc! {}, array![]);
+    let mut all: Vec<Follower<'_>> = (0..1000).map(open).collect();
+    let (rounds, at_once) = (6_i64, 10_i64);
+    let mut events = vec![0; all.len()];
+    for round in 0..rounds {
+        for n in 0..at_once {
+            b.insert(&[doc! { "_id": round * at_once + n }]);
+        }
+        // Most have something left, which an idle one lets go of.
+        for (i, f) in all.iter_mut().enumerate() {
+            events[i] += f.next(Duration::from_secs(5), 1 + i % 12).unwrap().len();
+        }
+        b.engine.cursors.release_all();
+    }
+    let written = (rounds * at_once) as usize;
+    for (f, n) in all.iter_mut().zip(&mut events) {
+        while *n < written {
+            *n += f.next(Duration::from_secs(5), 100).unwrap().len();
+        }
+    }
+    assert!(events.iter().all(|n| *n == written), "{events:?}");
+    let (read, by_itself) = b.engine.changes.read();
+    assert!(
+        read as usize <= written + 1 && by_itself == 0,
+        "{read} {by_itself}"
+    );
 }
 
 #[test]

@@ -384,7 +384,8 @@ fn a_batch_ends_with_what_was_there_when_it_began() {
     assert_eq!(batch(&[doc! { "_id": 1 }, doc! { "_id": 2 }]), 2);
     // There is more, so nobody waits.
     let began = std::time::Instant::now();
-    follower.wait(&b.op, Duration::from_secs(30));
+    let wait = follower.wait(&b.op, began + Duration::from_secs(30));
+    wait.unwrap();
     assert!(began.elapsed() < Duration::from_secs(10));
     assert_eq!(batch(&[doc! { "_id": 3 }]), 2);
     assert_eq!(batch(&[]), 1);

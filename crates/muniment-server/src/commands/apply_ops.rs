@@ -214,11 +214,18 @@ fn apply(cx: &mut CommandContext<'_>, entry: Doc<'_>) -> Result<bool> {
             let outcome = update(cx, &ns, entry, o)?;
             let found = outcome.matched > 0 || outcome.upserted.is_some();
             cx.note_commit(outcome.commit);
-            return Ok(found);
+            return Ok(found || is_replayed(entry));
         }
     };
     cx.note_commit(outcome.commit);
     Ok(true)
+}
+
+/// True for an entry with its time: one of an oplog, as mongorestore sends them. Such are replayed
+/// over documents that may be newer, of a dump that went on meanwhile: what an update is of may be
+/// gone already, by an entry that is behind it.
+fn is_replayed(entry: Doc<'_>) -> bool {
+    entry.get("ts").is_some()
 }
 
 /// `ui`.
@@ -339,7 +346,9 @@ fn update(
     let statement = UpdateStatement {
         is_diff: diff.is_some(),
         is_entry: true,
-        upsert: entry.get("b").is_some_and(|v| v.truthy()),
+        // Without its document a difference says nothing.
+        upsert: entry.get("b").is_some_and(|v| v.truthy())
+            || (diff.is_none() && is_replayed(entry)),
         bypass_document_validation: cx.args.bool("bypassDocumentValidation", false),
         ..UpdateStatement::new(filter.as_doc(), Value::Document(diff.unwrap_or(o)))
     };

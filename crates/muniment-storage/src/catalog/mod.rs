@@ -6,7 +6,7 @@
 pub(crate) mod ddl;
 pub(crate) mod names;
 mod new_index;
-mod notes;
+pub(crate) mod notes;
 
 use crate::index::is_id_pattern;
 use crate::kinds::is_wildcard;

@@ -6,12 +6,16 @@
 
 use super::{Entry, IndexEntry};
 use crate::collection::Collection;
+use crate::commit::stage::Stage;
+use crate::store::Inner;
 use muniment_value::{Doc, DocBuf, Elem, Value, doc};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A field of a note that is for readers here alone: change streams do not tell of it. It is about a
-/// collection that a transaction made and did not commit, or about a time-series collection, of which
-/// its row among the views tells.
-pub(super) const UNSEEN: &str = "unseen";
+/// collection that a transaction has made and not yet committed, or gives up, or about a time-series
+/// collection, of which its row among the views tells.
+const UNSEEN: &str = "unseen";
 
 /// The name of the database's commands, and the collection.
 fn split(namespace: &str) -> (String, &str) {
@@ -31,7 +35,7 @@ fn command(namespace: &str, uuid: &[u8; 16], o: DocBuf, o2: Option<DocBuf>) -> D
 }
 
 /// A collection that goes.
-pub(super) fn drop_note(gone: &Collection) -> DocBuf {
+pub(in crate::catalog) fn drop_note(gone: &Collection) -> DocBuf {
     let namespace = gone.namespace();
     let (_, name) = split(&namespace);
     let o2 = doc! { "numRecords": gone.count() as i64 };
@@ -42,17 +46,41 @@ pub(super) fn drop_note(gone: &Collection) -> DocBuf {
     note
 }
 
+/// What a transaction's commit tells of those of the collections that bear a transaction's mark:
+/// until then nobody else could see that they are there, so streams, and who begins to read the log in
+/// between, have not been told. `None` if there are none.
+pub(crate) fn made_notes<'c>(all: impl Iterator<Item = &'c Arc<Collection>>) -> Option<Stage> {
+    let marked = all.filter(|c| c.is_pending()).map(|c| (c.id, c));
+    let marked: BTreeMap<u32, &Arc<Collection>> = marked.collect();
+    let mut stage = Stage::new();
+    for collection in marked.values() {
+        let all = Entry {
+            pending: false,
+            ..Inner::entry(collection, &collection.all_indexes())
+        };
+        let mut bare = all.clone();
+        bare.indexes.retain(|i| i.spec.name == "_id_");
+        let mut notes = entry_notes(None, &bare, None);
+        notes.extend(entry_notes(Some(&bare), &all, None));
+        for note in notes {
+            stage.log.note(note.as_doc());
+        }
+    }
+    (!marked.is_empty()).then_some(stage)
+}
+
 /// What a collection's new entry changes; `gone` is the collection in whose place it comes.
-pub(super) fn entry_notes(
+pub(in crate::catalog) fn entry_notes(
     before: Option<&Entry>,
     after: &Entry,
     gone: Option<&Collection>,
 ) -> Vec<DocBuf> {
     let mut notes = Vec::new();
     let is_series = after.options.document.as_doc().get("timeseries").is_some();
+    let unseen = is_series || after.pending;
     let mut note = |o: DocBuf, o2: Option<DocBuf>| {
         let mut note = command(&after.namespace, &after.uuid, o, o2);
-        note.append_some(UNSEEN, is_series.then_some(true));
+        note.append_some(UNSEEN, unseen.then_some(true));
         notes.push(note);
     };
     let (_, name) = split(&after.namespace);

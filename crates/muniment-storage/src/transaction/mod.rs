@@ -18,6 +18,7 @@ pub(crate) use overlay::{Merged, Overlay};
 
 use crate::Index;
 use crate::catalog::CollectionOptions;
+use crate::catalog::notes::made_notes;
 use crate::collection::Collection;
 use crate::commit::Made;
 use crate::commit::ops;
@@ -447,6 +448,7 @@ impl Transaction {
         if state.view.is_none() {
             return Err(ended());
         }
+        self.tell_made(&mut state);
         if let Some(change) = session.filter(|_| !state.parts.is_empty()) {
             let mut stage = Stage::new();
             stage.session(change);
@@ -479,6 +481,18 @@ impl Transaction {
             let _ = self.inner.unmark(collection, &limited);
         }
         result
+    }
+
+    /// Puts notes of the collections that nobody could see yet in front of what was written to them.
+    fn tell_made(&self, state: &mut State) {
+        let written = state.totals.values().map(|t| &t.collection);
+        let Some(stage) = made_notes(state.made.iter().chain(written)) else {
+            return;
+        };
+        state.entries += stage.log.told();
+        let part = operations(&stage.seal(0, &self.inner.buffers));
+        state.bytes += part.len();
+        state.parts.insert(0, part);
     }
 
     fn commit_parts(

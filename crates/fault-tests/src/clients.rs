@@ -1,0 +1,440 @@
+//! Clients that send everything again until they know what came of it: retryable writes, and
+//! transactions over two collections.
+//!
+//! A client remembers its operations since the last one that it knows to be on the disk, that one
+//! included, and sends them all again, in order, whenever it has lost the server. What it is told
+//! then must be what happened:
+//!
+//! - what was acknowledged as journaled is there, and a retry gives the first result;
+//! - what was acknowledged without the journal is there, or a power cut took it back: then a retry
+//!   does it, once, and a transaction is gone as a whole;
+//! - a session that knows of a later operation (225 TransactionTooOld) has kept all earlier ones.
+
+use crate::follower::Told;
+use crate::session::{Session, code_of};
+use crate::{DB, Rng};
+use muniment_value::{ArrayBuf, Code, DocBuf, array, doc, number};
+use muniment_wire::Connection;
+use std::collections::BTreeMap;
+
+/// Counters that all clients share.
+const COUNTERS: i64 = 6;
+
+/// What a client knows to be done.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Tally {
+    /// Added to `n` of counters.
+    pub added: i64,
+    /// Documents inserted into `rows`.
+    pub rows: i64,
+    /// Transactions: each adds 1 to two counters' `t` and a document to `moves`.
+    pub moved: i64,
+}
+
+/// How a client writes.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    /// Of a hundred operations, so many are acknowledged as journaled.
+    pub journaled_percent: u64,
+    /// What was acknowledged otherwise may be lost.
+    pub may_lose: bool,
+}
+
+/// What an operation's acknowledgement waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Concern {
+    /// Nothing.
+    Plain,
+    /// The journal.
+    Journaled,
+    /// "majority", which of one member is the same.
+    Majority,
+}
+
+impl Concern {
+    fn of(self, command: &DocBuf) -> DocBuf {
+        let mut d = command.clone();
+        let concern = match self {
+            Concern::Plain => doc! { "w": 1 },
+            Concern::Journaled => doc! { "w": 1, "j": true },
+            Concern::Majority => doc! { "w": "majority" },
+        };
+        d.append("writeConcern", concern);
+        d
+    }
+}
+
+enum Kind {
+    Added(i64),
+    Returned,
+    Rows(i64),
+    Committed,
+}
+
+struct Operation {
+    kind: Kind,
+    command: DocBuf,
+    concern: Concern,
+    answered: bool,
+    /// The client was told that it is on the disk.
+    durable: bool,
+    /// What it returned.
+    value: Option<Vec<u8>>,
+}
+
+/// How an operation that was sent ended.
+enum Said {
+    Done {
+        /// All of it had been done before.
+        again: bool,
+        value: Option<Vec<u8>>,
+    },
+    /// The session knows of a later one.
+    Older,
+    /// There is no such transaction.
+    Gone,
+}
+
+/// A client with a memory.
+pub struct Client<'a> {
+    session: Session<'a>,
+    manner: Manner,
+    name: u8,
+    serial: i64,
+    rng: Rng,
+    /// The last operation that is known to be on the disk, and all behind it.
+    pending: Vec<Operation>,
+    /// The server was lost since the pending operations were answered.
+    lost_server: bool,
+    /// What is done.
+    pub tally: Tally,
+    /// Times that something was sent again.
+    pub again: u64,
+    /// Acknowledged operations that were lost, as they may be.
+    pub lost: u64,
+}
+
+impl<'a> Client<'a> {
+    /// Client number `name`.
+    pub fn new(session: Session<'a>, name: u8, rng: Rng, manner: Manner) -> Client<'a> {
+        Client {
+            session,
+            manner,
+            name,
+            serial: 0,
+            rng,
+            pending: Vec::new(),
+            lost_server: false,
+            tally: Tally::default(),
+            again: 0,
+            lost: 0,
+        }
+    }
+
+    /// One operation, until its fate is known.
+    ///
+    /// # Panics
+    /// If an answer is not what may be.
+    pub fn operate(&mut self) {
+        self.settle_lost();
+        self.session.begin();
+        self.serial += 1;
+        let id = format!("{:02x}-{}", self.name, self.serial);
+        let counter = self.rng.below(COUNTERS as u64) as i64;
+        match self.rng.below(4) {
+            0 => {
+                let count = 1 + self.rng.below(3) as i64;
+                let one = |i: i64| {
+                    let id = (counter + i) % COUNTERS;
+                    doc! { "q": doc! { "_id": id }, "u": doc! { "$inc": doc! { "n": 1_i64 } } }
+                };
+                let updates: ArrayBuf = (0..count).map(one).collect();
+                let update = doc! { "update": "counters", "updates": updates };
+                self.write(Kind::Added(count), &update);
+            }
+            1 => {
+                let command = doc! {
+                    "findAndModify": "counters", "query": doc! { "_id": counter }, "new": true,
+                    "update": doc! { "$inc": doc! { "n": 1_i64 } },
+                };
+                self.write(Kind::Returned, &command);
+                // Sent once more, it gives the same document, and is on the disk if that is asked
+                // for now.
+                let concern = self.concern();
+                let command = self.session.retryable(&concern.of(&command));
+                if let Some(last) = self.pending.last_mut() {
+                    (last.command, last.concern) = (command, concern);
+                    self.settle(false);
+                }
+            }
+            2 => {
+                let ids = ["a", "b"].map(|part| doc! { "_id": format!("{id}-{part}") });
+                let rows: ArrayBuf = ids.iter().map(DocBuf::as_doc).collect();
+                self.write(Kind::Rows(2), &doc! { "insert": "rows", "documents": rows });
+            }
+            _ => self.transaction(&id, counter),
+        }
+    }
+
+    /// Finds out what a lost server left of what is pending.
+    ///
+    /// # Panics
+    /// As [`Client::operate`].
+    pub fn settle_lost(&mut self) {
+        if self.lost_server {
+            self.settle(true);
+        }
+    }
+
+    fn concern(&mut self) -> Concern {
+        let journaled = self.rng.below(100) < self.manner.journaled_percent;
+        match (journaled, self.rng.below(2)) {
+            (false, _) => Concern::Plain,
+            (true, 0) => Concern::Journaled,
+            (true, _) => Concern::Majority,
+        }
+    }
+
+    fn write(&mut self, kind: Kind, command: &DocBuf) {
+        let concern = self.concern();
+        let command = self.session.retryable(&concern.of(command));
+        self.push(kind, command, concern);
+    }
+
+    fn push(&mut self, kind: Kind, command: DocBuf, concern: Concern) {
+        self.pending.push(Operation {
+            kind,
+            command,
+            concern,
+            answered: false,
+            durable: false,
+            value: None,
+        });
+        self.settle(false);
+    }
+
+    /// A conflict or a crash before the commit gives it up.
+    fn transaction(&mut self, id: &str, counter: i64) {
+        let other = (counter + 1) % COUNTERS;
+        let update = |id: i64| {
+            let one = doc! { "q": doc! { "_id": id }, "u": doc! { "$inc": doc! { "t": 1_i64 } } };
+            doc! { "update": "counters", "updates": array![one] }
+        };
+        let moved = doc! { "_id": id, "of": array![counter, other] };
+        let steps = [
+            update(counter),
+            doc! { "insert": "moves", "documents": array![moved] },
+            update(other),
+        ];
+        for (i, step) in steps.iter().enumerate() {
+            let command = self.session.in_transaction(step, i == 0);
+            // The transaction is gone with the server that had it.
+            let Some(reply) = self.session.send(DB, &command) else {
+                self.lost_server = true;
+                return;
+            };
+            match code_of(&reply) {
+                None => {}
+                Some(Code::WriteConflict | Code::NoSuchTransaction) => return,
+                Some(_) => panic!("{reply:?}"),
+            }
+        }
+        let concern = self.concern();
+        let commit = concern.of(&doc! { "commitTransaction": 1 });
+        let commit = self.session.in_transaction(&commit, false);
+        self.push(Kind::Committed, commit, concern);
+    }
+
+    /// Sends the last operation until it is answered; whenever the server was lost, all that are
+    /// pending.
+    fn settle(&mut self, mut all: bool) {
+        'again: loop {
+            let mut at = if all { 0 } else { self.pending.len() - 1 };
+            while let Some(operation) = self.pending.get(at) {
+                let db = match operation.kind {
+                    Kind::Committed => "admin",
+                    _ => DB,
+                };
+                let command = operation.command.clone();
+                let again = operation.answered || all;
+                let Some(reply) = self.session.send(db, &command) else {
+                    (self.lost_server, all) = (true, true);
+                    continue 'again;
+                };
+                self.again += u64::from(again);
+                let said = read(&operation.kind, &reply);
+                at += usize::from(self.judge(at, said, &reply, all));
+            }
+            break;
+        }
+        self.lost_server = false;
+        // The log has one order: what is before something durable is so too.
+        if let Some(last) = self.pending.iter().rposition(|o| o.durable) {
+            self.pending.drain(..last);
+        }
+    }
+
+    /// Judges an answer, `after` the server was lost or not; false if the operation is not to be
+    /// sent again.
+    fn judge(&mut self, at: usize, said: Said, reply: &DocBuf, after: bool) -> bool {
+        let is_last = at + 1 == self.pending.len();
+        let may_lose = self.manner.may_lose && after;
+        let o = &mut self.pending[at];
+        let may_lose = may_lose && !o.durable;
+        match said {
+            Said::Older => assert!(o.answered && !is_last, "{reply:?} to {:?}", o.command),
+            Said::Gone => {
+                assert!(!o.answered || may_lose, "lost: {:?}: {reply:?}", o.command);
+                if o.answered {
+                    self.lost += 1;
+                    self.tally.moved -= 1;
+                }
+                self.pending.remove(at);
+                return false;
+            }
+            Said::Done { again, value } => {
+                if o.answered && again {
+                    assert_eq!(o.value, value, "another result: {reply:?}");
+                } else if o.answered {
+                    assert!(may_lose, "lost: {:?}: {reply:?}", o.command);
+                    self.lost += 1;
+                } else {
+                    match o.kind {
+                        Kind::Added(n) => self.tally.added += n,
+                        Kind::Returned => self.tally.added += 1,
+                        Kind::Rows(n) => self.tally.rows += n,
+                        Kind::Committed => self.tally.moved += 1,
+                    }
+                }
+                (o.answered, o.value) = (true, value);
+                o.durable |= o.concern != Concern::Plain;
+            }
+        }
+        true
+    }
+}
+
+/// What a reply says.
+fn read(kind: &Kind, reply: &DocBuf) -> Said {
+    match code_of(reply) {
+        Some(Code::TransactionTooOld) => return Said::Older,
+        Some(Code::NoSuchTransaction) if matches!(kind, Kind::Committed) => return Said::Gone,
+        _ => {}
+    }
+    let r = reply.as_doc();
+    assert!(r.get("ok").is_some_and(|v| v.truthy()), "{reply:?}");
+    for field in ["writeErrors", "writeConcernError"] {
+        assert!(r.get(field).is_none(), "{reply:?}");
+    }
+    let n = r.get("n").and_then(number::to_i64_exact);
+    let retried = r.get_array("retriedStmtIds").map_or(0, |a| a.count()) as i64;
+    match kind {
+        Kind::Added(count) | Kind::Rows(count) => {
+            assert_eq!(n, Some(*count), "{reply:?}");
+            Said::Done {
+                again: retried == *count,
+                value: None,
+            }
+        }
+        Kind::Returned => Said::Done {
+            again: r.get("retriedStmtId").is_some(),
+            value: r.get_doc("value").map(|d| d.as_bytes().to_vec()),
+        },
+        // It says nothing of whether it was committed by this.
+        Kind::Committed => Said::Done {
+            again: true,
+            value: None,
+        },
+    }
+}
+
+/// Makes the collections.
+///
+/// # Panics
+/// If that fails.
+pub fn prepare(c: &mut Connection) {
+    let images = doc! { "enabled": true };
+    c.command(
+        DB,
+        &doc! { "create": "counters", "changeStreamPreAndPostImages": images },
+    )
+    .unwrap();
+    let one = |id: i64| doc! { "_id": id, "n": 0_i64, "t": 0_i64 };
+    let counters: ArrayBuf = (0..COUNTERS).map(one).collect();
+    let spec = doc! { "key": doc! { "t": 1 }, "name": "t" };
+    for command in [
+        doc! { "insert": "counters", "documents": counters },
+        doc! { "createIndexes": "counters", "indexes": array![spec] },
+        doc! { "create": "moves" },
+        Concern::Journaled.of(&doc! { "create": "rows" }),
+    ] {
+        c.command(DB, &command).unwrap();
+    }
+}
+
+/// What is stored, of which every transaction is there whole.
+///
+/// # Panics
+/// If one is not.
+pub fn stored(c: &mut Connection) -> Tally {
+    let mut moves: BTreeMap<i64, i64> = BTreeMap::new();
+    let mut tally = Tally::default();
+    for d in c.find_all(DB, &doc! { "find": "moves" }).unwrap() {
+        tally.moved += 1;
+        let of = d.as_doc().get_array("of").unwrap();
+        for counter in of.values().filter_map(number::to_i64_exact) {
+            *moves.entry(counter).or_default() += 1;
+        }
+    }
+    for (id, counter) in counters(c) {
+        let int = |field: &str| counter.as_doc().get(field).and_then(number::to_i64_exact);
+        tally.added += int("n").unwrap();
+        let moved = moves.get(&id).copied().unwrap_or(0);
+        assert_eq!(
+            int("t"),
+            Some(moved),
+            "half a transaction: counter {id} and its moves"
+        );
+    }
+    tally.rows = c.find_all(DB, &doc! { "find": "rows" }).unwrap().len() as i64;
+    tally
+}
+
+/// The counters.
+///
+/// # Panics
+/// If they cannot be read.
+pub fn counters(c: &mut Connection) -> BTreeMap<i64, DocBuf> {
+    let find = doc! { "find": "counters", "filter": doc! { "_id": doc! { "$type": "number" } } };
+    let all = c.find_all(DB, &find).unwrap();
+    let one = |d: DocBuf| {
+        let id = d.as_doc().get("_id").and_then(|v| v.as_i64_exact());
+        (id.unwrap(), d)
+    };
+    all.into_iter().map(one).collect()
+}
+
+/// The server has what the clients know to be done, a stream has told all of it, and every
+/// collection is sound.
+///
+/// # Panics
+/// If not.
+pub fn check(c: &mut Connection, tallies: &[Tally], told: &Told) {
+    let mut all = Tally::default();
+    for t in tallies {
+        all.added += t.added;
+        all.rows += t.rows;
+        all.moved += t.moved;
+    }
+    assert_eq!(stored(c), all);
+    assert_eq!(told.counters, counters(c));
+    let told = (told.rows.len() as i64, told.moves.len() as i64);
+    assert_eq!(told, (all.rows, all.moved));
+    for name in ["counters", "rows", "moves"] {
+        crate::wire::sound(c, DB, name);
+    }
+    assert!(
+        all.moved > 0 && all.added > 0,
+        "the load hardly ran: {all:?}"
+    );
+}
