@@ -1,8 +1,9 @@
-//! Development tasks: `cargo xtask test`, `conformance`, `docs`, `release`, `tidy`.
+//! Development tasks: `cargo xtask test`, `conformance`, `drivers`, `docs`, `release`, `tidy`.
 
 mod clients;
 mod conformance;
 mod docs;
+mod drivers;
 mod release;
 mod report;
 mod run;
@@ -32,6 +33,11 @@ cargo xtask <task>
         fails is a failure of the run; --update writes that file. --filter names a folder or
         file below the suite's tests; --causes groups the failures by the first line of cause.
         --set runs what needs a replica set, against a set of one (passing-set.txt).
+  drivers --driver node|pymongo --suite PATH [--only PATH]...
+        Runs a driver's own integration tests (a checkout of its repository, outside of ours)
+        against a set of one: some ten minutes each. What is known to fail stands with its reason
+        in tests/unified/known-failures-DRIVER.txt. --only names files or folders of the suite.
+        The Node driver's packages are installed into the checkout.
   docs [--check]
         Writes the generated pages below docs/ (or fails when they are stale).
   release
@@ -49,6 +55,7 @@ fn main() -> ExitCode {
         Some("test") => test::run(&rest),
         Some("conformance") => conformance::run(&rest),
         Some("docs") => docs::run(&rest),
+        Some("drivers") => drivers::run(&rest),
         Some("release") => release::run(&rest),
         Some("tidy") => tidy::run(),
         Some("help" | "--help" | "-h") | None => {

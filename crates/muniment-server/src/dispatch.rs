@@ -59,6 +59,8 @@ pub fn execute(
             if let Some(labels) = labels {
                 reply.append("errorLabels", labels);
             }
+            let topology = crate::replica_set::topology_of_error(server, error.code());
+            reply.append_some("topologyVersion", topology.as_ref());
             out.extend_from_slice(reply.as_bytes());
         }
     }
@@ -400,6 +402,9 @@ fn finish_reply(mut cx: CommandContext<'_>, failure: Option<&Failure>) {
         let labels = || transactions::labels_of_concern(cx.spec, &cx.generic, code);
         if let Some(labels) = f.labels.clone().or_else(labels) {
             cx.reply.field("errorLabels", labels);
+        }
+        if let Some(topology) = crate::replica_set::topology_of_error(cx.server, code) {
+            cx.reply.field("topologyVersion", topology);
         }
     } else if let Some(e) = crate::replica_set::write_concern_error(&cx) {
         cx.reply.field("writeConcernError", e);

@@ -85,7 +85,7 @@ fn election_of(hello: Doc<'_>) -> Option<[u8; 12]> {
 
 #[test]
 fn a_set_that_initiated_itself_replies_as_the_script_says() {
-    let s = set(&["--autoInitiate"]);
+    let s = set(&["--autoInitiate", "--setParameter", "enableTestCommands=1"]);
     let text = include_str!("scripts/replica_set/one.txt");
     let failures = run_script("one.txt", text, &mut s.connect());
     assert!(failures.is_empty(), "{}", failures.join("\n"));

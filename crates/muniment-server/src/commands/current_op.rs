@@ -91,6 +91,9 @@ pub(super) fn operations(server: &ServerState, idle: bool, truncate: bool) -> Ve
 pub(crate) fn stage(server: &ServerState, operand: Doc<'_>) -> Vec<DocBuf> {
     let asked = |name: &str| matches!(operand.get(name), Some(Value::Bool(true)));
     let mut all = operations(server, asked("idleConnections"), asked("truncateOps"));
+    if !matches!(operand.get("idleSessions"), Some(Value::Bool(false))) {
+        all.extend(server.transactions.idle(&server.host));
+    }
     if asked("idleCursors") {
         let idle = server.engine.cursors.list().into_iter();
         all.extend(idle.filter(|c| c.used_by.is_none()).map(|c| {
@@ -139,7 +142,8 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     }
     let wanted = filter(Some(wanted.as_doc()))?;
     let mut list = ArrayBuf::new();
-    for d in operations(cx.server, all, truncate) {
+    let running = operations(cx.server, all, truncate).into_iter();
+    for d in running.chain(cx.server.transactions.idle(&cx.server.host)) {
         // Without users everything is everybody's own.
         let _ = own;
         if let Some(f) = &wanted

@@ -119,6 +119,7 @@ registry! {
     top,
     update,
     update_search_index,
+    users_info,
     validate,
     validate_db_metadata,
     whatsmyuri,

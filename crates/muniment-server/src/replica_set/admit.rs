@@ -1,14 +1,14 @@
 //! What a member of a set asks before a command runs: may it run here, and does it see what the
 //! client has seen.
 
-use super::{times, topology_version};
+use super::times;
 use crate::context::Request;
 use crate::generic::Generic;
 use crate::registry::{CommandSpec, Kind};
 use crate::state::ServerState;
 use muniment_exec::OpContext;
 use muniment_storage::Timestamp;
-use muniment_value::{Code, Doc, Error, Result, doc};
+use muniment_value::{Code, Doc, Error, Result};
 
 /// Commands that need a primary beside those that write documents or change collections.
 const PRIMARY: &[&str] = &[
@@ -81,10 +81,7 @@ pub fn admit(
         set.hear(server, time)?;
     }
     if !set.is_primary() && request.db != "local" {
-        // By it drivers know an answer that is older than what they have heard since.
-        let topology = topology_version(server, server.topology_counter());
-        let extra = doc! { "topologyVersion": topology };
-        refuse(set, spec, request).map_err(|e| e.with_extra(extra))?;
+        refuse(set, spec, request)?;
     }
     let Some(concern) = generic.read_concern else {
         return Ok(());
@@ -160,7 +157,7 @@ fn refuse(set: &super::ReplicaSet, spec: &CommandSpec, request: &Request<'_>) ->
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use muniment_value::array;
+    use muniment_value::{array, doc};
 
     #[test]
     fn where_commands_may_run() {

@@ -603,6 +603,21 @@ fn topology_version(server: &ServerState, counter: i64) -> DocBuf {
     doc! { "processId": Value::ObjectId(server.process_id), "counter": counter }
 }
 
+/// `topologyVersion` beside an error that says that the member is no primary: by it drivers know an
+/// answer that is older than what they have heard since.
+pub fn topology_of_error(server: &ServerState, code: Code) -> Option<DocBuf> {
+    let not_primary = matches!(
+        code,
+        Code::NotWritablePrimary
+            | Code::NotPrimaryNoSecondaryOk
+            | Code::NotPrimaryOrSecondary
+            | Code::InterruptedDueToReplStateChange
+            | Code::PrimarySteppedDown
+    );
+    let told = not_primary && server.replica_set.is_some();
+    told.then(|| topology_version(server, server.topology_counter()))
+}
+
 /// What `hello` and serverStatus say of the set, `primary` being the name of the field that tells
 /// whether it takes writes, and `counter` the topology's, which was read before.
 pub fn describe(server: &ServerState, set: &ReplicaSet, primary: &str, counter: i64) -> DocBuf {

@@ -14,6 +14,7 @@ pub use rules::{check_command, check_unknown, ends, is_resumable, labels, labels
 
 use crate::context::{CommandContext, Request};
 use crate::generic::Generic;
+use crate::log::iso8601;
 use crate::registry::CommandSpec;
 use crate::sessions::TIMEOUT_MINUTES;
 use crate::state::ServerState;
@@ -522,6 +523,41 @@ impl Transactions {
             let running = p.running.lock();
             let r = running.as_ref()?;
             Some((*id, r.began.elapsed().as_micros() as u64, r.began_ms))
+        };
+        sessions.iter().filter_map(one).collect()
+    }
+
+    /// The sessions with a transaction under way of which no command runs, as currentOp lists them.
+    pub fn idle(&self, host: &str) -> Vec<DocBuf> {
+        let sessions = self.sessions.lock();
+        let one = |(id, p): (&SessionId, &Arc<Participant>)| {
+            // A command that runs has the session.
+            let _idle = p.latest.try_lock()?;
+            let running = p.running.lock();
+            let r = running.as_ref()?;
+            let key = key_of(*id);
+            let uuid = Value::Binary {
+                subtype: 4,
+                bytes: &key.id,
+            };
+            let user = Value::Binary {
+                subtype: 0,
+                bytes: &key.user,
+            };
+            Some(doc! {
+                "type": "idleSession",
+                "host": host,
+                "desc": "inactive transaction",
+                "lsid": doc! { "id": uuid, "uid": user },
+                "transaction": doc! {
+                    "parameters": doc! { "txnNumber": r.number, "autocommit": false },
+                    "startWallClockTime": iso8601(r.began_ms).as_str(),
+                    "timeOpenMicros": r.began.elapsed().as_micros() as i64,
+                },
+                "active": false,
+                "waitingForLock": false,
+                "locks": doc! {},
+            })
         };
         sessions.iter().filter_map(one).collect()
     }

@@ -100,7 +100,6 @@ const USERS: &[&str] = &[
     "rolesInfo",
     "updateRole",
     "updateUser",
-    "usersInfo",
 ];
 
 fn refused(message: String) -> Result<()> {

@@ -1,0 +1,376 @@
+//! `cargo xtask drivers`: a driver's own integration tests, from a checkout outside the repository,
+//! against a replica set of one.
+//!
+//! What fails and is known to stands with its reason in `tests/unified/known-failures-DRIVER.txt`. As
+//! with the unified tests, one that fails and is not there, and one that is there and passes, fail the
+//! run. Lines that begin with `- ` name what is not run: it would wait for what a set of one or the
+//! machine does not have.
+
+use crate::clients::{ensure, once, venv_with};
+use crate::run::{cargo, check, command, root, server_binary, target_dir};
+use crate::server::{SET, Server};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Known failures: names, and what is not run.
+#[derive(Default, Debug, PartialEq)]
+struct Known {
+    /// Tests that fail.
+    failing: Vec<String>,
+    /// Parts of names of tests that are not run.
+    left_out: Vec<String>,
+}
+
+/// How the tests went.
+#[derive(Default, Debug, PartialEq)]
+struct Results {
+    passed: usize,
+    skipped: usize,
+    /// By name, with the cause as far as the driver's runner tells it in one line.
+    failed: BTreeMap<String, String>,
+}
+
+/// A driver: its name and the function that runs its tests.
+struct Driver {
+    name: &'static str,
+    run: fn(&Path, &str, &Known, &[String]) -> Result<Results, String>,
+}
+
+const DRIVERS: &[Driver] = &[
+    Driver {
+        name: "node",
+        run: node,
+    },
+    Driver {
+        name: "pymongo",
+        run: pymongo,
+    },
+];
+
+/// Folders of the Node driver's integration tests that are about what a server answers.
+const NODE_FOLDERS: &[&str] = &[
+    "causal-consistency",
+    "change-streams",
+    "client-backpressure",
+    "client-side-operations-timeout",
+    "collation",
+    "collection-management",
+    "command-logging-and-monitoring",
+    "crud",
+    "gridfs",
+    "index-management",
+    "max-staleness",
+    "read-write-concern",
+    "retryable-reads",
+    "retryable-writes",
+    "run-command",
+    "sessions",
+    "transactions",
+    "transactions-convenient-api",
+    "unified-test-format",
+    "versioned-api",
+];
+
+/// Runs the tests of the driver that `args` name, or those of them that are named behind.
+pub fn run(args: &[String]) -> Result<(), String> {
+    let (mut name, mut suite, mut only) = (None, None, Vec::new());
+    let mut it = args.iter();
+    while let Some(arg) = it.next() {
+        let mut value = || it.next().ok_or(format!("{arg} needs a value"));
+        match arg.as_str() {
+            "--driver" => name = Some(value()?),
+            "--suite" => suite = Some(value()?),
+            "--only" => only.push(value()?.clone()),
+            other => return Err(format!("drivers does not know '{other}'")),
+        }
+    }
+    let names: Vec<&str> = DRIVERS.iter().map(|d| d.name).collect();
+    let driver = DRIVERS
+        .iter()
+        .find(|d| name.is_some_and(|n| n == d.name))
+        .ok_or(format!("--driver wants one of: {}", names.join(", ")))?;
+    let suite = suite.ok_or("--suite wants a checkout of the driver's repository")?;
+    let suite = std::path::absolute(suite).map_err(|e| e.to_string())?;
+    let file = root().join(format!("tests/unified/known-failures-{}.txt", driver.name));
+    let text = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+    let known = parse(&text).map_err(|e| format!("{}: {e}", file.display()))?;
+
+    check(cargo().args(["build", "--package", "muniment"]))?;
+    let server = Server::start_with(&server_binary(), SET)?;
+    let results = (driver.run)(&suite, &server.uri(), &known, &only)?;
+    println!(
+        "\n{}: {} passed, {} skipped by the driver, {} failed, {} known to fail",
+        driver.name,
+        results.passed,
+        results.skipped,
+        results.failed.len(),
+        known.failing.len()
+    );
+    match judge(&results, &known, only.is_empty()) {
+        wrong if wrong.is_empty() => Ok(()),
+        wrong => Err(wrong.join("\n")),
+    }
+}
+
+fn parse(text: &str) -> Result<Known, String> {
+    let mut known = Known::default();
+    for (n, line) in text.lines().enumerate() {
+        if line.starts_with('#') || line.trim().is_empty() {
+            continue;
+        }
+        let (name, reason) = line
+            .rsplit_once(" # ")
+            .ok_or(format!("line {}: there is no reason behind ' # '", n + 1))?;
+        if reason.trim().is_empty() {
+            return Err(format!("line {}: the reason is empty", n + 1));
+        }
+        match name.strip_prefix("- ") {
+            Some(part) => known.left_out.push(part.trim().into()),
+            None => known.failing.push(name.trim().into()),
+        }
+    }
+    Ok(known)
+}
+
+/// What is not as it is known to be. Of a part of the tests (`all` false) nobody knows which of the
+/// listed ones are in it.
+fn judge(results: &Results, known: &Known, all: bool) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (name, cause) in &results.failed {
+        if !known.failing.contains(name) {
+            wrong.push(format!("FAILED {name}\n       {cause}"));
+        }
+    }
+    for name in known.failing.iter().filter(|_| all) {
+        if !results.failed.contains_key(name) {
+            wrong.push(format!("listed, but it does not fail: {name}"));
+        }
+    }
+    wrong
+}
+
+/// Runs a command whose lines of standard output are what is read; they are kept in a file.
+fn lines(name: &str, c: &mut Command) -> Result<String, String> {
+    let dir = target_dir().join("clients");
+    std::fs::create_dir_all(&dir).map_err(|e| e.to_string())?;
+    let path = dir.join(format!("suite-{name}.log"));
+    println!(
+        "the tests of {name} run; their output is in {}",
+        path.display()
+    );
+    let file = File::create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    // Tests that fail make it fail, too; what they say decides.
+    c.stdin(Stdio::null())
+        .stdout(file)
+        .status()
+        .map_err(|e| format!("cannot run the tests of {name}: {e}"))?;
+    let text = std::fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+fn pymongo(suite: &Path, uri: &str, known: &Known, only: &[String]) -> Result<Results, String> {
+    if !ensure("python3", "python3") {
+        return Err("python3 is not installed".into());
+    }
+    let dir = target_dir().join("clients");
+    std::fs::create_dir_all(&dir).map_err(|e| e.to_string())?;
+    let requirements = dir.join("pymongo-suite.txt");
+    let of = |file: &str| format!("-r {}\n", suite.join(file).display());
+    let text = of("requirements.txt") + &of("requirements/test.txt");
+    std::fs::write(&requirements, text).map_err(|e| e.to_string())?;
+    let venv = venv_with("pymongo-suite", &requirements)?;
+    let port = uri
+        .trim_end_matches('/')
+        .rsplit(':')
+        .next()
+        .unwrap_or_default();
+    let mut c = command(venv.join("bin/python"), suite);
+    c.args([
+        "-B",
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "addopts=",
+        "-q",
+    ])
+    .args([
+        "-m",
+        "default or default_async",
+        "--tb=no",
+        "-rfE",
+        "--color=no",
+    ])
+    .args(known.left_out.iter().map(|id| format!("--deselect={id}")))
+    .args(["--ignore=test/asynchronous"])
+    .env("DB_IP", "127.0.0.1")
+    .env("DB_PORT", port)
+    .env("COLUMNS", "1000");
+    // A test that fails is not run again.
+    c.env_remove("CI").env("DISABLE_FLAKY", "1");
+    // What the driver tells of the machine that it runs on is compared with what it tells elsewhere.
+    for variable in [
+        "KUBERNETES_SERVICE_HOST",
+        "AWS_LAMBDA_RUNTIME_API",
+        "VERCEL",
+    ] {
+        c.env_remove(variable);
+    }
+    match only {
+        [] => c.arg("test"),
+        only => c.args(only),
+    };
+    read_pytest(&lines("pymongo", &mut c)?)
+}
+
+/// The short summary of pytest: lines of failures, and the counts at the end.
+fn read_pytest(text: &str) -> Result<Results, String> {
+    let mut results = Results::default();
+    for line in text.lines() {
+        let (word, rest) = line.split_once(' ').unwrap_or_default();
+        if matches!(word, "FAILED" | "ERROR") && rest.starts_with("test") {
+            let (id, cause) = rest.split_once(" - ").unwrap_or((rest, ""));
+            results.failed.insert(id.trim().into(), cause.into());
+        }
+    }
+    let last = text.lines().rev().find(|l| l.contains(" passed"));
+    let last = last.ok_or("pytest did not come to its end; see its output")?;
+    let counted = |what: &str| {
+        let words: Vec<&str> = last.split_whitespace().collect();
+        let at = words
+            .iter()
+            .position(|w| w.trim_matches([',', '=']) == what);
+        let n = at.and_then(|at| words.get(at.checked_sub(1)?)?.parse().ok());
+        n.unwrap_or(0)
+    };
+    results.passed = counted("passed");
+    results.skipped = counted("skipped") + counted("xfailed");
+    Ok(results)
+}
+
+fn node(suite: &Path, uri: &str, known: &Known, only: &[String]) -> Result<Results, String> {
+    if !(ensure("node", "nodejs") && ensure("npm", "npm")) {
+        return Err("Node.js (node and npm) is not installed".into());
+    }
+    let manifest = suite.join("package-lock.json");
+    let inputs =
+        std::fs::read_to_string(&manifest).map_err(|e| format!("{}: {e}", manifest.display()))?;
+    // The packages lie in the checkout, where the tests look for them.
+    once(&suite.join("node_modules"), &inputs, || {
+        check(command("npm", suite).args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]))
+    })?;
+    check(command("npm", suite).args(["run", "--silent", "build:bundle"]))?;
+    let mocha: PathBuf = suite.join("node_modules/.bin/mocha");
+    let mut c = command(mocha, suite);
+    c.args([
+        "--exit",
+        "--config",
+        "test/mocha_mongodb.js",
+        "--reporter",
+        "tap",
+    ]);
+    if !known.left_out.is_empty() {
+        let parts: Vec<String> = known.left_out.iter().map(|part| escape(part)).collect();
+        c.args(["--invert", "--grep", &parts.join("|")]);
+    }
+    match only {
+        [] => c.args(NODE_FOLDERS.iter().map(|f| format!("test/integration/{f}"))),
+        only => c.args(only),
+    };
+    c.env("AUTH", "noauth")
+        .env("MONGODB_URI", format!("{uri}?replicaSet=rs0"))
+        .env("TS_NODE_TRANSPILE_ONLY", "true");
+    read_tap(&lines("node", &mut c)?)
+}
+
+/// A text as a regular expression that matches it.
+fn escape(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        if !c.is_alphanumeric() && c != ' ' {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// Lines of the Test Anything Protocol.
+fn read_tap(text: &str) -> Result<Results, String> {
+    let mut results = Results::default();
+    let mut lines = text.lines().peekable();
+    let mut ended = false;
+    while let Some(line) = lines.next() {
+        ended |= line.starts_with("# pass ");
+        let (ok, rest) = match (line.strip_prefix("ok "), line.strip_prefix("not ok ")) {
+            (Some(rest), _) => (true, rest),
+            (_, Some(rest)) => (false, rest),
+            _ => continue,
+        };
+        let Some((number, title)) = rest.split_once(' ') else {
+            continue;
+        };
+        if number.parse::<u64>().is_err() {
+            continue;
+        }
+        match (ok, title.split_once(" # SKIP")) {
+            (_, Some(_)) => results.skipped += 1,
+            (true, None) => results.passed += 1,
+            (false, None) => {
+                let cause = lines.peek().map_or("", |l| l.trim());
+                results.failed.insert(title.trim().into(), cause.into());
+            }
+        }
+    }
+    match ended {
+        true => Ok(results),
+        false => Err("mocha did not come to its end; see its output".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_run_is_judged_by_what_is_known() {
+        let known = parse("# head\na b # why\nc # x # why\n- d # none\n\n").unwrap();
+        assert_eq!(known.failing, ["a b", "c # x"]);
+        assert_eq!(known.left_out, ["d"]);
+        assert!(parse("a\n").is_err() && parse("a # \n").is_err());
+        let failed = [("a b", ""), ("e", "cause")];
+        let failed = failed.map(|(n, c)| (n.to_string(), c.to_string()));
+        let results = Results {
+            failed: failed.into_iter().collect(),
+            ..Results::default()
+        };
+        let wrong = judge(&results, &known, true);
+        assert_eq!(wrong.len(), 2, "{wrong:?}");
+        assert!(wrong[0].contains("FAILED e") && wrong[1].contains("c # x"));
+        assert_eq!(judge(&results, &known, false).len(), 1);
+    }
+
+    #[test]
+    fn output_of_pytest() {
+        let text = "..F\nFAILED test/a.py::A::test_b - E: x - y\nERROR test/c.py\n\
+                    = 2 failed, 17 passed, 3 skipped, 1 xfailed, 9 warnings in 0:01 =\n";
+        let r = read_pytest(text).unwrap();
+        assert_eq!((r.passed, r.skipped, r.failed.len()), (17, 4, 2));
+        assert_eq!(r.failed["test/a.py::A::test_b"], "E: x - y");
+        assert!(read_pytest("..").is_err());
+    }
+
+    #[test]
+    fn output_of_mocha() {
+        let text = "1..4\nok 1 a b\nnot ok 2 c d\n  Error: x\nok 3 e # SKIP -\nok then\n# pass 1\n";
+        let r = read_tap(text).unwrap();
+        assert_eq!((r.passed, r.skipped), (1, 1));
+        assert_eq!(r.failed["c d"], "Error: x");
+        assert!(read_tap("ok 1 a\n").is_err());
+        assert_eq!(escape("a (b)"), "a \\(b\\)");
+    }
+}
