@@ -169,18 +169,20 @@ fn history(
                 })
             })
             .collect();
-        for kill in 1..=kills {
-            let until = transactions * kill / (kills + 1);
-            while shared.committed.load(SeqCst) < until {
+        let reach = |wanted: usize| {
+            while shared.committed.load(SeqCst) < wanted {
+                assert!(!clients.iter().any(|c| c.is_finished()), "a client failed");
                 std::thread::sleep(Duration::from_millis(1));
             }
+        };
+        for kill in 1..=kills {
+            let until = transactions * kill / (kills + 1);
+            reach(until);
             server.kill9();
             server.start_again();
             shared.address.set(server.address());
         }
-        while shared.committed.load(SeqCst) < transactions {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        reach(transactions);
         shared.stop.store(true, SeqCst);
         let all = clients.into_iter().flat_map(|c| c.join().unwrap());
         all.collect::<Vec<_>>()
