@@ -440,7 +440,9 @@ fn the_greatest_id_that_a_transaction_still_sees_is_a_conflict() {
         {
             let store = open(dir.path());
             let document = match clustered {
-                true => doc! { "clusteredIndex": doc! { "key": doc! { "_id": 1 }, "unique": true } },
+                true => {
+                    doc! { "clusteredIndex": doc! { "key": doc! { "_id": 1 }, "unique": true } }
+                }
                 false => DocBuf::new(),
             };
             let options = CollectionOptions {

@@ -115,6 +115,7 @@ impl Feed {
             let entries = store.log_entries(now)?;
             // What is before it is read from the log itself.
             store.sync()?;
+            let waiters = self.waiters.lock();
             *self.ring.lock() = Ring {
                 after: now,
                 until: now,
@@ -122,6 +123,10 @@ impl Feed {
                 looked: now,
                 ..Ring::default()
             };
+            // What lies between their place and this one is not in memory, and would wake nobody.
+            let behind = waiters.all.values().filter(|w| w.after < now);
+            behind.for_each(|w| w.call());
+            drop(waiters);
             *reader = Some(entries);
             return Ok(false);
         };

@@ -392,6 +392,27 @@ fn who_waits_ends_when_killed() {
     });
 }
 
+/// What comes between a stream's last look and the first one of the feed, which may begin behind it,
+/// is told to who waits already.
+#[test]
+fn who_waits_is_told_of_what_the_feed_does_not_read() {
+    let b = Bench::new();
+    let scope = crate::changes::scope::Scope::of("test", Some("c"), false);
+    // One small document, and more than is read into memory at once.
+    for (round, (docs, size)) in [(1, 1), (12, 1 << 20)].into_iter().enumerate() {
+        let feed = Arc::new(crate::changes::feed::Feed::default());
+        let after = b.engine.store.visible();
+        for i in 0..docs {
+            let id = (round * 100 + i) as i32;
+            b.insert(&[doc! { "_id": id, "s": "x".repeat(size) }]);
+        }
+        let began = std::time::Instant::now();
+        let until = began + Duration::from_secs(10);
+        feed.wait(&b.engine.store, &scope, after, &b.op, until);
+        assert!(began.elapsed() < Duration::from_secs(5), "{docs} of {size}");
+    }
+}
+
 #[test]
 fn a_place_that_is_gone_is_an_error() {
     let b = Bench::new();
