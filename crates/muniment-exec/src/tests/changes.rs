@@ -413,6 +413,37 @@ fn who_waits_is_told_of_what_the_feed_does_not_read() {
     }
 }
 
+/// A time-series collection is told of by its row among the views, also where `$out` made it.
+#[test]
+fn an_out_to_a_time_series_tells_of_no_rename() {
+    let b = Bench::new();
+    let mut f = Follower::new(&b.engine, doc! {}, array![]);
+    let docs = [doc! { "_id": 1, "t": Value::DateTime(1000) }];
+    let options = InsertOptions::default();
+    let insert = b
+        .engine
+        .insert_many(&b.op, "test.src", &each(&docs), options);
+    assert!(insert.unwrap().errors.is_empty());
+    let out = doc! { "db": "test", "coll": "c", "timeseries": doc! { "timeField": "t" } };
+    let stages = array![doc! { "$out": out }];
+    let request = AggregateRequest {
+        collection: Some("src"),
+        ..aggregation(stages.as_doc())
+    };
+    let mut cursor = b.engine.aggregate(&b.op, &request).unwrap();
+    while cursor.next_doc(&b.op).unwrap().is_some() {}
+    assert!(
+        b.engine
+            .store
+            .collection("test.c")
+            .unwrap()
+            .is_time_series()
+    );
+    let events = f.next(Duration::ZERO, 10).unwrap();
+    let told: Vec<String> = events.iter().map(|e| text(e.as_bytes())).collect();
+    assert!(told.is_empty(), "{told:#?}");
+}
+
 #[test]
 fn a_place_that_is_gone_is_an_error() {
     let b = Bench::new();
