@@ -29,6 +29,9 @@ const RECORD: usize = 18;
 /// Bytes of statements in a head with which they go to a row of their own.
 const ROW: usize = 4096;
 
+/// Bytes of a head or a row that statements with small results come to, at most.
+pub(crate) const LITTLE: usize = 2 * ROW;
+
 /// SHA-256 of nothing: the digest of the user that is nobody.
 pub const NOBODY: [u8; 32] = [
     0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24,

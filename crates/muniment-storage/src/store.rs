@@ -595,14 +595,21 @@ impl Inner {
         own * OWNERS as u64 + place as u64
     }
 
-    /// The greatest key of a tree; empty if there is none.
+    /// The greatest key of a tree that is there or that an open view may still see; empty if there
+    /// is none.
     pub fn greatest_key(&self, tree: u32) -> Result<Vec<u8>> {
-        let (all, newest) = (Range::default(), Timestamp::MAX);
-        let mut keys = self
-            .trees
-            .cursor(TreeId(tree), all, newest, Direction::Backward);
-        keys.ask(running::check);
-        Ok(keys.next()?.map(|(k, _)| k.to_vec()).unwrap_or_default())
+        let mut greatest = Vec::new();
+        for at in [self.trees.views().oldest(), Timestamp::MAX] {
+            let all = Range::default();
+            let mut keys = self
+                .trees
+                .cursor(TreeId(tree), all, at, Direction::Backward);
+            keys.ask(running::check);
+            if let Some((key, _)) = keys.next()?.filter(|(k, _)| **k > *greatest) {
+                greatest = key.to_vec();
+            }
+        }
+        Ok(greatest)
     }
 
     /// Waits on `wake` for at most `timeout`; true when the store closes.

@@ -430,6 +430,50 @@ fn collections_of_a_transaction_that_a_crash_ended_are_gone() {
     assert_eq!(names, expected);
 }
 
+/// An `_id` that a transaction sees, and that somebody deleted since, is a conflict for its insert:
+/// also where it was the greatest, and nobody has inserted since the start.
+#[test]
+fn the_greatest_id_that_a_transaction_still_sees_is_a_conflict() {
+    let never = &NeverInterrupted;
+    for clustered in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        {
+            let store = open(dir.path());
+            let document = match clustered {
+                true => {
+                    doc! { "clusteredIndex": doc! { "key": doc! { "_id": 1 }, "unique": true } }
+                }
+                false => DocBuf::new(),
+            };
+            let options = CollectionOptions {
+                document,
+                ..CollectionOptions::default()
+            };
+            let c = store.create_collection("db.c", options, never).unwrap();
+            for i in 1..=3 {
+                insert(&store, &c, doc! { "_id": i }).unwrap();
+            }
+        }
+        let store = open(dir.path());
+        let c = store.collection("db.c").unwrap();
+        let t = store.begin_transaction(Duration::from_millis(5), &Default::default());
+        let mut many = Many::new(&store, &c);
+        let key = key_of(&store, &c, 3);
+        let doc = bytes(doc! { "_id": 3 });
+        many.run(|w| w.delete(&key, &doc)).unwrap();
+        many.commit().unwrap();
+        let mut unit = store.write_unit_in(&t, &c, never).unwrap();
+        let result = unit.insert(&bytes(doc! { "_id": 3, "again": true }));
+        let code = result.err().map(|e| e.code());
+        let name = code.map(|c| c.0);
+        assert_eq!(
+            code,
+            Some(muniment_value::Code::WriteConflict),
+            "clustered: {clustered}, {name:?}"
+        );
+    }
+}
+
 /// The catalog's stored form, byte for byte in Extended JSON: a change of it is a change of the
 /// format and needs a new layout version.
 #[test]

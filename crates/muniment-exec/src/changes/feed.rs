@@ -135,6 +135,7 @@ impl Feed {
             store.sync()?;
             self.count.fetch_add(begun.came.len() as u64, Relaxed);
             let any = !begun.came.is_empty();
+            let waiters = self.waiters.lock();
             *self.ring.lock() = Ring {
                 until: after.max(begun.entries.position()),
                 entries: begun.came.into(),
@@ -144,6 +145,10 @@ impl Feed {
                 looked: after,
                 ..Ring::default()
             };
+            // What lies between their place and this one is not in memory, and would wake nobody.
+            let behind = waiters.all.values().filter(|w| w.after < after);
+            behind.for_each(|w| w.call());
+            drop(waiters);
             *reader = Some(begun.entries);
             return Ok(any);
         };
@@ -352,8 +357,23 @@ impl Waiter {
     }
 }
 
+/// However the thread ends, who waits then looks for itself and starts another.
+struct End(Weak<Feed>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Some(feed) = self.0.upgrade()
+        {
+            feed.waiters.lock().pumped = false;
+            feed.waiting().iter().for_each(|w| w.call());
+        }
+    }
+}
+
 /// Waits for commits and wakes who wait for them, until nobody does or the store goes away.
 fn pump(feed: &Weak<Feed>, store: &Weak<Store>) {
+    let _end = End(feed.clone());
     let mut asked = Instant::now();
     let mut looked = asked;
     loop {

@@ -10,8 +10,8 @@
 //! log does not reach back so far the stream fails (286) and never leaves anything out.
 
 mod event;
-mod feed;
-mod scope;
+pub(crate) mod feed;
+pub(crate) mod scope;
 mod split;
 mod stream;
 mod token;

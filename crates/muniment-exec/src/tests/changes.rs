@@ -428,6 +428,58 @@ fn who_waits_ends_when_killed() {
     });
 }
 
+/// What comes between a stream's last look and the first one of the feed, which may begin behind it,
+/// is told to who waits already.
+#[test]
+fn who_waits_is_told_of_what_the_feed_does_not_read() {
+    let b = Bench::new();
+    let scope = crate::changes::scope::Scope::of("test", Some("c"), false);
+    // One small document, and more than is read into memory at once.
+    for (round, (docs, size)) in [(1, 1), (12, 1 << 20)].into_iter().enumerate() {
+        let feed = Arc::new(crate::changes::feed::Feed::default());
+        let after = b.engine.store.visible();
+        for i in 0..docs {
+            let id = (round * 100 + i) as i32;
+            b.insert(&[doc! { "_id": id, "s": "x".repeat(size) }]);
+        }
+        let began = std::time::Instant::now();
+        let until = began + Duration::from_secs(10);
+        feed.wait(&b.engine.store, &scope, after, &b.op, until);
+        assert!(began.elapsed() < Duration::from_secs(5), "{docs} of {size}");
+    }
+}
+
+/// A time-series collection is told of by its row among the views, also where `$out` made it.
+#[test]
+fn an_out_to_a_time_series_tells_of_no_rename() {
+    let b = Bench::new();
+    let mut f = Follower::new(&b.engine, doc! {}, array![]);
+    let docs = [doc! { "_id": 1, "t": Value::DateTime(1000) }];
+    let options = InsertOptions::default();
+    let insert = b
+        .engine
+        .insert_many(&b.op, "test.src", &each(&docs), options);
+    assert!(insert.unwrap().errors.is_empty());
+    let out = doc! { "db": "test", "coll": "c", "timeseries": doc! { "timeField": "t" } };
+    let stages = array![doc! { "$out": out }];
+    let request = AggregateRequest {
+        collection: Some("src"),
+        ..aggregation(stages.as_doc())
+    };
+    let mut cursor = b.engine.aggregate(&b.op, &request).unwrap();
+    while cursor.next_doc(&b.op).unwrap().is_some() {}
+    assert!(
+        b.engine
+            .store
+            .collection("test.c")
+            .unwrap()
+            .is_time_series()
+    );
+    let events = f.next(Duration::ZERO, 10).unwrap();
+    let told: Vec<String> = events.iter().map(|e| text(e.as_bytes())).collect();
+    assert!(told.is_empty(), "{told:#?}");
+}
+
 #[test]
 fn a_place_that_is_gone_is_an_error() {
     let b = Bench::new();

@@ -56,7 +56,6 @@ fn parse_read(d: Doc<'_>, member: bool) -> Result<Option<String>> {
         false => ReadsIn::Standalone,
     };
     check_read_concern(d, true, "setDefaultRWConcern", place)?;
-    // Only a member of a set comes here with them.
     if let Some(level @ "linearizable") = d.get_str("level") {
         return Err(Error::bad_value(format!(
             "level: '{level}' is not suitable for the default read concern"

@@ -118,7 +118,9 @@ pub(in crate::catalog) fn entry_notes(
             o2 = Some(doc! { "numRecords": gone.count() as i64 });
         }
         // It is a command of the database that it comes from.
-        let all = command(&before.namespace, &after.uuid, o, o2);
+        let mut all = command(&before.namespace, &after.uuid, o, o2);
+        // `$out` gives it its name like that.
+        all.append_some(UNSEEN, is_series.then_some(true));
         return vec![all];
     }
     for index in before.indexes.iter().filter(|i| i.ready) {

@@ -288,12 +288,15 @@ impl Stage {
         self.log.is_empty()
     }
 
-    /// True if nothing is added but to the catalog and to what sessions remember: it may use the
-    /// space that is kept back.
+    /// True if nothing is added but to the catalog and a little to what sessions remember: it may use
+    /// the space that is kept back. A findAndModify that removes remembers the whole document.
     pub fn frees(&self) -> bool {
-        let small = [crate::keys::META, SESSIONS];
-        let mut puts = self.puts.iter();
-        puts.all(|p| p.value.is_none() || small.contains(&p.tree)) && self.docs <= 0
+        let small = |p: &Put| match (p.tree, p.value) {
+            (_, None) | (crate::keys::META, _) => true,
+            (SESSIONS, Some(value)) => self.bytes_of(value).len() <= sessions::LITTLE,
+            _ => false,
+        };
+        self.puts.iter().all(small) && self.docs <= 0
     }
 
     /// How many keys are put or deleted.
@@ -535,6 +538,27 @@ pub(crate) fn part(from: &Bytes, range: Range<usize>, copies: bool) -> Bytes {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+
+    #[test]
+    fn what_a_session_remembers_frees_space_only_while_it_is_small() {
+        use crate::sessions::{Run, SessionHead, SessionKey, SessionRecord, SessionState};
+        for (len, frees) in [(20, true), (1 << 20, false)] {
+            let mut s = Stage::new();
+            let k = s.log.delete(1, &[7], &[]);
+            s.put(1, Stage::logged(k), None, false);
+            s.docs -= 1;
+            let mut added = SessionRecord::new(1, SessionState::Retryable, 1);
+            // A findAndModify that removes remembers the document.
+            added.push(Run {
+                first: 0,
+                count: 1,
+                result: vec![0; len],
+            });
+            let key = SessionKey::of_nobody([1; 16]);
+            s.session(&SessionChange::new(key, added, &SessionHead::default()));
+            assert_eq!(s.frees(), frees, "{len}");
+        }
+    }
 
     #[test]
     fn a_unit_reads_what_it_has_staged() {
