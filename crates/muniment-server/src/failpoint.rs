@@ -294,11 +294,7 @@ impl Failure {
         for e in data {
             let v = e.value();
             match e.name() {
-                "failCommands" => {
-                    if v.as_array().is_none() {
-                        return Err(wrong(e.name(), v));
-                    }
-                }
+                "failCommands" if v.as_array().is_none() => return Err(wrong(e.name(), v)),
                 "errorCode" => {
                     let n = number::to_i64_exact(v).ok_or_else(|| wrong(e.name(), v))?;
                     code = Some(n as i32);
@@ -322,11 +318,13 @@ impl Failure {
                 }
                 // Ours has no internal clients, so nothing more would fail.
                 "failInternalCommands" | "failLocalClients" => {}
-                other => {
+                // These would change what fails; whatever else there is says nothing, as in MongoDB.
+                other @ ("failAllCommands" | "threadName") => {
                     return Err(Error::bad_value(format!(
                         "failCommand: '{other}' is not supported"
                     )));
                 }
+                _ => {}
             }
         }
         if block {
@@ -420,10 +418,19 @@ mod tests {
             f.configure("nope", Value::String("off"), Doc::EMPTY)
                 .is_err()
         );
-        let bad = doc! { "failCommands": 1 };
-        assert!(
-            f.configure("failCommand", Value::String("alwaysOn"), bad.as_doc())
-                .is_err()
-        );
+        for (data, want) in [
+            (doc! { "failCommands": 1 }, false),
+            (
+                doc! { "failCommands": array!["ping"], "threadName": "x" },
+                false,
+            ),
+            (
+                doc! { "failCommands": array!["ping"], "nobody knows": 1 },
+                true,
+            ),
+        ] {
+            let set = f.configure("failCommand", Value::String("alwaysOn"), data.as_doc());
+            assert_eq!(set.is_ok(), want, "{data:?}");
+        }
     }
 }
