@@ -102,7 +102,10 @@ class Observer {
         this.applied = entry.ts;
       }
     })();
-    this.done.catch((e) => (this.failure = e));
+    this.done.catch((e) => {
+      // The request that waits when its cursor is closed is told that the cursor was killed (237).
+      if (!(this.stopping && e.code === 237)) this.failure = e;
+    });
   }
 
   /** Waits until everything has come that is in the oplog now. */
@@ -117,8 +120,10 @@ class Observer {
   }
 
   async stop() {
+    this.stopping = true;
     await this.cursor.close();
-    await this.done;
+    await this.done.catch(() => {});
+    if (this.failure) throw this.failure;
   }
 
   collection(ns) {
