@@ -14,6 +14,13 @@ fn against_a_server(suite: &mut Command) -> Result<Outcome, String> {
     Ok(Outcome::Passed)
 }
 
+/// The same with a replica set of one.
+fn against_a_set(suite: &mut Command) -> Result<Outcome, String> {
+    let set = Server::start_with(&server_binary(), SET)?;
+    check(suite.env("MUNIMENT_URI", set.uri()))?;
+    Ok(Outcome::Passed)
+}
+
 pub fn suite_dir(name: &str) -> PathBuf {
     root().join("tests").join("clients").join(name)
 }
@@ -83,29 +90,29 @@ pub fn venv_with(name: &str, file: &Path) -> Result<PathBuf, String> {
     Ok(dir)
 }
 
-fn pytest(requirements: &str) -> Result<Outcome, String> {
-    if !ensure("python3", "python3") {
-        return missing("python3");
-    }
+/// pytest over `files` of the Python suite, or over all of it.
+fn pytest(requirements: &str, files: &[&str]) -> Result<Command, String> {
     let venv = venv(requirements)?;
-    against_a_server(
-        command(venv.join("bin/python"), &suite_dir("python")).args([
-            "-B",
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-        ]),
-    )
+    let mut suite = command(venv.join("bin/python"), &suite_dir("python"));
+    suite.args(["-B", "-m", "pytest", "-q", "-p", "no:cacheprovider"]);
+    suite.args(files);
+    Ok(suite)
 }
 
 pub fn pymongo_current() -> Result<Outcome, String> {
-    pytest("current")
+    if !ensure("python3", "python3") {
+        return missing("python3");
+    }
+    against_a_server(&mut pytest("current", &[])?)?;
+    // A driver sends nothing again by itself where there is no set.
+    against_a_set(&mut pytest("current", &["test_sessions.py"])?)
 }
 
 pub fn pymongo_legacy() -> Result<Outcome, String> {
-    pytest("legacy")
+    if !ensure("python3", "python3") {
+        return missing("python3");
+    }
+    against_a_server(&mut pytest("legacy", &[])?)
 }
 
 /// mlaunch runs a directory's `mongod`: a link to the binary.
@@ -175,15 +182,18 @@ pub fn node() -> Result<Outcome, String> {
         return missing("Node.js (node and npm)");
     }
     let dir = npm("node")?;
-    against_a_server(command("node", &dir).args(["--test", "driver.test.js", "oplog.test.js"]))?;
-    // Who follows the oplog mostly asks a set for it.
-    let set = Server::start_with(&server_binary(), SET)?;
-    check(
-        command("node", &dir)
-            .args(["--test", "oplog.test.js"])
-            .env("MUNIMENT_URI", set.uri()),
-    )?;
-    Ok(Outcome::Passed)
+    let tests = |files: &[&str]| {
+        let mut node = command("node", &dir);
+        node.arg("--test").args(files);
+        node
+    };
+    against_a_server(&mut tests(&[
+        "driver.test.js",
+        "oplog.test.js",
+        "mongoose.test.js",
+    ]))?;
+    // Who follows the oplog mostly asks a set for it, and Mongoose's users have one.
+    against_a_set(&mut tests(&["oplog.test.js", "mongoose.test.js"]))
 }
 
 pub fn mongosh() -> Result<Outcome, String> {
@@ -220,27 +230,42 @@ pub fn go() -> Result<Outcome, String> {
     against_a_server(command("go", &dir).args(["test", "-count=1", "./..."]))
 }
 
-fn maven(name: &str) -> Result<Outcome, String> {
+/// `mvn test` in one of the Java projects, or nothing where there is no Maven.
+fn maven(name: &str) -> Option<Command> {
     if !(ensure("javac", "default-jdk-headless") && ensure("mvn", "maven")) {
-        return missing("a JDK and Maven");
+        return None;
     }
-    let dir = suite_dir("java").join(name);
     let repository = install_dir("maven").join("repository");
     let build = install_dir("maven").join(name);
-    against_a_server(
-        command("mvn", &dir)
-            .args(["--batch-mode", "--quiet", "test"])
-            .arg(format!("-Dmaven.repo.local={}", repository.display()))
-            .arg(format!("-DbuildDirectory={}", build.display())),
-    )
+    let mut suite = command("mvn", &suite_dir("java").join(name));
+    suite
+        .args(["--batch-mode", "--quiet", "test"])
+        .arg(format!("-Dmaven.repo.local={}", repository.display()))
+        .arg(format!("-DbuildDirectory={}", build.display()));
+    Some(suite)
 }
 
+const JAVA: &str = "a JDK and Maven";
+
 pub fn java_current() -> Result<Outcome, String> {
-    maven("current")
+    maven("current").map_or_else(|| missing(JAVA), |mut suite| against_a_server(&mut suite))
 }
 
 pub fn java_legacy() -> Result<Outcome, String> {
-    maven("legacy")
+    maven("legacy").map_or_else(|| missing(JAVA), |mut suite| against_a_server(&mut suite))
+}
+
+pub fn java_spring() -> Result<Outcome, String> {
+    let Some(mut suite) = maven("spring") else {
+        return missing(JAVA);
+    };
+    against_a_server(&mut suite)?;
+    against_a_set(&mut suite)
+}
+
+/// Debezium's connector wants the times that only a set tells.
+pub fn java_debezium() -> Result<Outcome, String> {
+    maven("debezium").map_or_else(|| missing(JAVA), |mut suite| against_a_set(&mut suite))
 }
 
 pub fn rust() -> Result<Outcome, String> {

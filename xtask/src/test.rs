@@ -43,13 +43,27 @@ const STEPS: &[Step] = &[
         clients::mlaunch,
     ),
     ("mongosh", "mongosh", clients::mongosh),
-    ("node", "the Node driver, current", clients::node),
+    (
+        "node",
+        "the Node driver, current, and Mongoose",
+        clients::node,
+    ),
     ("go", "the Go driver, current", clients::go),
     ("java", "the Java driver, current", clients::java_current),
     (
         "java-legacy",
         "the Java driver 3.12, YCSB's",
         clients::java_legacy,
+    ),
+    (
+        "java-spring",
+        "Spring Data, reactive and blocking, on a plain server and on a set",
+        clients::java_spring,
+    ),
+    (
+        "java-debezium",
+        "Debezium's connector on a set",
+        clients::java_debezium,
     ),
     ("rust", "the Rust driver, current", clients::rust),
     (

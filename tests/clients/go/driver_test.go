@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -182,5 +183,52 @@ func TestTransactionAndChangeStream(t *testing.T) {
 		if got := e.OperationType + " " + e.Ns.Coll; got != w || e.FullDocument == nil {
 			t.Fatalf("event %d is %+v, not %s", i, e, w)
 		}
+	}
+}
+
+func TestSnapshotSession(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	client, db := connect(t)
+	c := db.Collection("c")
+	many := make([]any, 100)
+	for i := range many {
+		many[i] = bson.D{{Key: "_id", Value: i}, {Key: "k", Value: i % 2}}
+	}
+	if _, err := c.InsertMany(ctx, many); err != nil {
+		t.Fatal(err)
+	}
+	session, err := client.StartSession(options.Session().SetSnapshot(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.EndSession(ctx)
+	snapshot := mongo.NewSessionContext(ctx, session)
+	cur, err := c.Find(snapshot, bson.D{}, options.Find().SetBatchSize(10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The cursor is open and the session begun: neither sees what comes now.
+	if _, err := c.DeleteMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: 20}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.UpdateMany(ctx, bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "k", Value: 7}}}}); err != nil {
+		t.Fatal(err)
+	}
+	var got []bson.M
+	if err := cur.All(snapshot, &got); err != nil || len(got) != 100 {
+		t.Fatalf("%d documents, %v", len(got), err)
+	}
+	var kinds []int
+	if err := c.Distinct(snapshot, "k", bson.D{}).Decode(&kinds); err != nil || !slices.Equal(kinds, []int{0, 1}) {
+		t.Fatalf("%v, %v", kinds, err)
+	}
+	counted, err := c.CountDocuments(snapshot, bson.D{})
+	if err != nil || counted != 100 {
+		t.Fatalf("%d, %v", counted, err)
+	}
+	counted, err = c.CountDocuments(ctx, bson.D{{Key: "k", Value: 7}})
+	if err != nil || counted != 20 {
+		t.Fatalf("%d, %v", counted, err)
 	}
 }
