@@ -11,7 +11,7 @@
 //! | [`ycsb`] | YCSB as it is released: property files, choices, output |
 //! | [`lab`], [`targets`], [`process`], [`uri`] | the target: embedded or external, and its surroundings |
 //! | [`vary`], [`versus`] | several variants in turns; rising rates |
-//! | [`relay`] | a network between processes: delay, loss, partitions |
+//! | [`relay`], [`topology`] | a network between processes: delay, loss, partitions; sets that stand in it |
 //! | [`conn`], [`workers`], [`batches`], [`load`] | the load generator |
 //! | [`placement`] | on which cores a single connection's client and server run |
 //! | [`docs`], [`rng`], [`distributions`] | the documents, and which of them |
@@ -60,6 +60,7 @@ pub mod stats;
 pub mod stdout;
 pub mod stop;
 pub mod targets;
+pub mod topology;
 pub mod tui;
 pub mod uri;
 pub mod usage;
