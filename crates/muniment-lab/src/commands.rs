@@ -3,7 +3,7 @@
 
 use crate::fail::{Failure, Result};
 use crate::stdout::say;
-use crate::{audit, cli, compare, custom, null, raw_engine, report, ycsb};
+use crate::{audit, cli, compare, custom, null, raw_engine, relay, report, ycsb};
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -28,6 +28,7 @@ pub const ALL: &[&Spec] = &[
     &LIST,
     &null::COMMAND,
     &raw_engine::COMMAND,
+    &relay::cli::COMMAND,
     &report::command::COMMAND,
     &custom::cli::COMMAND,
     &ycsb::cli::COMMAND,

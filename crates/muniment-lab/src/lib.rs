@@ -11,6 +11,7 @@
 //! | [`ycsb`] | YCSB as it is released: property files, choices, output |
 //! | [`lab`], [`targets`], [`process`], [`uri`] | the target: embedded or external, and its surroundings |
 //! | [`vary`], [`versus`] | several variants in turns; rising rates |
+//! | [`relay`], [`topology`] | a network between processes: delay, loss, partitions; sets that stand in it |
 //! | [`conn`], [`workers`], [`batches`], [`load`] | the load generator |
 //! | [`placement`] | on which cores a single connection's client and server run |
 //! | [`docs`], [`rng`], [`distributions`] | the documents, and which of them |
@@ -50,6 +51,7 @@ pub mod process;
 pub mod procs;
 pub mod progress;
 pub mod raw_engine;
+pub mod relay;
 pub mod report;
 pub mod rng;
 pub mod session;
@@ -58,6 +60,7 @@ pub mod stats;
 pub mod stdout;
 pub mod stop;
 pub mod targets;
+pub mod topology;
 pub mod tui;
 pub mod uri;
 pub mod usage;

@@ -229,15 +229,20 @@ pub struct ServerOptions {
     pub journal_ms: Option<u64>,
     /// The file layer under which it runs.
     pub layer: Option<powerloss_image::Settings>,
+    /// Its port; 0 for a free one.
+    pub port: u16,
+    /// Its other arguments.
+    pub more: Vec<String>,
 }
 
 impl ServerOptions {
     fn args(&self, port_file: &Path) -> Vec<String> {
-        let mut args: Vec<String> = ["serve", "--port", "0", "--bind_ip", "127.0.0.1"]
+        let mut args: Vec<String> = ["serve", "--bind_ip", "127.0.0.1"]
             .iter()
             .map(ToString::to_string)
             .collect();
         let mut option = |name: &str, value: String| args.extend([format!("--{name}"), value]);
+        option("port", self.port.to_string());
         option("portFile", port_file.display().to_string());
         option("dbpath", self.data.display().to_string());
         if let Some(gb) = self.cache_gb {
@@ -246,6 +251,7 @@ impl ServerOptions {
         if let Some(ms) = self.journal_ms {
             option("journalCommitInterval", ms.to_string());
         }
+        args.extend(self.more.iter().cloned());
         args
     }
 }

@@ -1,6 +1,7 @@
 //! `muniment bench audit …`.
 
 use super::concern::{self, Concern, Crash};
+use super::fault::Fault;
 use super::victim::Templates;
 use super::{Check, Plan, Row, output};
 use crate::cli::{self, Output};
@@ -36,11 +37,13 @@ acknowledged with what is there afterwards.
 
 Usage: muniment bench audit [OPTIONS]
        muniment bench audit --uri URI --start CMD [--kill CMD] [OPTIONS]
+       muniment bench audit --topology set [--members N] [--faults LIST] [OPTIONS]
 
 Without --uri it crashes embedded servers, by kill -9 and by cutting their power: they
 run on a file layer that drops what was never synced. An external server is only killed,
 which says nothing about power loss. The primary of a replica set is killed and another
-member compared.
+member compared. With --topology set it starts members with relays between them, kills
+them and cuts them off from each other, and looks into their rollback files.
 
   --checks LIST    concerns: single commands under each of them; transactions: all or
                    nothing; retries: exactly once (default: all three, or concerns
@@ -64,6 +67,14 @@ External servers:
   --start CMD      starts it; may be left out for a replica set
   --stop-wait S    how long it may take to be gone after --kill (10)
                    Commands are run by 'sh -c'; {host} {port} {pid} {dbpath} are filled in.
+
+A set of the lab's own:
+  --topology set   start it (default write concerns: w:0,w:1,j:true,w:2,majority,w:byTags,
+                   the last a mode of tags that needs a majority)
+  --members N      3 to 7 (3)
+  --faults LIST    kill-primary, kill-majority, kill-all, cut-primary, cut-primary-out (it is
+                   not heard), cut-primary-in (it does not hear), cut-majority (with as
+                   many others as are no majority); default all, smoke three of them
 
   --json FILE      write every result as JSON lines
   --out DIR        write report.html and results.json here; default ./bench-report
@@ -97,6 +108,7 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
     let mut checks: Option<Vec<Check>> = None;
     let (mut crashes, mut seed, mut sync_us, mut journal_ms) = (None, None, None, None);
     let (mut kill, mut start, mut stop_wait, mut the_uri) = (None, None, None, None);
+    let (mut topology, mut members, mut faults) = (false, None, None);
     let mut preset = Preset::Smoke;
     let mut output = Output::default();
     let mut p = lexopt::Parser::from_args(args);
@@ -120,6 +132,9 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
             | "kill"
             | "start"
             | "stop-wait"
+            | "topology"
+            | "members"
+            | "faults"
             | "preset" => {
                 let v = p.value().map_err(said)?.into_string().map_err(|v| {
                     Failure(format!("--{name} {} is not UTF-8", v.to_string_lossy()))
@@ -137,6 +152,12 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
                     "uri" => the_uri = Some(uri::parse(&v)?),
                     "kill" => kill = Some(v),
                     "start" => start = Some(v),
+                    "topology" if v == "set" => topology = true,
+                    "topology" => {
+                        return Err(Failure(format!("--topology {v}: there is set")));
+                    }
+                    "members" => members = Some(whole(&name, &v, 3, 7)? as usize),
+                    "faults" => faults = Some(Fault::list(&v)?),
                     "stop-wait" => stop_wait = Some(real(&name, &v, 0.0, 3600.0)?),
                     _ => preset = Preset::named(&v)?,
                 }
@@ -162,15 +183,44 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
         "--concerns",
         "--checks concerns",
     )?;
+    let external = the_uri.is_some();
+    for (given, name) in [
+        (members.is_some(), "--members"),
+        (faults.is_some(), "--faults"),
+    ] {
+        only(!topology && given, name, "--topology set")?;
+    }
+    for (given, name) in [
+        (crashes.is_some(), "--crash"),
+        (journal_ms.is_some(), "--journalCommitInterval"),
+    ] {
+        only(
+            topology && given,
+            name,
+            "a single server, not to --topology",
+        )?;
+    }
+    if topology && external {
+        return Err(Failure::new(
+            "--topology starts members itself: it does not belong to --uri",
+        ));
+    }
     let concerns = match concerns {
         Some(c) => c,
+        None if topology => concern::parse_list("w:0,w:1,j:true,w:2,majority,w:byTags")?,
         None => concern::parse_list("w:0,w:1,j:true,majority")?,
     };
-    let external = the_uri.is_some();
-    let crashes = crashes.unwrap_or_else(|| match powerloss_image::LAYER {
-        Some(_) if !external => vec![Crash::Process, Crash::Power],
-        _ => vec![Crash::Process],
+    let members = topology.then(|| members.unwrap_or(3));
+    let of_set = members.map(|n| {
+        let faults = faults.unwrap_or_else(|| usual_faults(preset, n));
+        faults.into_iter().map(Crash::Fault).collect()
     });
+    let crashes: Vec<Crash> = of_set
+        .or(crashes)
+        .unwrap_or_else(|| match powerloss_image::LAYER {
+            Some(_) if !external => vec![Crash::Process, Crash::Power],
+            _ => vec![Crash::Process],
+        });
     let power = crashes.contains(&Crash::Power);
     if power && powerloss_image::LAYER.is_none() {
         return Err(Failure::new(
@@ -221,7 +271,11 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
     };
     Ok(Some(Options {
         plan: Plan {
-            rounds: rounds.unwrap_or_else(|| preset.pick(2, 10, 50)),
+            // A set has more kinds of faults, and takes longer to be well again.
+            rounds: rounds.unwrap_or_else(|| match topology {
+                true => preset.pick(1, 3, 10),
+                false => preset.pick(2, 10, 50),
+            }),
             seconds: seconds.unwrap_or_else(|| preset.pick(0.6, 1.0, 2.0)),
             threads,
             checks,
@@ -235,11 +289,23 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
                 start,
                 stop_wait: Duration::from_secs_f64(stop_wait.unwrap_or(10.0)),
             }),
+            members,
         },
         preset,
         uri: the_uri,
         output,
     }))
+}
+
+/// The faults of a set of so many members, when none were asked for.
+fn usual_faults(preset: Preset, members: usize) -> Vec<Fault> {
+    let shortest = [Fault::KillPrimary, Fault::CutPrimary, Fault::KillMajority];
+    let all = Fault::ALL.into_iter().filter(|f| match preset {
+        Preset::Smoke => shortest.contains(f),
+        // Where the primary takes nobody along it is cut off alone.
+        _ => *f != Fault::CutMajority || members - (members / 2 + 1) > 1,
+    });
+    all.collect()
 }
 
 fn some(v: &str) -> Result<Vec<Check>> {
@@ -349,8 +415,38 @@ mod tests {
     }
 
     #[test]
+    fn a_set_of_our_own() {
+        let o = parsed(&["--topology", "set"]).unwrap().unwrap().plan;
+        assert_eq!((o.members, o.rounds, o.templates), (Some(3), 1, None));
+        let three = [Fault::KillPrimary, Fault::KillMajority, Fault::CutPrimary];
+        assert_eq!(o.crashes, three.map(Crash::Fault));
+        assert_eq!(o.concerns.len(), 6);
+        assert_eq!(o.checks, Check::ALL);
+        let faults = |line: &str| {
+            let o = parsed(&line.split(' ').collect::<Vec<_>>());
+            o.unwrap().unwrap().plan.crashes.len()
+        };
+        assert_eq!(faults("--topology set --preset paper"), 6);
+        assert_eq!(faults("--topology set --preset paper --members 5"), 7);
+        assert_eq!(faults("--topology set --faults kill-all,cut-majority"), 2);
+    }
+
+    #[test]
     fn what_is_refused_and_why() {
         for (line, why) in [
+            ("--topology ring", "--topology ring: there is set"),
+            ("--members 3", "--members belongs to --topology set"),
+            ("--faults kill-all", "--faults belongs to --topology set"),
+            ("--topology set --members 8", "it must be 3 to 7"),
+            ("--topology set --faults kill", "'kill': there are"),
+            (
+                "--topology set --crash power",
+                "--crash belongs to a single",
+            ),
+            (
+                "--topology set --uri mongodb://h",
+                "does not belong to --uri",
+            ),
             ("--crash sabotage", "there are process, power and both"),
             (
                 "--crash power --uri mongodb://h --start x",
@@ -409,6 +505,9 @@ mod tests {
             "kill",
             "start",
             "stop-wait",
+            "topology",
+            "members",
+            "faults",
             "json",
             "out",
             "data",

@@ -1,5 +1,6 @@
 //! Write concerns as the command line names them, and what their acknowledgement promises.
 
+use super::fault::Fault;
 use super::judge::Promise;
 use crate::fail::{Failure, Result};
 use muniment_value::{DocBuf, doc};
@@ -12,6 +13,8 @@ pub enum Crash {
     Process,
     /// What was never synced is gone too.
     Power,
+    /// Something happens to a set of the lab's own.
+    Fault(Fault),
 }
 
 /// Who promises.
@@ -124,6 +127,8 @@ impl Concern {
     /// depends on its configuration, so nothing is taken for promised.
     pub fn promise(&self, server: Server, crash: Crash) -> Promise {
         match (server, crash) {
+            // A set of our own says itself what it promises.
+            (_, Crash::Fault(_)) => Promise::Unknown,
             (Server::Muniment(_), Crash::Process) => Promise::NothingLost,
             (Server::Muniment(_), Crash::Power) if self.journaled || self.majority => {
                 Promise::NothingLost

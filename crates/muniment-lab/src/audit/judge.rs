@@ -31,6 +31,10 @@ pub struct Tally {
     pub disagreements: u64,
     /// Writes that had not been answered and were sent again after the crash.
     pub sent_again: u64,
+    /// Documents in the files of what members of a set undid.
+    pub undone: u64,
+    /// Acknowledged writes that are neither there nor in these files.
+    pub untraced: u64,
     /// The first few faults in words.
     pub examples: Vec<String>,
 }
@@ -65,6 +69,8 @@ impl Tally {
         self.partial_batches += o.partial_batches;
         self.disagreements += o.disagreements;
         self.sent_again += o.sent_again;
+        self.undone += o.undone;
+        self.untraced += o.untraced;
         let room = 5usize.saturating_sub(self.examples.len());
         self.examples.extend(o.examples.into_iter().take(room));
     }
@@ -76,6 +82,7 @@ impl Tally {
             (self.phantoms, "phantoms"),
             (self.damaged, "damaged"),
             (self.disagreements, "index disagreements"),
+            (self.untraced, "lost without a trace"),
         ]
         .iter()
         .filter(|(n, _)| *n > 0)
@@ -180,6 +187,9 @@ pub enum Promise {
     NothingLost,
     /// Only what was acknowledged within this time before the crash may be lost.
     Within(Duration),
+    /// A set may undo what was acknowledged within this time before the fault or behind it; all of
+    /// it is in rollback files.
+    Undone(Duration),
     /// Nobody has promised anything that we know of.
     Unknown,
 }
@@ -190,6 +200,10 @@ impl Promise {
         match self {
             Promise::NothingLost => "nothing is lost".into(),
             Promise::Within(d) => format!("at most the last {} ms", d.as_millis()),
+            Promise::Undone(d) => format!(
+                "at most the last {} s, and that is in rollback files",
+                d.as_secs()
+            ),
             Promise::Unknown => "none known".into(),
         }
     }
@@ -219,7 +233,7 @@ pub fn verdict(t: &Tally, promise: Promise, allowance: Duration) -> Verdict {
     let lost = match promise {
         Promise::Unknown => return Verdict::NoPromise,
         Promise::NothingLost => t.lost() > 0,
-        Promise::Within(d) => {
+        Promise::Within(d) | Promise::Undone(d) => {
             let limit = (d + allowance).as_secs_f64() * 1e3;
             t.oldest_lost_ms().is_some_and(|age| age > limit)
         }

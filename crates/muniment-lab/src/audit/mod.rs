@@ -8,6 +8,7 @@
 //! | [`document`], [`writer`], [`history`] | what is written, and what is remembered of it |
 //! | [`transfers`], [`retries`] | the same for transactions, and for writes that are sent again |
 //! | [`victim`] | the server that is crashed: ours, somebody's, a replica set's primary |
+//! | [`standing`], [`fault`], [`safety`], [`undone`] | a set of our own: what happens to it, what it promises, what it undid |
 //! | [`found`] | what is there after the crash |
 //! | [`judge`] | the comparison |
 //! | [`output`] | tables and sentences |
@@ -18,12 +19,16 @@
 pub mod cli;
 pub mod concern;
 pub mod document;
+pub mod fault;
 pub mod found;
 pub mod history;
 pub mod judge;
 pub mod output;
 pub mod retries;
+pub mod safety;
+pub mod standing;
 pub mod transfers;
+pub mod undone;
 pub mod victim;
 pub mod writer;
 
@@ -40,11 +45,12 @@ use history::History;
 use judge::{Promise, Tally, Verdict};
 use muniment_value::{ArrayBuf, array, doc};
 use retries::Retries;
+use standing::Standing;
 use std::sync::Barrier;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use transfers::Transfers;
-use victim::{Embedded, External, Templates, Victim};
+use victim::{Aftermath, Embedded, External, Templates, Victim};
 use writer::{Fate, Work, Writer};
 
 /// What is checked.
@@ -114,6 +120,8 @@ pub struct Plan {
     pub journal_ms: Option<u64>,
     /// How an external server is crashed.
     pub templates: Option<Templates>,
+    /// So many members of a set of our own take the place of a single server.
+    pub members: Option<usize>,
 }
 
 /// The server's own default.
@@ -192,6 +200,10 @@ pub fn run(lab: &mut Lab, plan: &Plan, mut done: impl FnMut(Row)) -> Result<()> 
     if external.is_none() {
         lab.done(target);
     }
+    let mut standing = match plan.members {
+        Some(n) => Some(Standing::start(n, &lab.data_parent)?),
+        None => None,
+    };
     let interval = Duration::from_millis(plan.journal_ms.unwrap_or(COMMIT_INTERVAL_MS));
     let strictest = concern::parse_list(STRICTEST)?;
     let rows: Vec<(Check, &Concern)> = plan
@@ -219,12 +231,17 @@ pub fn run(lab: &mut Lab, plan: &Plan, mut done: impl FnMut(Row)) -> Result<()> 
                 allowance: SLACK + Duration::from_micros(plan.sync_us),
                 external: external.is_some(),
             };
-            let ended = match &mut external {
-                Some(v) => {
+            if let (Some(v), Crash::Fault(fault)) = (&mut standing, *crash) {
+                v.expect(fault);
+                row.server = Server::Set;
+            }
+            let ended = match (&mut external, &mut standing) {
+                (_, Some(v)) => rounds(lab, plan, v, (check, concern), &mut row, &mut rng),
+                (Some(v), None) => {
                     row.server = victim::kind(v.address(), v.is_set(), interval)?;
                     rounds(lab, plan, v, (check, concern), &mut row, &mut rng)
                 }
-                None => {
+                (None, None) => {
                     let (ms, us) = (plan.journal_ms, plan.sync_us);
                     let mut v = Embedded::start(&lab.data_parent, *crash, ms, us)?;
                     rounds(lab, plan, &mut v, (check, concern), &mut row, &mut rng)
@@ -265,7 +282,8 @@ fn rounds(
     if row.left_out.is_some() {
         return Ok(());
     }
-    row.promise = concern.promise(row.server, row.crash);
+    let by_kind = || concern.promise(row.server, row.crash);
+    row.promise = victim.promise(concern).unwrap_or_else(by_kind);
     let (allowance, mut stall) = (row.allowance, Duration::ZERO);
     for n in 1..=plan.rounds {
         if stop::asked() {
@@ -340,6 +358,7 @@ impl<'a> Writers<'a> {
         mut histories: Vec<History>,
         mark: u64,
         at: Instant,
+        aftermath: Option<&Aftermath>,
     ) -> Result<Tally> {
         let mut c = Conn::connect(address)?;
         c.set_timeout(Some(Duration::from_secs(120)))?;
@@ -358,6 +377,9 @@ impl<'a> Writers<'a> {
         }
         let found = found::survey(&mut c, mark, threads)?;
         let mut tally = judge::judge(&histories, &found, at);
+        if let Some(a) = aftermath {
+            undone::account(&mut tally, &histories, &found, &a.undone);
+        }
         if !again.is_empty() {
             retries::judge(&mut tally, &again, retries::shared(&mut c)?);
         }
@@ -402,6 +424,10 @@ fn round(
         fate.near.store(true, Ordering::Release);
         let at = Instant::now();
         let crashed = victim.crash();
+        let lingering = Instant::now();
+        while lingering.elapsed() < victim.lingers() && !stop::asked() {
+            std::thread::sleep(step);
+        }
         fate.over.store(true, Ordering::Release);
         let histories: Result<Vec<History>> = handles
             .into_iter()
@@ -416,8 +442,14 @@ fn round(
     let histories = histories?;
     crashed?;
     let restart = victim.revive()?;
+    let aftermath = victim.aftermath(mark, plan.threads)?;
+    let mut tally = writers.judge(victim.address(), histories, mark, at, aftermath.as_ref())?;
+    if let Some(a) = aftermath {
+        tally.disagreements += a.differing.len() as u64;
+        tally.examples.extend(a.differing);
+    }
     Ok(Round {
-        tally: writers.judge(victim.address(), histories, mark, at)?,
+        tally,
         restart,
         stall,
     })

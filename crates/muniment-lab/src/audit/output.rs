@@ -10,6 +10,7 @@ use crate::report::table::{Table, ms, rate};
 /// The kind of crash, as the table names it.
 pub fn crash_name(crash: Crash, server: Server) -> &'static str {
     match (crash, server) {
+        (Crash::Fault(fault), _) => fault.name(),
         (_, Server::Set) => "primary killed",
         (Crash::Process, _) => "process crash",
         (Crash::Power, _) => "power loss",
@@ -69,6 +70,7 @@ fn sentence(r: &Row) -> String {
                 match r.crash {
                     Crash::Process => "crash",
                     Crash::Power => "cut",
+                    Crash::Fault(_) => "fault",
                 }
             );
             if t.lost_updates > 0 {
@@ -80,6 +82,9 @@ fn sentence(r: &Row) -> String {
     if r.check == Check::Retries {
         let n = rate(t.sent_again as f64);
         s += &format!("; {n} that had not been answered were sent again");
+    }
+    if t.undone > 0 {
+        s += &format!("; {} documents in rollback files", rate(t.undone as f64));
     }
     for fault in t.faults() {
         s += &format!("; {fault}");
@@ -120,6 +125,7 @@ pub fn write_down(rows: &[Row], plan: &Plan, out: &mut Outcome) -> Vec<String> {
             ">phantoms",
             ">damaged",
             ">index",
+            ">rolled back",
             ">in flight, there",
             ">in flight, gone",
             ">part batches",
@@ -142,6 +148,10 @@ pub fn write_down(rows: &[Row], plan: &Plan, out: &mut Outcome) -> Vec<String> {
             n(t.phantoms),
             n(t.damaged),
             n(t.disagreements),
+            match r.crash {
+                Crash::Fault(_) => n(t.undone),
+                _ => "–".into(),
+            },
             n(t.in_flight_present),
             n(t.in_flight_absent),
             n(t.partial_batches),
@@ -160,7 +170,7 @@ pub fn write_down(rows: &[Row], plan: &Plan, out: &mut Outcome) -> Vec<String> {
         }
     }
     let mut note = String::from(
-        "A document of a batch and an update count as one write. Lost: acknowledged and not there; its age is from the acknowledgement to the crash. Holes: not there although a later write of the same writer is. Phantoms: there and never sent. Damaged: other content than was sent. Index: differences between collection and secondary index, or validate failed. In flight: sent and not acknowledged, excluded from lost. Restart: the slowest.",
+        "A document of a batch and an update count as one write. Lost: acknowledged and not there; its age is from the acknowledgement to the crash. Holes: not there although a later write of the same writer is. Phantoms: there and never sent. Damaged: other content than was sent. Index: differences between collection and secondary index, or validate failed. In flight: sent and not acknowledged, excluded from lost. Rolled back: documents in the rollback files of a set of the lab's own. Restart: the slowest; of such a set the time from the fault to another primary, or without a majority until all are well again.",
     );
     if external {
         note += " PROCESS CRASH ONLY: a killed process leaves what it gave to the operating system, so that this table says nothing about power loss.";
@@ -174,9 +184,9 @@ pub fn write_down(rows: &[Row], plan: &Plan, out: &mut Outcome) -> Vec<String> {
         out.tables.push(table);
     }
     out.plots.extend(plot(rows));
-    let within = rows
-        .iter()
-        .filter(|r| matches!(r.promise, Promise::Within(_)) && r.tally.acknowledged > 0);
+    let within = rows.iter().filter(|r| {
+        matches!(r.promise, Promise::Within(_) | Promise::Undone(_)) && r.tally.acknowledged > 0
+    });
     if within.clone().count() > 0 && within.clone().all(|r| r.tally.lost() == 0) {
         out.warnings.push(
             "No write was lost that might have been: these rounds do not show that a loss would be seen. More rounds or a longer --journalCommitInterval do."
@@ -250,6 +260,7 @@ fn plot(rows: &[Row]) -> Option<Plot> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use super::super::fault::Fault;
     use super::super::judge::Tally;
     use super::*;
     use std::time::Duration;
@@ -289,6 +300,7 @@ mod tests {
             sync_us: 0,
             journal_ms: None,
             templates: None,
+            members: None,
         };
         let mut out = Outcome::default();
         let bad = write_down(rows, &plan, &mut out);
@@ -359,6 +371,27 @@ mod tests {
             "transactions: all or nothing, process crash: left out, the target answers: no transactions here"
         );
         assert_eq!(out.tables[0].rows[0][2], "left out");
+    }
+
+    #[test]
+    fn a_set_of_our_own_shows_what_it_undid() {
+        let undone = Promise::Undone(Duration::from_secs(10));
+        let crash = Crash::Fault(Fault::CutPrimary);
+        let mut r = row(Server::Set, crash, undone, &[0.0, 3.0]);
+        r.external = false;
+        r.tally.undone = 2;
+        let (out, bad) = written(std::slice::from_ref(&r));
+        assert_eq!(bad, Vec::<String>::new());
+        assert_eq!(
+            out.findings,
+            [
+                "w:1, primary cut off: 2 of 84,113 acknowledged writes rolled back, acknowledged 0 to 3 ms before the fault; 2 documents in rollback files; promise: at most the last 10 s, and that is in rollback files: KEPT"
+            ]
+        );
+        r.tally.untraced = 1;
+        let (out, bad) = written(&[r]);
+        assert!(out.findings[0].contains("; 1 lost without a trace;"));
+        assert_eq!(bad, ["the promise of w:1 on primary cut off was broken"]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use muniment_value::{ArrayBuf, Doc, DocBuf, array, doc};
 use std::time::{Duration, Instant};
 
 /// Where the counter is that all writers increment.
-const SHARED: &str = "audit_shared";
+pub(super) const SHARED: &str = "audit_shared";
 /// The longest batch.
 const BATCH: u64 = 20;
 

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// What is moved from, and to.
-const COLLECTIONS: [&str; 2] = ["audit_from", "audit_to"];
+pub(super) const COLLECTIONS: [&str; 2] = ["audit_from", "audit_to"];
 /// Accounts of each collection: few, so that transactions meet.
 const ACCOUNTS: u64 = 8;
 /// What each account holds at first.

@@ -1,6 +1,8 @@
 //! The server that is crashed and comes back.
 
-use super::concern::{Crash, Server};
+use super::concern::{Concern, Crash, Server};
+use super::judge::Promise;
+use super::undone::Undone;
 use crate::conn::{Conn, number_at, string_at};
 use crate::fail::{Context, Failure, Result};
 use crate::process::{self, Process, ServerOptions, TempDir};
@@ -30,6 +32,33 @@ pub trait Victim: Send {
     /// # Errors
     /// It does not come back.
     fn revive(&mut self) -> Result<Duration>;
+
+    /// How long who was crashed may go on without noticing: the writers do so, too.
+    fn lingers(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// What it promises for a write concern, where it is known better than by its kind.
+    fn promise(&self, _concern: &Concern) -> Option<Promise> {
+        None
+    }
+
+    /// After it is back, and before anything is compared: what its members say of the round with
+    /// this mark and so many writers. `None` of a server that cannot undo anything.
+    ///
+    /// # Errors
+    /// They cannot be asked.
+    fn aftermath(&mut self, _mark: u64, _writers: usize) -> Result<Option<Aftermath>> {
+        Ok(None)
+    }
+}
+
+/// What a set's members say after a fault.
+pub struct Aftermath {
+    /// What they undid.
+    pub undone: Undone,
+    /// Members that hold something else than the primary does, in words.
+    pub differing: Vec<String>,
 }
 
 /// A server of our own, on a temporary directory.
@@ -55,7 +84,7 @@ impl Embedded {
         let dir = TempDir::new(parent)?;
         let data = dir.path().join("data-0");
         let layer = match crash {
-            Crash::Process => None,
+            Crash::Process | Crash::Fault(_) => None,
             Crash::Power => {
                 let bytes = powerloss_image::LAYER.ok_or_else(|| {
                     Failure::new(

@@ -144,7 +144,7 @@ impl Set {
         match self.members {
             0 => "w:2, w:3 and write concerns by tags need a replica set and are not run; w:\"majority\" is added. On a standalone server a majority is one member, whose journal is synced before the acknowledgement.".into(),
             n => format!(
-                "The set's {n} members stand where they stand: the post's second member had a round trip of 0.864 ms, its third and fourth 71.187 ms. w:\"majority\" is added{}.",
+                "The set has {n} members, the post's had four. w:\"majority\" is added{}.",
                 match self.modes.len() {
                     0 => ", the set's configuration defines no write concerns by tags",
                     _ => ", and so are the write concerns that the set's configuration defines by tags",

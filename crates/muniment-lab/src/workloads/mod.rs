@@ -1,5 +1,6 @@
 //! The experiments. One file each, with its `SPEC`; one line each in [`ALL`], sorted by name.
 
+mod apart;
 mod ceiling;
 mod concerns;
 pub mod only;

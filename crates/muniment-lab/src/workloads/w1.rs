@@ -1,6 +1,7 @@
 //! W1: the latency of a single insert by write concern.
 
 use super::Spec;
+use super::apart;
 use super::concerns::{Concern, Set};
 use super::only::{CORES, Dimension};
 use crate::disk;
@@ -13,6 +14,7 @@ use crate::report::table::{Table, ms, rate};
 use crate::report::{Outcome, Statistic};
 use crate::stats::{Ratio, Side, Verdict, abba, median};
 use crate::stop;
+use crate::topology::cluster::Cluster;
 use crate::workers::Inserts;
 use muniment_value::DocBuf;
 use std::time::Duration;
@@ -21,8 +23,8 @@ use std::time::Duration;
 pub const SPEC: Spec = Spec {
     name: "w1",
     title: "Write-concern latency",
-    about: "One connection inserts {a: 1, b: \"hat\"} 200 times, one after the other. The whole run is done twice and the second is kept; the first pays for creating the collection. Each is measured with client and server on one core and on two. The latency of each operation is plotted against its number, so that ramp-up and spikes show.",
-    options: &[],
+    about: "One connection inserts {a: 1, b: \"hat\"} 200 times, one after the other. The whole run is done twice and the second is kept; the first pays for creating the collection. Each is measured with client and server on one core and on two. The latency of each operation is plotted against its number, so that ramp-up and spikes show. On a replica set each write concern stands beside what the members' distances allow; --topology two-dcs starts such a set.",
+    options: apart::OPTIONS,
     dimensions: &[
         Dimension {
             name: "concern",
@@ -43,14 +45,30 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
         "The post's j:true figures look like a timer of its time (a third of a commit interval of 100 ms or 30 ms), not like its disks; this is inferred.".into(),
         "The post does not print p50 and p99; they are added.".into(),
     ];
+    let before = lab.endpoint.clone();
+    let Some(mut cluster) = apart::start(lab)? else {
+        return on_target(lab, None, out);
+    };
+    let result = on_target(lab, Some(&cluster), out);
+    lab.endpoint = before;
+    cluster.check_alive()?;
+    result
+}
+
+fn on_target(lab: &mut Lab, cluster: Option<&Cluster>, out: &mut Outcome) -> Result<()> {
     let mut target = lab.target(None)?;
-    let result = measure(lab, &target, out);
+    let result = measure(lab, &target, cluster, out);
     target.check_alive()?;
     lab.done(target);
     result
 }
 
-fn measure(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> {
+fn measure(
+    lab: &mut Lab,
+    target: &Target,
+    cluster: Option<&Cluster>,
+    out: &mut Outcome,
+) -> Result<()> {
     let mut table = Table::new(
         "Latency of one insert, ms",
         &[
@@ -79,7 +97,10 @@ fn measure(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> {
     let concerns = lab
         .only
         .keep("concern", set.concerns(), |c| c.name.clone())?;
+    let layout = apart::layout(&mut admin, target, cluster)?;
     out.deviations.push(set.deviation());
+    out.deviations
+        .extend(layout.iter().map(|l| apart::deviation(l, cluster)));
     let placements = lab.placements(&target.server())?;
     let mut worst = Vec::new();
     let mut given_up = Vec::new();
@@ -190,6 +211,13 @@ fn measure(lab: &mut Lab, target: &Target, out: &mut Outcome) -> Result<()> {
     out.findings.extend(by_cores("w:1", &worst));
     out.tables.push(table);
     out.plots.push(plot);
+    if let Some(layout) = &layout {
+        let placement = placement::representative(&placements);
+        let sync = apart::sync(lab);
+        out.tables
+            .push(apart::floors(layout, &concerns, &worst, placement, sync));
+        apart::together(lab, target, layout, out)?;
+    }
     if lab.preset != Preset::Smoke {
         let measured = concerns.iter().filter(|c| !given_up.contains(&c.name));
         percentiles(lab, target, measured, &placements, out)?;

@@ -1,0 +1,307 @@
+//! What the relay is told while it runs, a line each: `delay 45`, `partition out`, `heal @2`.
+
+use super::conditions::{Both, Conditions, Direction, MOST_LOSS, What};
+use super::{Control, Figures};
+use crate::fail::{Failure, Result};
+use crate::report::table::{bytes, ms};
+use std::fmt::Write;
+use std::time::Duration;
+
+/// What a line asks for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Line {
+    /// A change, of both directions or one, of all links or one (from 0).
+    Change(Option<usize>, Option<Direction>, What),
+    /// How the links are.
+    Status,
+    /// What the relay has done.
+    Figures,
+    /// End.
+    Quit,
+}
+
+/// The language, for the help text.
+pub const HELP: &str = "\
+  delay MS          one way; jitter MS: by how much that varies, either way
+  bandwidth MB      megabytes a second for all connections of a link, or off
+  loss PERCENT      of segments; each costs a timeout for which the stream stalls
+  timeout MS        that timeout, or off: a round trip and 200 ms
+  partition, heal   nothing passes; it does again
+  refuse, hang      what becomes of new connections during a partition
+  status, figures   how the links are; what the relay has done
+  quit              end
+Behind a change: out (from who connects) or in (towards it) for one direction, @N for the
+N-th link alone, as in 'partition out @2'.
+";
+
+/// Understands a line.
+///
+/// # Errors
+/// What would be right.
+pub fn parse(line: &str) -> Result<Line> {
+    let fail = |why: &str| Err(Failure(format!("'{}': {why}", line.trim())));
+    let mut words = line.split_whitespace().peekable();
+    let verb = words.next().unwrap_or_default();
+    let takes_value = matches!(verb, "delay" | "jitter" | "bandwidth" | "loss" | "timeout");
+    let value = if takes_value { words.next() } else { None };
+    let number = || {
+        let n = value.and_then(|v| v.parse::<f64>().ok());
+        n.filter(|n| n.is_finite() && *n >= 0.0)
+    };
+    let off = value == Some("off");
+    let time = || {
+        let n = number().filter(|n| *n <= 3_600_000.0);
+        n.map(|ms| Duration::from_secs_f64(ms / 1e3))
+    };
+    let what = match verb {
+        "delay" => time().map(What::Delay),
+        "jitter" => time().map(What::Jitter),
+        "timeout" if off => Some(What::Timeout(None)),
+        "timeout" => time().map(|t| What::Timeout(Some(t))),
+        "bandwidth" if off => Some(What::Bandwidth(None)),
+        "bandwidth" => match number() {
+            Some(mb) if mb >= 0.001 => Some(What::Bandwidth(Some((mb * 1e6) as u64))),
+            _ => None,
+        },
+        "loss" => {
+            let share = number().map(|n| n / 100.0).filter(|s| *s <= MOST_LOSS);
+            share.map(What::Loss)
+        }
+        "partition" => Some(What::Cut),
+        "heal" => Some(What::Heal),
+        "refuse" => Some(What::Refuse(true)),
+        "hang" => Some(What::Refuse(false)),
+        "status" | "figures" | "quit" => {
+            return match (words.next(), verb) {
+                (Some(_), _) => fail("there is nothing behind it"),
+                (None, "status") => Ok(Line::Status),
+                (None, "figures") => Ok(Line::Figures),
+                (None, _) => Ok(Line::Quit),
+            };
+        }
+        _ => {
+            return fail(
+                "there are delay, jitter, bandwidth, loss, timeout, partition, heal, refuse, hang, status, figures and quit",
+            );
+        }
+    };
+    let Some(what) = what else {
+        return fail(match verb {
+            "loss" => "it must be percent, 0 to 50",
+            "bandwidth" => "it must be megabytes a second, from 0.001, or off",
+            "timeout" => "it must be milliseconds, 0 to 3600000, or off",
+            _ => "it must be milliseconds, 0 to 3600000",
+        });
+    };
+    let mut direction = None;
+    if let Some(d) = words.peek().and_then(|w| direction_named(w)) {
+        direction = Some(d);
+        words.next();
+    }
+    let mut link = None;
+    if let Some(n) = words.peek().and_then(|w| w.strip_prefix('@')) {
+        match n.parse::<usize>() {
+            Ok(n) if n > 0 => link = Some(n - 1),
+            _ => return fail("links are @1, @2, …"),
+        }
+        words.next();
+    }
+    if matches!(what, What::Refuse(_)) && direction.is_some() {
+        return fail("it is about both directions");
+    }
+    match words.next() {
+        Some(w) => fail(&format!("'{w}' is neither out nor in nor @N")),
+        None => Ok(Line::Change(link, direction, what)),
+    }
+}
+
+fn direction_named(word: &str) -> Option<Direction> {
+    match word {
+        "out" => Some(Direction::Out),
+        "in" => Some(Direction::Back),
+        _ => None,
+    }
+}
+
+/// Does what a line asks for; gives the answer, or `None` at the end.
+///
+/// # Errors
+/// The line makes no sense, or it could not be done.
+pub fn obey(control: &Control, line: &str) -> Result<Option<String>> {
+    Ok(Some(match parse(line)? {
+        Line::Quit => return Ok(None),
+        Line::Status => status(&control.conditions()?),
+        Line::Figures => figures(&control.figures()?),
+        Line::Change(link, direction, what) => {
+            control.change(link, direction, what)?;
+            "ok\n".into()
+        }
+    }))
+}
+
+/// How links are, a line for each direction.
+pub fn status(links: &[Both<Conditions>]) -> String {
+    let mut text = String::new();
+    for (i, link) in links.iter().enumerate() {
+        for (name, c) in [("out", &link.out), ("in", &link.back)] {
+            let _ = write!(text, "@{} {name}:", i + 1);
+            if c.cut {
+                text += " partitioned,";
+            }
+            let _ = write!(text, " delay {} ms", ms(c.delay.as_secs_f64() * 1e3));
+            if !c.jitter.is_zero() {
+                let _ = write!(text, " ± {} ms", ms(c.jitter.as_secs_f64() * 1e3));
+            }
+            if let Some(b) = c.bandwidth {
+                let _ = write!(text, ", {}/s", bytes(b as f64));
+            }
+            if c.loss > 0.0 {
+                let _ = write!(text, ", {} % lost", c.loss * 100.0);
+            }
+            if let Some(t) = c.timeout {
+                let _ = write!(text, ", timeout {} ms", ms(t.as_secs_f64() * 1e3));
+            }
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// What the relay has done, in words.
+pub fn figures(f: &Figures) -> String {
+    let l = &f.lateness;
+    let mut text = format!(
+        "{} connections, {} of them open; {} out, {} in; {:.2} s of CPU\n",
+        f.connections,
+        f.open,
+        bytes(f.bytes.out as f64),
+        bytes(f.bytes.back as f64),
+        f.cpu_seconds
+    );
+    if l.count() > 0 {
+        let _ = writeln!(
+            text,
+            "{} pieces given on, later than due by: p50 {} ms, p99 {} ms, p99.9 {} ms, at most {} ms",
+            l.count(),
+            ms(l.quantile_ms(0.5)),
+            ms(l.quantile_ms(0.99)),
+            ms(l.quantile_ms(0.999)),
+            ms(l.max_ms())
+        );
+    }
+    if let Some(t) = &f.trouble {
+        let _ = writeln!(text, "the system refused: {t}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_is_understood() {
+        use Direction::{Back, Out};
+        let t = Duration::from_millis;
+        for (line, want) in [
+            ("delay 45", Line::Change(None, None, What::Delay(t(45)))),
+            (
+                " jitter 0 out ",
+                Line::Change(None, Some(Out), What::Jitter(t(0))),
+            ),
+            (
+                "bandwidth 100 in @2",
+                Line::Change(Some(1), Some(Back), What::Bandwidth(Some(100_000_000))),
+            ),
+            (
+                "bandwidth off",
+                Line::Change(None, None, What::Bandwidth(None)),
+            ),
+            (
+                "loss 0.5 @1",
+                Line::Change(Some(0), None, What::Loss(0.005)),
+            ),
+            (
+                "timeout 30",
+                Line::Change(None, None, What::Timeout(Some(t(30)))),
+            ),
+            ("timeout off", Line::Change(None, None, What::Timeout(None))),
+            ("partition", Line::Change(None, None, What::Cut)),
+            ("partition out", Line::Change(None, Some(Out), What::Cut)),
+            ("heal @3", Line::Change(Some(2), None, What::Heal)),
+            ("refuse", Line::Change(None, None, What::Refuse(true))),
+            ("hang", Line::Change(None, None, What::Refuse(false))),
+            ("status", Line::Status),
+            ("figures", Line::Figures),
+            ("quit", Line::Quit),
+        ] {
+            assert_eq!(parse(line).unwrap(), want, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_refused_and_why() {
+        for (line, why) in [
+            ("", "there are delay,"),
+            ("lag 3", "there are delay,"),
+            ("delay", "it must be milliseconds"),
+            ("delay soon", "it must be milliseconds"),
+            ("delay -1", "it must be milliseconds"),
+            ("delay 45 up", "'up' is neither"),
+            ("delay 45 @0", "links are @1"),
+            ("delay 45 @1 out", "'out' is neither"),
+            ("loss 51", "percent, 0 to 50"),
+            ("bandwidth 0", "from 0.001, or off"),
+            ("loss off", "percent"),
+            ("refuse in", "both directions"),
+            ("quit now", "nothing behind it"),
+        ] {
+            let e = parse(line).unwrap_err().0;
+            assert!(e.contains(why), "{line}: {e}");
+        }
+    }
+
+    #[test]
+    fn the_help_names_every_verb_and_a_status_says_everything() {
+        for verb in [
+            "delay",
+            "jitter",
+            "bandwidth",
+            "loss",
+            "timeout",
+            "partition",
+            "heal",
+            "refuse",
+            "hang",
+            "status",
+            "figures",
+            "quit",
+        ] {
+            assert!(HELP.contains(verb), "{verb}");
+        }
+        let c = Conditions {
+            delay: Duration::from_millis(45),
+            jitter: Duration::from_millis(1),
+            bandwidth: Some(100_000_000),
+            loss: 0.005,
+            timeout: Some(Duration::from_millis(30)),
+            cut: true,
+        };
+        let text = status(&[Both {
+            out: c,
+            back: Conditions::default(),
+        }]);
+        let mut lines = text.lines();
+        let first = lines.next().unwrap();
+        assert!(
+            first.starts_with("@1 out: partitioned, delay 45"),
+            "{first}"
+        );
+        assert!(
+            first.contains("± 1") && first.contains("0.5 % lost"),
+            "{first}"
+        );
+        assert!(lines.next().unwrap().starts_with("@1 in: delay 0"));
+    }
+}

@@ -1,0 +1,523 @@
+//! A set of members that run: their processes, the relays between them, and how they are killed and
+//! parted.
+//!
+//! Everything ends with the value: processes, relays, directories.
+
+use super::ROUTES;
+use super::shape::{SET, Shape, routes};
+use super::status::{self, Seen};
+use crate::conn::Conn;
+use crate::fail::{Context, Failure, Result};
+use crate::hist::Latency;
+use crate::process::{self, Process, ServerOptions, TempDir};
+use crate::relay::conditions::{Both, Conditions, Direction, What};
+use crate::relay::{Link, Relay, Route, measure::ANY};
+use crate::stop;
+use crate::uri::Uri;
+use muniment_value::{DocBuf, doc};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long a set may take to have a primary and all its members.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a member may take to answer a question.
+const ANSWER: Duration = Duration::from_secs(5);
+/// Pings of which a round trip is the median.
+const PINGS: usize = 25;
+
+/// A member.
+struct Member {
+    process: Process,
+    options: ServerOptions,
+    address: String,
+}
+
+/// A set that runs.
+pub struct Cluster {
+    /// How it is.
+    pub shape: Shape,
+    members: Vec<Member>,
+    /// From whom to whom; what has no link is reached directly.
+    links: Vec<(usize, usize, Link)>,
+    relay: Relay,
+}
+
+/// What of the way between two sides is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// From the first to the second.
+    There,
+    /// From the second to the first.
+    Back,
+    /// Both ways.
+    Both,
+}
+
+impl Cluster {
+    /// Starts members of `program` below `parent`, each with this cache, and relays between them,
+    /// makes a set of them, and waits until all of them serve.
+    ///
+    /// # Errors
+    /// What a member or the set says to it.
+    pub fn start(shape: Shape, program: &Path, parent: &Path, cache_gb: f64) -> Result<Cluster> {
+        let cluster = Cluster::unborn(shape, program, parent, cache_gb)?;
+        let first = cluster.address(0)?.to_string();
+        let config = cluster.shape.config(&cluster.addresses());
+        ask(&first, PATIENCE, &doc! { "replSetInitiate": config })?;
+        cluster.wait_until_well(PATIENCE)?;
+        Ok(cluster)
+    }
+
+    /// The members and relays, before they are a set.
+    fn unborn(shape: Shape, program: &Path, parent: &Path, cache_gb: f64) -> Result<Cluster> {
+        let addresses = free_addresses(shape.centres.len())?;
+        let pairs = shape.relayed();
+        let mut all = Vec::new();
+        for (a, b) in &pairs {
+            let one_way = Conditions::delayed(shape.round_trip(*a, *b) / 2);
+            all.push(Route {
+                listen: ANY,
+                to: *addresses.get(*b).ok_or_else(nobody)?,
+                conditions: Both {
+                    out: one_way,
+                    back: one_way,
+                },
+                // As a network does: what is cut off does not answer.
+                refuse: false,
+            });
+        }
+        // Neither jitter nor loss: nothing here is drawn.
+        let relay = Relay::start(&all, 0)?;
+        let links: Vec<(usize, usize, Link)> = pairs
+            .iter()
+            .zip(relay.links())
+            .map(|((a, b), link)| (*a, *b, link))
+            .collect();
+        let mut members = Vec::new();
+        for (i, address) in addresses.iter().enumerate() {
+            let dialled: Vec<(String, String)> = links
+                .iter()
+                .filter(|(from, ..)| *from == i)
+                .filter_map(|(_, to, link)| {
+                    Some((addresses.get(*to)?.to_string(), link.address().to_string()))
+                })
+                .collect();
+            let mut more = vec!["--replSet".to_string(), SET.to_string()];
+            if !dialled.is_empty() {
+                more.extend([
+                    "--setParameter".into(),
+                    format!("{ROUTES}={}", routes(&dialled)),
+                ]);
+            }
+            let dir = TempDir::new(parent)?;
+            let options = ServerOptions {
+                program: program.to_path_buf(),
+                data: dir.path().join("data"),
+                port: address.port(),
+                cache_gb: Some(cache_gb),
+                more,
+                ..ServerOptions::default()
+            };
+            let started = process::server_with(dir, &options);
+            let what = format!("starting member {} of {}", i + 1, addresses.len());
+            let (process, address) = started.map_err(|e| e.while_doing(&what))?;
+            members.push(Member {
+                process,
+                options,
+                address,
+            });
+        }
+        Ok(Cluster {
+            shape,
+            members,
+            links,
+            relay,
+        })
+    }
+
+    /// `host:port` of each member, as the configuration has it.
+    pub fn addresses(&self) -> Vec<String> {
+        self.members.iter().map(|m| m.address.clone()).collect()
+    }
+
+    /// How clients reach it.
+    pub fn uri(&self) -> Uri {
+        Uri {
+            hosts: self.addresses(),
+            replica_set: Some(SET.into()),
+            direct: false,
+        }
+    }
+
+    /// `host:port` of a member.
+    ///
+    /// # Errors
+    /// There is no such member.
+    pub fn address(&self, member: usize) -> Result<&str> {
+        let m = self.members.get(member).ok_or_else(nobody)?;
+        Ok(&m.address)
+    }
+
+    /// Where a member's data are.
+    ///
+    /// # Errors
+    /// There is no such member.
+    pub fn data(&self, member: usize) -> Result<&Path> {
+        let m = self.members.get(member).ok_or_else(nobody)?;
+        Ok(&m.options.data)
+    }
+
+    /// The first of these members that says that it takes writes, within `patience`.
+    ///
+    /// # Errors
+    /// None of them does, with what they say.
+    pub fn primary_of(&self, members: &[usize], patience: Duration) -> Result<usize> {
+        let begin = Instant::now();
+        loop {
+            let mut said = Vec::new();
+            for &m in members {
+                let address = self.address(m)?;
+                match ask(address, ANSWER, &doc! { "hello": 1 }) {
+                    Ok(r) if writable(&r) => return Ok(m),
+                    Ok(_) => said.push(format!("{address} is no primary")),
+                    Err(e) => said.push(format!("{address}: {e}")),
+                }
+            }
+            given_up(begin, patience, || {
+                format!("there is no primary: {}", said.join("; "))
+            })?;
+        }
+    }
+
+    /// The primary that all members see, which serve and have what it has.
+    ///
+    /// # Errors
+    /// It does not come to that in time, with how they stand.
+    pub fn wait_until_well(&self, patience: Duration) -> Result<usize> {
+        let all: Vec<usize> = (0..self.members.len()).collect();
+        let begin = Instant::now();
+        loop {
+            let left = patience.saturating_sub(begin.elapsed());
+            let primary = self.primary_of(&all, left)?;
+            let stand = self.seen_by(primary);
+            if let Ok(m) = &stand
+                && status::all_caught_up(m, self.members.len())
+            {
+                return Ok(primary);
+            }
+            given_up(begin, patience, || match stand {
+                Ok(m) => format!("the set is not well: {}", status::not_there(&m)),
+                Err(e) => e.0,
+            })?;
+        }
+    }
+
+    /// The members as one of them sees them.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn seen_by(&self, member: usize) -> Result<Vec<Seen>> {
+        let r = ask(
+            self.address(member)?,
+            ANSWER,
+            &doc! { "replSetGetStatus": 1 },
+        )?;
+        Ok(status::members(r.as_doc()))
+    }
+
+    /// The median round trip of a ping from where one member is to every other, ms; 0 to itself.
+    ///
+    /// # Errors
+    /// A member does not answer.
+    pub fn round_trips(&self, from: usize) -> Result<Vec<f64>> {
+        let mut all = Vec::new();
+        for (to, m) in self.members.iter().enumerate() {
+            if to == from {
+                all.push(0.0);
+                continue;
+            }
+            let link = self.link(from, to).map(|l| l.address().to_string());
+            let mut c = Conn::connect(link.as_deref().unwrap_or(&m.address))?;
+            c.set_timeout(Some(ANSWER))?;
+            let mut times = Latency::new();
+            for i in 0..=PINGS {
+                let begin = Instant::now();
+                c.command("admin", &doc! { "ping": 1 })?;
+                // The first one pays for connecting.
+                if i > 0 {
+                    times.record(begin.elapsed().as_nanos() as u64);
+                }
+            }
+            all.push(times.quantile_ms(0.5));
+        }
+        Ok(all)
+    }
+
+    fn link(&self, from: usize, to: usize) -> Option<&Link> {
+        let mut all = self.links.iter();
+        all.find(|(a, b, _)| (*a, *b) == (from, to)).map(|l| &l.2)
+    }
+
+    /// Cuts the way between every one of the one side and every one of the other.
+    ///
+    /// # Errors
+    /// Two of them reach each other directly, so that nothing can part them.
+    pub fn part(&self, one: &[usize], other: &[usize], way: Way) -> Result<()> {
+        for &a in one {
+            for &b in other {
+                if matches!(way, Way::There | Way::Both) {
+                    self.cut(a, b)?;
+                }
+                if matches!(way, Way::Back | Way::Both) {
+                    self.cut(b, a)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing gets from one member to another any more, whoever connected.
+    fn cut(&self, from: usize, to: usize) -> Result<()> {
+        let direct = || Failure(format!("members {from} and {to} are not parted by a relay"));
+        let there = self.link(from, to).ok_or_else(direct)?;
+        let back = self.link(to, from).ok_or_else(direct)?;
+        there.change(Some(Direction::Out), What::Cut)?;
+        back.change(Some(Direction::Back), What::Cut)
+    }
+
+    /// Everybody reaches everybody again.
+    ///
+    /// # Errors
+    /// The relay has ended.
+    pub fn heal(&self) -> Result<()> {
+        self.relay.control().change(None, None, What::Heal)
+    }
+
+    /// Kills a member with SIGKILL.
+    ///
+    /// # Errors
+    /// There is no such member.
+    pub fn kill(&mut self, member: usize) -> Result<()> {
+        let m = self.members.get_mut(member).ok_or_else(nobody)?;
+        m.process.kill9();
+        Ok(())
+    }
+
+    /// Starts a member that was killed.
+    ///
+    /// # Errors
+    /// It still runs, or does not come up.
+    pub fn restart(&mut self, member: usize) -> Result<()> {
+        let m = self.members.get_mut(member).ok_or_else(nobody)?;
+        m.process.server_again(&m.options)?;
+        Ok(())
+    }
+
+    /// Fails with the last words of a member that has ended.
+    ///
+    /// # Errors
+    /// A member has ended.
+    pub fn check_alive(&mut self) -> Result<()> {
+        for (i, m) in self.members.iter_mut().enumerate() {
+            let what = format!("member {} ({})", i + 1, m.address);
+            m.process.check_alive().map_err(|e| e.while_doing(&what))?;
+        }
+        Ok(())
+    }
+}
+
+fn nobody() -> Failure {
+    Failure::new("the set has no such member")
+}
+
+/// Waits a moment, unless that has gone on for too long.
+fn given_up(begin: Instant, patience: Duration, why: impl FnOnce() -> String) -> Result<()> {
+    if stop::asked() {
+        return Err(Failure::new("interrupted"));
+    }
+    if begin.elapsed() > patience {
+        return Err(Failure(format!("{} s later {}", patience.as_secs(), why())));
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    Ok(())
+}
+
+/// One command on a connection of its own.
+fn ask(address: &str, patience: Duration, command: &DocBuf) -> Result<DocBuf> {
+    let mut c = Conn::connect(address)?;
+    c.set_timeout(Some(patience))?;
+    c.command("admin", command)
+}
+
+fn writable(hello: &DocBuf) -> bool {
+    let says = hello.as_doc().get("isWritablePrimary");
+    says.and_then(|v| v.as_bool()) == Some(true)
+}
+
+/// Ports that nobody listens at. They are free when this returns, which is as much as can be had
+/// before the servers are there.
+fn free_addresses(count: usize) -> Result<Vec<SocketAddr>> {
+    // All of them at once, so that they differ.
+    let listeners = (0..count).map(|_| TcpListener::bind(ANY));
+    let listeners: Vec<TcpListener> = listeners
+        .collect::<std::io::Result<_>>()
+        .context("looking for free ports")?;
+    let addresses = listeners.iter().map(TcpListener::local_addr);
+    addresses
+        .collect::<std::io::Result<_>>()
+        .context("looking for free ports")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::lab::Preset;
+    use std::io::{ErrorKind, Read, Write};
+    use std::net::TcpStream;
+    use std::process::Command;
+
+    /// A program that is started as a server is and does this; `$p`, `$f`, `$d`, `$s` are its port,
+    /// port file, directory and parameter.
+    fn program(dir: &TempDir, does: &str) -> std::path::PathBuf {
+        let file = dir.path().join("program");
+        let script = format!(
+            "#!/bin/sh\nwhile [ $# -gt 0 ]; do case \"$1\" in --portFile) f=\"$2\";; --port) p=\"$2\";; --dbpath) d=\"$2\";; --setParameter) s=\"$2\";; esac; shift; done\n{does}\n"
+        );
+        // Another process writes it: a file that a child of ours has inherited cannot be run.
+        let made = Command::new("sh")
+            .args(["-c", "printf %s \"$1\" > \"$0\" && chmod +x \"$0\""])
+            .arg(&file)
+            .arg(script)
+            .status();
+        assert!(made.unwrap().success());
+        file
+    }
+
+    fn set(shape: Shape, does: &str) -> (TempDir, Result<Cluster>) {
+        let dir = TempDir::new(&std::env::temp_dir()).unwrap();
+        let file = program(&dir, does);
+        let cluster = Cluster::unborn(shape, &file, dir.path(), 0.1);
+        (dir, cluster)
+    }
+
+    /// Says that it is ready, and where it would dial.
+    const READY: &str = "echo \"$s\" > $d/dials; echo $p > $f.new; mv $f.new $f; exec sleep 1000";
+
+    /// Both ends of a connection from one member to another.
+    fn between(c: &Cluster, from: usize, to: usize) -> (TcpStream, TcpStream) {
+        // The program does not listen, so that the test can.
+        let far = TcpListener::bind(c.address(to).unwrap()).unwrap();
+        let near = TcpStream::connect(c.link(from, to).unwrap().address()).unwrap();
+        let far = far.accept().unwrap().0;
+        for s in [&near, &far] {
+            s.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        }
+        (near, far)
+    }
+
+    fn passes(from: &mut TcpStream, to: &mut TcpStream) -> bool {
+        from.write_all(b"x").unwrap();
+        to.set_read_timeout(Some(Duration::from_millis(150)))
+            .unwrap();
+        match to.read(&mut [0]) {
+            Ok(n) => n == 1,
+            Err(e) => {
+                assert!(matches!(
+                    e.kind(),
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut
+                ));
+                false
+            }
+        }
+    }
+
+    #[test]
+    fn members_dial_relays_for_who_is_far_and_nobody_else() {
+        let shape = Shape::two_centres(Preset::Smoke);
+        let shape = shape.with_round_trips("0.1,20").unwrap();
+        let (_dir, cluster) = set(shape, READY);
+        let cluster = cluster.unwrap();
+        let addresses = cluster.addresses();
+        for (i, from) in addresses.iter().enumerate() {
+            let dials = std::fs::read_to_string(cluster.data(i).unwrap().join("dials")).unwrap();
+            let (name, pairs) = dials.trim().split_once('=').unwrap();
+            assert_eq!(name, ROUTES);
+            let mut dialled: Vec<(String, String)> = pairs
+                .split(',')
+                .map(|p| p.split_once('=').unwrap())
+                .map(|(a, b)| (a.to_string(), b.to_string()))
+                .collect();
+            dialled.sort();
+            let mut want: Vec<(String, String)> = [0, 1, 2, 3]
+                .into_iter()
+                .filter(|to| to / 2 != i / 2)
+                .map(|to| {
+                    let link = cluster.link(i, to).unwrap().address();
+                    (addresses[to].clone(), link.to_string())
+                })
+                .collect();
+            want.sort();
+            assert_eq!(dialled, want, "{from}");
+        }
+        // And what is dialled leads there, ten milliseconds later.
+        let (mut near, mut far) = between(&cluster, 1, 2);
+        let t = Instant::now();
+        assert!(passes(&mut near, &mut far));
+        assert!(t.elapsed() >= Duration::from_millis(9), "{:?}", t.elapsed());
+        // Two members of a centre cannot be parted.
+        let e = cluster.part(&[0], &[1], Way::Both).unwrap_err().0;
+        assert!(e.contains("not parted by a relay"), "{e}");
+    }
+
+    #[test]
+    fn a_partition_is_by_direction_whoever_connected() {
+        let (_dir, cluster) = set(Shape::side_by_side(3), READY);
+        let cluster = cluster.unwrap();
+        let (mut zero, mut one) = between(&cluster, 0, 1);
+        let (mut back_one, mut back_zero) = between(&cluster, 1, 0);
+        let (mut other, mut two) = between(&cluster, 1, 2);
+        cluster.part(&[0], &[1, 2], Way::There).unwrap();
+        // Nothing from 0, on its own connection or on that which 1 made; everything to it.
+        assert!(!passes(&mut zero, &mut one));
+        assert!(!passes(&mut back_zero, &mut back_one));
+        assert!(passes(&mut one, &mut zero));
+        assert!(passes(&mut back_one, &mut back_zero));
+        assert!(passes(&mut other, &mut two));
+        cluster.heal().unwrap();
+        // What was held comes first.
+        assert!(passes(&mut zero, &mut one));
+        assert!(passes(&mut back_zero, &mut back_one));
+        cluster.part(&[0], &[1], Way::Back).unwrap();
+        assert!(!passes(&mut one, &mut zero));
+        assert!(passes(&mut zero, &mut one));
+        cluster.heal().unwrap();
+        cluster.part(&[2], &[0, 1], Way::Both).unwrap();
+        assert!(!passes(&mut other, &mut two));
+        assert!(!passes(&mut two, &mut other));
+        assert!(passes(&mut zero, &mut one));
+    }
+
+    #[test]
+    fn a_server_that_knows_no_routes_says_so() {
+        let no = "echo \"parameter '$s' is not known\" >&2; exit 2";
+        let (_dir, cluster) = set(Shape::side_by_side(3), no);
+        let e = cluster.err().unwrap().0;
+        assert!(e.starts_with("starting member 1 of 3: "), "{e}");
+        assert!(e.contains(ROUTES) && e.contains("is not known"), "{e}");
+    }
+
+    #[test]
+    fn a_set_that_cannot_be_made_is_no_silence() {
+        // Ready, and nobody listens.
+        let dir = TempDir::new(&std::env::temp_dir()).unwrap();
+        let file = program(&dir, READY);
+        let shape = Shape::side_by_side(3);
+        let e = Cluster::start(shape, &file, dir.path(), 0.1)
+            .err()
+            .unwrap()
+            .0;
+        assert!(e.contains("cannot connect to 127.0.0.1:"), "{e}");
+    }
+}

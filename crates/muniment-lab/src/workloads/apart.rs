@@ -1,0 +1,380 @@
+//! W1 on a set whose members are apart: the set that `--topology` starts, what the distances allow
+//! each write concern at best, and whether writes that wait for the network wait together.
+
+use super::concerns::Concern;
+use super::options::Opt;
+use crate::conn::Conn;
+use crate::fail::{Failure, Result};
+use crate::lab::{Lab, Target};
+use crate::load::{self, Limit, Load};
+use crate::placement::Placement;
+use crate::process;
+use crate::report::Outcome;
+use crate::report::table::{Table, ms, rate};
+use crate::targets::Endpoint;
+use crate::topology::cluster::Cluster;
+use crate::topology::floors::{Floor, Layout, pipelined};
+use crate::topology::shape::{Shape, round_trips};
+use crate::topology::status;
+use crate::workers::Inserts;
+use muniment_value::doc;
+use std::time::Duration;
+
+/// The options that start a set.
+pub const OPTIONS: &[Opt] = &[
+    Opt {
+        name: "topology",
+        value: "T",
+        about: "two-dcs: start four members in two data centres, with relays between them",
+        check: |v| Shape::named(v, crate::lab::Preset::Smoke).map(drop),
+    },
+    Opt {
+        name: "round-trips",
+        value: "MS,MS",
+        about: "with --topology: within a centre and between them (0.1,90; paper: the post's)",
+        check: |v| round_trips(v).map(drop),
+    },
+];
+
+/// The cache of each member, GiB: together they need no more memory than one server does.
+const CACHE_GB: f64 = 0.5;
+/// Clients that write at once.
+const CLIENTS: usize = 64;
+
+/// The set that was asked for, if one was; afterwards it is what the lab measures.
+///
+/// # Errors
+/// It cannot be had, with the words of the member that refuses.
+pub fn start(lab: &mut Lab) -> Result<Option<Cluster>> {
+    let others = lab.options.get("round-trips");
+    let Some(name) = lab.options.get("topology") else {
+        return match others {
+            Some(_) => Err(Failure::new("--round-trips belongs to --topology")),
+            None => Ok(None),
+        };
+    };
+    let mut shape = Shape::named(name, lab.preset)?;
+    if let Some(text) = others {
+        shape = shape.with_round_trips(text)?;
+    }
+    let program = match &lab.endpoint {
+        Endpoint::Embedded => process::own()?,
+        Endpoint::Program(p) => p.clone(),
+        Endpoint::Server(_) => {
+            return Err(Failure::new(
+                "--topology starts members itself; a set that runs already is measured by --uri alone",
+            ));
+        }
+    };
+    let what = format!("--topology {name}");
+    lab.progress.step(format!("Starting {name}"));
+    let cache = lab.cache(Some(CACHE_GB)).unwrap_or(CACHE_GB);
+    let cluster = Cluster::start(shape, &program, &lab.data_parent, cache);
+    let cluster = cluster.map_err(|e| e.while_doing(&what))?;
+    lab.endpoint = Endpoint::Server(cluster.uri());
+    Ok(Some(cluster))
+}
+
+/// How far the target's members are from each other, if it is a set of several: measured through
+/// the relays, or as a set of somebody else's says it (`pingMs`, whole milliseconds).
+///
+/// # Errors
+/// A member of the lab's own set does not answer.
+pub fn layout(
+    admin: &mut Conn,
+    target: &Target,
+    cluster: Option<&Cluster>,
+) -> Result<Option<Layout>> {
+    let mut known: Vec<(String, f64)> = Vec::new();
+    if let Some(c) = cluster {
+        let all = c.addresses();
+        let from = all.iter().position(|a| *a == target.address);
+        let from = from
+            .ok_or_else(|| Failure(format!("{} is none of the set's members", target.address)))?;
+        known.extend(all.into_iter().zip(c.round_trips(from)?));
+    } else if let Ok(r) = admin.command("admin", &doc! { "replSetGetStatus": 1 }) {
+        known.extend(status::members(r.as_doc()).into_iter().map(|m| {
+            let far = if m.state == "PRIMARY" {
+                Some(0.0)
+            } else {
+                m.ping_ms
+            };
+            (m.name, far.unwrap_or(f64::NAN))
+        }));
+    }
+    // Without the right to read it, or without a set, there is nothing to say.
+    let Ok(reply) = admin.command("admin", &doc! { "replSetGetConfig": 1 }) else {
+        return Ok(None);
+    };
+    let layout = reply.as_doc().get_doc("config").map(|config| {
+        Layout::of(config, |host| {
+            let found = known.iter().find(|(name, _)| name == host);
+            found.map(|f| f.1).filter(|far| far.is_finite())
+        })
+    });
+    Ok(layout.filter(|l| l.places.len() > 1))
+}
+
+/// What there is to say of distances before anything is measured.
+pub fn deviation(layout: &Layout, cluster: Option<&Cluster>) -> String {
+    let mut far: Vec<f64> = layout.places.iter().map(|p| p.round_trip).collect();
+    far.sort_by(f64::total_cmp);
+    let far: Vec<String> = far.iter().skip(1).map(|f| ms(*f)).collect();
+    let how = match cluster {
+        Some(c) => format!(
+            "asked for: {} ms within a centre, {} ms between them; measured by pings through the relays",
+            ms(c.shape.near.as_secs_f64() * 1e3),
+            ms(c.shape.far.as_secs_f64() * 1e3)
+        ),
+        None => "as the primary says it, in whole milliseconds".into(),
+    };
+    format!(
+        "The other members' round trips from the primary are {} ms ({how}). The post's were 0.864, 71.187 and 71.187 ms.",
+        far.join(", ")
+    )
+}
+
+/// What each write concern cost beside what it must.
+pub fn floors(
+    layout: &Layout,
+    concerns: &[Concern],
+    loads: &[Load],
+    placement: Placement,
+    sync: f64,
+) -> Table {
+    let median = |concern: &Concern| {
+        let name = placement.called(&concern.name);
+        let load = loads.iter().find(|l| l.samples.name == name)?;
+        Some(load.samples.latency.quantile_ms(0.5))
+    };
+    let w1 = concerns.iter().find(|c| c.name == "w:1").and_then(median);
+    let mut t = Table::new(
+        "What the distances allow, ms",
+        &[
+            "<write concern",
+            ">round trip",
+            ">sync",
+            ">floor",
+            ">ours, p50",
+            ">above the floor",
+            ">target",
+            "<",
+        ],
+    );
+    for c in concerns.iter().filter(|c| c.replicated || c.journaled) {
+        let (Some(floor), Some(ours)) = (Floor::of(layout, c.doc.as_doc(), sync), median(c)) else {
+            continue;
+        };
+        // The disk's own price is judged beside the disk, in turns.
+        let target = c
+            .replicated
+            .then(|| floor.target(w1.unwrap_or(f64::NAN), sync))
+            .filter(|t| t.is_finite());
+        t.row([
+            c.name.clone(),
+            ms(floor.round_trip),
+            ms(floor.sync),
+            ms(floor.total()),
+            ms(ours),
+            ms(ours - floor.total()),
+            target.map_or_else(String::new, ms),
+            match target {
+                Some(t) if ours <= t => "met".into(),
+                Some(_) => "MISSED".into(),
+                None => String::new(),
+            },
+        ]);
+    }
+    t.note("Round trip: from the primary to the farthest of the nearest members that suffice. Sync: the disk's own write + fdatasync, at the last of them. Target: the floor and 2 ms where another centre is needed, else 1.5 × w:1 and a sync.");
+    t
+}
+
+/// Many clients at once under majority, where that needs another centre: a set that sends the next
+/// write before the last is acknowledged keeps each client waiting no longer than one alone.
+///
+/// # Errors
+/// The load cannot be run.
+pub fn together(lab: &mut Lab, target: &Target, layout: &Layout, out: &mut Outcome) -> Result<()> {
+    let concern = doc! { "w": "majority", "wtimeout": 60_000 };
+    let sync = sync(lab);
+    let Some(floor) = Floor::of(layout, concern.as_doc(), sync).filter(|f| f.is_far()) else {
+        return Ok(());
+    };
+    let name = format!("majority, {CLIENTS} clients");
+    lab.progress.step(format!("W1 {name}"));
+    let workers = target.connections(CLIENTS)?;
+    let workers: Vec<Inserts> = workers
+        .into_iter()
+        .map(|c| Inserts::w1_document(c, "togetherTest", Some(&concern)))
+        .collect();
+    let limit = Limit::time(Duration::from_secs(lab.preset.pick(3, 10, 60)));
+    let load = load::run(&name, workers, limit, target.pid, &mut lab.progress)?;
+    let least = pipelined(CLIENTS, floor);
+    out.findings.push(format!(
+        "{name}: {} inserts/s, p50 {} ms, p99 {} ms; waiting for nothing but the network they reach at least {}: {}.",
+        rate(load.rate()),
+        ms(load.samples.latency.quantile_ms(0.5)),
+        ms(load.samples.latency.quantile_ms(0.99)),
+        rate(least),
+        if load.rate() >= least { "met" } else { "MISSED" }
+    ));
+    out.figure(format!("{name} rate"), load.rate(), "inserts/s", None);
+    out.samples.push(load.samples);
+    Ok(())
+}
+
+/// The disk's own sync, ms; nothing where it is not known.
+pub fn sync(lab: &Lab) -> f64 {
+    let l = lab.fdatasync.as_ref();
+    l.map_or(0.0, |l| l.quantile_ms(0.5))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use super::super::concerns::Set;
+    use super::*;
+    use crate::fake;
+    use crate::lab::Preset;
+    use muniment_value::{DocBuf, array};
+
+    fn hello() -> DocBuf {
+        let hosts = array!["h:1", "h:2", "h:3", "h:4"];
+        doc! { "ok": 1.0, "isWritablePrimary": true, "setName": "lab", "hosts": hosts }
+    }
+
+    /// A primary that takes `takes` for each insert, of a set that is 90 ms wide.
+    fn set(takes: Duration) -> String {
+        let addresses: Vec<String> = (1..=4).map(|p| format!("h:{p}")).collect();
+        let config = Shape::two_centres(Preset::Smoke).config(&addresses);
+        fake::server(move |_, body| match body.first().map(|e| e.name()) {
+            Some("hello") => hello(),
+            Some("replSetGetConfig") => doc! { "config": &config, "ok": 1.0 },
+            Some("replSetGetStatus") => {
+                let member = |name: &str, state: &str, ping: i64| {
+                    doc! { "name": name, "stateStr": state, "pingMs": ping }
+                };
+                let members = array![
+                    member("h:1", "PRIMARY", 0),
+                    member("h:2", "SECONDARY", 0),
+                    member("h:3", "SECONDARY", 90),
+                    member("h:4", "SECONDARY", 91)
+                ];
+                doc! { "members": members, "ok": 1.0 }
+            }
+            Some("insert") => {
+                std::thread::sleep(takes);
+                doc! { "n": 1, "ok": 1.0 }
+            }
+            _ => doc! { "ok": 1.0 },
+        })
+        .0
+    }
+
+    fn lab(address: &str) -> (Lab, Target) {
+        let uri = crate::uri::parse(&format!("mongodb://{address}")).unwrap();
+        let parent = std::env::temp_dir();
+        let mut lab = Lab::new(Endpoint::Server(uri), Preset::Smoke, parent);
+        let target = lab.target(None).unwrap();
+        (lab, target)
+    }
+
+    #[test]
+    fn a_set_of_somebody_elses_says_its_distances_and_floors_follow() {
+        let (_, target) = lab(&set(Duration::ZERO));
+        let mut admin = target.connect().unwrap();
+        let l = layout(&mut admin, &target, None).unwrap().unwrap();
+        let far: Vec<f64> = l.places.iter().map(|p| p.round_trip).collect();
+        assert_eq!(far, [0.0, 0.0, 90.0, 91.0]);
+        assert!(deviation(&l, None).contains("0.000, 90.0, 91.0 ms (as the primary says"));
+        let concerns = Set::of(
+            hello().as_doc(),
+            admin
+                .command("admin", &doc! { "replSetGetConfig": 1 })
+                .ok()
+                .as_ref()
+                .map(DocBuf::as_doc),
+        )
+        .concerns();
+        let mut progress = crate::progress::Progress::new();
+        let mut loads = Vec::new();
+        // The fake answers what wants no answer, too.
+        for c in concerns.iter().filter(|c| c.name != "w:0") {
+            let w = Inserts::w1_document(target.connect().unwrap(), "c", Some(&c.doc));
+            let limit = Limit::operations(3, Duration::from_secs(5));
+            loads.push(load::run(&c.name, vec![w], limit, None, &mut progress).unwrap());
+        }
+        let t = floors(&l, &concerns, &loads, Placement::Anywhere, 0.5);
+        let row = |name: &str| {
+            let found = t.rows.iter().find(|r| r[0] == name);
+            found.unwrap().clone()
+        };
+        assert_eq!(&row("w:3")[1..4], ["90.0", "0.000", "90.0"]);
+        assert_eq!(row("w:3")[6..], ["92.0", "met"]);
+        assert_eq!(&row("majority")[1..4], ["90.0", "0.500", "90.5"]);
+        assert_eq!(row("w:\"onePerCentre\"")[6], "92.0");
+        assert_eq!(row("w:2")[3], "0.000");
+        // Of one server alone the disk is the only price.
+        assert_eq!(
+            row("j:true")[3..],
+            [
+                "0.500".to_string(),
+                row("j:true")[4].clone(),
+                row("j:true")[5].clone(),
+                String::new(),
+                String::new()
+            ]
+        );
+    }
+
+    #[test]
+    fn a_server_alone_has_no_distances() {
+        let (address, _) = fake::server(|_, body| match body.first().map(|e| e.name()) {
+            Some("replSetGetStatus" | "replSetGetConfig") => {
+                doc! { "ok": 0.0, "code": 76, "codeName": "NoReplicationEnabled", "errmsg": "no" }
+            }
+            _ => doc! { "ok": 1.0, "isWritablePrimary": true },
+        });
+        let (_, target) = lab(&address);
+        let mut admin = target.connect().unwrap();
+        assert_eq!(layout(&mut admin, &target, None).unwrap(), None);
+    }
+
+    #[test]
+    fn clients_that_wait_one_after_the_other_are_found_out() {
+        // The fake serves one command at a time, as a set that does not pipeline.
+        let (mut lab, target) = lab(&set(Duration::from_millis(20)));
+        let mut admin = target.connect().unwrap();
+        let l = layout(&mut admin, &target, None).unwrap().unwrap();
+        let mut out = Outcome::default();
+        together(&mut lab, &target, &l, &mut out).unwrap();
+        assert!(out.findings[0].contains("MISSED"), "{}", out.findings[0]);
+    }
+
+    #[test]
+    fn what_is_refused_and_why() {
+        let parent = std::env::temp_dir;
+        let given = |all: &[(&str, &str)]| {
+            let mut lab = Lab::new(Endpoint::Embedded, Preset::Smoke, parent());
+            for (name, value) in all {
+                let option = OPTIONS.iter().find(|o| o.name == *name).unwrap();
+                lab.options.set(option, (*value).to_string()).unwrap();
+            }
+            lab
+        };
+        let mut lab = given(&[("round-trips", "1,2")]);
+        let e = start(&mut lab).err().unwrap().0;
+        assert_eq!(e, "--round-trips belongs to --topology");
+        let mut lab = given(&[("topology", "two-dcs")]);
+        lab.endpoint = Endpoint::Server(crate::uri::parse("mongodb://h").unwrap());
+        let e = start(&mut lab).err().unwrap().0;
+        assert!(e.contains("measured by --uri alone"), "{e}");
+        assert!(
+            (OPTIONS[0].check)("ring")
+                .unwrap_err()
+                .0
+                .contains("two-dcs")
+        );
+        assert!(start(&mut given(&[])).unwrap().is_none());
+    }
+}
