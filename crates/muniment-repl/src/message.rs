@@ -110,10 +110,13 @@ pub enum Body {
     },
     /// The leader asks the receiver to campaign at once.
     TimeoutNow,
-    /// The leader's log begins only here, behind what the receiver needs.
+    /// The leader's log begins only behind this place, which is behind what the receiver was
+    /// thought to have.
     Trimmed {
-        /// The first index of the leader's log.
-        first: u64,
+        /// The place before the first record.
+        index: u64,
+        /// Its term.
+        log_term: u64,
     },
 }
 
@@ -184,7 +187,10 @@ impl Message {
             } => (*term == 0) == (*index == 0),
             Body::Vote {
                 index, log_term, ..
-            } => (*log_term == 0) == (*index == 0) && *log_term <= self.term,
+            }
+            | Body::Trimmed { index, log_term } => {
+                (*log_term == 0) == (*index == 0) && *log_term <= self.term
+            }
             _ => true,
         }
     }
@@ -275,9 +281,10 @@ impl Message {
                 w.u64(token.unwrap_or_default());
             }
             Body::TimeoutNow => w.u8(7),
-            Body::Trimmed { first } => {
+            Body::Trimmed { index, log_term } => {
                 w.u8(8);
-                w.u64(*first);
+                w.u64(*index);
+                w.u64(*log_term);
             }
         }
         w.0
@@ -322,7 +329,10 @@ impl Message {
                 }
             }
             7 => Body::TimeoutNow,
-            8 => Body::Trimmed { first: r.u64()? },
+            8 => Body::Trimmed {
+                index: r.u64()?,
+                log_term: r.u64()?,
+            },
             _ => return None,
         };
         let message = Message {

@@ -36,12 +36,17 @@ pub struct LocalState {
     pub vote: MemberId,
     /// A place up to which everything is committed and was durable here; there may be more.
     pub commit: u64,
+    /// A place up to which everything is committed, whether or not the log has it yet. A log that
+    /// has a change of the configuration stands beside a state that knows how far the changes
+    /// before it are committed: otherwise a member could ask for votes by a configuration that is
+    /// two changes old, whose majority need not meet the one in force.
+    pub known: u64,
     /// (first place, term) of the terms in the log, both rising; the first may begin before the
     /// log does.
     pub terms: Vec<(u64, u64)>,
     /// Records of the log that change the configuration, by place.
     pub configs: BTreeMap<u64, Arc<[u8]>>,
-    /// The configuration as of `commit`.
+    /// The configuration as it was in force when this was saved.
     pub in_force: InForce,
     /// Counts what this member had to give up; MongoDB's `rollbackId`.
     pub rollback_id: u64,
@@ -51,6 +56,15 @@ pub struct LocalState {
 }
 
 impl LocalState {
+    /// The state of a new member before its data is a copy of the set's: it takes part in nothing,
+    /// and its core says that it wants an initial sync as soon as it hears a leader.
+    pub fn joining(id: MemberId) -> LocalState {
+        LocalState {
+            id,
+            ..LocalState::default()
+        }
+    }
+
     /// The state of the member that initiates a set over a log that ends at `last` with its term:
     /// it is the only voter; those others that the configuration wants come as they catch up.
     pub fn initiate(id: MemberId, config: Config, terms: Vec<(u64, u64)>, last: u64) -> LocalState {
@@ -60,6 +74,7 @@ impl LocalState {
             id,
             term: terms.last().map_or(0, |(_, term)| *term),
             commit: last,
+            known: last,
             terms,
             in_force: InForce {
                 index: last,
@@ -79,6 +94,7 @@ impl LocalState {
             term: self.term.max(term),
             vote: if self.term >= term { self.vote } else { 0 },
             commit: last,
+            known: last,
             // A log is never empty at 0 with a term.
             terms: (last > 0).then_some((last, term)).into_iter().collect(),
             configs: BTreeMap::new(),
@@ -108,9 +124,9 @@ impl LocalState {
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
-        for v in [self.id, self.term, self.vote, self.commit, self.rollback_id] {
-            w.u64(v);
-        }
+        let numbers = [self.id, self.term, self.vote, self.commit, self.known];
+        numbers.iter().for_each(|v| w.u64(*v));
+        w.u64(self.rollback_id);
         w.flag(self.cut.is_some());
         w.u64(self.cut.unwrap_or_default());
         w.count(self.terms.len());
@@ -163,6 +179,7 @@ fn decode_body(r: &mut Reader<'_>) -> Option<LocalState> {
         term: r.u64()?,
         vote: r.u64()?,
         commit: r.u64()?,
+        known: r.u64()?,
         rollback_id: r.u64()?,
         ..LocalState::default()
     };
@@ -183,7 +200,8 @@ fn decode_body(r: &mut Reader<'_>) -> Option<LocalState> {
     }
     state.in_force = InForce::decode(r)?;
     r.end()?;
-    (state.id != 0 && state.in_force.index <= state.commit).then_some(state)
+    let ordered = state.in_force.index <= state.known && state.commit <= state.known;
+    (state.id != 0 && ordered).then_some(state)
 }
 
 /// The file of a data directory.

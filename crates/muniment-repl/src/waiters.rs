@@ -7,7 +7,7 @@
 //! Invariant: for one concern, what is satisfied at a place is so at every place before it.
 
 use crate::concern::{Concern, Progress, W};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 /// A waiter's number.
 pub type WaiterId = u64;
@@ -16,6 +16,8 @@ pub type WaiterId = u64;
 #[derive(Debug, Default)]
 pub struct Waiters {
     next: WaiterId,
+    /// The place that each waits for.
+    places: HashMap<WaiterId, u64>,
     kinds: Vec<(Concern, BTreeSet<(u64, WaiterId)>)>,
 }
 
@@ -38,6 +40,7 @@ impl Waiters {
         }
         self.next += 1;
         let id = self.next;
+        self.places.insert(id, index);
         match self.kinds.iter_mut().find(|(kind, _)| kind == concern) {
             Some((_, waiting)) => {
                 waiting.insert((index, id));
@@ -52,8 +55,11 @@ impl Waiters {
 
     /// Somebody waits no longer.
     pub fn leave(&mut self, id: WaiterId) {
+        let Some(index) = self.places.remove(&id) else {
+            return;
+        };
         for (_, waiting) in &mut self.kinds {
-            waiting.retain(|(_, waiter)| *waiter != id);
+            waiting.remove(&(index, id));
         }
         self.kinds.retain(|(_, waiting)| !waiting.is_empty());
     }
@@ -67,6 +73,7 @@ impl Waiters {
                 && concern.is_satisfied(index, progress)
             {
                 waiting.pop_first();
+                self.places.remove(&id);
                 woken.push(id);
             }
         }
@@ -82,7 +89,10 @@ impl Waiters {
             .retain(|(concern, waiting)| match concern.check(progress.members) {
                 Ok(()) => true,
                 Err(e) => {
-                    told.extend(waiting.iter().map(|(_, id)| (*id, e.clone())));
+                    for (_, id) in waiting.iter() {
+                        self.places.remove(id);
+                        told.push((*id, e.clone()));
+                    }
                     false
                 }
             });
@@ -91,6 +101,7 @@ impl Waiters {
 
     /// The leadership is lost: nobody's wait can end well.
     pub fn drain(&mut self) -> Vec<WaiterId> {
+        self.places.clear();
         let kinds = std::mem::take(&mut self.kinds);
         let all = kinds.into_iter().flat_map(|(_, waiting)| waiting);
         all.map(|(_, id)| id).collect()

@@ -41,7 +41,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Raft's own election timeout: never. It wants a range, from which it draws.
-const NEVER: usize = 1 << 40;
+const NEVER: usize = usize::MAX / 4;
 /// Messages that wait for the door to close, at most; raft asks again for what is lost.
 const MOST_DEFERRED: usize = 1024;
 /// Append messages on their way to one member, at most.
@@ -50,8 +50,8 @@ const WINDOW: usize = 256;
 /// How a core runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Ticks without a leader until elections begin; also how long a leader leads that hears of no
-    /// majority.
+    /// Ticks without a leader until elections begin. A leader that hears of no majority ceases to
+    /// lead after one to two times as many.
     pub election_ticks: u64,
     /// Ticks between heartbeats.
     pub heartbeat_ticks: u64,
@@ -169,7 +169,8 @@ pub enum Effect {
     /// Make the state durable before going on.
     Save(Box<LocalState>),
     /// Close the door; then tell everything that it made ([`Core::appended`]), and then
-    /// [`Core::door_closed`].
+    /// [`Core::door_closed`]. Messages that come in between may wait inside for that: their records
+    /// have to be kept until then.
     CloseDoor,
     /// Open the door with this term. The first record, if a place is given, is an empty one that
     /// has this place: append it before going on, and tell it like any other.
@@ -179,7 +180,8 @@ pub enum Effect {
         /// The place of the empty record; `None` if the door was open in this term before.
         no_op: Option<u64>,
     },
-    /// Append these records to the log, as they came with the message just received.
+    /// Append these records to the log, as they came with the message just received. If that
+    /// fails, this core is of no use any more: start again over what the log has.
     Append {
         /// The first.
         first: u64,
@@ -220,7 +222,9 @@ pub enum Effect {
     },
     /// A member needs records that this member's log no longer has.
     FarBehind(MemberId),
-    /// This member needs records that the leader's log no longer has.
+    /// This member needs records that the leader's log no longer has, or is new. It may be told
+    /// again and again until this core is replaced by one over a copy of the set's data
+    /// ([`LocalState::synced`]), which must be stopped before the copy takes the log's place.
     InitialSync {
         /// The leader.
         from: MemberId,
@@ -259,7 +263,9 @@ pub struct Core {
     deferred: VecDeque<RaftMessage>,
     /// The last record that the log has.
     in_log: u64,
-    /// The last record that is durable in it.
+    /// The last record that is durable in it, as it says.
+    synced: u64,
+    /// The last record that is durable and raft's.
     durable: u64,
     /// Messages that wait until so much is durable.
     held: Vec<(u64, Message)>,
@@ -298,7 +304,8 @@ impl Core {
         // What was committed and is older than the log is in the persisted cut.
         let committed = committed.max(base);
         let mut in_force = state.in_force.clone();
-        let (from, to) = (in_force.index, committed);
+        // What is in force may be ahead of the log; its changes are no others when they come again.
+        let (from, to) = (in_force.index, committed.max(state.known));
         let missed = state.configs.iter();
         for (index, record) in missed.filter(|(index, _)| **index > from && **index <= to) {
             match ConfigRecord::decode(record) {
@@ -361,6 +368,7 @@ impl Core {
             door_term: 0,
             deferred: VecDeque::new(),
             in_log: last,
+            synced: last,
             durable: last,
             held: Vec::new(),
             batches: VecDeque::new(),
@@ -414,18 +422,40 @@ impl Core {
     ///
     /// # Errors
     /// This member's log cannot go on with the set's; the core does nothing any more.
-    pub fn receive(&mut self, message: Message) -> Result<(), Fatal> {
+    pub fn receive(&mut self, mut message: Message) -> Result<(), Fatal> {
         if self.halted || message.to != self.id() || !message.is_sound() {
             return Ok(());
         }
-        if let Body::Trimmed { first } = message.body {
-            let raft = &self.node.raft;
-            let from_leader = message.term >= raft.term && raft.leader_id == message.from;
-            if from_leader && raft.raft_log.committed + 1 < first {
+        if self.in_force.voters.is_empty() {
+            // A new member. It cannot begin with the log: what was in force before it is not there.
+            if matches!(
+                message.body,
+                Body::Append { .. } | Body::Heartbeat { .. } | Body::Trimmed { .. }
+            ) {
                 let from = message.from;
                 self.effects.push_back(Effect::InitialSync { from });
             }
             return Ok(());
+        }
+        if let Body::Trimmed { index, log_term } = message.body {
+            let raft = &self.node.raft;
+            if raft.raft_log.match_term(index, log_term) {
+                // It is all here, and committed, as the leader would not have trimmed it
+                // otherwise. What follows may be acknowledged: it must not go.
+                message.body = Body::Append {
+                    index,
+                    log_term,
+                    commit: index,
+                    entries: Vec::new(),
+                };
+            } else {
+                let from_leader = message.term >= raft.term && raft.leader_id == message.from;
+                if from_leader && raft.raft_log.committed < index {
+                    let from = message.from;
+                    self.effects.push_back(Effect::InitialSync { from });
+                }
+                return Ok(());
+            }
         }
         let Some(message) = into_raft(message) else {
             return Ok(());
@@ -485,28 +515,38 @@ impl Core {
         if self.raft_last() < self.in_log {
             // Raft refused what the log has.
             self.give_up(self.raft_last());
+            return;
         }
+        self.settle_raft();
+        self.settle_durable();
         self.settle();
     }
 
-    /// The log is durable up to this place.
+    /// The log is durable up to this place; also of records that the door made and did not tell yet.
     pub fn persisted(&mut self, index: u64) {
-        if self.halted || index <= self.durable {
+        if self.halted {
             return;
         }
+        self.synced = self.synced.max(index);
+        self.settle_durable();
+        self.settle();
+    }
+
+    /// Tells raft of what is durable, as far as it has heard of it.
+    fn settle_durable(&mut self) {
         let shadow = self.node.store();
-        let index = index.min(shadow.last()).min(self.in_log);
-        let Some(term) = shadow.term_of(index) else {
+        let index = self.synced.min(shadow.last()).min(self.in_log);
+        let Some(term) = shadow.term_of(index).filter(|_| index > self.durable) else {
             return;
         };
-        if index <= self.durable {
-            return;
-        }
         self.durable = index;
         self.node.raft.on_persist_entries(index, term);
         self.finish_batches();
-        self.release_held();
-        self.settle();
+        // What is committed by that is in force, and saved, before anybody hears that it is here.
+        self.settle_raft();
+        if !self.halted {
+            self.release_held();
+        }
     }
 
     /// The door is closed, and everything that it made is told.
@@ -782,6 +822,7 @@ impl Core {
             vote: raft.vote,
             // Applied is committed and durable here, and what it changed is in force.
             commit: raft.raft_log.applied,
+            known: raft.raft_log.committed.max(self.in_force.index),
             terms: shadow.terms().to_vec(),
             configs: shadow.configs().clone(),
             in_force: (*self.in_force).clone(),

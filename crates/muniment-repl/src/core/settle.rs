@@ -34,12 +34,13 @@ impl Core {
             self.draw_patience();
         }
         for member in self.node.store().take_behind() {
-            let first = self.node.store().base() + 1;
+            let index = self.node.store().base();
+            let log_term = self.node.store().term_of(index).unwrap_or_default();
             let message = Message {
                 from: self.id(),
                 to: member,
                 term: self.term(),
-                body: Body::Trimmed { first },
+                body: Body::Trimmed { index, log_term },
             };
             self.effects.push_back(Effect::FarBehind(member));
             self.effects.push_back(Effect::Send(message));

@@ -226,6 +226,6 @@ fn say_message(message: &Message) -> Option<String> {
             format!("{how}, term {term}")
         }
         Body::TimeoutNow => format!("campaign now, term {term}"),
-        Body::Trimmed { first } => format!("my log begins at {first}"),
+        Body::Trimmed { index, log_term } => format!("my log begins behind {index}/{log_term}"),
     })
 }

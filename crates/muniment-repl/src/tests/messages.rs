@@ -68,7 +68,10 @@ fn all() -> Vec<Message> {
             token: Some(77),
         },
         Body::TimeoutNow,
-        Body::Trimmed { first: 12 },
+        Body::Trimmed {
+            index: 12,
+            log_term: 4,
+        },
     ];
     let others = bodies.map(message);
     others.into_iter().chain([append()]).collect()
@@ -131,7 +134,9 @@ fn unsound_ones_are_refused() {
         let mut message = append();
         spoil(&mut message);
         assert!(!message.is_sound(), "{message:?}");
-        assert_eq!(Message::decode(&message.encode()), None);
+        // Bytes have no places of entries, so they cannot be wrong.
+        let read = Message::decode(&message.encode());
+        assert!(read.is_none_or(|(read, _)| read == append()));
     }
 }
 

@@ -11,3 +11,10 @@ mod sim;
 mod state;
 
 pub(crate) use bugs::Bugs;
+
+/// A core may be driven by any thread, though only by one at a time.
+#[test]
+fn can_be_sent() {
+    fn is_send<T: Send>() {}
+    is_send::<crate::Core>();
+}

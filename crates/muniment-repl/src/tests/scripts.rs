@@ -47,10 +47,7 @@ impl Script {
         let c = &mut self.cluster;
         match *name {
             "set" => c.set_up(&config(args)),
-            "join" => c.join(&LocalState {
-                id: first(),
-                ..LocalState::default()
-            }),
+            "join" => c.join(&LocalState::joining(first())),
             "tick" => {
                 for id in Script::ids(c, args.first()) {
                     for _ in 0..second() {

@@ -546,10 +546,7 @@ impl Sim {
             .filter(|m| !self.nodes.contains_key(m))
             .collect();
         for id in new {
-            self.join(&LocalState {
-                id,
-                ..LocalState::default()
-            });
+            self.join(&LocalState::joining(id));
         }
     }
 

@@ -35,6 +35,7 @@ fn state(term: u64) -> LocalState {
         term,
         vote: 1,
         commit: 40,
+        known: 44,
         terms: vec![(1, 1), (30, term.min(4)), (41, term)],
         configs: BTreeMap::from([(41, change.encode())]),
         in_force: InForce {
