@@ -1,0 +1,94 @@
+//! Numbers and runs of bytes in little-endian order: what the messages and the state file are made
+//! of.
+//!
+//! Must not trust what it reads: a length is checked against what is there before anything is
+//! taken for it.
+
+/// Reads from the front of a slice; `None` where it ends too soon.
+pub(crate) struct Reader<'a>(pub &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (front, rest) = self.0.split_at_checked(n)?;
+        self.0 = rest;
+        Some(front)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    pub fn u8(&mut self) -> Option<u8> {
+        Some(u8::from_le_bytes(self.array()?))
+    }
+
+    pub fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.array()?))
+    }
+
+    pub fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.array()?))
+    }
+
+    pub fn flag(&mut self) -> Option<bool> {
+        match self.u8()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
+    /// A run of bytes behind its length.
+    pub fn run(&mut self) -> Option<&'a [u8]> {
+        let n = self.u32()?;
+        self.take(n as usize)
+    }
+
+    pub fn text(&mut self) -> Option<String> {
+        Some(std::str::from_utf8(self.run()?).ok()?.to_owned())
+    }
+
+    /// How many things follow, each of which takes `least` bytes or more.
+    pub fn count(&mut self, least: usize) -> Option<usize> {
+        let n = self.u32()? as usize;
+        (n.checked_mul(least)? <= self.0.len()).then_some(n)
+    }
+
+    /// Nothing is left.
+    pub fn end(&self) -> Option<()> {
+        self.0.is_empty().then_some(())
+    }
+}
+
+/// Writes what [`Reader`] reads.
+#[derive(Default)]
+pub(crate) struct Writer(pub Vec<u8>);
+
+impl Writer {
+    pub fn u8(&mut self, v: u8) {
+        self.0.push(v);
+    }
+
+    pub fn u32(&mut self, v: u32) {
+        self.0.extend_from_slice(&v.to_le_bytes());
+    }
+
+    pub fn u64(&mut self, v: u64) {
+        self.0.extend_from_slice(&v.to_le_bytes());
+    }
+
+    pub fn flag(&mut self, v: bool) {
+        self.u8(u8::from(v));
+    }
+
+    /// What is longer than 4 GiB is cut: nothing that is written here comes near that.
+    pub fn run(&mut self, v: &[u8]) {
+        self.count(v.len());
+        self.0
+            .extend_from_slice(v.get(..u32::MAX as usize).unwrap_or(v));
+    }
+
+    pub fn count(&mut self, n: usize) {
+        self.u32(u32::try_from(n).unwrap_or(u32::MAX));
+    }
+}

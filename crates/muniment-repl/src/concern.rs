@@ -1,0 +1,112 @@
+//! What it takes until a write concern is satisfied: pure functions of how far the members are.
+//!
+//! `w: N` counts members at which the write is applied (with `j: true`: and durable). A majority is
+//! raft's: the commit point, for which only durable records count; a member reads at it what it has
+//! applied. A mode counts the different values of tags among those members that `w: N` counts.
+//!
+//! The checks before a write has happened answer as MongoDB does: what no set of these members
+//! could ever satisfy is refused at once.
+
+use crate::position::Members;
+use muniment_value::{Code, Error, Result};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many, or who.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum W {
+    /// So many members.
+    Members(u32),
+    /// A majority of the voters.
+    Majority,
+    /// A mode of the configuration's, by name.
+    Mode(String),
+    /// Of each of these tags, so many different values.
+    Tags(BTreeMap<String, u32>),
+}
+
+/// What a client wants to wait for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Concern {
+    /// How many, or who.
+    pub w: W,
+    /// Each of them has it safe from a power cut.
+    pub journaled: bool,
+}
+
+/// How far the set is, as the primary knows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    /// The members.
+    pub members: &'a Members,
+    /// The commit point.
+    pub committed: u64,
+}
+
+impl Concern {
+    /// Whether the set can satisfy it, however long one waits.
+    ///
+    /// # Errors
+    /// 79 for a mode that the configuration does not have, 100 if there are too few members.
+    pub fn check(&self, members: &Members) -> Result<()> {
+        let all = || members.in_force().config.members.iter();
+        let enough = match &self.w {
+            W::Majority => true,
+            W::Members(n) => *n as usize <= all().count(),
+            W::Mode(name) => match members.in_force().config.modes.get(name) {
+                Some(tags) => values(tags, all().map(|m| &m.tags)),
+                None => {
+                    let message = format!(
+                        "No write concern mode named '{name}' found in replica set configuration"
+                    );
+                    return Err(Error::new(Code::UnknownReplWriteConcern, message));
+                }
+            },
+            W::Tags(tags) => values(tags, all().map(|m| &m.tags)),
+        };
+        match enough {
+            true => Ok(()),
+            false => Err(Error::new(
+                Code::UnsatisfiableWriteConcern,
+                "Not enough data-bearing nodes",
+            )),
+        }
+    }
+
+    /// Whether it is satisfied for the write at this place of the log.
+    pub fn is_satisfied(&self, index: u64, progress: Progress<'_>) -> bool {
+        let members = progress.members;
+        let has = || {
+            let counted = members.counted();
+            counted.filter(|(_, at)| at.counts(self.journaled) >= index)
+        };
+        match &self.w {
+            W::Majority => progress.committed >= index,
+            W::Members(n) => has().count() >= *n as usize,
+            W::Mode(name) => {
+                let tags = members.in_force().config.modes.get(name);
+                tags.is_some_and(|tags| values(tags, has().map(|(m, _)| &m.tags)))
+            }
+            W::Tags(tags) => values(tags, has().map(|(m, _)| &m.tags)),
+        }
+    }
+}
+
+/// Whether these members have, of each tag, so many different values.
+fn values<'m>(
+    wanted: &BTreeMap<String, u32>,
+    members: impl Iterator<Item = &'m BTreeMap<String, String>> + Clone,
+) -> bool {
+    wanted.iter().all(|(tag, n)| {
+        let different: BTreeSet<&str> = members
+            .clone()
+            .filter_map(|tags| tags.get(tag))
+            .map(String::as_str)
+            .collect();
+        different.len() >= *n as usize
+    })
+}
+
+/// How many voters make a majority.
+pub fn majority(voters: usize) -> usize {
+    voters / 2 + 1
+}

@@ -1,0 +1,855 @@
+//! The core: raft over the shadow of the one log, fed with what happened, and answering with what
+//! is to be done.
+//!
+//! It does nothing itself: no I/O, no thread, no clock, no randomness but its seed. Whoever drives
+//! it calls its inputs one at a time, and after each one carries out the [`Effect`]s, **in order**:
+//! what stands behind a [`Effect::Save`] may happen only when the state is durable, and messages
+//! stand behind the records they speak of.
+//!
+//! **The door.** A leader's records are made by the storage's commit door, which writes them to the
+//! log and tells the core afterwards ([`Core::appended`]); so raft learns of an entry that the log
+//! has already. For that the door is open only while raft leads, with raft's term, and it is closed
+//! before anything of a newer term is handled: messages that would end the leadership wait until
+//! [`Core::door_closed`]. Everything the door made until then is told before, so raft takes it; the
+//! log and raft's view of it are never apart.
+//!
+//! **Conflicts.** A follower whose log differs from the leader's is not mended in place: the core
+//! says where to cut ([`Effect::Restart`]) and stops for good; the storage starts again, cuts, and
+//! a new core begins. What cannot be mended so ([`Fatal`]) needs an initial sync.
+//!
+//! Invariants: an acknowledgement speaks only of what is durable here; the log holds no record
+//! whose term the saved state does not know; the commit point never goes back.
+
+mod lead;
+mod settle;
+
+use crate::config::{ConfigRecord, InForce, MemberId};
+use crate::convert::{bytes_of, into_raft};
+use crate::message::{Body, Kind, Message};
+use crate::position::{Members, Position, Report};
+use crate::shadow::{Shadow, kind, to_raft};
+use crate::state::LocalState;
+use crate::timer::{Draw, patience};
+use lead::{Pending, Transfer};
+use raft::eraftpb::{
+    ConfState, Entry as RaftEntry, HardState, Message as RaftMessage, MessageType,
+};
+use raft::{RawNode, StateRole};
+use settle::raft_change;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+/// Raft's own election timeout: never. It wants a range, from which it draws.
+const NEVER: usize = usize::MAX / 4;
+/// Messages that wait for the door to close, at most; raft asks again for what is lost.
+const MOST_DEFERRED: usize = 1024;
+/// Append messages on their way to one member, at most.
+const WINDOW: usize = 256;
+
+/// How a core runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Ticks without a leader until elections begin. A leader that hears of no majority ceases to
+    /// lead after one to two times as many.
+    pub election_ticks: u64,
+    /// Ticks between heartbeats.
+    pub heartbeat_ticks: u64,
+    /// What is drawn is drawn from this.
+    pub seed: u64,
+}
+
+/// The log as the storage found it, all of it durable.
+#[derive(Clone, Copy, Debug)]
+pub struct LogEnds {
+    /// The place of its first record, or of the one that comes next.
+    pub first: u64,
+    /// The place of its last record; `first - 1` if it has none.
+    pub last: u64,
+    /// The last record's term, if there is one.
+    pub last_term: Option<u64>,
+    /// A place up to which everything is known to be committed: the persisted cut.
+    pub committed: u64,
+}
+
+/// Why a core cannot go on: this member's log is not one that the set could have left it with.
+/// Only an initial sync helps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fatal {
+    /// Records are gone that were acknowledged: the log ends before what is committed.
+    Lost {
+        /// Committed up to here.
+        committed: u64,
+        /// The log's end.
+        last: u64,
+    },
+    /// The leader has another record at a place that is committed here.
+    Diverged {
+        /// That place.
+        index: u64,
+    },
+    /// The log is not cut as the state says it has to be, or its terms are not those that the state
+    /// knows.
+    Inconsistent(&'static str),
+}
+
+impl fmt::Display for Fatal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fatal::Lost { committed, last } => write!(
+                f,
+                "the log ends at {last}, but everything up to {committed} was acknowledged"
+            ),
+            Fatal::Diverged { index } => {
+                write!(
+                    f,
+                    "the set has another record at {index}, which is committed"
+                )
+            }
+            Fatal::Inconsistent(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for Fatal {}
+
+/// What a member is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Role {
+    /// It follows, or waits for a leader.
+    #[default]
+    Follower,
+    /// It asks whether it would be elected.
+    PreCandidate,
+    /// It asks for votes.
+    Candidate,
+    /// It leads.
+    Leader,
+}
+
+/// Why a request was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// This member does not lead, or ceased to while the request waited.
+    NotLeader,
+    /// Another configuration is on its way.
+    Busy,
+    /// This member would not be electable in the new configuration.
+    NotElectable,
+    /// More than one voter would be added or removed.
+    ManyVoters,
+    /// A member's number does not follow from the configuration in force.
+    BadNumbers,
+    /// Nobody who could take over has caught up in time.
+    NobodyCaughtUp,
+}
+
+/// A record that the door put into the log.
+#[derive(Clone, Debug)]
+pub struct Appended {
+    /// Its place.
+    pub index: u64,
+    /// The door's term.
+    pub term: u64,
+    /// What it is.
+    pub kind: Kind,
+}
+
+impl Appended {
+    /// A record of data.
+    pub fn plain(index: u64, term: u64) -> Appended {
+        let kind = Kind::Plain;
+        Appended { index, term, kind }
+    }
+}
+
+/// What is to be done, in the order given.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Make the state durable before going on.
+    Save(Box<LocalState>),
+    /// Close the door; then tell everything that it made ([`Core::appended`]), and then
+    /// [`Core::door_closed`]. Messages that come in between may wait inside for that: their records
+    /// have to be kept until then.
+    CloseDoor,
+    /// Open the door with this term. The first record, if a place is given, is an empty one that
+    /// has this place: append it before going on, and tell it like any other.
+    OpenDoor {
+        /// The term of all records from here on.
+        term: u64,
+        /// The place of the empty record; `None` if the door was open in this term before.
+        no_op: Option<u64>,
+    },
+    /// Append these records to the log, as they came with the message just received. If that
+    /// fails, this core is of no use any more: start again over what the log has.
+    Append {
+        /// The first.
+        first: u64,
+        /// The last.
+        last: u64,
+    },
+    /// Put this record of a configuration through the door, and tell it like any other.
+    Write(Arc<[u8]>),
+    /// Send a message, with [`Message::records`].
+    Send(Message),
+    /// Everything up to here is committed.
+    Committed(u64),
+    /// What this member is, and whom it follows.
+    Role {
+        /// Its role.
+        role: Role,
+        /// In this term.
+        term: u64,
+        /// The leader, as far as it is known.
+        leader: Option<MemberId>,
+    },
+    /// This configuration is in force.
+    Config(Arc<InForce>),
+    /// The read with this token sees everything that was acknowledged before it began if it sees
+    /// this place.
+    Readable {
+        /// From [`Core::read`].
+        token: u64,
+        /// The place.
+        index: u64,
+    },
+    /// What came of the request with this token.
+    Outcome {
+        /// The request's.
+        token: u64,
+        /// Done, or why not.
+        result: Result<(), Refusal>,
+    },
+    /// A member needs records that this member's log no longer has.
+    FarBehind(MemberId),
+    /// This member needs records that the leader's log no longer has, or is new. It may be told
+    /// again and again until this core is replaced by one over a copy of the set's data
+    /// ([`LocalState::synced`]), which must be stopped before the copy takes the log's place.
+    InitialSync {
+        /// The leader.
+        from: MemberId,
+    },
+    /// This core is done. Start the storage again, cut the log behind this place, and begin with a
+    /// new core.
+    Restart {
+        /// The last record to keep.
+        cut_behind: u64,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Door {
+    Closed,
+    Open,
+    /// The effect is given, the answer is not there yet.
+    Closing,
+}
+
+/// The core of one member. See the module's head.
+pub struct Core {
+    node: RawNode<Shadow>,
+    options: Options,
+    draw: Draw,
+    /// Ticks that were counted.
+    now: u64,
+    /// Ticks without a leader until this member campaigns, drawn for this term and role.
+    patience: u64,
+    drawn_for: (u64, StateRole),
+    frozen_until: u64,
+    effects: VecDeque<Effect>,
+    door: Door,
+    /// The term with which the door is or was open.
+    door_term: u64,
+    deferred: VecDeque<RaftMessage>,
+    /// The last record that the log has.
+    in_log: u64,
+    /// The last record that is durable in it, as it says.
+    synced: u64,
+    /// The last record that is durable and raft's.
+    durable: u64,
+    /// Messages that wait until so much is durable.
+    held: Vec<(u64, Message)>,
+    /// Raft's batches that are not durable yet: number, last entry.
+    batches: VecDeque<(u64, Option<u64>)>,
+    /// Term and vote as they were saved.
+    saved: (u64, MemberId),
+    told_commit: u64,
+    told_role: (Role, u64, u64),
+    in_force: Arc<InForce>,
+    members: Members,
+    rollback_id: u64,
+    pending: Option<Pending>,
+    transfer: Option<Transfer>,
+    takeover_after: u64,
+    halted: bool,
+    #[cfg(test)]
+    pub(crate) bugs: crate::tests::Bugs,
+}
+
+impl Core {
+    /// Begins with what was remembered and what the log has.
+    ///
+    /// # Errors
+    /// The two do not fit.
+    pub fn start(options: Options, state: LocalState, log: LogEnds) -> Result<Core, Fatal> {
+        let (last, base) = (log.last, log.first.saturating_sub(1));
+        let inconsistent = |what| Err(Fatal::Inconsistent(what));
+        if state.cut.is_some_and(|behind| last > behind) {
+            return inconsistent("the log is not cut as it has to be");
+        }
+        let committed = state.commit.max(log.committed);
+        if committed > last {
+            return Err(Fatal::Lost { committed, last });
+        }
+        // What was committed and is older than the log is in the persisted cut.
+        let committed = committed.max(base);
+        let mut in_force = state.in_force.clone();
+        // What is in force may be ahead of the log; its changes are no others when they come again.
+        let (from, to) = (in_force.index, committed.max(state.known));
+        let missed = state.configs.iter();
+        for (index, record) in missed.filter(|(index, _)| **index > from && **index <= to) {
+            match ConfigRecord::decode(record) {
+                Some(record) => in_force.apply(*index, record),
+                None => return inconsistent("a record of a configuration is damaged"),
+            }
+        }
+        let hard = HardState {
+            term: state.term,
+            vote: state.vote,
+            commit: committed,
+            ..HardState::default()
+        };
+        let conf = ConfState {
+            voters: in_force.voters.iter().copied().collect(),
+            learners: in_force.learners.iter().copied().collect(),
+            ..ConfState::default()
+        };
+        let shadow = Shadow::new((base, last), state.terms, state.configs, hard, conf);
+        let Some(shadow) = shadow else {
+            return inconsistent("the terms of the log are not known");
+        };
+        if log
+            .last_term
+            .is_some_and(|t| shadow.term_of(last) != Some(t))
+        {
+            return inconsistent("the log ends with a record of another term than is known");
+        }
+        let config = raft::Config {
+            id: state.id,
+            election_tick: usize::try_from(options.election_ticks).unwrap_or(NEVER),
+            heartbeat_tick: usize::try_from(options.heartbeat_ticks).unwrap_or(NEVER),
+            applied: committed,
+            // Zero would mean one entry; the shadow limits their number.
+            max_size_per_msg: raft::NO_LIMIT,
+            max_committed_size_per_ready: 0,
+            max_inflight_msgs: WINDOW,
+            check_quorum: true,
+            pre_vote: true,
+            min_election_tick: NEVER,
+            max_election_tick: NEVER + 1,
+            batch_append: true,
+            ..raft::Config::default()
+        };
+        let logger = slog::Logger::root(slog::Discard, slog::o!());
+        let Ok(node) = RawNode::new(&config, shadow, &logger) else {
+            return inconsistent("the state is none that raft can begin with");
+        };
+        let in_force = Arc::new(in_force);
+        let mut core = Core {
+            node,
+            options,
+            draw: Draw::new(options.seed),
+            now: 0,
+            patience: 0,
+            drawn_for: (0, StateRole::Leader),
+            frozen_until: 0,
+            effects: VecDeque::new(),
+            door: Door::Closed,
+            door_term: 0,
+            deferred: VecDeque::new(),
+            in_log: last,
+            synced: last,
+            durable: last,
+            held: Vec::new(),
+            batches: VecDeque::new(),
+            saved: (state.term, state.vote),
+            told_commit: committed,
+            told_role: (Role::Follower, 0, 0),
+            members: Members::new(state.id, Position::all(last), in_force.clone()),
+            in_force: in_force.clone(),
+            rollback_id: state.rollback_id,
+            pending: None,
+            transfer: None,
+            takeover_after: 0,
+            halted: false,
+            #[cfg(test)]
+            bugs: crate::tests::Bugs::default(),
+        };
+        if state.cut.is_some() {
+            // The cut is made: the note goes.
+            core.save(None);
+        }
+        core.effects.push_back(Effect::Config(in_force));
+        core.effects.push_back(Effect::Committed(committed));
+        core.settle();
+        Ok(core)
+    }
+
+    /// The next thing to do.
+    pub fn next_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// Time passes.
+    pub fn tick(&mut self) {
+        if self.halted {
+            return;
+        }
+        self.now += 1;
+        if self.leads() {
+            self.node.tick();
+        } else if self.door == Door::Closed {
+            if self.node.raft.election_elapsed as u64 + 1 >= self.patience && self.may_campaign() {
+                self.campaign_now();
+            } else {
+                self.node.tick();
+            }
+        }
+        self.settle();
+    }
+
+    /// A message came.
+    ///
+    /// # Errors
+    /// This member's log cannot go on with the set's; the core does nothing any more.
+    pub fn receive(&mut self, mut message: Message) -> Result<(), Fatal> {
+        if self.halted || message.to != self.id() || !message.is_sound() {
+            return Ok(());
+        }
+        if self.in_force.voters.is_empty() {
+            // A new member. It cannot begin with the log: what was in force before it is not there.
+            if matches!(
+                message.body,
+                Body::Append { .. } | Body::Heartbeat { .. } | Body::Trimmed { .. }
+            ) {
+                let from = message.from;
+                self.effects.push_back(Effect::InitialSync { from });
+            }
+            return Ok(());
+        }
+        if let Body::Trimmed { index, log_term } = message.body {
+            let raft = &self.node.raft;
+            if raft.raft_log.match_term(index, log_term) {
+                // It is all here, and committed, as the leader would not have trimmed it
+                // otherwise. What follows may be acknowledged: it must not go.
+                message.body = Body::Append {
+                    index,
+                    log_term,
+                    commit: index,
+                    entries: Vec::new(),
+                };
+            } else {
+                let from_leader = message.term >= raft.term && raft.leader_id == message.from;
+                if from_leader && raft.raft_log.committed < index {
+                    let from = message.from;
+                    self.effects.push_back(Effect::InitialSync { from });
+                }
+                return Ok(());
+            }
+        }
+        let Some(message) = into_raft(message) else {
+            return Ok(());
+        };
+        match self.door {
+            Door::Closed => {}
+            Door::Open if !self.ends_leadership(&message) => {}
+            Door::Closing if self.leads() && !self.ends_leadership(&message) => {}
+            Door::Open | Door::Closing => {
+                self.close_door();
+                if self.deferred.len() < MOST_DEFERRED {
+                    self.deferred.push_back(message);
+                }
+                return Ok(());
+            }
+        }
+        let result = self.step(message);
+        self.settle();
+        result
+    }
+
+    /// The door put these records into the log, in this order.
+    pub fn appended(&mut self, records: Vec<Appended>) {
+        if self.halted {
+            return;
+        }
+        let mut run = Vec::new();
+        for record in records {
+            let (index, last) = (record.index, self.raft_last() + run.len() as u64);
+            let in_order = index == self.in_log + 1 && record.term == self.door_term;
+            // The empty record with which a term begins is raft's own, or none of the door's.
+            let own = index <= last && self.node.raft.raft_log.match_term(index, record.term);
+            if !in_order || self.door == Door::Closed || !(own || index == last + 1) {
+                self.propose(std::mem::take(&mut run));
+                self.give_up(self.raft_last().min(self.in_log));
+                return;
+            }
+            self.in_log = index;
+            if own {
+                continue;
+            }
+            let config = record.kind != Kind::Plain;
+            if config {
+                self.propose(std::mem::take(&mut run));
+                self.note_config(index);
+            }
+            run.push(to_raft(crate::Entry {
+                index,
+                term: record.term,
+                kind: record.kind,
+            }));
+            if config {
+                self.propose(std::mem::take(&mut run));
+            }
+        }
+        self.propose(run);
+        if self.raft_last() < self.in_log {
+            // Raft refused what the log has.
+            self.give_up(self.raft_last());
+            return;
+        }
+        self.settle_raft();
+        self.settle_durable();
+        self.settle();
+    }
+
+    /// The log is durable up to this place; also of records that the door made and did not tell yet.
+    pub fn persisted(&mut self, index: u64) {
+        if self.halted {
+            return;
+        }
+        self.synced = self.synced.max(index);
+        self.settle_durable();
+        self.settle();
+    }
+
+    /// Tells raft of what is durable, as far as it has heard of it.
+    fn settle_durable(&mut self) {
+        let shadow = self.node.store();
+        let index = self.synced.min(shadow.last()).min(self.in_log);
+        let Some(term) = shadow.term_of(index).filter(|_| index > self.durable) else {
+            return;
+        };
+        self.durable = index;
+        self.node.raft.on_persist_entries(index, term);
+        self.finish_batches();
+        // What is committed by that is in force, and saved, before anybody hears that it is here.
+        self.settle_raft();
+        if !self.halted {
+            self.release_held();
+        }
+    }
+
+    /// The door is closed, and everything that it made is told.
+    ///
+    /// # Errors
+    /// As [`Core::receive`].
+    pub fn door_closed(&mut self) -> Result<(), Fatal> {
+        if self.halted || self.door != Door::Closing {
+            return Ok(());
+        }
+        self.door = Door::Closed;
+        while let Some(message) = self.deferred.pop_front() {
+            if self.door != Door::Closed {
+                // An earlier one made this member lead.
+                self.deferred.push_front(message);
+                break;
+            }
+            self.step(message)?;
+            self.settle_raft();
+            if self.halted {
+                return Ok(());
+            }
+        }
+        self.settle();
+        Ok(())
+    }
+
+    /// A member, or this one, tells how far it is.
+    pub fn report(&mut self, member: MemberId, report: Report) {
+        if self.halted {
+            return;
+        }
+        let position = report.position;
+        // A record of the same place and term is the same, with all before it. A member of this
+        // term gives nothing up any more that it has in common with its leader.
+        let same = report.term == self.term()
+            && self
+                .node
+                .raft
+                .raft_log
+                .match_term(position.written, report.log_term);
+        if same || member == self.id() {
+            self.members.report(member, position);
+        }
+        self.resume(member, position.durable);
+        self.settle();
+    }
+
+    /// A member is being synced anew, so that what it has does not count; or is no longer.
+    pub fn syncing(&mut self, member: MemberId, syncing: bool) {
+        self.members.syncing(member, syncing);
+    }
+
+    /// The log begins here now.
+    pub fn trimmed(&mut self, first: u64) {
+        if !self.halted {
+            self.node.mut_store().trim(first);
+        }
+    }
+
+    /// Asks for the place that a linearizable read has to see; the answer is an
+    /// [`Effect::Readable`]. False if this member does not lead, or has committed nothing in its
+    /// term yet.
+    pub fn read(&mut self, token: u64) -> bool {
+        if self.halted || !self.leads() || !self.node.raft.commit_to_current_term() {
+            return false;
+        }
+        self.node.read_index(bytes_of(token));
+        self.settle();
+        true
+    }
+
+    /// Which member this is.
+    pub fn id(&self) -> MemberId {
+        self.node.raft.id
+    }
+
+    /// The newest term it knows.
+    pub fn term(&self) -> u64 {
+        self.node.raft.term
+    }
+
+    /// What it is.
+    pub fn role(&self) -> Role {
+        match self.node.raft.state {
+            StateRole::Follower => Role::Follower,
+            StateRole::PreCandidate => Role::PreCandidate,
+            StateRole::Candidate => Role::Candidate,
+            StateRole::Leader => Role::Leader,
+        }
+    }
+
+    /// Whom it follows.
+    pub fn leader(&self) -> Option<MemberId> {
+        let id = self.node.raft.leader_id;
+        (id != 0).then_some(id)
+    }
+
+    /// Everything up to here is committed.
+    pub fn committed(&self) -> u64 {
+        self.node.raft.raft_log.committed
+    }
+
+    /// The end of the log.
+    pub fn last(&self) -> u64 {
+        self.raft_last()
+    }
+
+    /// The term of the record at a place of the log.
+    pub fn term_of(&self, index: u64) -> Option<u64> {
+        self.node.store().term_of(index)
+    }
+
+    /// The configuration in force.
+    pub fn in_force(&self) -> &Arc<InForce> {
+        &self.in_force
+    }
+
+    /// How far the members are, as far as it was told.
+    pub fn members(&self) -> &Members {
+        &self.members
+    }
+
+    fn leads(&self) -> bool {
+        self.node.raft.state == StateRole::Leader
+    }
+
+    fn raft_last(&self) -> u64 {
+        self.node.raft.raft_log.last_index()
+    }
+
+    /// Whether raft, given this message, would cease to lead, or might.
+    fn ends_leadership(&self, m: &RaftMessage) -> bool {
+        m.term > self.node.raft.term
+            && match m.get_msg_type() {
+                MessageType::MsgRequestPreVote => false,
+                MessageType::MsgRequestPreVoteResponse => m.reject,
+                _ => true,
+            }
+    }
+
+    fn step(&mut self, message: RaftMessage) -> Result<(), Fatal> {
+        if let Err(fatal) = self.check(&message) {
+            self.halted = true;
+            return Err(fatal);
+        }
+        #[cfg(test)]
+        let message = self.bugs.before_step(&self.node, message);
+        let raft = &self.node.raft;
+        let ignored = match message.get_msg_type() {
+            MessageType::MsgTimeoutNow => !self.may_campaign(),
+            // A place that the leader's log does not have was never sent by it.
+            MessageType::MsgAppendResponse => {
+                message.index.max(message.reject_hint) > self.raft_last()
+                    && message.term == raft.term
+                    && self.leads()
+                    && !message.reject
+            }
+            _ => false,
+        };
+        if !ignored {
+            // What raft refuses to hear is nothing to it.
+            let _ = self.node.step(message);
+        }
+        #[cfg(test)]
+        self.bugs.after_step(&mut self.node);
+        Ok(())
+    }
+
+    /// Raft ends with a panic when a leader contradicts what is committed here, which is what a
+    /// member sees whose data was lost or swapped.
+    fn check(&self, m: &RaftMessage) -> Result<(), Fatal> {
+        let (raft, log) = (&self.node.raft, &self.node.raft.raft_log);
+        if m.term < raft.term {
+            return Ok(());
+        }
+        match m.get_msg_type() {
+            MessageType::MsgHeartbeat if m.commit > log.last_index() => Err(Fatal::Lost {
+                committed: m.commit,
+                last: log.last_index(),
+            }),
+            MessageType::MsgAppend if m.index >= log.committed => Ok(()),
+            MessageType::MsgAppend => {
+                // Raft answers without looking, so this is only to find out.
+                let here = m.entries.iter().filter(|e| e.index <= log.committed);
+                let base = self.node.store().base();
+                match here
+                    .filter(|e| e.index > base)
+                    .find(|e| !log.match_term(e.index, e.term))
+                {
+                    Some(e) => Err(Fatal::Diverged { index: e.index }),
+                    None => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether this member may ask for votes: it is a voter with a priority that is not told to
+    /// wait, and all its log is durable, which raft takes for granted of a candidate.
+    fn may_campaign(&self) -> bool {
+        let raft = &self.node.raft;
+        let me = self.in_force.config.member(raft.id);
+        raft.promotable()
+            && self.now >= self.frozen_until
+            && me.is_some_and(|m| m.priority > 0)
+            && raft.raft_log.persisted == raft.raft_log.last_index()
+    }
+
+    fn campaign_now(&mut self) {
+        self.node.raft.election_elapsed = 0;
+        self.draw_patience();
+        // An error would be a message of raft's own that it does not know.
+        let _ = self.node.campaign();
+    }
+
+    fn draw_patience(&mut self) {
+        let better = self.better_voters();
+        self.patience = patience(&mut self.draw, self.options.election_ticks, better);
+    }
+
+    /// How many different priorities of voters are above this member's.
+    fn better_voters(&self) -> usize {
+        let config = &self.in_force.config;
+        let mine = config.member(self.id()).map_or(0, |m| m.priority);
+        let voters = self.in_force.voters.iter();
+        let mut above: Vec<u32> = voters
+            .filter_map(|id| Some(config.member(*id)?.priority))
+            .filter(|priority| *priority > mine)
+            .collect();
+        above.sort_unstable();
+        above.dedup();
+        above.len()
+    }
+
+    /// Gives raft entries that the log has already; one that changes the configuration comes alone.
+    /// What raft refuses is missing from its log, which [`Core::appended`] finds.
+    fn propose(&mut self, entries: Vec<RaftEntry>) {
+        let Some(first) = entries.first() else {
+            return;
+        };
+        if !self.leads() {
+            // It ceased to lead while the door was closing, and nothing came after: as if they had
+            // been proposed just before.
+            self.node.raft.raft_log.append(&entries);
+            return;
+        }
+        let change = match kind(first) {
+            Kind::Config(record) => ConfigRecord::decode(&record).and_then(|r| r.change),
+            Kind::Plain => None,
+        };
+        let _ = match change {
+            Some(change) => {
+                let context = first.context.to_vec();
+                self.node.propose_conf_change(context, raft_change(change))
+            }
+            None => {
+                let mut m = RaftMessage::default();
+                m.set_msg_type(MessageType::MsgPropose);
+                m.from = self.id();
+                m.entries = entries.into();
+                self.node.step(m)
+            }
+        };
+    }
+
+    /// What to remember, as of now.
+    fn local_state(&self, cut: Option<u64>) -> LocalState {
+        let (raft, shadow) = (&self.node.raft, self.node.store());
+        LocalState {
+            id: raft.id,
+            term: raft.term,
+            vote: raft.vote,
+            // Applied is committed and durable here, and what it changed is in force.
+            commit: raft.raft_log.applied,
+            known: raft.raft_log.committed.max(self.in_force.index),
+            terms: shadow.terms().to_vec(),
+            configs: shadow.configs().clone(),
+            in_force: (*self.in_force).clone(),
+            rollback_id: self.rollback_id,
+            cut,
+        }
+    }
+
+    fn save(&mut self, cut: Option<u64>) {
+        let state = self.local_state(cut);
+        self.saved = (state.term, state.vote);
+        self.effects.push_back(Effect::Save(Box::new(state)));
+    }
+
+    /// The log has to be cut behind `index`, and this core is done.
+    fn give_up(&mut self, index: u64) {
+        self.halted = true;
+        self.node.mut_store().cut(index);
+        self.rollback_id += 1;
+        self.save(Some(index));
+        let cut_behind = index;
+        self.effects.push_back(Effect::Restart { cut_behind });
+    }
+
+    fn set_in_force(&mut self, in_force: InForce) -> Effect {
+        self.in_force = Arc::new(in_force);
+        self.members.configure(self.in_force.clone());
+        Effect::Config(self.in_force.clone())
+    }
+}

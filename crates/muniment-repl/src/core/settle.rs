@@ -1,0 +1,215 @@
+//! What raft wants done, put in order.
+//!
+//! Of each batch: the door is closed if the leadership ended; the state is saved if there is
+//! something new to remember; then the role is told and the door opened; then records are appended
+//! (a leader's are there already); then the commit point moves; then messages go, of which those
+//! that claim something durable wait until it is.
+
+use super::{Core, Door, Effect};
+use crate::config::{Change, ConfigRecord};
+use crate::convert::{from_raft, token_of};
+use crate::message::{Body, Kind, Message};
+use crate::shadow::kind;
+use raft::eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2, Entry as RaftEntry};
+
+impl Core {
+    /// Carries on until raft and what is built on it have nothing more to do.
+    pub(super) fn settle(&mut self) {
+        loop {
+            self.settle_raft();
+            if self.halted || !self.arrange() {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn settle_raft(&mut self) {
+        while !self.halted && self.node.has_ready() {
+            self.batch();
+        }
+        let raft = &self.node.raft;
+        let now = (raft.term, raft.state);
+        if self.drawn_for != now {
+            self.drawn_for = now;
+            self.draw_patience();
+        }
+        for member in self.node.store().take_behind() {
+            let index = self.node.store().base();
+            let log_term = self.node.store().term_of(index).unwrap_or_default();
+            let message = Message {
+                from: self.id(),
+                to: member,
+                term: self.term(),
+                body: Body::Trimmed { index, log_term },
+            };
+            self.effects.push_back(Effect::FarBehind(member));
+            self.effects.push_back(Effect::Send(message));
+        }
+    }
+
+    fn batch(&mut self) {
+        let mut ready = self.node.ready();
+        let entries = ready.take_entries();
+        let mut messages = ready.take_messages();
+        messages.extend(ready.take_persisted_messages());
+        let committed = ready.take_committed_entries();
+        let reads = ready.take_read_states();
+
+        let leads = self.leads();
+        if !leads && self.door == Door::Open {
+            self.close_door();
+        }
+        if let Some(first) = entries.first().map(|e| e.index)
+            && first <= self.node.store().last()
+        {
+            self.give_up(first - 1);
+            return;
+        }
+        let last = entries.last().map(|e| e.index);
+        let mut news = self.node.mut_store().append(&entries);
+        let number = ready.number();
+        self.node.advance_append_async(ready);
+        self.batches.push_back((number, last));
+        self.finish_batches();
+
+        let announced = self.apply(committed);
+        news |= !announced.is_empty();
+        news |= self.saved != (self.node.raft.term, self.node.raft.vote);
+        if news {
+            self.save(None);
+        }
+        self.effects.extend(announced);
+        self.tell_role();
+        if leads && self.door == Door::Closed && self.door_term != self.term() {
+            self.open_door(last);
+        }
+        if let Some(last) = last
+            && !leads
+            && last > self.in_log
+        {
+            let first = self.in_log + 1;
+            self.effects.push_back(Effect::Append { first, last });
+            self.in_log = last;
+        }
+        let commit = self.committed();
+        if commit > self.told_commit {
+            self.told_commit = commit;
+            self.effects.push_back(Effect::Committed(commit));
+        }
+        for read in reads {
+            if let Some(token) = token_of(&read.request_ctx) {
+                let index = read.index;
+                self.effects.push_back(Effect::Readable { token, index });
+            }
+        }
+        for message in messages.into_iter().filter_map(from_raft) {
+            self.send(message);
+        }
+    }
+
+    /// Raft has looked at these committed entries; what they change of the configuration is in
+    /// force from here on. Gives what is to be told of it.
+    fn apply(&mut self, committed: Vec<RaftEntry>) -> Vec<Effect> {
+        let mut told = Vec::new();
+        let Some(last) = committed.last().map(|e| e.index) else {
+            return told;
+        };
+        for entry in committed {
+            let Kind::Config(bytes) = kind(&entry) else {
+                continue;
+            };
+            // Whoever put it into the log had it checked; what cannot be read changes nothing,
+            // and the same on all members.
+            let Some(record) = ConfigRecord::decode(&bytes) else {
+                continue;
+            };
+            if let Some(change) = record.change {
+                // Raft refuses what would leave nobody to vote; then nothing changes here, either.
+                let done = self.node.apply_conf_change(&raft_change(change));
+                if done.is_err() {
+                    continue;
+                }
+            }
+            let mut in_force = (*self.in_force).clone();
+            in_force.apply(entry.index, record);
+            told.push(self.set_in_force(in_force));
+            told.extend(self.config_done(entry.index));
+        }
+        self.node.advance_apply_to(last);
+        told
+    }
+
+    fn tell_role(&mut self) {
+        let (role, term) = (self.role(), self.term());
+        let now = (role, term, self.node.raft.leader_id);
+        if self.told_role != now {
+            self.told_role = now;
+            let leader = self.leader();
+            self.effects.push_back(Effect::Role { role, term, leader });
+        }
+    }
+
+    /// Sends a message as soon as what it says is durable.
+    fn send(&mut self, message: Message) {
+        let needs = match &message.body {
+            Body::AppendReply {
+                index,
+                reject: None,
+                ..
+            } => *index,
+            // Who is elected leads with all it has, and raft counts on that.
+            Body::Vote { .. } => self.raft_last(),
+            _ => 0,
+        };
+        #[cfg(test)]
+        let needs = if self.bugs.acknowledge_early {
+            0
+        } else {
+            needs
+        };
+        match needs > self.durable {
+            true => self.held.push((needs, message)),
+            false => self.effects.push_back(Effect::Send(message)),
+        }
+    }
+
+    pub(super) fn release_held(&mut self) {
+        let (term, durable) = (self.term(), self.durable);
+        // What was said in an older term is of no use to anybody.
+        let held = std::mem::take(&mut self.held);
+        for (needs, message) in held.into_iter().filter(|(_, m)| m.term >= term) {
+            match needs > durable {
+                true => self.held.push((needs, message)),
+                false => self.effects.push_back(Effect::Send(message)),
+            }
+        }
+    }
+
+    /// Tells raft of its batches that are durable, in order.
+    pub(super) fn finish_batches(&mut self) {
+        while let Some((number, last)) = self.batches.front().copied()
+            && last.is_none_or(|last| last <= self.durable)
+        {
+            self.batches.pop_front();
+            self.node.on_persist_ready(number);
+        }
+    }
+}
+
+/// A change as raft wants it.
+pub(super) fn raft_change(change: Change) -> ConfChangeV2 {
+    let (kind, node_id) = match change {
+        Change::Voter(id) => (ConfChangeType::AddNode, id),
+        Change::Learner(id) => (ConfChangeType::AddLearnerNode, id),
+        Change::Remove(id) => (ConfChangeType::RemoveNode, id),
+    };
+    let mut single = ConfChangeSingle {
+        node_id,
+        ..ConfChangeSingle::default()
+    };
+    single.set_change_type(kind);
+    ConfChangeV2 {
+        changes: vec![single].into(),
+        ..ConfChangeV2::default()
+    }
+}

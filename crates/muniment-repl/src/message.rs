@@ -1,0 +1,382 @@
+//! What members tell each other: raft's messages without payloads, and their bytes.
+//!
+//! An entry of the log is here only its place, its term and, if it changes the configuration, that
+//! record; the transport sends the records themselves beside the message ([`Message::records`]).
+//!
+//! Must not trust bytes from outside: what decodes is well-formed, so that nothing in it can end
+//! raft with a panic by its shape alone ([`Message::is_sound`]); what contradicts this member's own
+//! log is the core's to find.
+
+use crate::bytes::{Reader, Writer};
+use crate::config::MemberId;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// What an entry of the log is to the core.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Data, or nothing at all.
+    Plain,
+    /// A change of the configuration: [`ConfigRecord`](crate::ConfigRecord)'s bytes.
+    Config(Arc<[u8]>),
+}
+
+/// The shadow of one record of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its place.
+    pub index: u64,
+    /// The term of the leader that made it.
+    pub term: u64,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// From one member to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Who sends it.
+    pub from: MemberId,
+    /// Whom it is for.
+    pub to: MemberId,
+    /// The sender's term; of a preliminary vote, the one it would campaign for.
+    pub term: u64,
+    /// What it says.
+    pub body: Body,
+}
+
+/// What a message says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// The leader's entries behind the place `index`, whose term is `log_term`.
+    Append {
+        /// The place before the first entry.
+        index: u64,
+        /// Its term.
+        log_term: u64,
+        /// The leader's commit point.
+        commit: u64,
+        /// The entries, without gaps.
+        entries: Vec<Entry>,
+    },
+    /// The log is the leader's up to `index`, durably; or is not.
+    AppendReply {
+        /// Up to here; of a refusal, the place that did not match.
+        index: u64,
+        /// The sender's commit point.
+        commit: u64,
+        /// Where to go on looking: a place and its term.
+        reject: Option<(u64, u64)>,
+    },
+    /// Asks for a vote.
+    Vote {
+        /// Only asks what the answer would be.
+        preliminary: bool,
+        /// The end of the sender's log.
+        index: u64,
+        /// Its term.
+        log_term: u64,
+        /// The sender's commit point.
+        commit: u64,
+        /// Its term.
+        commit_term: u64,
+        /// The leader itself wants it.
+        transfer: bool,
+    },
+    /// The answer.
+    VoteReply {
+        /// To a preliminary vote.
+        preliminary: bool,
+        /// No.
+        reject: bool,
+        /// The sender's commit point, with a refusal.
+        commit: u64,
+        /// Its term.
+        commit_term: u64,
+    },
+    /// The leader is there.
+    Heartbeat {
+        /// The commit point, as far as the receiver has the log.
+        commit: u64,
+        /// What it wants to see again: the token of a read.
+        token: Option<u64>,
+    },
+    /// So is the receiver.
+    HeartbeatReply {
+        /// The sender's commit point.
+        commit: u64,
+        /// The heartbeat's token.
+        token: Option<u64>,
+    },
+    /// The leader asks the receiver to campaign at once.
+    TimeoutNow,
+    /// The leader's log begins only behind this place, which is behind what the receiver was
+    /// thought to have.
+    Trimmed {
+        /// The place before the first record.
+        index: u64,
+        /// Its term.
+        log_term: u64,
+    },
+}
+
+impl Message {
+    /// Which records of the log have to go with it.
+    pub fn records(&self) -> Option<RangeInclusive<u64>> {
+        match &self.body {
+            Body::Append { entries, .. } => Some(entries.first()?.index..=entries.last()?.index),
+            _ => None,
+        }
+    }
+
+    /// Cuts entries off behind the first `n` (at least one), and gives them as a message of their
+    /// own: for a transport whose frames have a size. Both parts, sent in order, say what the whole
+    /// said.
+    pub fn split_off(&mut self, n: usize) -> Option<Message> {
+        let Body::Append {
+            commit, entries, ..
+        } = &mut self.body
+        else {
+            return None;
+        };
+        let n = n.max(1);
+        if n >= entries.len() {
+            return None;
+        }
+        let rest = entries.split_off(n);
+        let before = entries.last()?;
+        Some(Message {
+            from: self.from,
+            to: self.to,
+            term: self.term,
+            body: Body::Append {
+                index: before.index,
+                log_term: before.term,
+                commit: *commit,
+                entries: rest,
+            },
+        })
+    }
+
+    /// Whether it is one that a member could have sent: entries without gaps, terms that never
+    /// fall and are not above the sender's, nobody who is no one.
+    pub fn is_sound(&self) -> bool {
+        if self.from == 0 || self.to == 0 || self.from == self.to || self.term == 0 {
+            return false;
+        }
+        match &self.body {
+            Body::Append {
+                index,
+                log_term,
+                entries,
+                ..
+            } => {
+                let (mut index, mut term) = (*index, *log_term);
+                (term == 0) == (index == 0)
+                    && term <= self.term
+                    && entries.iter().all(|e| {
+                        let follows = index.checked_add(1) == Some(e.index);
+                        let sound = follows && e.term >= term.max(1) && e.term <= self.term;
+                        (index, term) = (e.index, e.term);
+                        sound
+                    })
+            }
+            Body::AppendReply {
+                reject: Some((index, term)),
+                ..
+            } => (*term == 0) == (*index == 0),
+            Body::Vote {
+                index, log_term, ..
+            }
+            | Body::Trimmed { index, log_term } => {
+                (*log_term == 0) == (*index == 0) && *log_term <= self.term
+            }
+            _ => true,
+        }
+    }
+
+    /// Its bytes, without the records.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.u64(self.from);
+        w.u64(self.to);
+        w.u64(self.term);
+        match &self.body {
+            Body::Append {
+                index,
+                log_term,
+                commit,
+                entries,
+            } => {
+                w.u8(1);
+                for v in [*index, *log_term, *commit] {
+                    w.u64(v);
+                }
+                let runs: Vec<_> = entries.chunk_by(|a, b| a.term == b.term).collect();
+                w.count(runs.len());
+                for run in runs {
+                    w.count(run.len());
+                    w.u64(run.first().map_or(0, |e| e.term));
+                }
+                let configs = || {
+                    entries
+                        .iter()
+                        .enumerate()
+                        .filter_map(|(i, e)| match &e.kind {
+                            Kind::Config(record) => Some((i, record)),
+                            Kind::Plain => None,
+                        })
+                };
+                w.count(configs().count());
+                for (i, record) in configs() {
+                    w.count(i);
+                    w.run(record);
+                }
+            }
+            Body::AppendReply {
+                index,
+                commit,
+                reject,
+            } => {
+                w.u8(2);
+                w.u64(*index);
+                w.u64(*commit);
+                w.flag(reject.is_some());
+                let (index, term) = reject.unwrap_or_default();
+                w.u64(index);
+                w.u64(term);
+            }
+            Body::Vote {
+                preliminary,
+                index,
+                log_term,
+                commit,
+                commit_term,
+                transfer,
+            } => {
+                w.u8(3);
+                w.flag(*preliminary);
+                for v in [*index, *log_term, *commit, *commit_term] {
+                    w.u64(v);
+                }
+                w.flag(*transfer);
+            }
+            Body::VoteReply {
+                preliminary,
+                reject,
+                commit,
+                commit_term,
+            } => {
+                w.u8(4);
+                w.flag(*preliminary);
+                w.flag(*reject);
+                w.u64(*commit);
+                w.u64(*commit_term);
+            }
+            Body::Heartbeat { commit, token } | Body::HeartbeatReply { commit, token } => {
+                let reply = matches!(self.body, Body::HeartbeatReply { .. });
+                w.u8(5 + u8::from(reply));
+                w.u64(*commit);
+                w.flag(token.is_some());
+                w.u64(token.unwrap_or_default());
+            }
+            Body::TimeoutNow => w.u8(7),
+            Body::Trimmed { index, log_term } => {
+                w.u8(8);
+                w.u64(*index);
+                w.u64(*log_term);
+            }
+        }
+        w.0
+    }
+
+    /// From the front of `bytes`, with how many of them it took; `None` if they are no sound
+    /// message.
+    pub fn decode(bytes: &[u8]) -> Option<(Message, usize)> {
+        let mut r = Reader(bytes);
+        let (from, to, term) = (r.u64()?, r.u64()?, r.u64()?);
+        let body = match r.u8()? {
+            1 => decode_append(&mut r)?,
+            2 => {
+                let (index, commit, reject) = (r.u64()?, r.u64()?, r.flag()?);
+                let hint = (r.u64()?, r.u64()?);
+                Body::AppendReply {
+                    index,
+                    commit,
+                    reject: reject.then_some(hint),
+                }
+            }
+            3 => Body::Vote {
+                preliminary: r.flag()?,
+                index: r.u64()?,
+                log_term: r.u64()?,
+                commit: r.u64()?,
+                commit_term: r.u64()?,
+                transfer: r.flag()?,
+            },
+            4 => Body::VoteReply {
+                preliminary: r.flag()?,
+                reject: r.flag()?,
+                commit: r.u64()?,
+                commit_term: r.u64()?,
+            },
+            kind @ (5 | 6) => {
+                let (commit, some, token) = (r.u64()?, r.flag()?, r.u64()?);
+                let token = some.then_some(token);
+                match kind {
+                    5 => Body::Heartbeat { commit, token },
+                    _ => Body::HeartbeatReply { commit, token },
+                }
+            }
+            7 => Body::TimeoutNow,
+            8 => Body::Trimmed {
+                index: r.u64()?,
+                log_term: r.u64()?,
+            },
+            _ => return None,
+        };
+        let message = Message {
+            from,
+            to,
+            term,
+            body,
+        };
+        message
+            .is_sound()
+            .then(|| (message, bytes.len() - r.0.len()))
+    }
+}
+
+/// The most entries that a message can have: a count is four bytes, whatever it counts, so that
+/// some bytes must not become gigabytes.
+const MOST_ENTRIES: usize = 1 << 20;
+
+fn decode_append(r: &mut Reader<'_>) -> Option<Body> {
+    let (index, log_term, commit) = (r.u64()?, r.u64()?, r.u64()?);
+    let mut entries: Vec<Entry> = Vec::new();
+    let mut next = index;
+    for _ in 0..r.count(12)? {
+        let (n, term) = (r.u32()? as usize, r.u64()?);
+        if n > MOST_ENTRIES - entries.len() {
+            return None;
+        }
+        for _ in 0..n {
+            next = next.checked_add(1)?;
+            entries.push(Entry {
+                index: next,
+                term,
+                kind: Kind::Plain,
+            });
+        }
+    }
+    for _ in 0..r.count(8)? {
+        let i = r.u32()? as usize;
+        entries.get_mut(i)?.kind = Kind::Config(r.run()?.into());
+    }
+    Some(Body::Append {
+        index,
+        log_term,
+        commit,
+        entries,
+    })
+}

@@ -1,0 +1,123 @@
+//! How far each member is, and who counts.
+
+use crate::config::{InForce, Member, MemberId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// How far one member is, as places of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// Its log has everything up to here.
+    pub written: u64,
+    /// Readers there see everything up to here.
+    pub applied: u64,
+    /// And this survives a power cut.
+    pub durable: u64,
+}
+
+impl Position {
+    /// Everything up to one place.
+    pub fn all(index: u64) -> Position {
+        Position {
+            written: index,
+            applied: index,
+            durable: index,
+        }
+    }
+
+    /// Up to where a write counts here that is to survive a power cut, or need not.
+    pub fn counts(&self, journaled: bool) -> u64 {
+        match journaled {
+            true => self.durable.min(self.applied),
+            false => self.applied,
+        }
+    }
+}
+
+/// What a member tells of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The term it is in.
+    pub term: u64,
+    /// The term of its record at `position.written`.
+    pub log_term: u64,
+    /// How far it is.
+    pub position: Position,
+}
+
+/// The set's members and how far they are, as a leader knows it: of each only what is the same as
+/// in the leader's own log. A member whose log ends with records that lost an election says so by
+/// their term, and does not count before it has given them up.
+#[derive(Clone, Debug)]
+pub struct Members {
+    me: MemberId,
+    in_force: Arc<InForce>,
+    positions: BTreeMap<MemberId, Position>,
+    syncing: BTreeSet<MemberId>,
+}
+
+impl Members {
+    pub(crate) fn new(me: MemberId, mine: Position, in_force: Arc<InForce>) -> Members {
+        Members {
+            me,
+            in_force,
+            positions: BTreeMap::from([(me, mine)]),
+            syncing: BTreeSet::new(),
+        }
+    }
+
+    /// A member is so far. In one term that only rises.
+    pub(crate) fn report(&mut self, member: MemberId, new: Position) {
+        if member != self.me && self.in_force.config.member(member).is_none() {
+            return;
+        }
+        let known = self.positions.entry(member).or_default();
+        known.written = known.written.max(new.written);
+        known.applied = known.applied.max(new.applied);
+        known.durable = known.durable.max(new.durable);
+    }
+
+    /// A leadership begins: nobody has told anything yet.
+    pub(crate) fn forget_others(&mut self) {
+        let me = self.me;
+        self.positions.retain(|id, _| *id == me);
+    }
+
+    pub(crate) fn syncing(&mut self, member: MemberId, syncing: bool) {
+        match syncing {
+            true => self.syncing.insert(member),
+            false => self.syncing.remove(&member),
+        };
+    }
+
+    /// Whether a member is being synced anew.
+    pub fn is_syncing(&self, member: MemberId) -> bool {
+        self.syncing.contains(&member)
+    }
+
+    pub(crate) fn configure(&mut self, in_force: Arc<InForce>) {
+        let known = |id: &MemberId| in_force.config.member(*id).is_some() || *id == self.me;
+        self.positions.retain(|id, _| known(id));
+        self.syncing.retain(known);
+        self.in_force = in_force;
+    }
+
+    /// The configuration in force.
+    pub fn in_force(&self) -> &Arc<InForce> {
+        &self.in_force
+    }
+
+    /// How far a member is, as far as it was told.
+    pub fn position(&self, member: MemberId) -> Position {
+        self.positions.get(&member).copied().unwrap_or_default()
+    }
+
+    /// Those that can acknowledge a write, with how far they are: hidden, delayed and non-voting
+    /// ones, too, but none that is being synced anew.
+    pub(crate) fn counted(&self) -> impl Iterator<Item = (&Member, Position)> + Clone {
+        let members = self.in_force.config.members.iter();
+        members
+            .filter(|m| !self.is_syncing(m.id))
+            .map(|m| (m, self.position(m.id)))
+    }
+}

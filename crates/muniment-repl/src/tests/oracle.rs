@@ -1,0 +1,132 @@
+//! What must hold, whatever happens: asked after every step of the simulator.
+
+use crate::MemberId;
+use crate::tests::node::{Node, Record};
+use std::collections::{BTreeMap, BTreeSet};
+
+type Found = Result<(), String>;
+
+#[derive(Default)]
+pub struct Oracle {
+    /// Who led in a term.
+    leaders: BTreeMap<u64, MemberId>,
+    /// What is committed, from place 1 on.
+    pub committed: Vec<Record>,
+    /// The one record of a place and a term.
+    records: BTreeMap<(u64, u64), Record>,
+    /// Which members ever had a record, and had it durable.
+    had: BTreeMap<(u64, u64), (BTreeSet<MemberId>, BTreeSet<MemberId>)>,
+    /// Up to where a member's log was looked at: place, term; and durable.
+    seen: BTreeMap<MemberId, ((u64, u64), u64)>,
+    /// What was committed when a read was asked for.
+    reads: BTreeMap<u64, u64>,
+}
+
+impl Oracle {
+    fn committed(&self, index: u64) -> Option<&Record> {
+        self.committed.get(index.checked_sub(1)? as usize)
+    }
+
+    /// Takes note of what is new in a member's log. Two records of one place and term are the same.
+    pub fn look(&mut self, node: &Node) -> Found {
+        let end = (node.last(), node.log.back().map_or(0, |r| r.term));
+        let ((last, term), durable) = self.seen.get(&node.id).copied().unwrap_or_default();
+        let goes_on = node.record(last).is_some_and(|r| r.term == term);
+        let from = if goes_on { last + 1 } else { node.base + 1 };
+        for index in from..=node.last() {
+            let Some(record) = node.record(index) else {
+                continue;
+            };
+            let place = (index, record.term);
+            let known = self.records.entry(place).or_insert_with(|| record.clone());
+            if known != record {
+                return Err(format!("member {}: {record} is elsewhere {known}", node.id));
+            }
+            self.had.entry(place).or_default().0.insert(node.id);
+        }
+        let from = if goes_on { durable + 1 } else { node.base + 1 };
+        for index in from..=node.durable {
+            if let Some(record) = node.record(index) {
+                let place = (index, record.term);
+                self.had.entry(place).or_default().1.insert(node.id);
+            }
+        }
+        self.seen.insert(node.id, (end, node.durable));
+        Ok(())
+    }
+
+    /// One leader a term, and it has everything that is committed.
+    pub fn elected(&mut self, node: &Node, term: u64) -> Found {
+        let leader = *self.leaders.entry(term).or_insert(node.id);
+        if leader != node.id {
+            return Err(format!("{leader} and {} both lead in term {term}", node.id));
+        }
+        for record in self.committed.iter().skip(node.base as usize) {
+            if node.record(record.index) != Some(record) {
+                return Err(format!(
+                    "{} leads in term {term} without {record}, which is committed",
+                    node.id
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Logs are equal up to the commit point.
+    pub fn commits(&mut self, id: MemberId, records: Vec<Record>) -> Found {
+        for record in records {
+            match self.committed(record.index) {
+                Some(known) if *known == record => {}
+                Some(known) => return Err(format!("{id} commits {record}, not {known}")),
+                None if record.index == self.committed.len() as u64 + 1 => {
+                    self.committed.push(record);
+                }
+                None => return Err(format!("{id} commits {record} beyond a gap")),
+            }
+        }
+        Ok(())
+    }
+
+    /// What is committed is never given up.
+    pub fn gave_up(&self, id: MemberId, records: &[Record]) -> Found {
+        let lost = records.iter().find(|r| self.committed(r.index) == Some(*r));
+        match lost {
+            Some(record) => Err(format!("{id} gave up {record}, which is committed")),
+            None => Ok(()),
+        }
+    }
+
+    /// A write for which two members were waited for was at two members.
+    pub fn acknowledged(&self, index: u64, term: u64, journaled: bool) -> Found {
+        if self.committed(index).is_some_and(|r| r.term == term) {
+            // Who was synced anew has it as part of what it was given.
+            return Ok(());
+        }
+        let had = self.had.get(&(index, term));
+        let members = had.map_or(0, |(had, durable)| match journaled {
+            true => durable.len(),
+            false => had.len(),
+        });
+        match members >= 2 {
+            true => Ok(()),
+            false => Err(format!(
+                "{index}/{term} was acknowledged and is at {members} members"
+            )),
+        }
+    }
+
+    /// A linearizable read begins.
+    pub fn asks(&mut self, token: u64) {
+        self.reads.insert(token, self.committed.len() as u64);
+    }
+
+    /// It sees everything that was committed before it began.
+    pub fn read(&self, token: u64, index: u64) -> Found {
+        match self.reads.get(&token) {
+            Some(before) if index < *before => Err(format!(
+                "a read sees {index}, but {before} was committed before it"
+            )),
+            _ => Ok(()),
+        }
+    }
+}

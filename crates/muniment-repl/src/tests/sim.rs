@@ -1,0 +1,732 @@
+//! The simulator: members in one thread and virtual time, a network that delays, loses, doubles and
+//! parts, disks that lose what was not synced, crashes between any two effects; all drawn from one
+//! seed. After every step the invariants are asked ([`crate::tests::oracle`]).
+//!
+//! At the end everything is healed, and the set has to come to rest with one leader and equal logs.
+
+use crate::tests::Bugs;
+use crate::tests::cluster::member;
+use crate::tests::node::{Event, Node, Packet};
+use crate::tests::oracle::Oracle;
+use crate::timer::Draw;
+use crate::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Milliseconds of a tick.
+const TICK: u64 = 10;
+const ELECTION: u64 = 10;
+
+/// How rough a seed's world is.
+struct World {
+    delay: u64,
+    /// Of a thousand.
+    loss: u64,
+    twice: u64,
+    sync: u64,
+    fault_every: u64,
+    write_every: u64,
+    admin: bool,
+    trims: bool,
+    splits: bool,
+    until: u64,
+}
+
+enum What {
+    Tick(MemberId),
+    Arrive(MemberId, MemberId, Packet),
+    Tell(MemberId, u64),
+    Synced(MemberId, u64, u64),
+    Write,
+    Fault,
+    Heal,
+    Start(MemberId),
+    Admin,
+}
+
+/// What a run came to.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Course {
+    pub elections: u64,
+    pub committed: u64,
+    pub given_up: u64,
+    pub crashes: u64,
+    pub syncs: u64,
+    pub configs: u64,
+    pub woken: u64,
+}
+
+pub struct Sim {
+    draw: Draw,
+    world: World,
+    bugs: Bugs,
+    now: u64,
+    number: u64,
+    queue: BTreeMap<(u64, u64), What>,
+    nodes: BTreeMap<MemberId, Node>,
+    waiters: BTreeMap<MemberId, (Waiters, BTreeMap<WaiterId, (u64, u64, Concern)>)>,
+    telling: BTreeSet<MemberId>,
+    syncing: BTreeSet<MemberId>,
+    cut_off: BTreeSet<(MemberId, MemberId)>,
+    oracle: Oracle,
+    calm: bool,
+    token: u64,
+    course: Course,
+}
+
+type Found = Result<(), String>;
+
+impl Sim {
+    pub fn new(seed: u64, bugs: Bugs) -> Sim {
+        let mut draw = Draw::new(seed ^ 0x5eed);
+        let members = [3, 3, 3, 4, 5, 5, 7][draw.below(7) as usize];
+        let world = World {
+            delay: 1 + draw.below(40),
+            loss: [0, 0, 20, 100][draw.below(4) as usize],
+            twice: [0, 20, 100][draw.below(3) as usize],
+            sync: [1, 10, 40, 150][draw.below(4) as usize],
+            fault_every: 60 + draw.below(500),
+            write_every: 4 + draw.below(40),
+            admin: draw.below(2) == 0,
+            trims: draw.below(2) == 0,
+            splits: draw.below(2) == 0,
+            until: 2_500,
+        };
+        let mut config = Config {
+            version: 1,
+            next_id: members + 1,
+            members: (1..=members).map(member).collect(),
+            ..Config::default()
+        };
+        if draw.below(2) == 0 {
+            for m in &mut config.members {
+                // The first two can always lead.
+                m.priority = match (m.id, draw.below(4)) {
+                    (1 | 2, _) => 1000,
+                    (_, n) => 1000 * n as u32,
+                };
+            }
+        }
+        let mut sim = Sim {
+            draw,
+            world,
+            bugs,
+            now: 0,
+            number: 0,
+            queue: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            waiters: BTreeMap::new(),
+            telling: BTreeSet::new(),
+            syncing: BTreeSet::new(),
+            cut_off: BTreeSet::new(),
+            oracle: Oracle::default(),
+            calm: false,
+            token: 0,
+            course: Course::default(),
+        };
+        let in_force = InForce {
+            index: 0,
+            voters: config.wanted_voters(),
+            learners: BTreeSet::new(),
+            config,
+        };
+        for id in 1..=members {
+            sim.join(&LocalState {
+                id,
+                in_force: in_force.clone(),
+                ..LocalState::default()
+            });
+        }
+        sim.at(sim.world.write_every, What::Write);
+        sim.at(sim.world.fault_every, What::Fault);
+        if sim.world.admin {
+            sim.at(300, What::Admin);
+        }
+        sim
+    }
+
+    fn at(&mut self, after: u64, what: What) {
+        self.number += 1;
+        self.queue.insert((self.now + after, self.number), what);
+    }
+
+    fn join(&mut self, state: &LocalState) {
+        let options = Options {
+            election_ticks: ELECTION,
+            heartbeat_ticks: 2,
+            seed: self.draw.below(u64::MAX),
+        };
+        let mut node = Node::new(options, state);
+        node.bugs = self.bugs;
+        node.start();
+        self.nodes.insert(state.id, node);
+        let first = self.draw.below(TICK);
+        self.at(first, What::Tick(state.id));
+    }
+
+    /// Runs to the end.
+    pub fn run(mut self) -> Result<Course, String> {
+        while self.now < self.world.until {
+            self.step()?;
+        }
+        self.calm_down();
+        let end = self.now + 60 * TICK * ELECTION;
+        while self.now < end && !self.at_rest() {
+            for _ in 0..50 {
+                self.step()?;
+            }
+        }
+        if !self.at_rest() {
+            return Err(format!(
+                "the set does not come to rest:\n{}",
+                self.picture()
+            ));
+        }
+        self.course.committed = self.oracle.committed.len() as u64;
+        Ok(self.course)
+    }
+
+    fn step(&mut self) -> Found {
+        let Some(((at, _), what)) = self.queue.pop_first() else {
+            return Err("nothing is left to happen".into());
+        };
+        self.now = at;
+        match what {
+            What::Tick(id) => {
+                self.with(id, Node::tick)?;
+                // Clocks run a little apart.
+                let next = TICK - 1 + self.draw.below(3);
+                self.at(next, What::Tick(id));
+                if self.world.trims && self.draw.below(200) == 0 {
+                    self.trim(id);
+                }
+            }
+            What::Arrive(from, to, packet) => {
+                if !self.cut_off.contains(&(from, to)) && self.is_up(to) {
+                    self.with(to, |n| n.receive(packet))?;
+                }
+            }
+            What::Tell(id, start) => {
+                self.telling.remove(&id);
+                if self.is_up(id) && self.nodes[&id].starts == start {
+                    self.with(id, Node::tell)?;
+                }
+            }
+            What::Synced(id, start, to) => {
+                self.syncing.remove(&id);
+                if self.is_up(id) && self.nodes[&id].starts == start {
+                    self.with(id, |n| n.sync(to))?;
+                }
+            }
+            What::Write => {
+                if !self.calm {
+                    self.write()?;
+                    self.at(self.world.write_every, What::Write);
+                }
+            }
+            What::Fault => {
+                if !self.calm {
+                    self.fault()?;
+                    let next = 1 + self.draw.below(2 * self.world.fault_every);
+                    self.at(next, What::Fault);
+                }
+            }
+            What::Heal => self.cut_off.clear(),
+            What::Start(id) => {
+                if !self.is_up(id) {
+                    self.with(id, Node::start)?;
+                }
+            }
+            What::Admin => {
+                if !self.calm {
+                    self.admin()?;
+                    let next = 50 + self.draw.below(400);
+                    self.at(next, What::Admin);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_up(&self, id: MemberId) -> bool {
+        self.nodes.get(&id).is_some_and(Node::is_up)
+    }
+
+    /// Does something to a member, and looks at what came of it.
+    fn with(&mut self, id: MemberId, f: impl FnOnce(&mut Node)) -> Found {
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return Ok(());
+        };
+        let was_up = node.is_up();
+        f(node);
+        let events = std::mem::take(&mut node.events);
+        if was_up && !node.is_up() {
+            self.course.crashes += 1;
+            let later = 1 + self.draw.below(400);
+            self.at(later, What::Start(id));
+        }
+        self.oracle.look(&self.nodes[&id])?;
+        for event in events {
+            self.happened(id, event)?;
+        }
+        let node = &self.nodes[&id];
+        let (start, last) = (node.starts, node.last());
+        if node.is_up() && !node.untold.is_empty() && self.telling.insert(id) {
+            let soon = self.draw.below(4);
+            self.at(soon, What::Tell(id, start));
+        }
+        if self.nodes[&id].is_up() && self.nodes[&id].durable < last && self.syncing.insert(id) {
+            let soon = 1 + self.draw.below(self.world.sync);
+            self.at(soon, What::Synced(id, start, last));
+        }
+        self.wake(id)
+    }
+
+    fn happened(&mut self, id: MemberId, event: Event) -> Found {
+        match event {
+            Event::Sent(to, packet) => self.send(id, to, packet),
+            Event::Opened { term, no_op: true } => {
+                self.course.elections += 1;
+                self.waiters.remove(&id);
+                return self.oracle.elected(&self.nodes[&id], term);
+            }
+            Event::Committed { records, .. } => return self.oracle.commits(id, records),
+            Event::GaveUp(records) => {
+                self.course.given_up += records.len() as u64;
+                self.waiters.remove(&id);
+                return self.oracle.gave_up(id, &records);
+            }
+            Event::Config(_) => self.admit(id),
+            Event::Readable { token, index } => return self.oracle.read(token, index),
+            Event::InitialSync => self.resync(id),
+            Event::Fatal(text) => return Err(format!("member {id} cannot go on: {text}")),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, from: MemberId, to: MemberId, packet: Packet) {
+        let mut parts = vec![packet];
+        if self.world.splits
+            && let [Packet::Raft { message, records }] = parts.as_slice()
+            && records.len() > 1
+        {
+            let (mut message, _) = Message::decode(message).expect("a sound message");
+            let n = 1 + self.draw.below(records.len() as u64 - 1) as usize;
+            if let Some(rest) = message.split_off(n) {
+                let (a, b) = records.split_at(n);
+                let part = |m: &Message, records: &[_]| Packet::Raft {
+                    message: m.encode(),
+                    records: records.to_vec(),
+                };
+                parts = vec![part(&message, a), part(&rest, b)];
+            }
+        }
+        for packet in parts {
+            for _ in 0..if self.draw.below(1000) < self.world.twice {
+                2
+            } else {
+                1
+            } {
+                let lost = self.draw.below(1000) < self.world.loss && !self.calm;
+                let delay = 1 + self.draw.below(self.world.delay);
+                if !lost {
+                    self.at(delay, What::Arrive(from, to, packet.clone()));
+                }
+            }
+        }
+    }
+
+    fn write(&mut self) -> Found {
+        let open = self.nodes.values().filter(|n| n.door.is_some());
+        let ids: Vec<_> = open.map(|n| n.id).collect();
+        for id in ids {
+            for _ in 0..=self.draw.below(3) {
+                self.token += 1;
+                let value = self.token.to_string();
+                let mut index = None;
+                self.with(id, |n| index = n.write(&value))?;
+                let Some(index) = index else { break };
+                self.wait_for(id, index);
+            }
+            if self.draw.below(4) == 0 {
+                self.token += 1;
+                let token = self.token;
+                self.oracle.asks(token);
+                self.with(id, |n| {
+                    n.input(|core| {
+                        core.read(token);
+                        Ok(())
+                    });
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Somebody waits for two members to have a write.
+    fn wait_for(&mut self, id: MemberId, index: u64) {
+        let journaled = self.draw.below(2) == 0;
+        let node = &self.nodes[&id];
+        let (Some(core), Some(record)) = (&node.core, node.record(index)) else {
+            return;
+        };
+        let w = W::Members(2);
+        let concern = Concern { w, journaled };
+        let progress = Progress {
+            members: core.members(),
+            committed: core.committed(),
+        };
+        let (waiters, what) = self.waiters.entry(id).or_default();
+        if let Some(waiter) = waiters.wait(index, &concern, progress) {
+            what.insert(waiter, (index, record.term, concern));
+        }
+    }
+
+    fn wake(&mut self, id: MemberId) -> Found {
+        let Some(core) = self.nodes[&id]
+            .core
+            .as_ref()
+            .filter(|c| c.role() == Role::Leader)
+        else {
+            return Ok(());
+        };
+        let Some((waiters, what)) = self.waiters.get_mut(&id) else {
+            return Ok(());
+        };
+        let progress = Progress {
+            members: core.members(),
+            committed: core.committed(),
+        };
+        for waiter in waiters.satisfied(progress) {
+            self.course.woken += 1;
+            if let Some((index, term, concern)) = what.remove(&waiter) {
+                self.oracle.acknowledged(index, term, concern.journaled)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fault(&mut self) -> Found {
+        let ids: Vec<_> = self.nodes.keys().copied().collect();
+        let any = ids[self.draw.below(ids.len() as u64) as usize];
+        let leader = self.nodes.values().find(|n| n.leads()).map(|n| n.id);
+        let victim = match self.draw.below(2) {
+            0 => leader.unwrap_or(any),
+            _ => any,
+        };
+        let heal = 20 + self.draw.below(600);
+        match self.draw.below(9) {
+            0 | 1 => self.crash(victim)?,
+            2 => {
+                let fuse = self.draw.below(12) as u32;
+                self.with(victim, |n| n.fuse = Some(fuse))?;
+            }
+            3 | 4 => {
+                let side: BTreeSet<_> = ids.iter().filter(|_| self.draw.below(2) == 0).collect();
+                for a in &ids {
+                    for b in &ids {
+                        if side.contains(a) != side.contains(b) {
+                            self.cut_off.insert((*a, *b));
+                        }
+                    }
+                }
+                self.at(heal, What::Heal);
+            }
+            5 => {
+                for other in &ids {
+                    self.cut_off.insert((victim, *other));
+                    self.cut_off.insert((*other, victim));
+                }
+                self.at(heal, What::Heal);
+            }
+            6 => {
+                for other in &ids {
+                    if self.draw.below(2) == 0 {
+                        self.cut_off.insert((victim, *other));
+                    }
+                }
+                self.at(heal, What::Heal);
+            }
+            7 => {
+                if self.draw.below(3) == 0 {
+                    for id in ids {
+                        self.crash(id)?;
+                    }
+                }
+            }
+            _ => self.cut_off.clear(),
+        }
+        Ok(())
+    }
+
+    fn crash(&mut self, id: MemberId) -> Found {
+        let keep = self.draw.below(4);
+        self.with(id, |n| {
+            if n.is_up() {
+                n.crash(keep);
+            }
+        })
+    }
+
+    fn admin(&mut self) -> Found {
+        let Some(id) = self.nodes.values().find(|n| n.leads()).map(|n| n.id) else {
+            return Ok(());
+        };
+        let Some(core) = &self.nodes[&id].core else {
+            return Ok(());
+        };
+        let in_force = core.in_force().clone();
+        let members = &in_force.config.members;
+        let other = members[self.draw.below(members.len() as u64) as usize].id;
+        self.token += 1;
+        let token = self.token;
+        let (patience, force) = (self.draw.below(40), self.draw.below(2) == 0);
+        match self.draw.below(5) {
+            0 => self.with(id, |n| {
+                n.input(|core| {
+                    core.step_down(token, patience, patience, force);
+                    Ok(())
+                });
+            }),
+            1 => self.with(id, |n| {
+                n.input(|core| {
+                    core.hand_over(token, other, patience);
+                    Ok(())
+                });
+            }),
+            2 => self.with(other, |n| {
+                n.input(|core| {
+                    core.campaign();
+                    Ok(())
+                });
+            }),
+            _ => {
+                let mut next = in_force.config.clone();
+                next.version += 1;
+                match self.draw.below(4) {
+                    0 if next.members.len() > 3 => next.members.retain(|m| m.id != other),
+                    1 if next.members.len() < 6 => {
+                        let key = 100 + next.next_id;
+                        next.members.push(member(key));
+                    }
+                    2 => {
+                        let voting = next.members.iter().filter(|m| m.votes).count();
+                        if let Some(m) = next.members.iter_mut().find(|m| m.id == other) {
+                            m.votes = !m.votes || voting <= 3;
+                        }
+                    }
+                    _ => {
+                        let priority = self.draw.below(3) as u32;
+                        if let Some(m) = next.members.iter_mut().find(|m| m.id == other && m.id > 2)
+                        {
+                            m.priority = priority * 1000;
+                        }
+                    }
+                }
+                let next = in_force.config.number(next);
+                self.course.configs += 1;
+                self.with(id, |n| {
+                    n.input(|core| {
+                        core.reconfigure(token, next);
+                        Ok(())
+                    });
+                })
+            }
+        }
+    }
+
+    /// New members of a configuration begin with nothing.
+    fn admit(&mut self, id: MemberId) {
+        let Some(core) = &self.nodes[&id].core else {
+            return;
+        };
+        let members = core.in_force().config.members.iter();
+        let new: Vec<_> = members
+            .map(|m| m.id)
+            .filter(|m| !self.nodes.contains_key(m))
+            .collect();
+        for id in new {
+            self.join(&LocalState::joining(id));
+        }
+    }
+
+    fn trim(&mut self, id: MemberId) {
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return;
+        };
+        let Some(core) = &mut node.core else { return };
+        let most = core.committed().min(node.durable);
+        while node.base < most {
+            let Some(gone) = node.log.pop_front() else {
+                break;
+            };
+            (node.base, node.base_term) = (gone.index, gone.term);
+        }
+        core.trimmed(node.base + 1);
+    }
+
+    /// The member's data becomes a copy of what its leader has committed.
+    fn resync(&mut self, id: MemberId) {
+        let source = self.nodes.values().find(|n| n.leads() && n.id != id);
+        let Some((source, core)) = source.and_then(|n| Some((n, n.core.as_ref()?))) else {
+            return;
+        };
+        let at = core.committed();
+        let term = source.record(at).map_or(source.base_term, |r| r.term);
+        let in_force = (**core.in_force()).clone();
+        let Some(node) = self.nodes.get_mut(&id).filter(|n| n.committed < at) else {
+            return;
+        };
+        self.course.syncs += 1;
+        node.crash(0);
+        node.saved = node.state().synced(at, term, in_force).encode();
+        node.log.clear();
+        (node.base, node.base_term, node.durable) = (at, term, at);
+        self.at(1, What::Start(id));
+    }
+
+    /// Nothing breaks from here on.
+    fn calm_down(&mut self) {
+        self.calm = true;
+        self.cut_off.clear();
+        self.world.trims = false;
+        let ids: Vec<_> = self.nodes.keys().copied().collect();
+        for id in ids {
+            if let Some(node) = self.nodes.get_mut(&id) {
+                node.fuse = None;
+            }
+            self.at(1, What::Start(id));
+        }
+    }
+
+    /// One leads, and all members of its configuration have what it has, committed.
+    fn at_rest(&self) -> bool {
+        let mut leaders = self.nodes.values().filter(|n| n.leads());
+        // One that was removed may still think that it leads nobody.
+        let leader = leaders
+            .by_ref()
+            .max_by_key(|n| n.core.as_ref().map(Core::term));
+        let Some((node, core)) = leader.and_then(|n| Some((n, n.core.as_ref()?))) else {
+            return false;
+        };
+        let in_force = core.in_force();
+        let settled = in_force.voters == in_force.config.wanted_voters();
+        let same = |m: &Member| {
+            self.nodes.get(&m.id).is_some_and(|n| {
+                n.last() == node.last()
+                    && n.committed == node.last()
+                    && n.core.as_ref().is_some_and(|c| c.term() == core.term())
+                    && n.log.back().or(node.log.back()) == node.log.back()
+            })
+        };
+        node.door.is_some() && settled && in_force.config.members.iter().all(same)
+    }
+
+    fn picture(&self) -> String {
+        let lines = self.nodes.values().map(|n| {
+            let core = n.core.as_ref();
+            let state = core.map(|c| (c.role(), c.term(), c.committed(), c.leader()));
+            let in_force = core.map(|c| (c.in_force().voters.clone(), c.in_force().learners.clone()));
+            let (base, last, durable) = (n.base, n.last(), n.durable);
+            format!(
+                "{}: {state:?} {in_force:?} base {base} last {last} durable {durable} door {:?} untold {}",
+                n.id,
+                n.door,
+                n.untold.len()
+            )
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+}
+
+fn run(seed: u64, bugs: Bugs) -> Result<Course, String> {
+    let run = std::panic::catch_unwind(|| Sim::new(seed, bugs).run());
+    run.unwrap_or_else(|_| Err("a panic, see above".into()))
+}
+
+/// Runs seeds; the first that fails is told with how to run it again.
+fn run_all(seeds: std::ops::Range<u64>) {
+    let mut sum = Course::default();
+    for seed in seeds.clone() {
+        match run(seed, Bugs::default()) {
+            Ok(c) => {
+                sum.elections += c.elections;
+                sum.committed += c.committed;
+                sum.given_up += c.given_up;
+                sum.crashes += c.crashes;
+                sum.syncs += c.syncs;
+                sum.configs += c.configs;
+                sum.woken += c.woken;
+            }
+            Err(why) => panic!(
+                "seed {seed}: {why}\nrun it again: MUNIMENT_SEED={seed} cargo test -p muniment-repl simulate"
+            ),
+        }
+    }
+    println!("seeds {seeds:?}: {sum:?}");
+    if seeds.end - seeds.start >= 100 {
+        let all = [sum.given_up, sum.crashes, sum.syncs, sum.configs, sum.woken];
+        assert!(
+            all.iter().all(|n| *n > 0),
+            "something never happened: {sum:?}"
+        );
+    }
+}
+
+#[test]
+fn simulate() {
+    let number = |name| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
+    if let Some(seed) = number("MUNIMENT_SEED") {
+        return run_all(seed..seed + 1);
+    }
+    let seeds = match std::env::var_os("MUNIMENT_LONG") {
+        Some(_) => 10_000,
+        None => 200,
+    };
+    run_all(0..number("MUNIMENT_SEEDS").unwrap_or(seeds));
+}
+
+/// The first seed that finds a bug.
+fn first_to_find(bugs: Bugs) -> Option<(u64, String)> {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let found = (0..1000).find_map(|seed| Some((seed, run(seed, bugs).err()?)));
+    std::panic::set_hook(hook);
+    found
+}
+
+#[test]
+fn known_bugs_are_found() {
+    let none = Bugs::default();
+    let bugs = [
+        (
+            "acknowledge early",
+            Bugs {
+                acknowledge_early: true,
+                ..none
+            },
+        ),
+        (
+            "ignore terms",
+            Bugs {
+                ignore_terms: true,
+                ..none
+            },
+        ),
+        (
+            "commit old terms",
+            Bugs {
+                commit_old_terms: true,
+                ..none
+            },
+        ),
+    ];
+    for (name, bugs) in bugs {
+        let found = first_to_find(bugs);
+        let (seed, why) = found.unwrap_or_else(|| panic!("{name}: not found in 1000 seeds"));
+        println!(
+            "{name}: found at seed {seed}: {}",
+            why.lines().next().unwrap_or_default()
+        );
+    }
+}

@@ -1,0 +1,121 @@
+//! Who waits for which write concern, and whom a change of positions wakes.
+//!
+//! Nobody sleeps here: the server parks its threads beside the numbers that it gets, and asks after
+//! each change. Waiters that want the same are kept together by place, so that a change looks at
+//! the first of each kind and stops there.
+//!
+//! Invariant: for one concern, what is satisfied at a place is so at every place before it.
+
+use crate::concern::{Concern, Progress, W};
+use std::collections::{BTreeSet, HashMap};
+
+/// A waiter's number.
+pub type WaiterId = u64;
+
+/// Those who wait.
+#[derive(Debug, Default)]
+pub struct Waiters {
+    next: WaiterId,
+    /// The place that each waits for.
+    places: HashMap<WaiterId, u64>,
+    kinds: Vec<(Concern, BTreeSet<(u64, WaiterId)>)>,
+}
+
+impl Waiters {
+    /// Nobody waits.
+    pub fn new() -> Waiters {
+        Waiters::default()
+    }
+
+    /// Somebody waits until `concern` is satisfied for the write at `index`; `None` if it is
+    /// already.
+    pub fn wait(
+        &mut self,
+        index: u64,
+        concern: &Concern,
+        progress: Progress<'_>,
+    ) -> Option<WaiterId> {
+        if concern.is_satisfied(index, progress) {
+            return None;
+        }
+        self.next += 1;
+        let id = self.next;
+        self.places.insert(id, index);
+        match self.kinds.iter_mut().find(|(kind, _)| kind == concern) {
+            Some((_, waiting)) => {
+                waiting.insert((index, id));
+            }
+            None => {
+                let waiting = BTreeSet::from([(index, id)]);
+                self.kinds.push((concern.clone(), waiting));
+            }
+        }
+        Some(id)
+    }
+
+    /// Somebody waits no longer.
+    pub fn leave(&mut self, id: WaiterId) {
+        let Some(index) = self.places.remove(&id) else {
+            return;
+        };
+        for (_, waiting) in &mut self.kinds {
+            waiting.remove(&(index, id));
+        }
+        self.kinds.retain(|(_, waiting)| !waiting.is_empty());
+    }
+
+    /// Positions, the commit point or the configuration changed: who has what it waited for. They
+    /// wait no longer.
+    pub fn satisfied(&mut self, progress: Progress<'_>) -> Vec<WaiterId> {
+        let mut woken = Vec::new();
+        for (concern, waiting) in &mut self.kinds {
+            while let Some((index, id)) = waiting.first().copied()
+                && concern.is_satisfied(index, progress)
+            {
+                waiting.pop_first();
+                self.places.remove(&id);
+                woken.push(id);
+            }
+        }
+        self.kinds.retain(|(_, waiting)| !waiting.is_empty());
+        woken
+    }
+
+    /// The configuration changed: who waits for what can never be any more, each with its concern's
+    /// own answer ([`Concern::check`]). They wait no longer.
+    pub fn hopeless(&mut self, progress: Progress<'_>) -> Vec<(WaiterId, muniment_value::Error)> {
+        let mut told = Vec::new();
+        self.kinds
+            .retain(|(concern, waiting)| match concern.check(progress.members) {
+                Ok(()) => true,
+                Err(e) => {
+                    for (_, id) in waiting.iter() {
+                        self.places.remove(id);
+                        told.push((*id, e.clone()));
+                    }
+                    false
+                }
+            });
+        told
+    }
+
+    /// The leadership is lost: nobody's wait can end well.
+    pub fn drain(&mut self) -> Vec<WaiterId> {
+        self.places.clear();
+        let kinds = std::mem::take(&mut self.kinds);
+        let all = kinds.into_iter().flat_map(|(_, waiting)| waiting);
+        all.map(|(_, id)| id).collect()
+    }
+
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.kinds.is_empty()
+    }
+
+    /// Whether somebody waits for more than its own member's journal: for a driver that sends
+    /// reports eagerly only while it pays.
+    pub fn wait_for_others(&self) -> bool {
+        let alone = |c: &Concern| matches!(c.w, W::Members(0 | 1));
+        self.kinds.iter().any(|(concern, _)| !alone(concern))
+    }
+}
