@@ -481,7 +481,7 @@ impl Transactions {
         let before = crate::log::now_ms() - lives;
         let mut old = Vec::new();
         let store = &server.engine.store;
-        store.each_session(|key, head| {
+        store.each_session(|key, head, _| {
             interrupt.check()?;
             let id = key.id;
             if head.record().at_ms < before && !server.sessions.is_known(&id) && old.len() < AT_ONCE

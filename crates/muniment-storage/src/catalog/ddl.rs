@@ -433,7 +433,7 @@ impl Inner {
         stage.log.drop(collection.id);
         self.stage_drop_puts(&mut stage, collection);
         let commit = self.commit(stage, interrupt, |at| self.publish_drop(collection, at))?;
-        self.log()?.wait_durable(commit.0, &|| Ok(()))
+        self.log()?.wait_durable(commit.index, &|| Ok(()))
     }
 
     /// Leaves the collection with these indexes. The caller has it alone.
