@@ -7,6 +7,7 @@
 //! Invariants: what a session says of its number is told by [`Latest`] alone; a transaction that was
 //! ended from elsewhere (killSessions, the time limit) is found ended by the next command.
 
+mod elsewhere;
 mod rules;
 mod statements;
 
