@@ -158,7 +158,7 @@ impl Store {
         }
         let id = inner.fresh_id()?;
         let mut indexes = Vec::new();
-        if options.time_field.is_none() {
+        if options.time_field.is_none() && !options.without_ids {
             indexes.push(IndexEntry {
                 id: inner.fresh_id()?,
                 ready: true,
