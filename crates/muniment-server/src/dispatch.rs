@@ -174,6 +174,11 @@ fn try_execute(
         let labels = transactions::labels(spec, &generic, stopping.code());
         return Err((stopping, labels));
     }
+    if spec.target == Target::CollectionOrUuid
+        && let Some(uuid) = uuid_of(request)
+    {
+        op.bind(Some(uuid));
+    }
     crate::replica_set::admit(server, spec, &op, request, &generic).map_err(plain)?;
     if server.profiling.load(Ordering::Relaxed) && crate::profiler::of(server, request.db).wants() {
         op.observe();
@@ -451,9 +456,10 @@ fn namespace_of(server: &ServerState, spec: &CommandSpec, request: &Request<'_>)
     namespace::check_db(request.db)?;
     let target = request.body.first().map_or(Value::Null, |e| e.value());
     let collection = match (spec.target, target) {
-        (Target::CollectionOrUuid, Value::Binary { subtype: 4, bytes }) => {
+        (Target::CollectionOrUuid, Value::Binary { subtype: 4, .. }) => {
+            let uuid = uuid_of(request);
             let mut all = server.engine.store.collections(request.db).into_iter();
-            return match all.find(|c| c.uuid()[..] == *bytes) {
+            return match all.find(|c| Some(c.uuid()) == uuid) {
                 Some(c) => Ok(c.namespace()),
                 None => Err(Error::new(
                     Code::NamespaceNotFound,
@@ -484,6 +490,14 @@ fn namespace_of(server: &ServerState, spec: &CommandSpec, request: &Request<'_>)
     ns.push('.');
     ns.push_str(collection);
     Ok(ns)
+}
+
+/// The UUID by which a command names its collection.
+fn uuid_of(request: &Request<'_>) -> Option<[u8; 16]> {
+    match request.body.first()?.value() {
+        Value::Binary { subtype: 4, bytes } => bytes.try_into().ok(),
+        _ => None,
+    }
 }
 
 /// `maxTimeMS`, were it 0; without one, what the cluster parameter defaultMaxTimeMS says of reads.

@@ -171,6 +171,9 @@ pub struct OpContext {
     pinned: OnceLock<Snapshot>,
     /// How its statements are remembered.
     retry: OnceLock<Arc<Retry>>,
+    /// Its namespace is the collection with this UUID alone, if `is_bound`.
+    bound: Mutex<Option<[u8; 16]>>,
+    is_bound: AtomicBool,
     /// A statement's error that ends the transaction.
     failure: OnceLock<Error>,
     /// Where the ticket is from that it holds.
@@ -203,6 +206,8 @@ impl OpContext {
             transaction: OnceLock::new(),
             pinned: OnceLock::new(),
             retry: OnceLock::new(),
+            bound: Mutex::new(None),
+            is_bound: AtomicBool::new(false),
             failure: OnceLock::new(),
             pool: OnceLock::new(),
             counters: Counters::default(),
@@ -278,15 +283,35 @@ impl OpContext {
         self.failure.get()
     }
 
+    /// From now on what it looks up by name is the collection with this UUID (`None`: whichever has the
+    /// name). Who was told of a collection by its UUID has found a name that it may lose.
+    pub fn bind(&self, uuid: Option<[u8; 16]>) {
+        *self.bound.lock() = uuid;
+        self.is_bound.store(uuid.is_some(), Relaxed);
+    }
+
     /// The collection of this name, if there is one in what it sees.
     ///
     /// # Errors
-    /// 246 SnapshotUnavailable if it reads at an older view, which may know one by the name.
+    /// 246 SnapshotUnavailable if it reads at an older view, which may know one by the name; 175
+    /// QueryPlanKilled if it is not the one that it is bound to.
     pub(crate) fn collection(
         &self,
         store: &Store,
         namespace: &str,
     ) -> Result<Option<Arc<Collection>>> {
+        let found = self.named(store, namespace)?;
+        if self.is_bound.load(Relaxed) && *self.bound.lock() != found.as_ref().map(|c| c.uuid()) {
+            return Err(Error::new(
+                Code::QueryPlanKilled,
+                format!("collection renamed or dropped: {namespace}"),
+            ));
+        }
+        Ok(found)
+    }
+
+    /// The collection of this name, whichever it is.
+    fn named(&self, store: &Store, namespace: &str) -> Result<Option<Arc<Collection>>> {
         let at = match (self.transaction(), self.pinned()) {
             (Some(transaction), _) => transaction.timestamp(),
             (None, Some(view)) => view.timestamp(),
