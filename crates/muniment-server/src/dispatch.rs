@@ -19,6 +19,7 @@ use crate::state::{ConnShared, ServerState};
 use crate::transactions::{self, Transactions};
 use muniment_exec::{OpContext, OpStart, TicketPool};
 use muniment_query::Interrupt;
+use muniment_storage::SessionKey;
 use muniment_value::{Code, Doc, Error, Result, Value, ValueBuf, array, doc};
 use muniment_wire::DocWriter;
 use std::sync::Arc;
@@ -163,7 +164,7 @@ fn try_execute(
         connection_id: conn.id,
         client: Some(Arc::clone(&conn.peer)),
         comment: generic.comment.map(ValueBuf::new),
-        lsid: generic.lsid.map(|d| d.to_buf()),
+        session: generic.session,
         // Commands that never run long need not know that their client has gone.
         disconnected: matches!(spec.kind, Kind::Read | Kind::Write | Kind::Ddl)
             .then(|| Arc::clone(&conn.is_gone)),
@@ -557,7 +558,7 @@ fn write_concern_of(
 fn note_session(
     server: &ServerState,
     local: &mut ConnLocal,
-    id: &[u8; 16],
+    id: &SessionKey,
     now: Instant,
 ) -> Result<()> {
     if let Some((last, at)) = &local.session

@@ -5,6 +5,7 @@ mod registry;
 pub use registry::{OpGuard, Operations};
 
 use crate::cursor::Origin;
+use crate::oplog::session_doc;
 use crate::plan::cache::shape_hash;
 use crate::plan::candidate::{Access, Candidate};
 use crate::tickets::{Ticket, TicketPool};
@@ -13,7 +14,8 @@ use crate::write::{Retry, StatementFigures};
 use muniment_query::Interrupt;
 use muniment_query::stage::host::Reads;
 use muniment_storage::{
-    Collection, KeyCounts, Snapshot, Store, Transaction, snapshot_unavailable, thread_time,
+    Collection, KeyCounts, SessionKey, Snapshot, Store, Transaction, snapshot_unavailable,
+    thread_time,
 };
 use muniment_value::{Code, DocBuf, Error, Result, Value, ValueBuf, doc};
 use parking_lot::Mutex;
@@ -83,8 +85,8 @@ pub struct OpStart {
     pub app_name: Option<Arc<str>>,
     /// `comment`; a cursor keeps it for its getMores.
     pub comment: Option<ValueBuf>,
-    /// The session (`lsid`) as it came.
-    pub lsid: Option<DocBuf>,
+    /// The session.
+    pub session: Option<SessionKey>,
     /// True when the client's connection is gone. Asked at most every 10 ms, and only by
     /// operations that run longer than that.
     pub disconnected: Option<DisconnectProbe>,
@@ -614,13 +616,9 @@ impl OpContext {
         }
     }
 
-    /// The bytes of the session's `id`, if the operation belongs to one.
-    pub fn session_id(&self) -> Option<&[u8]> {
-        let lsid = self.start.lsid.as_ref()?;
-        match lsid.as_doc().get("id")? {
-            Value::Binary { bytes, .. } => Some(bytes),
-            _ => None,
-        }
+    /// The session, if the operation belongs to one.
+    pub fn session(&self) -> Option<&SessionKey> {
+        self.start.session.as_ref()
     }
 
     /// As `currentOp` shows it.
@@ -655,7 +653,7 @@ impl OpContext {
         }
         d.append_some("client", self.start.client.as_deref());
         d.append_some("appName", self.start.app_name.as_deref());
-        d.append_some("lsid", self.start.lsid.as_ref());
+        d.append_some("lsid", self.session().map(session_doc));
         d.append("command", doc! {});
         d.append_some("planSummary", self.plan_summary());
         d.append(
