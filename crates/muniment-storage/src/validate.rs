@@ -204,14 +204,12 @@ fn scan_docs(
                 report.invalid += 1;
                 report.error(format!("document with key {record_key:02x?} has no _id"));
             }
-            Some(id) if collection.is_keyed_by_id() => {
-                if collection.id_key(id) != *record_key {
-                    report.invalid += 1;
-                    report.error(format!(
-                        "document with _id {} stands under another key",
-                        id.to_display()
-                    ));
-                }
+            Some(id) if collection.is_keyed_by_id() && collection.id_key(id) != *record_key => {
+                report.invalid += 1;
+                report.error(format!(
+                    "document with _id {} stands under another key",
+                    id.to_display()
+                ));
             }
             _ if collection.is_numbered() => {
                 let number = number_of(&record_key);
