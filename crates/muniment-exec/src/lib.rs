@@ -45,7 +45,9 @@ pub use muniment_query::stage::search_indexes_refused;
 pub use operation::{
     Counters, DisconnectProbe, OpContext, OpGuard, OpStart, Operations, PlanFigures,
 };
-pub use oplog::{GeneratedFigures, OPLOG, generated_in, is_generated, refuse_generated};
+pub use oplog::{
+    GeneratedFigures, OPLOG, generated_in, is_generated, refuse_generated, session_doc,
+};
 pub use plan::filters::{ShapeSpec, shape_without_query};
 pub use tickets::{TICKETS, TicketFigures, TicketPool, Tickets};
 pub use timeseries::{

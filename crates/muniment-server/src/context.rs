@@ -8,7 +8,7 @@ use crate::state::{ConnShared, ServerState};
 use crate::transactions::CheckedOut;
 use muniment_exec::{BatchLimits, Cursor, CursorOwner, Database, OpContext, Origin};
 use muniment_query::Interrupt;
-use muniment_storage::{Collection, CommitId};
+use muniment_storage::{Collection, CommitId, SessionKey};
 use muniment_value::{Code, Doc, Error, Result, Value};
 use muniment_wire::{Compressor, DocSeq, DocWriter, Sequence};
 use std::sync::Arc;
@@ -62,7 +62,7 @@ pub struct ConnLocal {
     /// The namespace of the last command with its figures.
     pub top: Option<(String, Arc<crate::metrics::TopEntry>)>,
     /// The last session and when it was noted.
-    pub session: Option<([u8; 16], std::time::Instant)>,
+    pub session: Option<(SessionKey, std::time::Instant)>,
 }
 
 /// What a running command sees, and its reply.
@@ -257,7 +257,7 @@ impl<'a> CommandContext<'a> {
     /// Whose a cursor of this command is.
     pub fn cursor_owner(&self) -> CursorOwner {
         CursorOwner {
-            session: self.generic.session.map(|id| id.to_vec()),
+            session: self.generic.session,
             // Beside a retryable write's cursor the number means nothing: its getMore has none.
             txn_number: self
                 .generic

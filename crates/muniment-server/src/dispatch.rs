@@ -19,6 +19,7 @@ use crate::state::{ConnShared, ServerState};
 use crate::transactions::{self, Transactions};
 use muniment_exec::{OpContext, OpStart, TicketPool};
 use muniment_query::Interrupt;
+use muniment_storage::SessionKey;
 use muniment_value::{Code, Doc, Error, Result, Value, ValueBuf, array, doc};
 use muniment_wire::DocWriter;
 use std::sync::Arc;
@@ -163,7 +164,7 @@ fn try_execute(
         connection_id: conn.id,
         client: Some(Arc::clone(&conn.peer)),
         comment: generic.comment.map(ValueBuf::new),
-        lsid: generic.lsid.map(|d| d.to_buf()),
+        session: generic.session,
         // Commands that never run long need not know that their client has gone.
         disconnected: matches!(spec.kind, Kind::Read | Kind::Write | Kind::Ddl)
             .then(|| Arc::clone(&conn.is_gone)),
@@ -173,6 +174,11 @@ fn try_execute(
         let stopping = Error::new(Code::InterruptedAtShutdown, "interrupted at shutdown");
         let labels = transactions::labels(spec, &generic, stopping.code());
         return Err((stopping, labels));
+    }
+    if spec.target == Target::CollectionOrUuid
+        && let Some(uuid) = uuid_of(request)
+    {
+        op.bind(Some(uuid));
     }
     crate::replica_set::admit(server, spec, &op, request, &generic).map_err(plain)?;
     if server.profiling.load(Ordering::Relaxed) && crate::profiler::of(server, request.db).wants() {
@@ -451,9 +457,10 @@ fn namespace_of(server: &ServerState, spec: &CommandSpec, request: &Request<'_>)
     namespace::check_db(request.db)?;
     let target = request.body.first().map_or(Value::Null, |e| e.value());
     let collection = match (spec.target, target) {
-        (Target::CollectionOrUuid, Value::Binary { subtype: 4, bytes }) => {
+        (Target::CollectionOrUuid, Value::Binary { subtype: 4, .. }) => {
+            let uuid = uuid_of(request);
             let mut all = server.engine.store.collections(request.db).into_iter();
-            return match all.find(|c| c.uuid()[..] == *bytes) {
+            return match all.find(|c| Some(c.uuid()) == uuid) {
                 Some(c) => Ok(c.namespace()),
                 None => Err(Error::new(
                     Code::NamespaceNotFound,
@@ -484,6 +491,14 @@ fn namespace_of(server: &ServerState, spec: &CommandSpec, request: &Request<'_>)
     ns.push('.');
     ns.push_str(collection);
     Ok(ns)
+}
+
+/// The UUID by which a command names its collection.
+fn uuid_of(request: &Request<'_>) -> Option<[u8; 16]> {
+    match request.body.first()?.value() {
+        Value::Binary { subtype: 4, bytes } => bytes.try_into().ok(),
+        _ => None,
+    }
 }
 
 /// `maxTimeMS`, were it 0; without one, what the cluster parameter defaultMaxTimeMS says of reads.
@@ -543,7 +558,7 @@ fn write_concern_of(
 fn note_session(
     server: &ServerState,
     local: &mut ConnLocal,
-    id: &[u8; 16],
+    id: &SessionKey,
     now: Instant,
 ) -> Result<()> {
     if let Some((last, at)) = &local.session

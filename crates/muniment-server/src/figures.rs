@@ -3,10 +3,11 @@
 
 use crate::catalog_figures;
 use crate::commands::{coll_stats, current_op, list_collections};
+use crate::sessions::digest_of;
 use crate::state::ServerState;
-use muniment_exec::{Figures, OpContext};
+use muniment_exec::{Figures, OpContext, session_doc};
 use muniment_query::Interrupt;
-use muniment_storage::{Direction, KeyRange};
+use muniment_storage::{Direction, KeyRange, NOBODY};
 use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, doc};
 use std::sync::Weak;
 
@@ -49,41 +50,62 @@ impl Figures for ServerFigures {
     }
 }
 
-/// Nobody is logged in, so that every session is nobody's.
-fn asks_for_others(operand: Doc<'_>) -> bool {
-    let named = operand.get_array("users");
-    named.is_some_and(|users| users.values().any(|u| u.as_doc().is_some()))
+/// Whose sessions `$listSessions` and `$listLocalSessions` ask for, as digests: those of the users that
+/// are named, else of who asks, and that is nobody; `None` for all.
+fn asked(operand: Doc<'_>) -> Option<Vec<[u8; 32]>> {
+    if operand.get("allUsers").is_some_and(|v| v.truthy()) {
+        return None;
+    }
+    let named = operand.get_array("users").unwrap_or(Doc::EMPTY);
+    let users = named.values().filter_map(|v| v.as_doc()).map(|user| {
+        let of = |name| user.get_str(name).unwrap_or_default();
+        digest_of(of("user"), of("db"))
+    });
+    let users: Vec<_> = users.collect();
+    Some(match users.is_empty() {
+        true => vec![NOBODY],
+        false => users,
+    })
 }
 
 /// The sessions as they were written at the last refresh.
 fn stored_sessions(server: &ServerState, op: &OpContext, operand: Doc<'_>) -> Result<Vec<DocBuf>> {
     let store = &server.engine.store;
-    let collection = store.collection(crate::own_collections::SESSIONS);
-    let Some(collection) = collection.filter(|_| !asks_for_others(operand)) else {
+    let Some(collection) = store.collection(crate::own_collections::SESSIONS) else {
         return Ok(Vec::new());
+    };
+    let users = asked(operand);
+    let is_asked = |d: Doc<'_>| match (&users, d.get_doc("_id").and_then(|id| id.get("uid"))) {
+        (None, _) => true,
+        (Some(users), Some(Value::Binary { bytes, .. })) => users.iter().any(|u| u[..] == *bytes),
+        (Some(_), _) => false,
     };
     let snapshot = store.snapshot();
     let mut cursor = snapshot.docs(&collection, &KeyRange::all(), Direction::Forward);
     let mut all = Vec::new();
     while let Some((_, bytes)) = cursor.next()? {
         op.check()?;
-        all.push(Doc::new(&bytes).to_buf());
+        let d = Doc::new(&bytes);
+        if is_asked(d) {
+            all.push(d.to_buf());
+        }
     }
     Ok(all)
 }
 
 fn sessions(server: &ServerState, operand: Doc<'_>) -> Vec<DocBuf> {
-    if asks_for_others(operand) {
-        return Vec::new();
-    }
+    let users = asked(operand);
     let now = crate::log::now_ms();
-    let describe = |(id, idle): ([u8; 16], std::time::Duration)| {
-        doc! {
-            "_id": crate::own_collections::session_id(&id),
-            "lastUse": Value::DateTime(now - idle.as_millis() as i64),
-        }
-    };
-    server.sessions.list().into_iter().map(describe).collect()
+    let known = server.sessions.list().into_iter();
+    known
+        .filter(|(key, _)| users.as_ref().is_none_or(|u| u.contains(&key.user)))
+        .map(|(key, idle)| {
+            doc! {
+                "_id": session_doc(&key),
+                "lastUse": Value::DateTime(now - idle.as_millis() as i64),
+            }
+        })
+        .collect()
 }
 
 /// The collections of `db`; of all databases on admin.

@@ -3,7 +3,7 @@
 use crate::args::{Args, Field, Types, check_type, opt};
 use crate::concern::{ReadsIn, check_read_concern};
 use crate::registry::CommandSpec;
-use muniment_storage::Timestamp;
+use muniment_storage::{SessionKey, Timestamp};
 use muniment_value::{Code, Doc, Elem, Error, Result, Value, number};
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ pub struct Generic<'a> {
     pub db: Option<&'a str>,
     /// `lsid` as it came.
     pub lsid: Option<Doc<'a>>,
-    /// `lsid.id`.
-    pub session: Option<[u8; 16]>,
+    /// The session that `lsid` names.
+    pub session: Option<SessionKey>,
     /// The timestamp of `$clusterTime`.
     pub cluster_time: Option<Timestamp>,
     /// `readConcern`.
@@ -71,7 +71,7 @@ impl<'a> Generic<'a> {
             b"lsid" => {
                 if typed(Types::OBJECT)? {
                     self.lsid = e.value().as_doc();
-                    self.session = self.lsid.map(session_id).transpose()?;
+                    self.session = self.lsid.map(session_key).transpose()?;
                 }
             }
             b"$clusterTime" => {
@@ -245,14 +245,20 @@ pub fn max_time(v: Value<'_>) -> Result<Option<Duration>> {
     Ok((n > 0).then(|| Duration::from_millis(n as u64)))
 }
 
-/// The UUID of a session document `{id: UUID}`.
+/// The session that `{id: UUID, uid?}` names: without a user, of whoever is logged in, and that is
+/// nobody.
 ///
 /// # Errors
-/// 14, 207 InvalidUUID, 40414, 40415.
-pub fn session_id(lsid: Doc<'_>) -> Result<[u8; 16]> {
+/// 14, 16 InvalidLength, 207 InvalidUUID, 40414, 40415.
+pub fn session_key(lsid: Doc<'_>) -> Result<SessionKey> {
     let args = Args::parse("OperationSessionInfo.lsid", LSID, lsid)?;
-    match args.get("id") {
-        Some(Value::Binary { subtype: 4, bytes }) => bytes.try_into().ok(),
+    let id = match args.get("id") {
+        Some(Value::Binary { subtype: 4, bytes }) => bytes.try_into().map_err(|_| {
+            Error::new(
+                Code::InvalidUUID,
+                "uuid must be a 16-byte binary field with UUID (4) subtype",
+            )
+        })?,
         Some(_) => {
             return Err(Error::type_mismatch(
                 "BSON field 'OperationSessionInfo.lsid.id' is the wrong binData type, expected \
@@ -265,11 +271,29 @@ pub fn session_id(lsid: Doc<'_>) -> Result<[u8; 16]> {
                 "id",
             ));
         }
-    }
-    .ok_or_else(|| {
+    };
+    Ok(match args.get("uid") {
+        Some(uid) => SessionKey {
+            id,
+            user: user_digest(uid)?,
+        },
+        None => SessionKey::of_nobody(id),
+    })
+}
+
+/// A user's digest as `uid` has it.
+///
+/// # Errors
+/// 16 InvalidLength.
+pub fn user_digest(uid: Value<'_>) -> Result<[u8; 32]> {
+    let bytes = match uid {
+        Value::Binary { bytes, .. } => bytes,
+        _ => &[],
+    };
+    bytes.try_into().map_err(|_| {
         Error::new(
-            Code::InvalidUUID,
-            "uuid must be a 16-byte binary field with UUID (4) subtype",
+            Code::InvalidLength,
+            format!("Unsupported SHA-256 hash length: {}", bytes.len()),
         )
     })
 }

@@ -8,8 +8,10 @@
 use crate::log::now_ms;
 use crate::sessions::{Job, TIMEOUT_MINUTES};
 use crate::state::{ServerState, hostname};
-use muniment_exec::{DeleteStatement, InsertOptions, OpContext, UpdateStatement, VERSION_DOCUMENT};
-use muniment_storage::{Collection, CollectionOptions, IndexSpec};
+use muniment_exec::{
+    DeleteStatement, InsertOptions, OpContext, UpdateStatement, VERSION_DOCUMENT, session_doc,
+};
+use muniment_storage::{Collection, CollectionOptions, IndexSpec, SessionKey};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -151,8 +153,12 @@ pub fn refresh_sessions(server: &ServerState, op: &Arc<OpContext>) -> Result<()>
 }
 
 /// How many were written.
-fn write_sessions(server: &ServerState, op: &Arc<OpContext>, ended: &[[u8; 16]]) -> Result<usize> {
-    let key = |id: &[u8; 16]| doc! { "_id": session_id(id) };
+fn write_sessions(
+    server: &ServerState,
+    op: &Arc<OpContext>,
+    ended: &[SessionKey],
+) -> Result<usize> {
+    let key = |session: &SessionKey| doc! { "_id": session_doc(session) };
     let used = server.sessions.used_since_refresh();
     // One that was ended may have been used again.
     let ended: Vec<_> = ended
@@ -191,14 +197,6 @@ fn write_sessions(server: &ServerState, op: &Arc<OpContext>, ended: &[[u8; 16]])
 
 fn first_error(errors: &mut Vec<muniment_exec::WriteError>) -> Result<()> {
     errors.pop().map_or(Ok(()), |e| Err::<(), Error>(e.error))
-}
-
-/// The `_id` of a session: its UUID and its user, who is nobody.
-pub fn session_id(id: &[u8; 16]) -> DocBuf {
-    doc! {
-        "id": Value::Binary { subtype: 4, bytes: id },
-        "uid": Value::Binary { subtype: 0, bytes: &muniment_storage::NOBODY },
-    }
 }
 
 /// A time as `ctime` writes it, with milliseconds, where the server is.

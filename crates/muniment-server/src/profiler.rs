@@ -11,7 +11,7 @@ use crate::log::Severity;
 use crate::metrics::OpKind;
 use crate::registry::Kind;
 use crate::state::ServerState;
-use muniment_exec::{InsertOptions, OpContext, PlanFigures, StatementFigures};
+use muniment_exec::{OpContext, PlanFigures, StatementFigures};
 use muniment_query::filter::Filter;
 use muniment_storage::{CollectionOptions, KeyCounts};
 use muniment_value::number::narrow;
@@ -376,6 +376,7 @@ fn make_collection(server: &ServerState, db: &str) -> Result<()> {
     }
     let options = CollectionOptions {
         capped_size: Some(CAPPED_BYTES),
+        without_ids: true,
         document: doc! { "capped": true, "size": CAPPED_BYTES as i64 },
         ..CollectionOptions::default()
     };
@@ -391,12 +392,9 @@ fn write(server: &ServerState, db: &str, record: DocBuf) {
     if make_collection(server, db).is_err() {
         return;
     }
-    let _ = server.engine.insert_many(
-        &OpContext::internal("profile"),
-        &format!("{db}.system.profile"),
-        &|| Box::new(std::iter::once(record.as_doc())),
-        InsertOptions::default(),
-    );
+    let op = OpContext::internal("profile");
+    let ns = format!("{db}.system.profile");
+    let _ = server.engine.append(&op, &ns, record.as_doc());
 }
 
 /// The line of the log.

@@ -1,6 +1,12 @@
 //! Reads at a point in time outside of transactions (`readConcern: {level: "snapshot"}`): the views
 //! that such reads have opened are kept for a while, so that further commands can read at the same
 //! point by `atClusterTime`.
+//!
+//! A commit of several entries takes a timestamp for each, and is seen as a whole or not at all.
+//! Whoever reads at the timestamp of one of them, which an event or the oplog has told, sees the whole:
+//! what was told is never missing from what is read then. The entries behind it are seen as well, and
+//! whoever goes on from there is told of them once more, as everybody is who copies while others
+//! write.
 
 use crate::generic::Generic;
 use crate::registry::CommandSpec;
@@ -62,25 +68,31 @@ impl Snapshots {
             *used = Instant::now();
             return Ok(view.clone());
         }
+        // In this order: what is committed later is later than this.
+        let clock = store.clock();
         let view = store.snapshot();
         let now = view.timestamp();
-        match at {
-            Some(at) if at > now => {
+        if let Some(at) = at {
+            if at > clock.max(now) {
                 return Err(Error::new(
                     Code::InvalidOptions,
                     format!(
                         "readConcern atClusterTime value must not be greater than the current \
-                         clusterTime. Requested clusterTime: {at}; current clusterTime: {now}"
+                         clusterTime. Requested clusterTime: {at}; current clusterTime: {clock}"
                     ),
                 ));
             }
-            Some(at) if at < now => {
-                return Err(Error::new(
-                    Code::SnapshotTooOld,
-                    format!("Read timestamp {at} is older than the oldest available timestamp."),
-                ));
+            let seen = match at < now {
+                true => seen_at(store, &kept, at).map_err(|e| too_old(at, e))?,
+                false => Some(now),
+            };
+            if let Some((used, view)) = seen.and_then(|seen| kept.get_mut(&seen)) {
+                *used = Instant::now();
+                return Ok(view.clone());
             }
-            _ => {}
+            if seen != Some(now) {
+                return Err(no_view(at));
+            }
         }
         if kept.len() >= MOST && !kept.contains_key(&now) {
             thin_out(&mut kept);
@@ -95,6 +107,38 @@ impl Snapshots {
         self.kept
             .lock()
             .retain(|_, (used, _)| used.elapsed() < window);
+    }
+}
+
+/// What is to be read at this point, before which everything is visible: the commit that it is within,
+/// or else a view after which nothing was committed up to there.
+fn seen_at(store: &Store, kept: &Kept, at: Timestamp) -> Result<Option<Timestamp>> {
+    let Some(next) = store.record_from(at)? else {
+        return Ok(None);
+    };
+    if next.contains(&at) {
+        return Ok(Some(*next.end()));
+    }
+    let Some((before, _)) = kept.range(..at).next_back() else {
+        return Ok(None);
+    };
+    let behind = store.record_from(before.plus(1))?;
+    Ok((behind == Some(next)).then_some(*before))
+}
+
+/// 239.
+fn no_view(at: Timestamp) -> Error {
+    Error::new(
+        Code::SnapshotTooOld,
+        format!("Read timestamp {at} is older than the oldest available timestamp."),
+    )
+}
+
+/// 239 for what the log does not reach back to.
+fn too_old(at: Timestamp, e: Error) -> Error {
+    match e.code() {
+        Code::ChangeStreamHistoryLost => no_view(at),
+        _ => e,
     }
 }
 
@@ -114,6 +158,92 @@ mod tests {
     use muniment_query::NeverInterrupted;
     use muniment_storage::{CollectionOptions, EngineKind, StoreOptions};
     use muniment_value::doc;
+
+    #[test]
+    fn within_a_commit_the_whole_of_it_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(StoreOptions::new(dir.path())).unwrap();
+        let never = &NeverInterrupted;
+        let c = store
+            .create_collection("d.c", CollectionOptions::default(), never)
+            .unwrap();
+        let put = |ids: std::ops::Range<i32>| {
+            let mut unit = store.write_unit(&c, never).unwrap();
+            for i in ids {
+                let doc = bytes::Bytes::from(doc! { "_id": i }.into_bytes());
+                assert!(unit.insert(&doc).unwrap().is_ok());
+            }
+            unit.commit().unwrap();
+            store.visible()
+        };
+        // Entries of their own: each is changed.
+        let change = |x: i32| {
+            let mut unit = store.write_unit(&c, never).unwrap();
+            for i in 0..5 {
+                let (key, old) = unit
+                    .lock_by_id(muniment_value::Value::Int32(i))
+                    .unwrap()
+                    .unwrap()
+                    .unwrap();
+                let new = bytes::Bytes::from(doc! { "_id": i, "x": x }.into_bytes());
+                let how = muniment_storage::Changed::Whole;
+                assert!(
+                    unit.update(&key, &old, &new, how, &|_| true)
+                        .unwrap()
+                        .is_ok()
+                );
+            }
+            unit.commit().unwrap();
+            store.visible()
+        };
+        let changed = |view: &Snapshot| {
+            let found = view
+                .find_by_id(&c, muniment_value::Value::Int32(0))
+                .unwrap();
+            let doc = found.unwrap().1;
+            muniment_value::Doc::new(&doc)
+                .get("x")
+                .and_then(|v| v.as_i64_exact())
+        };
+        let snapshots = Snapshots::default();
+        let view = |at| snapshots.view(&store, Some(at));
+        put(0..5);
+        let last = change(1);
+        let entries = |after: Timestamp| {
+            let mut all = Vec::new();
+            let mut entries = store.log_entries(after).unwrap();
+            while let Some(e) = entries.next().unwrap() {
+                all.push(e.at);
+            }
+            all
+        };
+        let told = entries(last.minus(5));
+        assert_eq!(told.len(), 5);
+        for at in told.iter().rev() {
+            let view = view(*at).unwrap();
+            assert_eq!((view.timestamp(), changed(&view)), (last, Some(1)));
+        }
+        // As long as it is kept, and for what lies in no commit, too.
+        store.advance_clock(last.plus(1 << 20));
+        let between = last.plus(1000);
+        assert_eq!(changed(&view(between).unwrap()), Some(1));
+        let later = change(2);
+        assert!(later > between);
+        assert_eq!(changed(&view(told[0]).unwrap()), Some(1));
+        assert_eq!(changed(&view(between).unwrap()), Some(1));
+        let told = entries(last);
+        assert_eq!(told.len(), 5);
+        assert_eq!(changed(&view(told[0]).unwrap()), Some(2));
+        // Others have no view any more, or not yet.
+        let third = change(3);
+        change(4);
+        let code = |at| view(at).err().map(|e| e.code());
+        assert_eq!(code(third), Some(Code::SnapshotTooOld));
+        assert_eq!(code(third.minus(2)), Some(Code::SnapshotTooOld));
+        assert_eq!(code(later.minus(1)), None);
+        assert_eq!(code(store.clock().plus(1)), Some(Code::InvalidOptions));
+        assert_eq!(code(Timestamp(1)), Some(Code::SnapshotTooOld));
+    }
 
     #[test]
     fn views_are_bounded_in_number() {

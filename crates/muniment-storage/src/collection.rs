@@ -34,7 +34,7 @@ pub struct Collection {
     /// Documents stand by their `_id`.
     clustered: bool,
     /// The tree in which the `_id`s stand: that of `_id_`, which a collection has as long as it is
-    /// there, or the documents' own. `None`: they stand nowhere.
+    /// there or never, or the documents' own. `None`: they stand nowhere.
     pub(crate) id_tree: Option<u32>,
     pub(crate) hints: Arc<Hints>,
     collation: Collation,

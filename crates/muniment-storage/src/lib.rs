@@ -60,10 +60,10 @@ pub use commit::stage::KeyCounts;
 pub use history::Named;
 pub use index::Index;
 pub use muniment_io::{Timestamp, space as disk_space, spread, thread_time};
-pub use oplog::{LogEntries, LogEntry, Operation, Part, What};
+pub use oplog::{Image, LogEntries, LogEntry, Operation, Part, What, Whole};
 pub use sessions::{
-    NOBODY, Run as StatementRun, Session, SessionChange, SessionHead, SessionKey, SessionRecord,
-    SessionState,
+    NOBODY, Returned, Run as StatementRun, Session, SessionChange, SessionHead, SessionKey,
+    SessionRecord, SessionState,
 };
 pub use store::{Budget, CommitId, EngineKind, JournalStats, Store, StoreOptions, StoreStats};
 pub use transaction::{Transaction, snapshot_unavailable, write_conflict};

@@ -11,7 +11,7 @@ use muniment_log::Log;
 use muniment_value::{Code, Error, Result};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -60,10 +60,21 @@ pub struct Operation {
     pub before: Option<Bytes>,
     /// The id of the statement of a retryable write.
     pub statement: Option<i32>,
+    /// Which document the statement has returned, for who sends it again.
+    pub returned: Option<Image>,
 }
 
-/// What was committed at once: one operation; of a transaction all, or as many as fit into one
-/// document of MongoDB's oplog.
+/// Which document of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Image {
+    /// As it was before the change.
+    Before,
+    /// As it was after it.
+    After,
+}
+
+/// What was committed at once: one operation; of a transaction or a batch all, or as many as fit into
+/// one document of MongoDB's oplog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEntry {
     /// Its timestamp, which no other entry has.
@@ -72,17 +83,39 @@ pub struct LogEntry {
     pub wall_ms: i64,
     /// The operations. None: a record that only moves the clock on.
     pub ops: Vec<Operation>,
-    /// It is of a transaction.
-    pub transaction: Option<Part>,
+    /// How its operations belong together.
+    pub whole: Whole,
     /// The session of a transaction or of a retryable write, and its number.
     pub session: Option<(SessionKey, i64)>,
+    /// The entry before it of the same transaction or the same number of a session.
+    pub previous: Option<Timestamp>,
+}
+
+/// How the operations of an entry belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whole {
+    /// There is one, or none.
+    Single,
+    /// They were committed at once, and belong to no transaction: inserts into one collection, or
+    /// deletions from one. What follows in another entry stands for itself.
+    Batch,
+    /// They are of a transaction.
+    Transaction(Part),
+}
+
+impl LogEntry {
+    /// How many operations of the same transaction are in entries before it.
+    pub fn before(&self) -> usize {
+        match self.whole {
+            Whole::Transaction(part) => part.before,
+            Whole::Single | Whole::Batch => 0,
+        }
+    }
 }
 
 /// Which part of a transaction an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The part before it.
-    pub previous: Option<Timestamp>,
     /// Another one follows.
     pub more: bool,
     /// Operations in the parts before it.
@@ -149,6 +182,27 @@ impl Store {
             early: None,
             names: HashMap::new(),
         })
+    }
+
+    /// The timestamps that a record takes, from its first entry's to its own: of the first record that
+    /// is not over before `at`. `None` if there is none yet.
+    ///
+    /// # Errors
+    /// 286 ChangeStreamHistoryLost if the log does not go back so far; 301; the disk's.
+    pub fn record_from(&self, at: Timestamp) -> Result<Option<RangeInclusive<Timestamp>>> {
+        let mut reader = self.inner.log()?.read(at.minus(1));
+        let Some(record) = reader.next()? else {
+            return Ok(None);
+        };
+        let ops = Reader::new(record.payload).ok_or(0);
+        let stamps = ops.and_then(Reader::stamps).map_err(|offset| {
+            let what = format!(
+                "the record of {} cannot be read at byte {offset} of its payload",
+                record.at
+            );
+            damaged(&self.inner.path, &what)
+        })?;
+        Ok(Some(record.at.minus(stamps - 1)..=record.at))
     }
 
     /// The entries after this timestamp are there to be read; older ones may be gone.
@@ -395,60 +449,66 @@ impl LogEntries {
                 of,
                 before: before.take(),
                 statement: None,
+                returned: None,
             };
             ops.push((operation, end));
         }
         kept()?;
-        let committed = session
-            .as_ref()
-            .is_some_and(|(_, s)| s.state == SessionState::Committed);
-        if let Some((_, record)) = session.as_ref().filter(|_| !committed) {
-            let ids = statements(record);
-            if ids.len() == ops.len() {
-                for ((op, _), id) in ops.iter_mut().zip(ids) {
+        let mut behind = None;
+        if let Some((_, record)) = &session
+            && record.state == SessionState::Retryable
+        {
+            behind = record.behind;
+            let done = statements(record);
+            if done.len() == ops.len() {
+                for ((op, _), (id, returned)) in ops.iter_mut().zip(done) {
                     op.statement = Some(id);
+                    op.returned = returned;
                 }
             }
         }
         let session = session.map(|(key, record)| (key, record.number));
         let stamps = entry_count(kind, ops.len(), payload.len() - HEAD);
         let first = at.minus(stamps - 1);
-        let entry = |at, ops, transaction| LogEntry {
-            at,
-            wall_ms,
-            ops,
-            transaction,
-            session,
+        let mut told = |at, ops, whole| {
+            self.ready.push_back(LogEntry {
+                at,
+                wall_ms,
+                ops,
+                whole,
+                session,
+                previous: behind,
+            });
+            let chained = session.is_some() || matches!(whole, Whole::Transaction(_));
+            behind = chained.then_some(at);
         };
         match kind {
             // A record without any operation moves the clock on; one with nothing but what readers
             // are not told of (entries of an index that is built) tells nothing.
             Kind::Plain if ops.is_empty() => {
                 if payload.len() == HEAD {
-                    self.ready.push_back(entry(at, Vec::new(), None));
+                    told(at, Vec::new(), Whole::Single);
                 }
             }
             Kind::Plain => {
                 for (n, (op, _)) in (0..).zip(ops) {
-                    self.ready.push_back(entry(first.plus(n), vec![op], None));
+                    told(first.plus(n), vec![op], Whole::Single);
                 }
             }
-            Kind::Transaction => {
+            Kind::Batch | Kind::Transaction => {
                 let all = ops.len();
                 let parts = in_parts(ops);
                 let last = u32::try_from(parts.len().saturating_sub(1)).unwrap_or(0);
                 let mut before = 0;
                 // The last part has the record's timestamp, whatever room was left for more.
                 for (n, ops) in (0..).zip(parts) {
-                    let part = Part {
-                        previous: (n > 0).then(|| at.minus(last - n + 1)),
-                        more: n < last,
-                        before,
-                        all,
+                    let more = n < last;
+                    let whole = match kind {
+                        Kind::Transaction => Whole::Transaction(Part { more, before, all }),
+                        _ => Whole::Batch,
                     };
                     before += ops.len();
-                    self.ready
-                        .push_back(entry(at.minus(last - n), ops, Some(part)));
+                    told(at.minus(last - n), ops, whole);
                 }
             }
         }
@@ -456,13 +516,18 @@ impl LogEntries {
     }
 }
 
-/// The ids of the statements that have written something.
-fn statements(record: &SessionRecord) -> Vec<i32> {
-    let mut ids = Vec::new();
+/// The ids of the statements that have written something, with what they have returned.
+fn statements(record: &SessionRecord) -> Vec<(i32, Option<Image>)> {
+    let mut done = Vec::new();
     for run in record.runs().iter().filter(|r| r.has_written()) {
-        ids.extend((0..run.count).map(|n| run.first.saturating_add_unsigned(n)));
+        let returned = run.returned().map(|r| match r.after {
+            true => Image::After,
+            false => Image::Before,
+        });
+        let ids = (0..run.count).map(|n| run.first.saturating_add_unsigned(n));
+        done.extend(ids.map(|id| (id, returned)));
     }
-    ids
+    done
 }
 
 /// As many operations at once as [`AT_ONCE`] says; each is told with where it ends in the record.

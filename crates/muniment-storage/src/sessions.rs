@@ -20,11 +20,17 @@ pub(crate) const SESSIONS: u32 = u32::MAX - 1;
 /// The version of a record's format, in the log, and in the tree where there are no rows.
 const VERSION: u8 = 1;
 
+/// The same with the timestamp of the write before it.
+const VERSION_BEHIND: u8 = 3;
+
 /// The version of a head with rows.
 const HEAD_VERSION: u8 = 2;
 
 /// Bytes of a record without statements.
 const RECORD: usize = 18;
+
+/// Bytes of a timestamp.
+const STAMP: usize = 8;
 
 /// Bytes of statements in a head with which they go to a row of their own.
 const ROW: usize = 4096;
@@ -91,12 +97,31 @@ pub struct Run {
     pub result: Vec<u8>,
 }
 
+/// A document that a statement has returned.
+#[derive(Clone, Copy, Debug)]
+pub struct Returned<'r> {
+    /// The document.
+    pub doc: Doc<'r>,
+    /// As it was after the change, not before it.
+    pub after: bool,
+}
+
 impl Run {
     /// True if each of the statements has changed a document: nothing is in the log of those that
     /// found one as it was to be.
     pub(crate) fn has_written(&self) -> bool {
         let result = Doc::new(&self.result);
         self.result.is_empty() || result.get("m").is_some() || result.get("u").is_some()
+    }
+
+    /// The document that a findAndModify has changed and returned.
+    pub fn returned(&self) -> Option<Returned<'_>> {
+        let result = Doc::new(&self.result);
+        result.get("m")?;
+        Some(Returned {
+            doc: result.get_doc("v")?,
+            after: result.get("a").is_some(),
+        })
     }
 }
 
@@ -109,6 +134,8 @@ pub struct SessionRecord {
     pub state: SessionState,
     /// When it was written, in milliseconds since 1970.
     pub at_ms: i64,
+    /// The timestamp of the write before it under the same number.
+    pub behind: Option<Timestamp>,
     runs: Vec<Run>,
 }
 
@@ -119,6 +146,7 @@ impl SessionRecord {
             number,
             state,
             at_ms,
+            behind: None,
             runs: Vec::new(),
         }
     }
@@ -135,26 +163,42 @@ impl SessionRecord {
 
     /// As it stands in the log.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(RECORD + bytes_of(&self.runs));
-        out.extend_from_slice(&[VERSION, self.state as u8]);
+        let mut out = Vec::with_capacity(RECORD + STAMP + bytes_of(&self.runs));
+        let version = match self.behind {
+            Some(_) => VERSION_BEHIND,
+            None => VERSION,
+        };
+        out.extend_from_slice(&[version, self.state as u8]);
         out.extend_from_slice(&self.number.to_le_bytes());
         out.extend_from_slice(&self.at_ms.to_le_bytes());
+        if let Some(behind) = self.behind {
+            out.extend_from_slice(&behind.0.to_le_bytes());
+        }
         encode_runs(&self.runs, &mut out);
         out
     }
 
     /// Reads what [`SessionRecord::encode`] wrote; `None` if it is malformed.
     pub fn decode(bytes: &[u8]) -> Option<SessionRecord> {
-        let (head, rest) = bytes.split_at_checked(RECORD)?;
+        let (head, mut rest) = bytes.split_at_checked(RECORD)?;
         let number = |range: std::ops::Range<usize>| {
             Some(i64::from_le_bytes(head.get(range)?.try_into().ok()?))
         };
-        let state = match (head.first()?, head.get(1)?) {
-            (&VERSION, 0) => SessionState::Retryable,
-            (&VERSION, 1) => SessionState::Committed,
+        let state = match head.get(1)? {
+            0 => SessionState::Retryable,
+            1 => SessionState::Committed,
             _ => return None,
         };
         let mut record = SessionRecord::new(number(2..10)?, state, number(10..18)?);
+        match *head.first()? {
+            VERSION => {}
+            VERSION_BEHIND => {
+                let (behind, runs) = rest.split_first_chunk::<STAMP>()?;
+                record.behind = Some(Timestamp(u64::from_le_bytes(*behind)));
+                rest = runs;
+            }
+            _ => return None,
+        }
         record.runs = decode_runs(rest)?;
         Some(record)
     }
@@ -304,6 +348,8 @@ pub struct Session {
     number: i64,
     /// What is stored: of this number or of an earlier one.
     head: SessionHead,
+    /// When that was written.
+    written: Option<Timestamp>,
     /// Ascending.
     runs: Vec<Run>,
     result_bytes: usize,
@@ -315,6 +361,7 @@ impl Session {
         Session {
             number,
             head,
+            written: None,
             runs: Vec::new(),
             result_bytes: 0,
         }
@@ -359,12 +406,15 @@ impl Session {
     }
 
     /// What a commit is to store; [`Session::stored`] once it has.
-    pub fn change(&self, key: SessionKey, added: SessionRecord) -> SessionChange {
+    pub fn change(&self, key: SessionKey, mut added: SessionRecord) -> SessionChange {
+        let goes_on = added.number == self.head.record.number;
+        added.behind = self.written.filter(|_| goes_on);
         SessionChange::new(key, added, &self.head)
     }
 
-    /// What a commit has stored.
-    pub fn stored(&mut self, change: SessionChange) {
+    /// What a commit at this time has stored.
+    pub fn stored(&mut self, change: SessionChange, at: Timestamp) {
+        self.written = Some(at);
         match change.next.head {
             Some(head) => {
                 self.head = head;
@@ -392,6 +442,24 @@ impl Inner {
         };
         let head = SessionHead::decode(&stored);
         head.map(Some).ok_or_else(|| malformed(key))
+    }
+
+    /// The same, with when it was written.
+    ///
+    /// # Errors
+    /// 301.
+    fn session_head_at(&self, key: &[u8]) -> Result<Option<(SessionHead, Timestamp)>> {
+        let written = || self.trees.written(TreeId(SESSIONS), key);
+        let mut at = written()?;
+        loop {
+            let head = self.session_head(key)?;
+            let again = written()?;
+            if again == at {
+                return Ok(head.zip(at));
+            }
+            // Somebody wrote it in between.
+            at = again;
+        }
     }
 }
 
@@ -425,7 +493,29 @@ impl Store {
         }
         session.push(head.record.runs.clone());
         session.head = head;
+        session.written = inner.trees.written(TreeId(SESSIONS), &key)?;
         Ok(Some(session))
+    }
+
+    /// What the newest statement of a session came to. `head`: what stands under its key.
+    ///
+    /// # Errors
+    /// 301 DataCorruptionDetected.
+    pub fn newest_statement(&self, key: &SessionKey, head: &SessionHead) -> Result<Option<Run>> {
+        if let Some(run) = head.record.runs.last() {
+            return Ok(Some(run.clone()));
+        }
+        let Some(row) = head.rows.checked_sub(1) else {
+            return Ok(None);
+        };
+        let row_key = SessionHead::row_key(&key.to_bytes(), row);
+        let tree = TreeId(SESSIONS);
+        let Some(stored) = self.inner.trees.get(tree, &row_key, Timestamp::MAX)? else {
+            // It has gone on to another number meanwhile.
+            return Ok(None);
+        };
+        let runs = decode_runs(&stored).ok_or_else(|| malformed(&row_key))?;
+        Ok(runs.last().cloned())
     }
 
     /// What is stored of a session, without the statements before the last.
@@ -436,23 +526,27 @@ impl Store {
         self.inner.session_head(&key.to_bytes())
     }
 
-    /// The heads of all sessions.
+    /// The heads of all sessions, with the times at which they were written.
     ///
     /// # Errors
     /// 301; what `each` says.
     pub fn each_session(
         &self,
-        mut each: impl FnMut(SessionKey, SessionHead) -> Result<()>,
+        mut each: impl FnMut(SessionKey, SessionHead, Timestamp) -> Result<()>,
     ) -> Result<()> {
         let snapshot = self.snapshot();
         let all = snapshot.raw_range(SESSIONS, Range::default(), Direction::Forward);
         let mut all = all.ok_or_else(crate::view::closed)?;
-        while let Some((key, value)) = all.next()? {
+        while let Some((key, _)) = all.next()? {
             // Rows have longer keys.
-            let key = SessionKey::from_bytes(&key);
-            if let Some((key, head)) = key.zip(SessionHead::decode(&value)) {
-                each(key, head)?;
-            }
+            let Some(session) = SessionKey::from_bytes(&key) else {
+                continue;
+            };
+            // One that was written or forgotten meanwhile is as it is now.
+            let Some((head, at)) = self.inner.session_head_at(&key)? else {
+                continue;
+            };
+            each(session, head, at)?;
         }
         Ok(())
     }
@@ -551,7 +645,8 @@ mod tests {
         assert_eq!(r.runs().len(), 3);
         assert_eq!(SessionRecord::decode(&r.encode()).unwrap(), r);
         let mut session = Session::new(7, SessionHead::default());
-        session.stored(session.change(SessionKey::of_nobody([0; 16]), r.clone()));
+        let change = session.change(SessionKey::of_nobody([0; 16]), r.clone());
+        session.stored(change, Timestamp(70));
         assert_eq!(session.result(1004), Some(&b""[..]));
         assert_eq!(session.result(1006), Some(&b"x"[..]));
         assert_eq!(
@@ -571,6 +666,14 @@ mod tests {
         let head = session.head().clone();
         assert_eq!(SessionHead::decode(&head.encode()).unwrap(), head);
         assert_eq!(SessionHead::decode(&r.encode()).unwrap().record(), &r);
+        // What comes next under this number is behind it; under another number it is the first.
+        let key = SessionKey::of_nobody([0; 16]);
+        for (number, behind) in [(7, Some(Timestamp(70))), (8, None)] {
+            let more = SessionRecord::new(number, SessionState::Retryable, 100);
+            let added = session.change(key, more).added;
+            assert_eq!(added.behind, behind);
+            assert_eq!(SessionRecord::decode(&added.encode()), Some(added));
+        }
     }
 
     #[test]
@@ -617,7 +720,7 @@ mod tests {
             let bytes: usize = puts.iter().flat_map(|(_, v)| v).map(Vec::len).sum();
             assert!(bytes < ROW + 200, "{n}: {bytes}");
             apply(&puts);
-            session.stored(change);
+            session.stored(change, Timestamp(n as u64 + 1));
         }
         for n in 0..20_000_i32 {
             assert_eq!(session.result(n * 2), Some(&n.to_le_bytes()[..]));
@@ -631,7 +734,7 @@ mod tests {
         large.push(run(0, 1, &[9; 10_000]));
         let change = next.change(SessionKey::of_nobody([1; 16]), large);
         assert_eq!(apply(&change.puts()), 2);
-        next.stored(change);
+        next.stored(change, Timestamp(30_000));
         assert_eq!(next.result(0).map(<[u8]>::len), Some(10_000));
         let committed = SessionRecord::new(7, SessionState::Committed, 3);
         let change = SessionChange::new(SessionKey::of_nobody([1; 16]), committed, next.head());

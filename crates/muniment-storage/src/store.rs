@@ -106,7 +106,12 @@ impl Budget {
 
 /// Identifies a commit for [`Store::wait_journaled`]; later commits are greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct CommitId(pub u64);
+pub struct CommitId {
+    /// The number of its record in the log.
+    pub(crate) index: u64,
+    /// Its timestamp.
+    pub at: Timestamp,
+}
 
 /// Measured counters of the log.
 #[derive(Clone, Copy, Debug, Default)]
@@ -371,12 +376,14 @@ impl Store {
     /// I/O errors: the write is visible but its durability unknown. What `interrupt` says.
     pub fn wait_journaled(&self, commit: CommitId, interrupt: &dyn Interrupt) -> Result<()> {
         let log = self.inner.log()?;
-        log.wait_durable(commit.0, &|| interrupt.check())
+        log.wait_durable(commit.index, &|| interrupt.check())
     }
 
     /// The newest commit.
     pub fn last_commit(&self) -> CommitId {
-        CommitId(self.inner.log().map_or(0, |log| log.last().0))
+        let last = self.inner.log().map(|log| log.last());
+        let (index, at) = last.unwrap_or((0, Timestamp::ZERO));
+        CommitId { index, at }
     }
 
     /// Flushes the log to the disk now.

@@ -5,7 +5,7 @@ use crate::tests::{Many, all, bytes, insert, key_of, open};
 use crate::tests_index::valid;
 use crate::*;
 use muniment_query::NeverInterrupted;
-use muniment_value::{DocBuf, Value, array, doc};
+use muniment_value::{Code, DocBuf, Value, array, doc};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -163,11 +163,60 @@ fn capped(store: &Store, ns: &str, size: u64, max: Option<u64>) -> std::sync::Ar
                 capped_size: Some(size),
                 capped_max: max,
                 time_field: None,
+                without_ids: false,
                 document: doc! { "capped": true, "size": size as i64 },
             },
             &NeverInterrupted,
         )
         .unwrap()
+}
+
+#[test]
+fn what_a_smaller_limit_leaves_goes_in_commits_of_bounded_size() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let never = &NeverInterrupted;
+    let c = capped(&store, "db.c", 64 << 20, None);
+    let limited = |size: u64| {
+        let document = doc! {
+            "capped": true, "size": size as i64,
+            "changeStreamPreAndPostImages": doc! { "enabled": true },
+        };
+        let options = CollectionOptions {
+            capped_size: Some(size),
+            document,
+            ..CollectionOptions::default()
+        };
+        store.modify_options(&c, options, never).unwrap();
+    };
+    limited(64 << 20);
+    for i in 0..150 {
+        insert(&store, &c, doc! { "_id": i, "x": "x".repeat(100 << 10) }).unwrap();
+    }
+    limited(4096);
+    let (begin, bytes) = (store.visible(), store.stats().journal.bytes);
+    let commits = store.stats().journal.commits;
+    // What fails when the rest has gone fails alone.
+    let e = insert(&store, &c, doc! { "_id": 149 }).unwrap_err();
+    assert_eq!(e.code(), Code::DuplicateKey);
+    insert(&store, &c, doc! { "_id": 150 }).unwrap();
+    assert_eq!(ids_of(&store, &c), [150]);
+    // 15 MB of documents as they were.
+    let (written, n) = (
+        store.stats().journal.bytes - bytes,
+        store.stats().journal.commits - commits,
+    );
+    assert!(written > 14 << 20 && n >= 7, "{written} {n}");
+    let mut entries = store.log_entries(begin).unwrap();
+    let mut gone = 0;
+    while let Some(e) = entries.next().unwrap() {
+        gone += e.ops.iter().filter(|op| op.before.is_some()).count();
+    }
+    assert_eq!(gone, 150);
+    assert_eq!(
+        store.compare_with_log(never).unwrap(),
+        Some(Vec::<String>::new())
+    );
 }
 
 fn ids_of(store: &Store, c: &Collection) -> Vec<i64> {
@@ -485,6 +534,7 @@ fn golden_catalog_entry() {
             capped_size: Some(1000),
             capped_max: None,
             time_field: None,
+            without_ids: false,
             document: doc! { "capped": true, "size": 1000 },
         },
         indexes: vec![crate::catalog::IndexEntry {

@@ -122,8 +122,14 @@ fn readers_are_told_everything_once_with_the_names_of_its_time() {
         // Each has a timestamp of its own, and where one begins in the middle of a record the rest
         // of it comes.
         assert!(entries.windows(2).all(|w| w[0].at < w[1].at));
-        for (n, e) in entries.iter().enumerate() {
-            assert_eq!(told(&all(&store, e.at)), want[n + 1..]);
+        // What was inserted at once is one entry.
+        let operations: Vec<usize> = entries.iter().map(|e| e.ops.len()).collect();
+        assert_eq!(operations, [1, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
+        assert_eq!(entries[1].whole, Whole::Batch);
+        let mut n = 0;
+        for e in &entries {
+            n += e.ops.len();
+            assert_eq!(told(&all(&store, e.at)), want[n..]);
         }
         store = match round {
             0 => {
@@ -167,7 +173,13 @@ fn a_transaction_is_one_entry_and_a_large_one_several() {
     let entries = all(&store, begin);
     let sizes: Vec<usize> = entries.iter().map(|e| e.ops.len()).collect();
     assert_eq!(sizes, [4, 2, 2]);
-    let parts: Vec<Part> = entries.iter().map(|e| e.transaction.unwrap()).collect();
+    let parts: Vec<Part> = entries
+        .iter()
+        .map(|e| match e.whole {
+            Whole::Transaction(part) => part,
+            other => panic!("{other:?}"),
+        })
+        .collect();
     assert_eq!(
         parts.iter().map(|p| p.before).collect::<Vec<_>>(),
         [0, 4, 6]
@@ -176,8 +188,8 @@ fn a_transaction_is_one_entry_and_a_large_one_several() {
         parts.iter().map(|p| p.more).collect::<Vec<_>>(),
         [true, true, false]
     );
-    assert_eq!(parts[0].previous, None);
-    assert_eq!(parts[2].previous, Some(entries[1].at));
+    assert_eq!(entries[0].previous, None);
+    assert_eq!(entries[2].previous, Some(entries[1].at));
     assert!(entries[0].at > begin && entries[2].at == store.visible());
     // And between two parts nothing else has its place.
     insert(&store, &a, doc! { "_id": 100 }).unwrap();

@@ -200,20 +200,18 @@ fn scan_docs(
         }
         let view = Doc::new(&d);
         match view.get("_id") {
-            None => {
+            None if collection.finds_by_id() || collection.is_time_series() => {
                 report.invalid += 1;
                 report.error(format!("document with key {record_key:02x?} has no _id"));
             }
-            Some(id) if collection.is_keyed_by_id() => {
-                if collection.id_key(id) != *record_key {
-                    report.invalid += 1;
-                    report.error(format!(
-                        "document with _id {} stands under another key",
-                        id.to_display()
-                    ));
-                }
+            Some(id) if collection.is_keyed_by_id() && collection.id_key(id) != *record_key => {
+                report.invalid += 1;
+                report.error(format!(
+                    "document with _id {} stands under another key",
+                    id.to_display()
+                ));
             }
-            Some(_) if collection.is_numbered() => {
+            _ if collection.is_numbered() => {
                 let number = number_of(&record_key);
                 if number.is_none_or(|n| n > collection.append().last) {
                     report.invalid += 1;
@@ -223,7 +221,7 @@ fn scan_docs(
                     ));
                 }
             }
-            Some(_) => {}
+            _ => {}
         }
         for (index, sum) in indexes.iter().zip(sums.iter_mut()) {
             if let Err(e) = index.key_set(view, &mut set) {

@@ -147,6 +147,12 @@ pub trait Trees: Send + Sync {
     /// 301 DataCorruptionDetected naming file and offset; I/O errors.
     fn get(&self, tree: TreeId, key: &[u8], at: Timestamp) -> Result<Option<Bytes>>;
 
+    /// When the newest value of a key was written, visible or not; `None` if it has none.
+    ///
+    /// # Errors
+    /// As [`Trees::get`].
+    fn written(&self, tree: TreeId, key: &[u8]) -> Result<Option<Timestamp>>;
+
     /// A cursor. The same rules for `at`. (A cursor at `MAX` may or may not see what is written
     /// after it was opened.)
     fn cursor(&self, tree: TreeId, range: Range, at: Timestamp, dir: Direction) -> Box<dyn Cursor>;

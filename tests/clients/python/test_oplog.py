@@ -54,11 +54,25 @@ def test_a_tailer_is_told_of_every_write(client):
     assert not list(oplog.find({"ts": {"$gt": last(oplog)}}))
 
 
+def test_what_is_inserted_at_once_is_one_entry(client):
+    oplog = client.local["oplog.rs"]
+    c = client.oplog_of_tools.many
+    c.drop()
+    c.insert_one({"_id": "begin"})
+    begin = last(oplog)
+    c.insert_many([{"_id": i} for i in range(1000)])
+    c.delete_many({})
+    after = list(oplog.find({"ts": {"$gt": begin}, "o.applyOps.ns": c.full_name}))
+    told = [[op["op"] for op in e["o"]["applyOps"]] for e in after]
+    assert told == [["i"] * 1000, ["d"] * 1001], [len(t) for t in told]
+
+
 def test_it_is_read_as_any_collection(client):
     oplog = client.local["oplog.rs"]
     c = client.oplog_of_tools.read
     c.drop()
-    c.insert_many([{"_id": i, "k": i % 2} for i in range(10)])
+    for i in range(10):
+        c.insert_one({"_id": i, "k": i % 2})
     mine = {"ns": c.full_name, "op": "i", "ts": {"$gte": oplog.find_one({"o.create": "read"}, sort=[("ts", -1)])["ts"]}}
     assert oplog.count_documents(mine) == 10
     assert oplog.distinct("o.k", mine) == [0, 1]

@@ -4,11 +4,11 @@
 
 use super::scope::{Scope, VIEWS};
 use super::token::{Place, Token};
-use crate::oplog::render::{id_doc, id_of, id_text, lsid, stamp};
+use crate::oplog::render::{id_doc, id_of, id_text, session_doc, stamp};
 use crate::view::is_of_series;
 use bytes::Bytes;
 use muniment_query::diff;
-use muniment_storage::{LogEntry, Named, Operation, What};
+use muniment_storage::{LogEntry, Named, Operation, What, Whole};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, array, doc};
 
 /// Whether a document goes with an event.
@@ -187,7 +187,7 @@ fn missing(what: &str, of: &str, event: &DocBuf) -> Error {
 
 /// Whether the event in this place is one of who watches `scope`.
 pub(crate) fn has(entry: &LogEntry, scope: &Scope, expanded: bool, place: Place) -> bool {
-    let first = entry.transaction.map_or(0, |part| part.before);
+    let first = entry.before();
     let n = (place.index as usize).checked_sub(first);
     let op = n.and_then(|n| entry.ops.get(n));
     entry.at == place.at && op.is_some_and(|op| kind(op, scope, expanded).is_some())
@@ -215,15 +215,12 @@ pub(crate) fn next_event(
     look: &Look<'_>,
 ) -> Result<Option<Event>> {
     let (scope, shown) = (look.scope, look.shown);
-    let first = entry.transaction.map_or(0, |part| part.before);
+    let first = entry.before();
     while let Some(op) = entry.ops.get(*from) {
         let place = Place {
             at: entry.at,
             is_event: true,
-            index: match entry.transaction {
-                Some(_) => u32::try_from(first + *from).unwrap_or(u32::MAX),
-                None => 0,
-            },
+            index: u32::try_from(first + *from).unwrap_or(u32::MAX),
             invalidates: false,
         };
         let Some(kind) = kind(op, scope, shown.expanded) else {
@@ -311,9 +308,9 @@ fn render(
         );
     }
     event.append("wallTime", Value::DateTime(entry.wall_ms));
-    if let (Some(_), Some((key, number))) = (entry.transaction, &entry.session) {
+    if let (Whole::Transaction(_), Some((key, number))) = (entry.whole, &entry.session) {
         event.append("txnNumber", *number);
-        event.append("lsid", lsid(key));
+        event.append("lsid", session_doc(key));
     }
     let before = op
         .before

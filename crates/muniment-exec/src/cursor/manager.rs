@@ -2,6 +2,7 @@
 
 use super::{Cursor, CursorFlags, CursorOwner, Origin};
 use crate::operation::OpContext;
+use muniment_storage::SessionKey;
 use muniment_value::{Code, DocBuf, Error, Result, Value, doc};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -262,14 +263,14 @@ impl CursorManager {
     }
 
     /// Kills the cursors of a session.
-    pub fn kill_session(&self, session: &[u8]) {
-        self.remove_where(|s| s.owner.session.as_deref() == Some(session));
+    pub fn kill_session(&self, session: &SessionKey) {
+        self.remove_where(|s| s.owner.session.as_ref() == Some(session));
     }
 
     /// Kills the cursors of a transaction.
-    pub fn kill_transaction(&self, session: &[u8], number: i64) {
+    pub fn kill_transaction(&self, session: &SessionKey, number: i64) {
         self.remove_where(|s| {
-            s.owner.txn_number == Some(number) && s.owner.session.as_deref() == Some(session)
+            s.owner.txn_number == Some(number) && s.owner.session.as_ref() == Some(session)
         });
     }
 

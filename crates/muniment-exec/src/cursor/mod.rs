@@ -5,7 +5,7 @@ use crate::run::exec::{Exec, into_bytes};
 use bytes::Bytes;
 use muniment_query::meta::without;
 use muniment_query::{DocStream, Interrupt};
-use muniment_storage::{Collection, Snapshot, Store};
+use muniment_storage::{Collection, SessionKey, Snapshot, Store};
 use muniment_value::{Doc, DocBuf, Result};
 use parking_lot::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
@@ -63,8 +63,8 @@ pub struct BatchEnd {
 /// Whose a cursor is: getMore and killCursors from elsewhere are refused.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CursorOwner {
-    /// The session id (`lsid.id`'s 16 bytes).
-    pub session: Option<Vec<u8>>,
+    /// The session.
+    pub session: Option<SessionKey>,
     /// The authenticated user, `user@db`.
     pub user: Option<Arc<str>>,
     /// The transaction's number.

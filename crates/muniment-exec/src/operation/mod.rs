@@ -5,6 +5,7 @@ mod registry;
 pub use registry::{OpGuard, Operations};
 
 use crate::cursor::Origin;
+use crate::oplog::session_doc;
 use crate::plan::cache::shape_hash;
 use crate::plan::candidate::{Access, Candidate};
 use crate::tickets::{Ticket, TicketPool};
@@ -13,7 +14,8 @@ use crate::write::{Retry, StatementFigures};
 use muniment_query::Interrupt;
 use muniment_query::stage::host::Reads;
 use muniment_storage::{
-    Collection, KeyCounts, Snapshot, Store, Transaction, snapshot_unavailable, thread_time,
+    Collection, KeyCounts, SessionKey, Snapshot, Store, Transaction, snapshot_unavailable,
+    thread_time,
 };
 use muniment_value::{Code, DocBuf, Error, Result, Value, ValueBuf, doc};
 use parking_lot::Mutex;
@@ -83,8 +85,8 @@ pub struct OpStart {
     pub app_name: Option<Arc<str>>,
     /// `comment`; a cursor keeps it for its getMores.
     pub comment: Option<ValueBuf>,
-    /// The session (`lsid`) as it came.
-    pub lsid: Option<DocBuf>,
+    /// The session.
+    pub session: Option<SessionKey>,
     /// True when the client's connection is gone. Asked at most every 10 ms, and only by
     /// operations that run longer than that.
     pub disconnected: Option<DisconnectProbe>,
@@ -171,6 +173,9 @@ pub struct OpContext {
     pinned: OnceLock<Snapshot>,
     /// How its statements are remembered.
     retry: OnceLock<Arc<Retry>>,
+    /// Its namespace is the collection with this UUID alone, if `is_bound`.
+    bound: Mutex<Option<[u8; 16]>>,
+    is_bound: AtomicBool,
     /// A statement's error that ends the transaction.
     failure: OnceLock<Error>,
     /// Where the ticket is from that it holds.
@@ -203,6 +208,8 @@ impl OpContext {
             transaction: OnceLock::new(),
             pinned: OnceLock::new(),
             retry: OnceLock::new(),
+            bound: Mutex::new(None),
+            is_bound: AtomicBool::new(false),
             failure: OnceLock::new(),
             pool: OnceLock::new(),
             counters: Counters::default(),
@@ -278,15 +285,35 @@ impl OpContext {
         self.failure.get()
     }
 
+    /// From now on what it looks up by name is the collection with this UUID (`None`: whichever has the
+    /// name). Who was told of a collection by its UUID has found a name that it may lose.
+    pub fn bind(&self, uuid: Option<[u8; 16]>) {
+        *self.bound.lock() = uuid;
+        self.is_bound.store(uuid.is_some(), Relaxed);
+    }
+
     /// The collection of this name, if there is one in what it sees.
     ///
     /// # Errors
-    /// 246 SnapshotUnavailable if it reads at an older view, which may know one by the name.
+    /// 246 SnapshotUnavailable if it reads at an older view, which may know one by the name; 175
+    /// QueryPlanKilled if it is not the one that it is bound to.
     pub(crate) fn collection(
         &self,
         store: &Store,
         namespace: &str,
     ) -> Result<Option<Arc<Collection>>> {
+        let found = self.named(store, namespace)?;
+        if self.is_bound.load(Relaxed) && *self.bound.lock() != found.as_ref().map(|c| c.uuid()) {
+            return Err(Error::new(
+                Code::QueryPlanKilled,
+                format!("collection renamed or dropped: {namespace}"),
+            ));
+        }
+        Ok(found)
+    }
+
+    /// The collection of this name, whichever it is.
+    fn named(&self, store: &Store, namespace: &str) -> Result<Option<Arc<Collection>>> {
         let at = match (self.transaction(), self.pinned()) {
             (Some(transaction), _) => transaction.timestamp(),
             (None, Some(view)) => view.timestamp(),
@@ -589,13 +616,9 @@ impl OpContext {
         }
     }
 
-    /// The bytes of the session's `id`, if the operation belongs to one.
-    pub fn session_id(&self) -> Option<&[u8]> {
-        let lsid = self.start.lsid.as_ref()?;
-        match lsid.as_doc().get("id")? {
-            Value::Binary { bytes, .. } => Some(bytes),
-            _ => None,
-        }
+    /// The session, if the operation belongs to one.
+    pub fn session(&self) -> Option<&SessionKey> {
+        self.start.session.as_ref()
     }
 
     /// As `currentOp` shows it.
@@ -630,7 +653,7 @@ impl OpContext {
         }
         d.append_some("client", self.start.client.as_deref());
         d.append_some("appName", self.start.app_name.as_deref());
-        d.append_some("lsid", self.start.lsid.as_ref());
+        d.append_some("lsid", self.session().map(session_doc));
         d.append("command", doc! {});
         d.append_some("planSummary", self.plan_summary());
         d.append(

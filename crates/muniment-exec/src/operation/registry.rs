@@ -2,6 +2,7 @@
 
 use super::{OpContext, OpStart};
 use foldhash::HashMap;
+use muniment_storage::SessionKey;
 use muniment_storage::spread::{self, Spread};
 use muniment_value::Code;
 use parking_lot::Mutex;
@@ -108,9 +109,9 @@ impl Operations {
     }
 
     /// Kills those of a session (killSessions, endSessions).
-    pub fn kill_session(&self, lsid_id: &[u8]) {
+    pub fn kill_session(&self, session: &SessionKey) {
         for op in self.list() {
-            if op.session_id() == Some(lsid_id) {
+            if op.session() == Some(session) {
                 op.kill(Code::Interrupted);
             }
         }

@@ -21,6 +21,7 @@ use bytes::Bytes;
 pub use figures::GeneratedFigures;
 use muniment_query::{DocStream, Filter, Pipeline, Projection, QueryContext};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, doc, number};
+pub use render::session_doc;
 
 use read::{Backward, Follower, Forward, Show, Span};
 use std::collections::VecDeque;
@@ -64,6 +65,10 @@ pub(crate) struct Generated {
 
 /// All of them, sorted.
 static ALL: &[Generated] = &[
+    Generated {
+        namespace: "config.image_collection",
+        source: Source::Table(images),
+    },
     Generated {
         namespace: "config.system.preimages",
         source: Source::Log(Shown {
@@ -120,8 +125,21 @@ pub fn refuse_generated(namespace: &str) -> Result<()> {
 
 fn transactions(database: &Database) -> Result<VecDeque<Bytes>> {
     let mut all = VecDeque::new();
-    database.store.each_session(|key, record| {
-        all.push_back(render::transaction(&key, record.record()));
+    database.store.each_session(|key, head, at| {
+        all.push_back(render::transaction(&key, head.record(), at));
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+fn images(database: &Database) -> Result<VecDeque<Bytes>> {
+    let mut all = VecDeque::new();
+    let store = &database.store;
+    store.each_session(|key, head, at| {
+        let number = head.record().number;
+        if let Some(newest) = store.newest_statement(&key, &head)? {
+            all.extend(render::image(&key, number, &newest, at));
+        }
         Ok(())
     })?;
     Ok(all)

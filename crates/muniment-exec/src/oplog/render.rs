@@ -5,13 +5,16 @@
 
 use bytes::Bytes;
 use muniment_storage::{
-    LogEntry, Named, Operation, Part, SessionKey, SessionRecord, SessionState, Timestamp, What,
+    Image, LogEntry, Named, Operation, Part, SessionKey, SessionRecord, SessionState, StatementRun,
+    Timestamp, What, Whole,
 };
 use muniment_value::{ArrayBuf, Doc, DocBuf, Type, Value, doc};
 
 /// The term of all entries: a server that is its set's only member never has to tell the entries of
 /// one primary from those of another.
 const TERM: i64 = 1;
+/// `multiOpType` of what is no transaction although it is an applyOps of a session.
+const APPLIED_SEPARATELY: i32 = 1;
 /// The version of the oplog's format.
 const VERSION: i64 = 2;
 
@@ -31,8 +34,8 @@ fn op_time(at: Timestamp, term: i64) -> DocBuf {
     doc! { "ts": stamp(at), "t": term }
 }
 
-/// A session as events and the oplog show it.
-pub(crate) fn lsid(key: &SessionKey) -> DocBuf {
+/// A session as everything shows it, `{id, uid}`.
+pub fn session_doc(key: &SessionKey) -> DocBuf {
     let uid = Value::Binary {
         subtype: 0,
         bytes: &key.user,
@@ -100,7 +103,7 @@ fn is_hidden(op: &Operation) -> bool {
     }
 }
 
-/// Appends `op`, `ns`, `ui`, `o` and `o2`.
+/// Appends `op`, `ns`, `ui`, `o` and `o2`, and what a retryable write says of itself.
 fn append_operation(d: &mut DocBuf, op: &Operation) {
     let mut put = |kind: &str, named: &Named| {
         d.append("op", kind);
@@ -137,10 +140,20 @@ fn append_operation(d: &mut DocBuf, op: &Operation) {
         }
         (_, None) => {}
     }
+    d.append_some("needsRetryImage", op.returned.map(image_kind));
+    d.append_some("stmtId", op.statement);
 }
 
-/// The operations of a transaction, or a part of them, as one.
-fn append_transaction(d: &mut DocBuf, part: Part, ops: &[&Operation]) {
+/// What MongoDB calls the document that a retryable findAndModify has returned.
+fn image_kind(image: Image) -> &'static str {
+    match image {
+        Image::Before => "preImage",
+        Image::After => "postImage",
+    }
+}
+
+/// The operations of a transaction or of a batch, or a part of them, as one.
+fn append_together(d: &mut DocBuf, ops: &[&Operation], part: Option<(Part, bool)>) {
     d.append("op", "c");
     d.append("ns", "admin.$cmd");
     let all: ArrayBuf = ops
@@ -152,14 +165,14 @@ fn append_transaction(d: &mut DocBuf, part: Part, ops: &[&Operation]) {
         })
         .collect();
     let mut o = doc! { "applyOps": all };
-    match (part.more, part.previous) {
-        (true, _) => {
+    match part {
+        Some((part, _)) if part.more => {
             o.append("partialTxn", true);
         }
-        (false, Some(_)) => {
+        Some((part, true)) => {
             o.append("count", part.all as i64);
         }
-        (false, None) => {}
+        _ => {}
     }
     d.append("o", o);
 }
@@ -173,15 +186,15 @@ pub(crate) fn entry(entry: &LogEntry) -> Option<DocBuf> {
     }
     let mut d = DocBuf::new();
     if let Some((key, number)) = &entry.session {
-        d.append("lsid", lsid(key));
+        d.append("lsid", session_doc(key));
         d.append("txnNumber", *number);
     }
-    match (entry.transaction, ops.first()) {
-        (Some(part), Some(_)) => append_transaction(&mut d, part, &ops),
-        (None, Some(op)) => {
-            append_operation(&mut d, op);
-            d.append_some("stmtId", op.statement);
+    match (entry.whole, ops.first()) {
+        (Whole::Transaction(part), Some(_)) => {
+            append_together(&mut d, &ops, Some((part, entry.previous.is_some())));
         }
+        (Whole::Batch, Some(_)) => append_together(&mut d, &ops, None),
+        (Whole::Single, Some(op)) => append_operation(&mut d, op),
         (_, None) => {
             d.append("op", "n");
             d.append("ns", "");
@@ -192,20 +205,23 @@ pub(crate) fn entry(entry: &LogEntry) -> Option<DocBuf> {
     d.append("t", TERM);
     d.append("v", VERSION);
     d.append("wall", Value::DateTime(entry.wall_ms));
-    if let Some(part) = entry.transaction {
-        let previous = match part.previous {
+    let in_transaction = matches!(entry.whole, Whole::Transaction(_));
+    if entry.session.is_some() || in_transaction {
+        let previous = match entry.previous {
             Some(at) => op_time(at, TERM),
             None => op_time(Timestamp::ZERO, -1),
         };
         d.append("prevOpTime", previous);
+    }
+    if entry.session.is_some() && entry.whole == Whole::Batch {
+        d.append("multiOpType", APPLIED_SEPARATELY);
     }
     Some(d)
 }
 
 /// The documents before the operations of an entry, as `config.system.preimages` has them.
 pub(crate) fn images(entry: &LogEntry) -> Vec<DocBuf> {
-    let before = entry.transaction.map_or(0, |part| part.before);
-    let all = entry.ops.iter().zip(before..);
+    let all = entry.ops.iter().zip(entry.before()..);
     all.filter_map(|(op, n)| {
         let (image, named) = op.before.as_ref().zip(op.of.as_ref())?;
         let id = doc! {
@@ -222,15 +238,40 @@ pub(crate) fn images(entry: &LogEntry) -> Vec<DocBuf> {
     .collect()
 }
 
-/// What a session has done last, as `config.transactions` has it.
-pub(crate) fn transaction(key: &SessionKey, record: &SessionRecord) -> Bytes {
+/// What a session has done last, as `config.transactions` has it. `at`: when it was written.
+pub(crate) fn transaction(key: &SessionKey, record: &SessionRecord, at: Timestamp) -> Bytes {
     let mut d = doc! {
-        "_id": lsid(key),
-        "txnNumber": record.number,
+        "_id": session_doc(key),
+        "txnNum": record.number,
+        "lastWriteOpTime": op_time(at, TERM),
         "lastWriteDate": Value::DateTime(record.at_ms),
     };
     if record.state == SessionState::Committed {
         d.append("state", "committed");
     }
     Bytes::from(d.into_bytes())
+}
+
+/// The document that a session's newest findAndModify has changed and returned, as
+/// `config.image_collection` has it.
+pub(crate) fn image(
+    key: &SessionKey,
+    number: i64,
+    newest: &StatementRun,
+    at: Timestamp,
+) -> Option<Bytes> {
+    let returned = newest.returned()?;
+    let kind = match returned.after {
+        true => Image::After,
+        false => Image::Before,
+    };
+    let d = doc! {
+        "_id": session_doc(key),
+        "txnNum": number,
+        "ts": stamp(at),
+        "imageKind": image_kind(kind),
+        "image": returned.doc,
+        "invalidated": false,
+    };
+    Some(Bytes::from(d.into_bytes()))
 }

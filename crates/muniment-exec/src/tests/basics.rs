@@ -177,7 +177,7 @@ fn a_cursor_belongs_to_its_owner() {
     let b = Bench::new();
     numbers(&b, 300);
     let owner = CursorOwner {
-        session: Some(vec![1]),
+        session: Some(muniment_storage::SessionKey::of_nobody([1; 16])),
         ..CursorOwner::default()
     };
     let cursor = b.engine.find(&b.op, &FindRequest::new(NS)).unwrap();

@@ -173,6 +173,82 @@ fn transactions_are_shown_as_one_command_or_as_parts() {
     assert_eq!(previous(2), format!("{{ ts: {}, t: 1 }}", ts(&all[1])));
 }
 
+/// A retryable update of several statements, as a session of nobody sends it.
+fn update_retryably(b: &Bench, number: i64, ids: std::ops::Range<i32>) {
+    let key = muniment_storage::SessionKey::of_nobody([9; 16]);
+    let stored = b.engine.store.session(&key).unwrap();
+    let session = match stored {
+        Some(mut session) if session.number() != number => {
+            session.renew(number);
+            session
+        }
+        Some(session) => session,
+        None => muniment_storage::Session::new(number, Default::default()),
+    };
+    let session = std::sync::Arc::new(parking_lot::Mutex::new(session));
+    let first = crate::StatementIds::From(ids.start);
+    let retry = crate::Retry::new(key, number, first, session, None);
+    let op = OpContext::internal("update");
+    op.may_be_retried(std::sync::Arc::new(retry));
+    let queries: Vec<DocBuf> = ids.map(|i| doc! { "_id": i }).collect();
+    let change = doc! { "$inc": doc! { "n": number } };
+    let mut statements = queries.iter().map(|q| {
+        let change = Value::Document(change.as_doc());
+        Ok(UpdateStatement::new(q.as_doc(), change))
+    });
+    let out = b.engine.update_many(&op, NS, &mut statements, true);
+    assert!(out.errors.is_empty() && out.n == queries.len() as u64);
+}
+
+#[test]
+fn entries_of_one_number_of_a_session_are_linked() {
+    let b = Bench::new();
+    for i in 0..6 {
+        b.insert(&[doc! { "_id": i, "n": 0 }]);
+    }
+    // In two commands, the second of which comes after what is in memory was forgotten.
+    update_retryably(&b, 1, 0..3);
+    update_retryably(&b, 1, 3..5);
+    b.engine.store.flush().unwrap();
+    update_retryably(&b, 1, 5..6);
+    update_retryably(&b, 2, 0..1);
+    let (all, _) = find(&b, r#"{"txnNumber":{"$exists":true}}"#, "{}", 0);
+    let previous: Vec<Timestamp> = all
+        .iter()
+        .map(|d| {
+            let d = d.as_doc().get_doc("prevOpTime").unwrap().to_buf();
+            ts(&d)
+        })
+        .collect();
+    let times: Vec<Timestamp> = all.iter().map(ts).collect();
+    assert_eq!(times.len(), 7);
+    assert_eq!(previous[0], Timestamp::ZERO);
+    assert_eq!(previous[1..6], times[..5]);
+    assert_eq!(previous[6], Timestamp::ZERO);
+    let ids: Vec<_> = all.iter().map(|d| d.as_doc().get("stmtId")).collect();
+    assert!(matches!(ids[4], Some(Value::Int32(4))), "{ids:?}");
+    let order = [
+        "lsid",
+        "txnNumber",
+        "op",
+        "ns",
+        "ui",
+        "o",
+        "o2",
+        "stmtId",
+        "ts",
+        "t",
+        "v",
+        "wall",
+        "prevOpTime",
+    ];
+    assert_eq!(names(&all[0]), order);
+    // What the session has done last.
+    let sessions = b.run(&FindRequest::new("config.transactions")).unwrap();
+    let last = sessions[0].as_doc().get_doc("lastWriteOpTime").unwrap();
+    assert_eq!(ts(&last.to_buf()), times[6]);
+}
+
 #[test]
 fn reading_begins_where_the_filter_says_and_ends_there() {
     let b = Bench::new();
@@ -281,7 +357,8 @@ fn a_cursor_follows_and_loses_its_place() {
     let limits = BatchLimits::FIRST;
     let end = cursor.fill_batch(&b.op, &mut Vec::new(), limits).unwrap();
     assert_eq!((end.docs, end.exhausted), (2, false));
-    b.insert(&[doc! { "_id": 1 }, doc! { "_id": 2 }]);
+    b.insert(&[doc! { "_id": 1 }]);
+    b.insert(&[doc! { "_id": 2 }]);
     let end = cursor.fill_batch(&b.op, &mut Vec::new(), limits).unwrap();
     assert_eq!((end.docs, end.exhausted), (2, false));
     // A getMore waits for what comes, as long as it may.
@@ -377,7 +454,9 @@ fn a_batch_ends_with_what_was_there_when_it_began() {
     let follower = log.follower();
     let mut batch = |written: &[DocBuf]| {
         follower.begins();
-        b.insert(written);
+        for one in written.chunks(1) {
+            b.insert(one);
+        }
         std::iter::from_fn(|| log.next().unwrap()).count()
     };
     // The collection, and its first document.

@@ -94,8 +94,8 @@ impl Database {
                     let done = || vec![Statements::inserted(index..index + 1)];
                     let remembered = op.retry().map(|r| (r, r.stage(&mut unit, done())));
                     let commit = unit.commit()?;
-                    if let Some((retry, change)) = remembered {
-                        retry.stored(change);
+                    if let Some(((retry, change), commit)) = remembered.zip(commit) {
+                        retry.stored(change, commit);
                     }
                     return Ok((commit, unpacked.measurements.len() as u64));
                 }

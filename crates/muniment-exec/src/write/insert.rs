@@ -141,6 +141,24 @@ impl Database {
         Ok(out)
     }
 
+    /// Appends a document as it is to a capped collection; an `_id` is made only where the collection
+    /// has an index on it. Does nothing if there is none of this name.
+    ///
+    /// # Errors
+    /// As a commit's.
+    pub fn append(&self, op: &Arc<OpContext>, namespace: &str, doc: Doc<'_>) -> Result<()> {
+        let Some(collection) = self.store.collection(namespace) else {
+            return Ok(());
+        };
+        let doc = match collection.finds_by_id() {
+            true => prepare(doc, false)?,
+            false => Cow::Borrowed(doc.as_bytes()),
+        };
+        let mut slices = Slices::<Inserted>::new(&self.store, op, &collection);
+        slices.change(|unit| Ok(unit.insert(&doc)?.map(|()| Inserted::one(0))))?;
+        slices.commit()
+    }
+
     /// Inserts documents into the collection of this name.
     fn insert_list<'d>(
         &self,

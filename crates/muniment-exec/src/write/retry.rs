@@ -6,13 +6,14 @@
 use super::bulk::StatementOutcome;
 use super::core::Done;
 use muniment_storage::{
-    Session, SessionChange, SessionKey, SessionRecord, SessionState, StatementRun, WriteUnit,
+    CommitId, Session, SessionChange, SessionKey, SessionRecord, SessionState, StatementRun,
+    WriteUnit,
 };
 use muniment_value::{Doc, DocBuf, ValueBuf, doc, number};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// The ids of a command's statements.
 #[derive(Clone, Debug)]
@@ -35,6 +36,8 @@ pub struct Retry {
     /// The statement that runs by itself.
     current: AtomicUsize,
     retried: Mutex<Vec<i32>>,
+    /// Commits that were remembered.
+    remembered: AtomicU64,
     /// What findAndModify returns: the document as it is after the change.
     returns_new: bool,
     returns: bool,
@@ -58,6 +61,7 @@ impl Retry {
             offset: AtomicUsize::new(0),
             current: AtomicUsize::new(0),
             retried: Mutex::default(),
+            remembered: AtomicU64::new(0),
             returns_new: returns == Some(true),
             returns: returns.is_some(),
         }
@@ -130,6 +134,16 @@ impl Retry {
         Some((self.executed(0)?, shown))
     }
 
+    /// Its `txnNumber`.
+    pub fn number(&self) -> i64 {
+        self.number
+    }
+
+    /// How many commits were remembered.
+    pub fn remembered(&self) -> u64 {
+        self.remembered.load(Relaxed)
+    }
+
     /// The ids of the statements that were done before, in order.
     pub fn retried(&self) -> Vec<i32> {
         std::mem::take(&mut *self.retried.lock())
@@ -164,9 +178,10 @@ impl Retry {
         change
     }
 
-    /// What was staged is stored.
-    pub(crate) fn stored(&self, change: SessionChange) {
-        self.record.lock().stored(change);
+    /// What was staged is stored by this commit.
+    pub(crate) fn stored(&self, change: SessionChange, commit: CommitId) {
+        self.remembered.fetch_add(1, Relaxed);
+        self.record.lock().stored(change, commit.at);
     }
 
     /// The statement that runs by itself, as it is remembered.
@@ -183,6 +198,7 @@ impl Retry {
         };
         if let Some(shown) = shown.as_ref().filter(|_| self.returns) {
             result.append("v", Doc::new(shown));
+            result.append_some("a", self.returns_new.then_some(true));
         }
         vec![Statements {
             places: place..place + 1,
@@ -218,7 +234,8 @@ impl Statements {
     }
 }
 
-/// As it is stored: `n` matched (or deleted), `m` modified, `u` upserted.
+/// As it is stored: `n` matched (or deleted), `m` modified, `u` upserted. A findAndModify adds `v`, the
+/// document that it returned, and `a` if that is the one after the change.
 fn result_of(matched: u64, modified: u64, upserted: Option<&ValueBuf>) -> DocBuf {
     let mut d = doc! { "n": matched as i32 };
     if modified > 0 {

@@ -150,8 +150,8 @@ impl<'e, T: Tally> Slices<'e, T> {
         match unit.commit() {
             Ok(commit) => {
                 self.op.counters.add_keys(keys);
-                if let Some((retry, change)) = remembered {
-                    retry.stored(change);
+                if let Some(((retry, change), commit)) = remembered.zip(commit) {
+                    retry.stored(change, commit);
                 }
                 self.last = self.last.max(commit);
                 self.stored.add(pending);

@@ -188,30 +188,43 @@ fn apply(cx: &mut CommandContext<'_>, entry: Doc<'_>) -> Result<bool> {
         return command(cx, ns, o, uuid).map(|()| true);
     }
     let (db, _) = namespace::split(ns)?;
-    let found = match uuid {
-        Some(uuid) => {
-            let mut all = cx.engine().store.collections(db).into_iter();
-            all.find(|c| c.uuid() == uuid)
+    loop {
+        let found = match uuid {
+            Some(uuid) => {
+                let mut all = cx.engine().store.collections(db).into_iter();
+                all.find(|c| c.uuid() == uuid)
+            }
+            None => cx.engine().store.collection(ns),
+        };
+        let Some(collection) = found else {
+            return Err(Error::new(
+                Code::NamespaceNotFound,
+                format!(
+                    "Failed to apply operation due to missing collection {ns}: {}",
+                    Value::Document(entry).to_display()
+                ),
+            ));
+        };
+        cx.op.bind(uuid);
+        let done = apply_to(cx, &collection.namespace(), entry, o);
+        cx.op.bind(None);
+        match done {
+            // It has another name by now.
+            Err(e) if e.code() == Code::QueryPlanKilled && uuid.is_some() => cx.op.check()?,
+            done => return done,
         }
-        None => cx.engine().store.collection(ns),
-    };
-    let Some(collection) = found else {
-        return Err(Error::new(
-            Code::NamespaceNotFound,
-            format!(
-                "Failed to apply operation due to missing collection {ns}: {}",
-                Value::Document(entry).to_display()
-            ),
-        ));
-    };
-    let ns = collection.namespace();
-    let (db, name) = namespace::split(&ns)?;
+    }
+}
+
+/// Applies an entry to the collection of this name.
+fn apply_to(cx: &mut CommandContext<'_>, ns: &str, entry: Doc<'_>, o: Doc<'_>) -> Result<bool> {
+    let (db, name) = namespace::split(ns)?;
     namespace::check_write(db, name)?;
-    let outcome = match op {
-        "i" => insert(cx, &ns, o)?,
-        "d" => delete(cx, &ns, o)?,
+    let outcome = match entry.get_str("op") {
+        Some("i") => insert(cx, ns, o)?,
+        Some("d") => delete(cx, ns, o)?,
         _ => {
-            let outcome = update(cx, &ns, entry, o)?;
+            let outcome = update(cx, ns, entry, o)?;
             let found = outcome.matched > 0 || outcome.upserted.is_some();
             cx.note_commit(outcome.commit);
             return Ok(found || is_replayed(entry));

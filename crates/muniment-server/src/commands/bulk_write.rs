@@ -132,7 +132,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         if let Some(retry) = cx.op.retry() {
             retry.start_at(idx);
         }
-        let done = check_uuid(cx, ns, uuid).and_then(|()| run_one(cx, ns, &op, options));
+        let done = run_bound(cx, (ns, uuid), &op, options);
         match done {
             Ok(outcome) => {
                 cx.note_commit(outcome.commit);
@@ -183,9 +183,40 @@ impl Totals {
     }
 }
 
+/// Runs an operation on the collection with this name, which has to have the UUID, if one is given,
+/// until it is done.
+///
+/// # Errors
+/// 361 if it has another one; the operation's own.
+fn run_bound(
+    cx: &CommandContext<'_>,
+    (ns, uuid): (&str, Option<Value<'_>>),
+    op: &Op<'_>,
+    options: InsertOptions,
+) -> Result<StatementOutcome> {
+    let Some(wanted) = uuid else {
+        return run_one(cx, ns, op, options);
+    };
+    check_uuid(cx, ns, wanted)?;
+    let bytes = match wanted {
+        Value::Binary { bytes, .. } => bytes.try_into().ok(),
+        _ => None,
+    };
+    cx.op.bind(bytes);
+    let done = run_one(cx, ns, op, options);
+    cx.op.bind(None);
+    match done {
+        Err(e) if e.code() == Code::QueryPlanKilled => {
+            // It may have lost its name in between.
+            check_uuid(cx, ns, wanted)?;
+            Err(e)
+        }
+        done => done,
+    }
+}
+
 /// 361 unless the collection with this name has this UUID.
-fn check_uuid(cx: &CommandContext<'_>, ns: &str, uuid: Option<Value<'_>>) -> Result<()> {
-    let Some(wanted) = uuid else { return Ok(()) };
+fn check_uuid(cx: &CommandContext<'_>, ns: &str, wanted: Value<'_>) -> Result<()> {
     let Value::Binary { subtype: 4, bytes } = wanted else {
         return Err(Error::type_mismatch(
             "BSON field 'bulkWrite.nsInfo.collectionUUID' is the wrong binData type, expected \

@@ -101,6 +101,8 @@ fn options(cx: &CommandContext<'_>, collation: &Collation) -> Result<CollectionO
     let d = &mut o.document;
     if let Some((size, max)) = capped(cx)? {
         o.capped_size = Some(size);
+        // Whoever wants another size makes it before the profiler does.
+        o.without_ids = cx.collection_name() == "system.profile";
         o.capped_max = max;
         d.append("capped", true);
         d.append("size", number::narrow(size as i64));

@@ -61,6 +61,7 @@ pub(super) fn operations(server: &ServerState, idle: bool, truncate: bool) -> Ve
         if let Some(c) = &conn {
             client(c, &mut d);
         }
+        d.append_some("transaction", server.transactions.of_operation(server, &op));
         let used = |c: &&CursorInfo| c.used_by == Some(op.id());
         d.append_some("cursor", cursors.iter().find(used).map(|c| &c.description));
         d.append("locks", locks(op.command()));
@@ -92,7 +93,7 @@ pub(crate) fn stage(server: &ServerState, operand: Doc<'_>) -> Vec<DocBuf> {
     let asked = |name: &str| matches!(operand.get(name), Some(Value::Bool(true)));
     let mut all = operations(server, asked("idleConnections"), asked("truncateOps"));
     if !matches!(operand.get("idleSessions"), Some(Value::Bool(false))) {
-        all.extend(server.transactions.idle(&server.host));
+        all.extend(server.transactions.idle(server));
     }
     if asked("idleCursors") {
         let idle = server.engine.cursors.list().into_iter();
@@ -143,7 +144,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let wanted = filter(Some(wanted.as_doc()))?;
     let mut list = ArrayBuf::new();
     let running = operations(cx.server, all, truncate).into_iter();
-    for d in running.chain(cx.server.transactions.idle(&cx.server.host)) {
+    for d in running.chain(cx.server.transactions.idle(cx.server)) {
         // Without users everything is everybody's own.
         let _ = own;
         if let Some(f) = &wanted

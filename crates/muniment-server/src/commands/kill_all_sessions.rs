@@ -4,6 +4,7 @@ use super::kill;
 use crate::args::{Args, Field, Types, check_type, req};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
+use crate::sessions::digest_of;
 use muniment_value::{Result, Value};
 
 const USER: &[Field] = &[req("user", Types::STRING), req("db", Types::STRING)];
@@ -18,23 +19,23 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
-/// Sessions belong to nobody without authentication: a list of users names none of them, an empty
-/// list all.
+/// An empty list of users: the sessions of all.
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
-    let Value::Array(users) = cx.typed_target(Types::ARRAY)? else {
+    let Value::Array(list) = cx.typed_target(Types::ARRAY)? else {
         return Ok(());
     };
-    for e in users {
+    let mut users = Vec::new();
+    for e in list {
         match e.value() {
             Value::Null => {}
             Value::Document(d) => {
-                Args::parse("KillAllSessionsUser", USER, d)?;
+                let a = Args::parse("KillAllSessionsUser", USER, d)?;
+                let of = |name| a.str(name).unwrap_or_default();
+                users.push(digest_of(of("user"), of("db")));
             }
             v => check_type(cx.spec.name, e.name(), Types::OBJECT, v.ty())?,
         }
     }
-    if users.is_empty() {
-        kill(cx, &[])?;
-    }
+    kill(cx, &[], |key| list.is_empty() || users.contains(&key.user));
     Ok(())
 }

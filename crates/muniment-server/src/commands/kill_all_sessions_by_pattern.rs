@@ -3,8 +3,9 @@
 use super::kill;
 use crate::args::{Args, Field, Types, check_type, opt, req};
 use crate::context::CommandContext;
-use crate::generic::session_id;
+use crate::generic::{session_key, user_digest};
 use crate::registry::{CommandSpec, Kind};
+use crate::sessions::digest_of;
 use muniment_value::{Result, Value};
 
 const PATTERN: &[Field] = &[
@@ -30,37 +31,36 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
-/// Without authentication sessions belong to nobody: what names users or roles matches none, and an
-/// empty pattern all.
+/// Nobody has a role: what names roles chooses no sessions.
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let Value::Array(patterns) = cx.typed_target(Types::ARRAY)? else {
         return Ok(());
     };
     let mut all = patterns.is_empty();
-    let mut ids = Vec::new();
+    let (mut named, mut users) = (Vec::new(), Vec::new());
     for e in patterns {
         let Some(pattern) = e.value().as_doc() else {
             check_type(cx.spec.name, e.name(), Types::OBJECT, e.value().ty())?;
             continue;
         };
         let a = Args::parse("KillAllSessionsByPattern", PATTERN, pattern)?;
-        for who in ["users", "roles"] {
-            for v in a.array(who).into_iter().flat_map(|all| all.values()) {
-                if let Some(d) = v.as_doc() {
-                    Args::parse("KillAllSessionsByPattern", WHO, d)?;
-                }
-            }
+        let who = |field: &str| {
+            let listed = a.array(field).into_iter().flat_map(|all| all.values());
+            let each = listed.filter_map(|v| v.as_doc());
+            let parsed = each.map(|d| Args::parse("KillAllSessionsByPattern", WHO, d));
+            parsed.collect::<Result<Vec<_>>>()
+        };
+        who("roles")?;
+        for user in who("users")? {
+            let of = |name| user.str(name).unwrap_or_default();
+            users.push(digest_of(of("user"), of("db")));
         }
-        match a.doc("lsid") {
-            Some(lsid) => ids.push(session_id(lsid)?),
-            None => all |= pattern.is_empty(),
+        match (a.get("uid"), a.doc("lsid")) {
+            (Some(uid), _) => users.push(user_digest(uid)?),
+            (None, Some(lsid)) => named.push(session_key(lsid)?),
+            (None, None) => all |= pattern.is_empty(),
         }
     }
-    if all {
-        kill(cx, &[])
-    } else if ids.is_empty() {
-        Ok(())
-    } else {
-        kill(cx, &ids)
-    }
+    kill(cx, &named, |key| all || users.contains(&key.user));
+    Ok(())
 }

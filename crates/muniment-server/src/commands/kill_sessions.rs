@@ -10,8 +10,9 @@ pub const COMMAND: CommandSpec = CommandSpec {
     open_fields: true,
     kind: Kind::Admin,
     run: |cx| {
-        let ids = sessions_of(cx)?;
-        kill(cx, &ids)
+        let named = sessions_of(cx)?;
+        kill(cx, &named, |_| named.is_empty());
+        Ok(())
     },
     ..CommandSpec::DEFAULT
 };

@@ -47,9 +47,8 @@ pub(crate) fn entries(c: &Collection, name: &str, name_only: bool) -> Vec<DocBuf
             d.append("info", doc! { "readOnly": false });
         } else {
             d.append("info", &info);
-            // MongoDB's profiler collection has no index on _id.
-            let clustered = options.document.as_doc().get("clusteredIndex").is_some();
-            if name != "system.profile" && !clustered {
+            // The profiler's has none.
+            if c.finds_by_id() && !c.is_keyed_by_id() {
                 d.append("idIndex", IndexSpec::id_index(c.collation()).document);
             }
         }

@@ -64,12 +64,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             "The includeBuildUUIDs flag and includeIndexBuildInfo flag cannot both be set to true",
         ));
     }
-    // MongoDB's profiler collection has no index on _id.
-    let profile = cx.collection_name() == "system.profile";
     let all = collection
         .indexes()
         .iter()
-        .filter(|i| !(profile && i.is_id()))
         .map(|i| match clustered_id(&collection).filter(|_| i.is_id()) {
             Some(clustered) => clustered,
             None => match &series {

@@ -1,9 +1,10 @@
 //! The commands: one file each, one line each in the sorted registry.
 
 use crate::context::CommandContext;
-use crate::generic::session_id;
+use crate::generic::session_key;
 use crate::registry::CommandSpec;
 use crate::state::ServerState;
+use muniment_storage::SessionKey;
 use muniment_value::{Error, Result, Value};
 
 mod capped_copy;
@@ -132,7 +133,7 @@ pub(crate) fn restore_settings(server: &ServerState) {
 }
 
 /// The sessions that a command's first element lists: `[{id: UUID}, …]`.
-fn sessions_of(cx: &CommandContext<'_>) -> Result<Vec<[u8; 16]>> {
+fn sessions_of(cx: &CommandContext<'_>) -> Result<Vec<SessionKey>> {
     let name = cx.spec.name;
     let wrong = |field: &str, v: Value<'_>, wanted: &str| {
         Error::type_mismatch(format!(
@@ -146,36 +147,24 @@ fn sessions_of(cx: &CommandContext<'_>) -> Result<Vec<[u8; 16]>> {
     list.iter()
         .filter(|e| !matches!(e.value(), Value::Null))
         .map(|e| match e.value() {
-            Value::Document(d) => session_id(d),
+            Value::Document(d) => session_key(d),
             v => Err(wrong(&format!("{name}.{}", e.name()), v, "object")),
         })
         .collect()
 }
 
-/// Interrupts what runs in these sessions and closes their cursors; none given: in all.
-fn kill(cx: &CommandContext<'_>, ids: &[[u8; 16]]) -> Result<()> {
-    let all;
-    let ids = if ids.is_empty() {
-        all = cx
-            .server
-            .sessions
-            .list()
-            .into_iter()
-            .map(|(id, _)| id)
-            .collect::<Vec<_>>();
-        &all
-    } else {
-        ids
-    };
-    for id in ids {
+/// Interrupts what runs in these sessions, and in those of which `of` says so, and closes their
+/// cursors.
+fn kill(cx: &CommandContext<'_>, named: &[SessionKey], of: impl Fn(&SessionKey) -> bool) {
+    let known = cx.server.sessions.list().into_iter().map(|(key, _)| key);
+    for key in known.filter(of).chain(named.iter().copied()) {
         // The session that asks goes on.
-        if cx.generic.session.as_ref() != Some(id) {
-            cx.engine().operations.kill_session(id);
-            cx.server.transactions.kill(cx.server, id);
+        if cx.generic.session != Some(key) {
+            cx.engine().operations.kill_session(&key);
+            cx.server.transactions.kill(cx.server, &key);
         }
-        cx.engine().cursors.kill_session(id);
+        cx.engine().cursors.kill_session(&key);
     }
-    Ok(())
 }
 
 /// A random (version 4) UUID.

@@ -1,6 +1,7 @@
 //! `startSession`.
 
 use crate::registry::{CommandSpec, Kind};
+use muniment_storage::SessionKey;
 use muniment_value::{Value, doc};
 
 /// The command.
@@ -11,7 +12,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     run: |cx| {
         let id = super::random_uuid();
-        cx.server.sessions.touch(&id)?;
+        cx.server.sessions.touch(&SessionKey::of_nobody(id))?;
         cx.reply.field(
             "id",
             doc! { "id": Value::Binary { subtype: 4, bytes: &id } },

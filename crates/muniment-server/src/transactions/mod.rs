@@ -7,6 +7,7 @@
 //! Invariants: what a session says of its number is told by [`Latest`] alone; a transaction that was
 //! ended from elsewhere (killSessions, the time limit) is found ended by the next command.
 
+mod elsewhere;
 mod rules;
 mod statements;
 
@@ -18,7 +19,7 @@ use crate::log::iso8601;
 use crate::registry::CommandSpec;
 use crate::sessions::TIMEOUT_MINUTES;
 use crate::state::ServerState;
-use muniment_exec::{OpContext, Retry};
+use muniment_exec::{OpContext, Retry, session_doc};
 use muniment_query::Interrupt;
 use muniment_storage::{
     CommitId, Session, SessionChange, SessionHead, SessionKey, SessionRecord, SessionState,
@@ -40,9 +41,6 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Bytes of results that a session keeps in memory.
 const KEPT_RESULTS: usize = 4096;
 
-/// A session's id.
-pub type SessionId = [u8; 16];
-
 /// What the newest number of a session has come to.
 enum State {
     /// It is under way.
@@ -58,8 +56,45 @@ enum State {
 struct Running {
     transaction: Arc<Transaction>,
     number: i64,
+    read_concern: Option<DocBuf>,
     began: Instant,
     began_ms: i64,
+    active: Arc<Mutex<Active>>,
+}
+
+/// How long commands of a transaction have run.
+#[derive(Default)]
+struct Active {
+    /// Those that have ended.
+    before: Duration,
+    /// One that runs, since when.
+    since: Option<Instant>,
+}
+
+impl Active {
+    fn time(&self) -> Duration {
+        self.before + self.since.map_or(Duration::ZERO, |at| at.elapsed())
+    }
+}
+
+impl Running {
+    /// As currentOp shows it. `limit`: how long it may last.
+    fn to_doc(&self, limit: Duration) -> DocBuf {
+        let mut parameters = doc! { "txnNumber": self.number, "autocommit": false };
+        parameters.append_some("readConcern", self.read_concern.as_ref());
+        let (open, active) = (self.began.elapsed(), self.active.lock().time());
+        let at = self.transaction.timestamp();
+        let micros = |time: Duration| time.as_micros() as i64;
+        doc! {
+            "parameters": parameters,
+            "readTimestamp": Value::Timestamp { t: at.seconds(), i: at.increment() },
+            "startWallClockTime": iso8601(self.began_ms).as_str(),
+            "timeOpenMicros": micros(open),
+            "timeActiveMicros": micros(active.min(open)),
+            "timeInactiveMicros": micros(open.saturating_sub(active)),
+            "expiryTime": iso8601(self.began_ms + limit.as_millis() as i64).as_str(),
+        }
+    }
 }
 
 /// The newest number of a session.
@@ -85,6 +120,8 @@ pub struct Figures {
     aborted: AtomicU64,
     /// Commands of transactions that run just now.
     active: AtomicI64,
+    /// Times that a session's record was written.
+    remembered: AtomicU64,
     /// Commands and statements that were answered by what is remembered.
     retried_commands: AtomicU64,
     retried_statements: AtomicU64,
@@ -93,13 +130,13 @@ pub struct Figures {
 /// The transactions of all sessions.
 #[derive(Default)]
 pub struct Transactions {
-    sessions: Mutex<HashMap<SessionId, Arc<Participant>>>,
+    sessions: Mutex<HashMap<SessionKey, Arc<Participant>>>,
     figures: Figures,
 }
 
 /// A command's hold of its session.
 pub struct CheckedOut {
-    session: SessionId,
+    session: SessionKey,
     number: i64,
     participant: Arc<Participant>,
     latest: ArcMutexGuard<RawMutex, Option<Latest>>,
@@ -128,8 +165,11 @@ impl Transactions {
             rules::check(spec, generic, op.namespace(), request)?;
             out = self.check_out(server, op, session, number)?;
             match generic.start_transaction {
-                Some(_) => self.begin(server, op, &mut out)?,
+                Some(_) => self.begin(server, op, generic, &mut out)?,
                 None => self.go_on(op, spec, &mut out)?,
+            }
+            if let Some(running) = &*out.participant.running.lock() {
+                running.active.lock().since = Some(Instant::now());
             }
         } else {
             let statements = Statements::parse(request, spec)?;
@@ -164,6 +204,9 @@ impl Transactions {
         };
         let failed = in_transaction && (result.is_err() || failure.is_some());
         server.transactions.leave(server, out, failed);
+        let figures = &server.transactions.figures;
+        let remembered = op.retry().map_or(0, |r| r.remembered());
+        figures.remembered.fetch_add(remembered, Relaxed);
         let retried = op.retry().map(|r| r.retried()).unwrap_or_default();
         let Some(first) = retried.first().filter(|_| result.is_ok()) else {
             return result;
@@ -187,7 +230,7 @@ impl Transactions {
         &self,
         server: &ServerState,
         op: &OpContext,
-        session: SessionId,
+        session: SessionKey,
         number: i64,
     ) -> Result<CheckedOut> {
         let participant = self.sessions.lock().entry(session).or_default().clone();
@@ -200,7 +243,7 @@ impl Transactions {
             op.check()?;
         };
         if latest.is_none()
-            && let Some(record) = server.engine.store.session(&key_of(session))?
+            && let Some(record) = server.engine.store.session(&session)?
         {
             *latest = Some(Latest {
                 number: record.number(),
@@ -262,12 +305,18 @@ impl Transactions {
                 record
             }
         };
-        let retry = Retry::new(key_of(out.session), number, of.ids, record, of.returns);
+        let retry = Retry::new(out.session, number, of.ids, record, of.returns);
         op.may_be_retried(Arc::new(retry));
         Ok(())
     }
 
-    fn begin(&self, server: &ServerState, op: &OpContext, out: &mut CheckedOut) -> Result<()> {
+    fn begin(
+        &self,
+        server: &ServerState,
+        op: &OpContext,
+        generic: &Generic<'_>,
+        out: &mut CheckedOut,
+    ) -> Result<()> {
         let number = out.number;
         if let Some(latest) = out.latest.as_ref() {
             out.check_age(latest)?;
@@ -295,8 +344,10 @@ impl Transactions {
         let running = Running {
             transaction: engine.store.begin_transaction(patience, &engine.memory),
             number,
+            read_concern: generic.read_concern.map(|d| d.to_buf()),
             began: Instant::now(),
             began_ms: crate::log::now_ms(),
+            active: Arc::default(),
         };
         self.figures.started.fetch_add(1, Relaxed);
         op.enter(running.transaction.clone());
@@ -367,6 +418,11 @@ impl Transactions {
     /// Gives the session back; a command that failed ends its transaction.
     pub fn leave(&self, server: &ServerState, mut out: CheckedOut, failed: bool) {
         self.figures.active.fetch_sub(1, Relaxed);
+        if let Some(running) = &*out.participant.running.lock() {
+            let mut active = running.active.lock();
+            active.before = active.time();
+            active.since = None;
+        }
         if failed {
             self.abort_running(server, &mut out);
         }
@@ -402,12 +458,14 @@ impl Transactions {
         };
         let now = crate::log::now_ms();
         let record = SessionRecord::new(out.number, SessionState::Committed, now);
-        let head = server.engine.store.session_head(&key_of(out.session))?;
-        let change = SessionChange::new(key_of(out.session), record, &head.unwrap_or_default());
+        let head = server.engine.store.session_head(&out.session)?;
+        let change = SessionChange::new(out.session, record, &head.unwrap_or_default());
         let commit = running.transaction.commit(Some(&change), interrupt)?;
         latest.state = State::Committed(commit);
         *out.participant.running.lock() = None;
         self.figures.committed.fetch_add(1, Relaxed);
+        let remembered = u64::from(commit.is_some());
+        self.figures.remembered.fetch_add(remembered, Relaxed);
         let cursors = &server.engine.cursors;
         cursors.kill_transaction(&out.session, out.number);
         Ok(commit)
@@ -419,7 +477,7 @@ impl Transactions {
     }
 
     /// Ends the transaction of a session from elsewhere; true if there was one.
-    pub fn kill(&self, server: &ServerState, session: &SessionId) -> bool {
+    pub fn kill(&self, server: &ServerState, session: &SessionKey) -> bool {
         let participant = self.sessions.lock().get(session).cloned();
         let Some(participant) = participant else {
             return false;
@@ -449,7 +507,7 @@ impl Transactions {
     }
 
     /// Forgets a session that was ended.
-    pub fn forget(&self, server: &ServerState, session: &SessionId) {
+    pub fn forget(&self, server: &ServerState, session: &SessionKey) {
         self.kill(server, session);
         let mut sessions = self.sessions.lock();
         // Whoever has it checked out goes on with it, and so does who comes meanwhile.
@@ -461,7 +519,7 @@ impl Transactions {
     }
 
     /// Sessions whose transactions have gone on for longer than they may.
-    pub fn expired(&self, limit: Duration) -> Vec<SessionId> {
+    pub fn expired(&self, limit: Duration) -> Vec<SessionKey> {
         let sessions = self.sessions.lock();
         let old = |p: &Participant| {
             let running = p.running.lock();
@@ -481,35 +539,34 @@ impl Transactions {
         let before = crate::log::now_ms() - lives;
         let mut old = Vec::new();
         let store = &server.engine.store;
-        store.each_session(|key, head| {
+        store.each_session(|key, head, _| {
             interrupt.check()?;
-            let id = key.id;
-            if head.record().at_ms < before && !server.sessions.is_known(&id) && old.len() < AT_ONCE
-            {
-                old.push(id);
+            let is_old = head.record().at_ms < before;
+            if is_old && !server.sessions.is_known(&key) && old.len() < AT_ONCE {
+                old.push(key);
             }
             Ok(())
         })?;
         for some in old.chunks(1000) {
             // Nobody has one of them while it goes; one that came back stays.
             let mut held = Vec::new();
-            for id in some {
-                let participant = self.sessions.lock().entry(*id).or_default().clone();
+            for key in some {
+                let participant = self.sessions.lock().entry(*key).or_default().clone();
                 if let Some(guard) = participant.latest.try_lock_arc()
-                    && let Some(head) = store.session_head(&key_of(*id))?
+                    && let Some(head) = store.session_head(key)?
                     && head.record().at_ms < before
                 {
-                    held.push((*id, guard));
+                    held.push((*key, guard));
                 }
             }
-            let gone: Vec<SessionKey> = held.iter().map(|(id, _)| key_of(*id)).collect();
+            let gone: Vec<SessionKey> = held.iter().map(|(key, _)| *key).collect();
             store.forget_sessions(&gone, interrupt)?;
             for (_, guard) in &mut held {
                 **guard = None;
             }
             drop(held);
-            for id in some {
-                self.forget(server, id);
+            for key in some {
+                self.forget(server, key);
             }
         }
         Ok(())
@@ -517,9 +574,9 @@ impl Transactions {
 
     /// Sessions with a transaction under way, with the time since it began in microseconds and when
     /// that was in milliseconds since 1970.
-    pub fn running(&self) -> Vec<(SessionId, u64, i64)> {
+    pub fn running(&self) -> Vec<(SessionKey, u64, i64)> {
         let sessions = self.sessions.lock();
-        let one = |(id, p): (&SessionId, &Arc<Participant>)| {
+        let one = |(id, p): (&SessionKey, &Arc<Participant>)| {
             let running = p.running.lock();
             let r = running.as_ref()?;
             Some((*id, r.began.elapsed().as_micros() as u64, r.began_ms))
@@ -528,38 +585,37 @@ impl Transactions {
     }
 
     /// The sessions with a transaction under way of which no command runs, as currentOp lists them.
-    pub fn idle(&self, host: &str) -> Vec<DocBuf> {
+    pub fn idle(&self, server: &ServerState) -> Vec<DocBuf> {
+        let (host, limit) = (server.host.as_str(), lifetime(server));
         let sessions = self.sessions.lock();
-        let one = |(id, p): (&SessionId, &Arc<Participant>)| {
+        let one = |(id, p): (&SessionKey, &Arc<Participant>)| {
             // A command that runs has the session.
             let _idle = p.latest.try_lock()?;
             let running = p.running.lock();
             let r = running.as_ref()?;
-            let key = key_of(*id);
-            let uuid = Value::Binary {
-                subtype: 4,
-                bytes: &key.id,
-            };
-            let user = Value::Binary {
-                subtype: 0,
-                bytes: &key.user,
-            };
             Some(doc! {
                 "type": "idleSession",
                 "host": host,
                 "desc": "inactive transaction",
-                "lsid": doc! { "id": uuid, "uid": user },
-                "transaction": doc! {
-                    "parameters": doc! { "txnNumber": r.number, "autocommit": false },
-                    "startWallClockTime": iso8601(r.began_ms).as_str(),
-                    "timeOpenMicros": r.began.elapsed().as_micros() as i64,
-                },
+                "lsid": session_doc(id),
+                "transaction": r.to_doc(limit),
                 "active": false,
                 "waitingForLock": false,
                 "locks": doc! {},
             })
         };
         sessions.iter().filter_map(one).collect()
+    }
+
+    /// What currentOp shows of a running operation's transaction, or of its retryable write.
+    pub fn of_operation(&self, server: &ServerState, op: &OpContext) -> Option<DocBuf> {
+        if let Some(retry) = op.retry() {
+            return Some(doc! { "parameters": doc! { "txnNumber": retry.number() } });
+        }
+        op.transaction()?;
+        let participant = self.sessions.lock().get(op.session()?).cloned()?;
+        let running = participant.running.lock();
+        running.as_ref().map(|r| r.to_doc(lifetime(server)))
     }
 
     /// `serverStatus.transactions`.
@@ -571,12 +627,18 @@ impl Transactions {
         doc! {
             "retriedCommandsCount": count(&f.retried_commands),
             "retriedStatementsCount": count(&f.retried_statements),
+            "transactionsCollectionWriteCount": count(&f.remembered),
             "currentActive": active,
             "currentInactive": open - active,
             "currentOpen": open,
             "totalAborted": count(&f.aborted),
             "totalCommitted": count(&f.committed),
             "totalStarted": count(&f.started),
+            // Only what lies on several shards is prepared.
+            "totalPrepared": 0_i64,
+            "totalPreparedThenCommitted": 0_i64,
+            "totalPreparedThenAborted": 0_i64,
+            "currentPrepared": 0_i64,
         }
     }
 }
@@ -587,7 +649,7 @@ impl CheckedOut {
         if let Some(State::Retryable(record)) = self.latest.as_ref().map(|l| &l.state) {
             return Ok(record.lock().head().clone());
         }
-        let head = server.engine.store.session_head(&key_of(self.session))?;
+        let head = server.engine.store.session_head(&self.session)?;
         Ok(head.unwrap_or_default())
     }
 
@@ -599,9 +661,10 @@ impl CheckedOut {
     }
 }
 
-/// Under what a session's record is stored. There are no users yet.
-fn key_of(session: SessionId) -> SessionKey {
-    SessionKey::of_nobody(session)
+/// How long transactions may last.
+fn lifetime(server: &ServerState) -> Duration {
+    let seconds = server.parameters.transaction_lifetime_secs.load(Relaxed);
+    Duration::from_secs(seconds.max(0) as u64)
 }
 
 /// 251.
@@ -613,10 +676,10 @@ fn aborted(number: i64) -> Error {
 }
 
 /// 225.
-fn too_old(session: SessionId, number: i64, newest: i64) -> Error {
+fn too_old(session: SessionKey, number: i64, newest: i64) -> Error {
     let id = Value::Binary {
         subtype: 4,
-        bytes: &session,
+        bytes: &session.id,
     };
     Error::new(
         Code::TransactionTooOld,

@@ -1,5 +1,6 @@
 //! What may stand in a transaction, and what drivers are told of its errors.
 
+use super::elsewhere::is_mongodbs;
 use crate::commands::bulk_write;
 use crate::context::Request;
 use crate::generic::Generic;
@@ -81,27 +82,6 @@ pub fn labels_of_concern(
     again.then(|| array!["RetryableWriteError"])
 }
 
-/// MongoDB's commands of users and roles, sorted. The server has none of them; in a transaction it
-/// says of them what MongoDB says, because that comes before anything else.
-const USERS: &[&str] = &[
-    "createRole",
-    "createUser",
-    "dropAllRolesFromDatabase",
-    "dropAllUsersFromDatabase",
-    "dropRole",
-    "dropUser",
-    "grantPrivilegesToRole",
-    "grantRolesToRole",
-    "grantRolesToUser",
-    "invalidateUserCache",
-    "revokePrivilegesFromRole",
-    "revokeRolesFromRole",
-    "revokeRolesFromUser",
-    "rolesInfo",
-    "updateRole",
-    "updateUser",
-];
-
 fn refused(message: String) -> Result<()> {
     Err(Error::new(
         Code::OperationNotSupportedInTransaction,
@@ -120,7 +100,7 @@ fn cannot_run(name: &str) -> Result<()> {
 /// # Errors
 /// 263 OperationNotSupportedInTransaction.
 pub fn check_unknown(request: &Request<'_>) -> Result<()> {
-    if request.body.get("autocommit").is_some() && USERS.binary_search(&request.name).is_ok() {
+    if request.body.get("autocommit").is_some() && is_mongodbs(request.name) {
         return cannot_run(request.name);
     }
     Ok(())

@@ -158,7 +158,7 @@ impl Store {
         }
         let id = inner.fresh_id()?;
         let mut indexes = Vec::new();
-        if options.time_field.is_none() {
+        if options.time_field.is_none() && !options.without_ids {
             indexes.push(IndexEntry {
                 id: inner.fresh_id()?,
                 ready: true,
@@ -433,7 +433,7 @@ impl Inner {
         stage.log.drop(collection.id);
         self.stage_drop_puts(&mut stage, collection);
         let commit = self.commit(stage, interrupt, |at| self.publish_drop(collection, at))?;
-        self.log()?.wait_durable(commit.0, &|| Ok(()))
+        self.log()?.wait_durable(commit.index, &|| Ok(()))
     }
 
     /// Leaves the collection with these indexes. The caller has it alone.

@@ -30,6 +30,9 @@ pub struct CollectionOptions {
     pub capped_max: Option<u64>,
     /// A time-series collection: the field whose date is the beginning of the record key.
     pub time_field: Option<String>,
+    /// It is made without `_id_`: its documents need no `_id`. Only for a capped collection, and
+    /// known later by its indexes.
+    pub without_ids: bool,
     /// The options document as `listCollections` shows it (with `capped`, `size`, `max`,
     /// `validator`, …).
     pub document: DocBuf,
@@ -552,6 +555,7 @@ impl Entry {
                 capped_size: size("cappedSize"),
                 capped_max: size("cappedMax"),
                 time_field: d.get_str("timeField").map(str::to_string),
+                without_ids: false,
                 document: d
                     .get_doc("options")
                     .ok_or_else(|| damaged("options"))?

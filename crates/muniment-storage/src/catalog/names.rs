@@ -267,7 +267,7 @@ impl Inner {
             }
         })?;
         // DDL is rare and callers expect it to stay.
-        self.log()?.wait_durable(commit.0, &|| Ok(()))?;
+        self.log()?.wait_durable(commit.index, &|| Ok(()))?;
         result
     }
 

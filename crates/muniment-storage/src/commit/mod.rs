@@ -186,7 +186,7 @@ impl Inner {
         let now = self.clock.now_ms();
         let few = stage.puts() <= FEW && !stage.changes_catalog();
         check_length(len)?;
-        let stamps = entry_count(Kind::Plain, stage.log.told(), 0);
+        let stamps = stage.log.stamps();
         let (payload, batch) = stage.finish(now, &self.buffers);
         self.commit_inside(&[&payload], batch, few, (now, stamps), publish)
     }
@@ -257,7 +257,7 @@ impl Inner {
             None => door.land(at, self.trees.views()),
         }
         self.watch.advanced();
-        Ok(CommitId(index))
+        Ok(CommitId { index, at })
     }
 
     /// Waits until everything that is in the log by now is visible. Whoever puts it there waits for

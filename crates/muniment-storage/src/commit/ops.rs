@@ -10,7 +10,7 @@
 //! `_id`s of documents that were changed or deleted, documents as they were before, and notes on
 //! changes of the catalog), and recovery passes over it. Operations that readers are told of are
 //! *entries*. Each has a timestamp of its own: those of a record are one behind the other, and the
-//! last one's is the record's. The entries of a transaction are told of together: see
+//! last one's is the record's. The entries of a transaction and of a batch are told of together: see
 //! [`entry_count`].
 
 use super::stage::TOGETHER;
@@ -37,20 +37,22 @@ pub(crate) enum Kind {
     Plain = 0,
     /// A transaction.
     Transaction = 1,
+    /// Inserts into one collection, or deletions from one, that are told of at once.
+    Batch = 2,
 }
 
-/// Bytes of operations, and how many of them, that a transaction's readers are told of at once: what
-/// is more becomes another entry, since one is a document of 16 MB at most.
+/// Bytes of operations, and how many of them, that readers of a transaction or a batch are told of at
+/// once: what is more becomes another entry, since one is a document of 16 MB at most.
 pub(crate) const AT_ONCE: (usize, usize) = (8 << 20, 40_000);
 
 /// How many timestamps a record takes: one for each entry, and one if there is none. Those of a
-/// transaction are told of in as few entries as [`AT_ONCE`] allows, and it takes one for each that
-/// there may be.
+/// transaction or a batch are told of in as few entries as [`AT_ONCE`] allows, and it takes one for
+/// each that there may be.
 pub(crate) fn entry_count(kind: Kind, entries: usize, bytes: usize) -> u32 {
     let count = match kind {
         Kind::Plain => entries.max(1),
         // Any two parts one behind the other are more bytes than that, or the first is as many.
-        Kind::Transaction => 1 + 2 * bytes / AT_ONCE.0 + entries / AT_ONCE.1,
+        Kind::Transaction | Kind::Batch => 1 + 2 * bytes / AT_ONCE.0 + entries / AT_ONCE.1,
     };
     u32::try_from(count).unwrap_or(u32::MAX)
 }
@@ -126,10 +128,33 @@ pub(crate) enum Op {
     Note { doc: Range<usize> },
 }
 
+impl Op {
+    /// True if readers are told of it: it is an entry.
+    fn is_told(&self) -> bool {
+        match self {
+            Op::Insert { .. }
+            | Op::Replace { .. }
+            | Op::Diff { .. }
+            | Op::Delete { .. }
+            | Op::Note { .. } => true,
+            Op::Collection { .. }
+            | Op::Drop { .. }
+            | Op::Entries { .. }
+            | Op::Session { .. }
+            | Op::Image { .. } => false,
+        }
+    }
+}
+
 /// Writes a record's payload.
 pub(crate) struct Encoder {
     buf: Vec<u8>,
     told: usize,
+    /// Of these, inserts and deletions.
+    inserts: usize,
+    deletions: usize,
+    /// More is said of them than what they did: documents before them, or whose statements they are.
+    annotated: bool,
     /// Bytes that room is made for beside those of documents.
     beside: usize,
 }
@@ -140,6 +165,9 @@ impl Encoder {
         Encoder {
             buf: Vec::new(),
             told: 0,
+            inserts: 0,
+            deletions: 0,
+            annotated: false,
             beside: 0,
         }
     }
@@ -147,6 +175,22 @@ impl Encoder {
     /// How many entries there are: operations that readers are told of.
     pub fn told(&self) -> usize {
         self.told
+    }
+
+    /// What the record is. Inserts that were made at once are told of at once, and so are deletions
+    /// of which nothing else is to be said: as MongoDB has them since 8.0.
+    fn kind(&self) -> Kind {
+        let deletions = self.deletions == self.told && !self.annotated;
+        match self.told > 1 && (deletions || self.inserts == self.told) {
+            true => Kind::Batch,
+            false => Kind::Plain,
+        }
+    }
+
+    /// How many timestamps the record takes.
+    pub fn stamps(&self) -> u32 {
+        let bytes = self.buf.len().saturating_sub(HEAD);
+        entry_count(self.kind(), self.told, bytes)
     }
 
     /// True if there is no operation.
@@ -218,6 +262,7 @@ impl Encoder {
 
     /// Returns where key and document stand.
     pub fn insert(&mut self, tree: u32, key: &[u8], doc: &[u8]) -> (Range<usize>, Range<usize>) {
+        self.inserts += 1;
         self.begin_entry(INSERT, tree, key.len() + doc.len());
         (self.bytes(key), self.bytes(doc))
     }
@@ -240,6 +285,7 @@ impl Encoder {
 
     /// The deletion of the document `old`. Returns where the key stands.
     pub fn delete(&mut self, tree: u32, key: &[u8], old: &[u8]) -> Range<usize> {
+        self.deletions += 1;
         self.begin_entry(DELETE, tree, key.len() + ID);
         let key = self.bytes(key);
         self.id_of(old);
@@ -248,6 +294,7 @@ impl Encoder {
 
     /// See [`Op::Image`].
     pub fn image(&mut self, doc: &[u8]) {
+        self.annotated = true;
         self.begin(IMAGE, 0, doc.len());
         self.bytes(doc);
     }
@@ -294,6 +341,7 @@ impl Encoder {
 
     /// Returns where key and record stand.
     pub fn session(&mut self, key: &[u8], added: &[u8]) -> (Range<usize>, Range<usize>) {
+        self.annotated = true;
         self.begin(SESSION, 0, key.len() + added.len());
         (self.bytes(key), self.bytes(added))
     }
@@ -302,15 +350,16 @@ impl Encoder {
     pub fn of(payload: &[u8]) -> Encoder {
         Encoder {
             buf: payload.to_vec(),
-            told: 0,
-            beside: 0,
+            ..Encoder::new()
         }
     }
 
-    /// Notes the time of the wall clock, in milliseconds since 1970.
-    pub fn set_wall_clock(&mut self, now_ms: i64) {
-        if let Some(head) = self.buf.get_mut(CLOCK) {
-            head.copy_from_slice(&now_ms.to_le_bytes());
+    /// Completes the head: what the record is, and the time of the wall clock in milliseconds since
+    /// 1970.
+    pub fn complete(&mut self, now_ms: i64) {
+        let complete = head(self.kind(), now_ms);
+        if let Some(head) = self.buf.get_mut(..HEAD) {
+            head.copy_from_slice(&complete);
         }
     }
 
@@ -364,6 +413,7 @@ impl<'a> Reader<'a> {
     pub fn kind(&self) -> Kind {
         match self.payload.get(1) {
             Some(1) => Kind::Transaction,
+            Some(2) => Kind::Batch,
             _ => Kind::Plain,
         }
     }
@@ -391,6 +441,18 @@ impl<'a> Reader<'a> {
         self.payload.get(start..end)?;
         self.at = end;
         Some(start..end)
+    }
+
+    /// How many timestamps the record takes.
+    ///
+    /// # Errors
+    /// As [`Reader::next`].
+    pub fn stamps(mut self) -> Result<u32, usize> {
+        let mut entries = 0;
+        while let Some(op) = self.next()? {
+            entries += usize::from(op.is_told());
+        }
+        Ok(entry_count(self.kind(), entries, self.payload.len() - HEAD))
     }
 
     /// The next operation; `Ok(None)` at the end.
@@ -474,7 +536,7 @@ mod tests {
         e.drop(1 << 20);
         let found = e.entries(7, 8, &[(b"a".to_vec(), b"".to_vec())], b"arrays");
         assert_eq!(found.len(), 1);
-        e.set_wall_clock(77);
+        e.complete(77);
         let told = e.told();
         let payload = e.into_payload();
         assert_eq!(

@@ -448,7 +448,7 @@ impl Stage {
 
     /// The record's payload, and the puts as they stand in it.
     pub fn seal(mut self, now_ms: i64, buffers: &Buffers) -> Sealed {
-        self.log.set_wall_clock(now_ms);
+        self.log.complete(now_ms);
         self.split(buffers)
     }
 

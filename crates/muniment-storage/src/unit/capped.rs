@@ -1,10 +1,17 @@
 //! Inserts into a capped collection: keyed by their order, the oldest go.
+//!
+//! What an insert makes go is one commit with it. What a smaller limit has left to go may be as much as
+//! was ever stored, more than a record can hold where documents are kept as they were: it goes in
+//! commits of its own, before the next insert.
 
 use super::{Busy, Staged, WriteUnit};
 use crate::latch::{self, Tried};
 use muniment_io::Timestamp;
 use muniment_tree::{Direction, Range, TreeId};
 use muniment_value::Result;
+
+/// Bytes that are staged of what has to go, in a commit of its own.
+const AT_ONCE: usize = 2 << 20;
 
 impl WriteUnit<'_> {
     pub(super) fn insert_capped(&mut self, doc: &[u8]) -> Staged<()> {
@@ -23,16 +30,27 @@ impl WriteUnit<'_> {
                 return Ok(Err(Busy));
             }
         }
-        if self.insert_by_id(doc)?.is_err() {
+        // Nothing of a unit is ever beyond the limits but what it began with.
+        if self.stage.is_empty() {
+            self.evict(AT_ONCE)?;
+            if !self.stage.is_empty() {
+                return Ok(Err(Busy));
+            }
+        }
+        let inserted = match self.collection.finds_by_id() {
+            true => self.insert_by_id(doc)?,
+            false => self.insert_without_id(doc)?,
+        };
+        if inserted.is_err() {
             return Ok(Err(Busy));
         }
-        self.evict()?;
+        self.evict(usize::MAX)?;
         Ok(Ok(()))
     }
 
-    /// Deletes the oldest documents until the collection is within its limits. A document that a
-    /// client holds just now is left for the next insert.
-    fn evict(&mut self) -> Result<()> {
+    /// Deletes the oldest documents until the collection is within its limits, or so many bytes are
+    /// staged. A document that a client holds just now is left for the next insert.
+    fn evict(&mut self, at_once: usize) -> Result<()> {
         let options = self.collection.options();
         let size = options.capped_size.unwrap_or(u64::MAX >> 1) as i64;
         let max = options.capped_max.unwrap_or(u64::MAX >> 1) as i64;
@@ -41,7 +59,8 @@ impl WriteUnit<'_> {
             let docs = self.collection.count() as i64 + self.stage.docs;
             let bytes = self.collection.data_bytes() as i64 + self.stage.bytes;
             // The newest stays, also one that is larger than the limit.
-            if docs <= 1 || (docs <= max && bytes <= size) {
+            let within = docs <= 1 || (docs <= max && bytes <= size);
+            if within || self.stage.len() >= at_once {
                 return Ok(());
             }
             let cursor = self.eviction.get_or_insert_with(|| {

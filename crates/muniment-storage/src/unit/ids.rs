@@ -81,6 +81,21 @@ impl WriteUnit<'_> {
         Ok(Ok(()))
     }
 
+    /// Stages the insert of a document into a collection that has no `_id_`. Nobody else inserts
+    /// meanwhile, and nobody knows its number: there is nothing to latch.
+    pub(super) fn insert_without_id(&mut self, doc: &[u8]) -> Staged<()> {
+        if self.collection.append().max.is_none() {
+            self.read_greatest()?;
+        }
+        self.number = self.collection.append().number();
+        let record_key = self.number.to_be_bytes();
+        if self.insert_record(&record_key, doc)?.is_err() {
+            return Ok(Err(Busy));
+        }
+        self.first = self.first.min(self.number);
+        Ok(Ok(()))
+    }
+
     fn insert_record(&mut self, record_key: &[u8], doc: &[u8]) -> Staged<()> {
         if self.indexed
             && self
@@ -91,6 +106,11 @@ impl WriteUnit<'_> {
         }
         self.stage_insert(record_key, doc);
         Ok(Ok(()))
+    }
+
+    /// True if there is an `_id_` whose entries lead to numbers.
+    fn keeps_id_entries(&self) -> bool {
+        self.collection.is_numbered() && self.collection.finds_by_id()
     }
 
     /// Puts the entry of `_id_`, with the type bits of the `_id` that was encoded last.
@@ -114,7 +134,7 @@ impl WriteUnit<'_> {
         let (Some(old), Some(new)) = (old, new) else {
             return Ok(());
         };
-        if !self.collection.is_numbered() || old.as_bytes() == new.as_bytes() {
+        if !self.keeps_id_entries() || old.as_bytes() == new.as_bytes() {
             return Ok(());
         }
         let mut key = Vec::with_capacity(24);
@@ -132,7 +152,7 @@ impl WriteUnit<'_> {
 
     /// Takes the entry of `_id_` away with its document.
     pub(super) fn stage_id_removal(&mut self, old: &[u8]) {
-        if !self.collection.is_numbered() {
+        if !self.keeps_id_entries() {
             return;
         }
         let Some(id) = Doc::new(old).get("_id") else {

@@ -220,11 +220,19 @@ fn newest(world: &mut World) {
     world.seal();
     world.flush();
     let view = world.trees.views().open();
-    world.apply(vec![
+    let old = view.timestamp();
+    assert_eq!(world.written(1, b"k"), Some(old));
+    let new = world.apply(vec![
         op(1, b"k", Some(b"new"), false),
         op(1, b"m", Some(b"new"), true),
     ]);
     let check = |world: &World| {
+        assert_eq!(world.written(1, b"k"), Some(new));
+        assert_eq!(world.written(1, b"m"), Some(new));
+        assert_eq!(
+            (world.written(1, b"l"), world.written(2, b"k")),
+            (None, None)
+        );
         assert_eq!(world.get(1, b"k", Timestamp::MAX), Some("new".into()));
         assert_eq!(world.get(1, b"m", Timestamp::MAX), Some("new".into()));
         let later = world.trees.views().open();
@@ -251,6 +259,10 @@ fn newest(world: &mut World) {
     world.apply(vec![op(1, b"k", None, false)]);
     assert_eq!(world.get(1, b"k", Timestamp::MAX), None);
     assert_eq!(world.get(1, b"k", view.timestamp()), Some("old".into()));
+    assert_eq!(world.written(1, b"k"), None);
+    world.seal();
+    world.flush();
+    assert_eq!(world.written(1, b"k"), None);
 }
 
 /// Other trees stay, and so does what a recovery needs.

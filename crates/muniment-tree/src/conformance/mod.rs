@@ -185,6 +185,10 @@ impl World {
         self.trees.get(TreeId(tree), key, at).expect("get")
     }
 
+    fn written(&self, tree: u32, key: &[u8]) -> Option<Timestamp> {
+        self.trees.written(TreeId(tree), key).expect("written")
+    }
+
     fn scan(&self, tree: u32, range: Range, at: Timestamp, dir: Direction) -> Vec<Row> {
         scan(&*self.trees, TreeId(tree), range, at, dir)
     }

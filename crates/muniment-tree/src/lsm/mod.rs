@@ -177,6 +177,25 @@ impl Trees for LsmTrees {
         Ok(None)
     }
 
+    fn written(&self, tree: TreeId, key: &[u8]) -> Result<Option<Timestamp>> {
+        let state = self.shared.glance().clone();
+        for mem in state.memtables() {
+            if let Some(found) = mem.written(tree, key) {
+                return Ok(found);
+            }
+        }
+        let key = internal_key(tree, key);
+        let hash = filter::hash(&key);
+        for run in state.levels.runs() {
+            if let Some(table) = run.find(&key)
+                && let Some(found) = table.written(&key, hash)?
+            {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
     fn cursor(&self, tree: TreeId, range: Range, at: Timestamp, dir: Direction) -> Box<dyn Cursor> {
         let shared = self.shared.clone();
         Box::new(LsmCursor::new(shared, tree, range, at, dir))

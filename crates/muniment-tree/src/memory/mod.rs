@@ -51,6 +51,10 @@ impl Trees for MemoryTrees {
         Ok(self.table.get(tree, key, at).flatten())
     }
 
+    fn written(&self, tree: TreeId, key: &[u8]) -> Result<Option<Timestamp>> {
+        Ok(self.table.written(tree, key).flatten())
+    }
+
     fn cursor(&self, tree: TreeId, range: Range, at: Timestamp, dir: Direction) -> Box<dyn Cursor> {
         Box::new(cursor::MemoryCursor::new(
             self.table.clone(),

@@ -134,6 +134,14 @@ impl MemTable {
         trees[i].1.get(key, at)
     }
 
+    /// When the newest value of a key was written: `None` is nothing, `Some(None)` that it was
+    /// deleted.
+    pub fn written(&self, tree: TreeId, key: &[u8]) -> Option<Option<Timestamp>> {
+        let trees = self.trees.read();
+        let i = trees.binary_search_by_key(&tree, |(id, _)| *id).ok()?;
+        trees[i].1.written(key)
+    }
+
     /// Writes the changes of one commit. Several at once for different keys; for one key in
     /// rising order of timestamps (the same again is harmless).
     pub fn apply(&self, batch: Batch, at: Timestamp, views: &Views) {

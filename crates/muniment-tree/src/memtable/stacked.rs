@@ -119,6 +119,19 @@ impl Trees for Stacked {
         Ok(newest.and_then(|(_, value)| value.clone()))
     }
 
+    fn written(&self, tree: TreeId, key: &[u8]) -> Result<Option<Timestamp>> {
+        let state = self.state.read();
+        let sealed = state.sealed.iter().rev().map(|(table, _)| table);
+        for table in std::iter::once(&state.active).chain(sealed) {
+            if let Some(found) = table.written(tree, key) {
+                return Ok(found);
+            }
+        }
+        let versions = state.base.get(&(tree, Bytes::copy_from_slice(key)));
+        let newest = versions.and_then(|v| v.last_key_value());
+        Ok(newest.and_then(|(at, value)| value.as_ref().map(|_| *at)))
+    }
+
     fn cursor(&self, tree: TreeId, range: Range, at: Timestamp, dir: Direction) -> Box<dyn Cursor> {
         let state = self.state.read();
         let mut rows: BTreeMap<Bytes, Option<Bytes>> = BTreeMap::new();

@@ -160,6 +160,13 @@ impl Tree {
         leaf.entry(place).get(at).cloned()
     }
 
+    pub(super) fn written(&self, key: &[u8]) -> Option<Option<Timestamp>> {
+        let index = self.index.read();
+        let leaf = index.leaf(index.find(key)).read();
+        let entry = leaf.entry(leaf.find(key).ok()?);
+        Some(entry.value.as_ref().map(|_| entry.at))
+    }
+
     /// Writes the operations up to the first of another tree. `bytes` takes how memory grew,
     /// `dirty` the leaves that have something to give up and that nobody knows of yet.
     pub(super) fn apply(

@@ -3,7 +3,7 @@
 use super::super::cache::{BlockCache, Cached};
 use super::super::error::{damaged, io};
 use super::super::trash::Trash;
-use super::block::{Block, Find, MALFORMED};
+use super::block::{Block, Entry, Find, MALFORMED};
 use super::footer::{Footer, LEN, Properties};
 use super::frame::{self, Handle, Kind};
 use super::{filter, varint};
@@ -234,6 +234,18 @@ impl Table {
         hash: u64,
         at: Timestamp,
     ) -> Result<Option<Option<Bytes>>> {
+        let found = self.find(key, hash, at)?;
+        Ok(found.map(|(block, entry)| block.value(&entry)))
+    }
+
+    /// When the newest version of a key was written: as [`Table::get`].
+    pub(crate) fn written(&self, key: &[u8], hash: u64) -> Result<Option<Option<Timestamp>>> {
+        let found = self.find(key, hash, Timestamp::MAX)?;
+        Ok(found.map(|(_, entry)| (!entry.deleted).then_some(Timestamp(entry.at))))
+    }
+
+    /// Where the version stands that [`Table::get`] gives.
+    fn find(&self, key: &[u8], hash: u64, at: Timestamp) -> Result<Option<(Block, Entry)>> {
         let mut i = self.find_partition(|k| k < key)?;
         let mut asked = false;
         while let Some(partition) = self.partition(i)? {
@@ -249,7 +261,7 @@ impl Table {
                 let block = self.block(place.1, Kind::Data)?;
                 let found = block.find(key, at.0);
                 match found.ok_or_else(|| self.malformed(place.1.offset))? {
-                    Find::Version(entry) => return Ok(Some(block.value(&entry))),
+                    Find::Version(entry) => return Ok(Some((block, entry))),
                     Find::Absent => return Ok(None),
                     // Its older versions may be in the next block.
                     Find::Beyond if place.0 == key => slot += 1,
