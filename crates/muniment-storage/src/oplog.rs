@@ -4,7 +4,7 @@
 use crate::commit::ops::{AT_ONCE, HEAD, Kind, Op, Reader, entry_count};
 use crate::history::Named;
 use crate::sessions::{SessionKey, SessionRecord, SessionState};
-use crate::store::{Inner, Store, damaged};
+use crate::store::{CommitId, Inner, Store, damaged};
 use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_log::Log;
@@ -127,8 +127,10 @@ pub struct LogEntries {
     after: Timestamp,
     /// All up to here was read.
     position: Timestamp,
+    /// The commit that was read last.
+    commit: CommitId,
     /// A record that was read before it was visible.
-    early: Option<(Timestamp, Bytes)>,
+    early: Option<(Timestamp, CommitId, Bytes)>,
     names: HashMap<u32, Option<Arc<Named>>>,
 }
 
@@ -146,6 +148,7 @@ impl Store {
             ready: std::collections::VecDeque::new(),
             after,
             position: after,
+            commit: CommitId(0),
             early: None,
             names: HashMap::new(),
         })
@@ -246,6 +249,11 @@ impl LogEntries {
         self.position
     }
 
+    /// The commit that the last entries are of.
+    pub fn commit(&self) -> CommitId {
+        self.commit
+    }
+
     /// The next entry that is visible; `None` if there is none yet.
     ///
     /// # Errors
@@ -261,7 +269,7 @@ impl LogEntries {
                 continue;
             }
             let visible = self.inner.trees.views().visible();
-            let (at, payload) = match self.early.take() {
+            let (at, commit, payload) = match self.early.take() {
                 Some(early) => early,
                 None => {
                     let Some(record) = self.reader.next()? else {
@@ -275,13 +283,15 @@ impl LogEntries {
                         self.after = self.position;
                         continue;
                     };
-                    (record.at, Bytes::copy_from_slice(record.payload))
+                    let commit = CommitId(record.index);
+                    (record.at, commit, Bytes::copy_from_slice(record.payload))
                 }
             };
             if at > visible {
-                self.early = Some((at, payload));
+                self.early = Some((at, commit, payload));
                 return Ok(None);
             }
+            self.commit = commit;
             self.read(at, &payload)?;
             // Records that tell nothing bring readers on as well.
             if self.ready.is_empty() {
@@ -318,6 +328,7 @@ impl LogEntries {
         let part = |range: Range<usize>| payload.slice(range);
         let mut ops: Vec<(Operation, usize)> = Vec::new();
         let (mut before, mut session) = (None, None);
+        let mut last: Option<(u32, Arc<Named>)> = None;
         loop {
             let op = match reader.next() {
                 Ok(Some(op)) => op,
@@ -376,20 +387,23 @@ impl LogEntries {
                 Op::Collection { id, .. } | Op::Drop { id } => {
                     // It has another name from now on, or none.
                     self.names.remove(&id);
+                    last = None;
                     continue;
                 }
                 Op::Entries { .. } => continue,
             };
-            let of = match tree {
-                0 => None,
-                tree => match self.name(tree, at) {
-                    Some(name) => Some(name),
+            // Most operations of a record are of one collection.
+            if tree != 0 && last.as_ref().is_none_or(|(of, _)| *of != tree) {
+                match self.name(tree, at) {
+                    Some(name) => last = Some((tree, name)),
                     None => {
                         kept()?;
                         return Err(bad(end));
                     }
-                },
-            };
+                }
+            }
+            let of = last.as_ref().filter(|_| tree != 0);
+            let of = of.map(|(_, name)| name.clone());
             let operation = Operation {
                 what,
                 of,
