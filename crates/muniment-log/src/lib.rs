@@ -34,8 +34,9 @@
 //!
 //! A segment is made ahead of need, by a thread of the log's own, when the one in use is half
 //! full: filled with zeros (in writes of 16 KiB: larger ones make large folios, and small writes
-//! into those are slow) or taken from the free ones, given a header, synced, renamed, and its
-//! directory synced. So a full disk shows here, not in an append, and a header is never torn:
+//! into those are slow; and synced after each MiB, since the disk is kept from other syncs
+//! meanwhile) or taken from the free ones, given a header, synced, renamed, and its directory
+//! synced. So a full disk shows here, not in an append, and a header is never torn:
 //!
 //! | offset | bytes | |
 //! |---|---|---|

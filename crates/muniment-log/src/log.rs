@@ -264,6 +264,17 @@ impl Log {
         self.shared.sync()
     }
 
+    /// Makes everything durable up to a record that was appended: nothing is left to do where it is,
+    /// whatever came behind it.
+    ///
+    /// # Errors
+    /// That of a failed sync, for good.
+    pub fn sync_up_to(&self, index: u64) -> Result<()> {
+        let shared = &self.shared;
+        let index = index.min(shared.appended.load(Acquire));
+        shared.sync_until(|| shared.durable.load(SeqCst) >= index)
+    }
+
     /// True if something was appended that is not durable.
     pub fn is_dirty(&self) -> bool {
         self.shared.durable.load(SeqCst) < self.shared.appended.load(Acquire)

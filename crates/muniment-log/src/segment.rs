@@ -12,6 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Acquire};
 
 /// Larger writes make large folios in the page cache, and small writes into those are slow.
 const PIECE: usize = 16 << 10;
+/// Bytes of a new file that are synced at once: one sync of a whole file keeps the disk busy for long,
+/// and with it the syncs of the records that are appended meanwhile, for which clients wait.
+pub(crate) const STEP: usize = if cfg!(test) { 64 << 10 } else { 1 << 20 };
 /// Bytes of records between two points of the sparse index.
 const POINT_STEP: usize = 64 << 10;
 
@@ -172,6 +175,16 @@ fn fill(
         _ => Open::Create,
     };
     let file = disk.open(path, how)?;
+    let mut unsynced = 0;
+    let mut write = |bytes: &[u8], at: u64| {
+        file.write_at(bytes, at)?;
+        unsynced += bytes.len();
+        if unsynced >= STEP {
+            unsynced = 0;
+            file.sync()?;
+        }
+        Ok::<_, std::io::Error>(())
+    };
     let mut piece = vec![0; PIECE];
     let encoded = header.encode();
     match source {
@@ -184,26 +197,26 @@ fn fill(
                     && let Some(to) = piece.get_mut(..HEADER)
                 {
                     to.copy_from_slice(&encoded);
-                    file.write_at(piece, 0)?;
+                    write(piece, 0)?;
                     piece.fill(0);
                 } else {
-                    file.write_at(piece, at)?;
+                    write(piece, at)?;
                 }
                 at += n;
             }
         }
-        Source::Free(..) => file.write_at(&encoded, 0)?,
+        Source::Free(..) => write(&encoded, 0)?,
         Source::Payload(parts, _) => {
             let mut start = encoded.to_vec();
             start.resize(FIRST + HEAD, 0);
-            file.write_at(&start, 0)?;
+            write(&start, 0)?;
             let mut at = start.len() as u64;
-            for part in *parts {
-                file.write_at(part, at)?;
+            for part in parts.iter().flat_map(|part| part.chunks(STEP)) {
+                write(part, at)?;
                 at += part.len() as u64;
             }
             let rest = header.size.saturating_sub(at) as usize;
-            file.write_at(piece.get(..rest).unwrap_or_default(), at)?;
+            write(piece.get(..rest).unwrap_or_default(), at)?;
         }
     }
     file.sync()?;

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::*;
 use muniment_io::SimDisk;
+use muniment_io::sim::{EIO, Fault, Op};
 use muniment_value::{Code, Error, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -81,6 +82,28 @@ fn segments(disk: &SimDisk) -> Vec<PathBuf> {
     let all = disk.paths().into_iter();
     all.filter(|p| p.extension().is_some_and(|e| e == "log"))
         .collect()
+}
+
+#[test]
+fn what_is_durable_is_not_synced_again_for_what_came_behind_it() {
+    let disk = SimDisk::new();
+    let (log, _) = open(&disk).unwrap();
+    append(&log, 10).unwrap();
+    append(&log, 10).unwrap();
+    log.sync_up_to(1).unwrap();
+    let syncs = log.stats().syncs;
+    assert_eq!((log.durable(), syncs), (2, 1));
+    append(&log, 10).unwrap();
+    log.sync_up_to(2).unwrap();
+    assert_eq!((log.durable(), log.stats().syncs), (2, syncs));
+    log.sync_up_to(3).unwrap();
+    assert_eq!(log.durable(), 3);
+    // Nothing is waited for that was never appended.
+    log.sync_up_to(99).unwrap();
+    append(&log, 10).unwrap();
+    disk.inject(Fault::new(Op::Sync, EIO).on(".log").times(1));
+    assert!(log.sync_up_to(4).is_err());
+    assert!(log.sync_up_to(4).is_err());
 }
 
 #[test]

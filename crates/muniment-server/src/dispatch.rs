@@ -204,7 +204,7 @@ fn try_execute(
     };
     let checked_out = server
         .transactions
-        .enter(server, &op, spec, &generic, request)
+        .enter(server, &op, spec, &generic, &args, request)
         .map_err(labelled)?;
     server
         .snapshots
@@ -245,7 +245,7 @@ fn try_execute(
     let running = muniment_query::running::enter(op.clone());
     let (lost, refused) = match op.retry() {
         // It is about what is written, and nothing is by who is answered by what was done before.
-        Some(retry) if !retry.is_again() => server
+        Some(retry) if server.failpoints.any() && !retry.is_again() => server
             .failpoints
             .loses_write(transactions::statements(request, spec)),
         _ => (false, None),

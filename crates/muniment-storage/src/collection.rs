@@ -120,11 +120,16 @@ impl Append {
             .any(|r| r.owner == owner && r.contains(key))
     }
 
-    /// Notes that `owner` appends `key`, which is above the maximum.
-    pub fn append(&mut self, key: &[u8], owner: u64) {
+    /// `key` is the maximum now.
+    pub fn raise(&mut self, key: &[u8]) {
         let max = self.max.get_or_insert_default();
         max.clear();
         max.extend_from_slice(key);
+    }
+
+    /// Notes that `owner` appends `key`, which is above the maximum.
+    pub fn append(&mut self, key: &[u8], owner: u64) {
+        self.raise(key);
         match self.runs.iter_mut().find(|r| r.owner == owner) {
             Some(run) => {
                 run.high.clear();

@@ -112,7 +112,7 @@ impl Latches {
         patience: Duration,
         interrupt: &dyn Interrupt,
     ) -> Result<Tried> {
-        let until = Instant::now() + patience;
+        let mut until = None;
         let Some(shard) = self.shard(hash) else {
             return Ok(Tried::Busy);
         };
@@ -121,6 +121,7 @@ impl Latches {
                 Tried::Busy => {}
                 tried => return Ok(tried),
             }
+            let until = *until.get_or_insert_with(|| Instant::now() + patience);
             interrupt.check()?;
             let mut held = shard.held.lock();
             if held.contains_key(&hash) {

@@ -4,7 +4,7 @@
 use crate::commit::ops::{AT_ONCE, HEAD, Kind, Op, Reader, entry_count};
 use crate::history::Named;
 use crate::sessions::{SessionKey, SessionRecord, SessionState};
-use crate::store::{Inner, Store, damaged};
+use crate::store::{CommitId, Inner, Store, damaged};
 use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_log::Log;
@@ -160,8 +160,10 @@ pub struct LogEntries {
     after: Timestamp,
     /// All up to here was read.
     position: Timestamp,
+    /// The commit that was read last.
+    commit: CommitId,
     /// A record that was read before it was visible.
-    early: Option<(Timestamp, Bytes)>,
+    early: Option<(Timestamp, CommitId, Bytes)>,
     names: HashMap<u32, Option<Arc<Named>>>,
 }
 
@@ -179,6 +181,10 @@ impl Store {
             ready: std::collections::VecDeque::new(),
             after,
             position: after,
+            commit: CommitId {
+                index: 0,
+                at: Timestamp::ZERO,
+            },
             early: None,
             names: HashMap::new(),
         })
@@ -300,6 +306,11 @@ impl LogEntries {
         self.position
     }
 
+    /// The commit that the last entries are of.
+    pub fn commit(&self) -> CommitId {
+        self.commit
+    }
+
     /// The next entry that is visible; `None` if there is none yet.
     ///
     /// # Errors
@@ -315,7 +326,7 @@ impl LogEntries {
                 continue;
             }
             let visible = self.inner.trees.views().visible();
-            let (at, payload) = match self.early.take() {
+            let (at, commit, payload) = match self.early.take() {
                 Some(early) => early,
                 None => {
                     let Some(record) = self.reader.next()? else {
@@ -329,13 +340,18 @@ impl LogEntries {
                         self.after = self.position;
                         continue;
                     };
-                    (record.at, Bytes::copy_from_slice(record.payload))
+                    let commit = CommitId {
+                        index: record.index,
+                        at: record.at,
+                    };
+                    (record.at, commit, Bytes::copy_from_slice(record.payload))
                 }
             };
             if at > visible {
-                self.early = Some((at, payload));
+                self.early = Some((at, commit, payload));
                 return Ok(None);
             }
+            self.commit = commit;
             self.read(at, &payload)?;
             // Records that tell nothing bring readers on as well.
             if self.ready.is_empty() {
@@ -372,6 +388,7 @@ impl LogEntries {
         let part = |range: Range<usize>| payload.slice(range);
         let mut ops: Vec<(Operation, usize)> = Vec::new();
         let (mut before, mut session) = (None, None);
+        let mut last: Option<(u32, Arc<Named>)> = None;
         loop {
             let op = match reader.next() {
                 Ok(Some(op)) => op,
@@ -430,20 +447,23 @@ impl LogEntries {
                 Op::Collection { id, .. } | Op::Drop { id } => {
                     // It has another name from now on, or none.
                     self.names.remove(&id);
+                    last = None;
                     continue;
                 }
                 Op::Entries { .. } => continue,
             };
-            let of = match tree {
-                0 => None,
-                tree => match self.name(tree, at) {
-                    Some(name) => Some(name),
+            // Most operations of a record are of one collection.
+            if tree != 0 && last.as_ref().is_none_or(|(of, _)| *of != tree) {
+                match self.name(tree, at) {
+                    Some(name) => last = Some((tree, name)),
                     None => {
                         kept()?;
                         return Err(bad(end));
                     }
-                },
-            };
+                }
+            }
+            let of = last.as_ref().filter(|_| tree != 0);
+            let of = of.map(|(_, name)| name.clone());
             let operation = Operation {
                 what,
                 of,

@@ -395,6 +395,15 @@ impl Store {
         self.inner.log()?.sync()
     }
 
+    /// Flushes the log to the disk up to this commit: does nothing where that is there.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn sync_up_to(&self, commit: CommitId) -> Result<()> {
+        self.inner.check_open()?;
+        self.inner.log()?.sync_up_to(commit.index)
+    }
+
     /// Changes the log's flush interval at run time.
     pub fn set_journal_commit_interval(&self, interval: Duration) {
         let ms = (interval.as_millis() as u64).clamp(1, 500);

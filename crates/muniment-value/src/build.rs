@@ -419,6 +419,27 @@ impl Put for Value<'_> {
     }
 }
 
+/// A document of these fields, written where it is to stand.
+impl<const N: usize> Put for [(&str, Value<'_>); N] {
+    fn put_type(&self) -> Type {
+        Type::Document
+    }
+    fn put(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&[0; 4]);
+        for (name, value) in self {
+            out.push(value.put_type() as u8);
+            put_cstring(name, out);
+            value.put(out);
+        }
+        out.push(0);
+        let len = ((out.len() - start) as u32).to_le_bytes();
+        if let Some(head) = out.get_mut(start..start + 4) {
+            head.copy_from_slice(&len);
+        }
+    }
+}
+
 impl<T: Put + ?Sized> Put for &T {
     fn put_type(&self) -> Type {
         (**self).put_type()

@@ -4,7 +4,7 @@
 
 use super::scope::{Scope, VIEWS};
 use super::token::{Place, Token};
-use crate::oplog::render::{id_doc, id_of, id_text, session_doc, stamp};
+use crate::oplog::render::{id_doc, id_text, session_doc, stamp};
 use crate::view::is_of_series;
 use bytes::Bytes;
 use muniment_query::diff;
@@ -160,11 +160,22 @@ fn view_kind<'o>(op: &'o Operation, db: &str, scope: &Scope) -> Option<Kind<'o>>
 }
 
 /// `{db, coll}`.
-fn ns_doc(namespace: &str) -> DocBuf {
-    let (db, coll) = namespace.split_once('.').unwrap_or((namespace, ""));
-    let mut ns = DocBuf::with_capacity(namespace.len() + 32);
-    ns.append("db", db).append("coll", coll);
-    ns
+fn ns_doc(namespace: &str) -> [(&str, Value<'_>); 2] {
+    let dot = namespace.bytes().position(|b| b == b'.');
+    let db = namespace.get(..dot.unwrap_or(namespace.len()));
+    let coll = dot.and_then(|dot| namespace.get(dot + 1..));
+    [
+        ("db", Value::String(db.unwrap_or_default())),
+        ("coll", Value::String(coll.unwrap_or_default())),
+    ]
+}
+
+/// `{_id}` of a document.
+fn append_key(event: &mut DocBuf, doc: Doc<'_>) {
+    match doc.get("_id") {
+        Some(id) => event.append("documentKey", [("_id", id)]),
+        None => event.append("documentKey", Doc::EMPTY),
+    };
 }
 
 /// The document that a difference makes of the one before it.
@@ -269,7 +280,7 @@ fn head(event: &mut DocBuf, entry: &LogEntry, name: &str, place: Place, uuid: Op
         fragment: None,
     };
     event
-        .append("_id", token.to_doc())
+        .append("_id", token)
         .append("operationType", name)
         .append("clusterTime", stamp(entry.at));
 }
@@ -337,13 +348,13 @@ fn render(
         What::Insert { doc } => {
             event.append("fullDocument", Doc::new(doc));
             event.append("ns", ns_doc(kind.namespace));
-            event.append("documentKey", id_of(Doc::new(doc)));
+            append_key(&mut event, Doc::new(doc));
         }
         What::Replace { doc } => {
             event.append("fullDocument", Doc::new(doc));
             show_before(&mut event)?;
             event.append("ns", ns_doc(kind.namespace));
-            event.append("documentKey", id_of(Doc::new(doc)));
+            append_key(&mut event, Doc::new(doc));
         }
         What::Delete { id } => {
             show_before(&mut event)?;
@@ -422,7 +433,7 @@ fn note(event: &mut DocBuf, kind: &Kind<'_>, expanded: bool) {
         "rename" => {
             let to = ns_doc(o.get_str("to").unwrap_or_default());
             event.append("ns", ns_doc(kind.namespace));
-            event.append("to", &to);
+            event.append("to", to);
             if expanded {
                 let mut d = doc! { "to": to };
                 d.append_some("dropTarget", o.get("dropTarget"));

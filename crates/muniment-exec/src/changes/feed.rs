@@ -3,8 +3,8 @@
 //! The newest entries stand in memory; whoever follows the log takes them from there, and reads the
 //! log itself only where it is further behind. One thread waits for commits on behalf of all, and
 //! wakes those whom an entry concerns, or whose operation has to end: so a stream that nothing happens
-//! to costs nothing. The thread
-//! ends when nobody has waited for a while.
+//! to costs nothing. While nobody waits it reads nothing, since who is busy with what came reads what
+//! follows when it gets there; when nobody has waited for a while it ends.
 //!
 //! Invariants: what anybody is told of is on the disk, for an event must not be one that a power cut
 //! takes back; an entry that concerns nobody waits for the journal's own flush. Whoever reads an
@@ -16,7 +16,7 @@ use crate::changes::scope::Scope;
 use crate::cursor::TAIL_SLICE;
 use crate::operation::OpContext;
 use muniment_query::Interrupt;
-use muniment_storage::{LogEntries, LogEntry, Store, Timestamp, What};
+use muniment_storage::{CommitId, LogEntries, LogEntry, Store, Timestamp, What};
 use muniment_value::Result;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, VecDeque};
@@ -25,19 +25,25 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::{Arc, Weak};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 /// Bytes of entries in memory, about.
 const MOST_BYTES: usize = 16 << 20;
 /// Entries that are handed out at once, and their bytes, about.
 const AT_ONCE: (usize, usize) = (256, 256 << 10);
-/// Bytes that are read before those who wait are told.
-const READ_AT_ONCE: usize = 4 << 20;
-/// After entries came, others are given this long to come: not every write is worth waking a thread.
+/// Bytes that are read before those who wait are told: so few that they are in the processor's cache
+/// still when events are made of them.
+const READ_AT_ONCE: usize = 256 << 10;
+/// After the newest entries came, others are given this long to come: not every write is worth waking
+/// a thread.
 const PAUSE: Duration = Duration::from_micros(500);
 /// What concerns nobody is taken for durable after this: the journal was flushed meanwhile, or is now.
 const FLUSH: Duration = Duration::from_millis(100);
-/// The thread ends when nobody has waited for so long.
+/// The thread sleeps when nobody has waited for so long: much longer than who answers a client and is
+/// asked again takes.
+const REST: Duration = Duration::from_millis(10);
+/// And it ends when nobody has for so long.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// The newest entries of the log.
@@ -56,6 +62,8 @@ struct Ring {
     entries: VecDeque<(Arc<LogEntry>, usize)>,
     after: Timestamp,
     until: Timestamp,
+    /// The commit that was read last.
+    commit: Option<CommitId>,
     /// Up to here they are on the disk, and may be handed out.
     durable: Timestamp,
     /// Up to here it is known whether they concern who waits.
@@ -70,8 +78,8 @@ struct Ring {
 struct Waiters {
     all: HashMap<u64, Arc<Waiter>>,
     next: u64,
-    /// The thread is there.
-    pumped: bool,
+    /// The thread, if it is there.
+    pump: Option<Thread>,
 }
 
 struct Waiter {
@@ -121,6 +129,12 @@ impl Feed {
     /// Reads what is new; true if anything was. `asked`: the place of who asks.
     fn read(&self, store: &Store, asked: Option<Timestamp>) -> Result<bool> {
         let mut reader = self.reader.lock();
+        let until = self.ring.lock().until;
+        let ahead = |at: Timestamp| at > until;
+        if asked.is_none_or(ahead) && self.oldest(asked).is_some_and(ahead) {
+            // Whoever needs what lies between is behind, and reads the log itself.
+            *reader = None;
+        }
         let Some(entries) = reader.as_mut() else {
             let now = store.visible();
             let begun = match self.oldest(asked).filter(|at| *at < now) {
@@ -138,6 +152,7 @@ impl Feed {
             let waiters = self.waiters.lock();
             *self.ring.lock() = Ring {
                 until: after.max(begun.entries.position()),
+                commit: Some(begun.entries.commit()),
                 entries: begun.came.into(),
                 bytes: begun.bytes,
                 after,
@@ -172,10 +187,11 @@ impl Feed {
                 break;
             }
         }
-        let until = entries.position();
+        let (until, commit) = (entries.position(), entries.commit());
         let any = !came.is_empty();
         self.count.fetch_add(came.len() as u64, Relaxed);
         let mut ring = self.ring.lock();
+        ring.commit = Some(commit);
         ring.bytes += bytes;
         ring.entries.extend(came);
         ring.until = until.max(ring.until);
@@ -191,7 +207,7 @@ impl Feed {
 
     /// Makes durable what concerns somebody, and wakes those whom it does. `scope`: who asks.
     fn settle(&self, store: &Store, scope: Option<&Scope>) -> Result<()> {
-        let until = {
+        let (until, commit) = {
             let waiters = self.waiters.lock();
             let mut ring = self.ring.lock();
             let flushed = ring.flushed.is_some_and(|at| at.elapsed() < FLUSH);
@@ -206,9 +222,11 @@ impl Feed {
             if ring.until == ring.durable || (flushed && !wanted) {
                 return Ok(());
             }
-            ring.until
+            (ring.until, ring.commit)
         };
-        store.sync()?;
+        if let Some(commit) = commit {
+            store.sync_up_to(commit)?;
+        }
         let waiters = self.waiters.lock();
         let mut ring = self.ring.lock();
         let before = ring.durable;
@@ -260,12 +278,13 @@ impl Feed {
             waiters.next += 1;
             let me = waiters.next;
             waiters.all.insert(me, waiter.clone());
-            if !waiters.pumped {
-                waiters.pumped = self.start(store);
+            if waiters.pump.is_none() {
+                waiters.pump = self.start(store);
             }
-            if !waiters.pumped {
+            match &waiters.pump {
+                Some(pump) => pump.unpark(),
                 // Nobody calls: it has to look for itself.
-                until = until.min(Instant::now() + TAIL_SLICE);
+                None => until = until.min(Instant::now() + TAIL_SLICE),
             }
             // What came before it was in the list woke nobody.
             let ring = self.ring.lock();
@@ -290,14 +309,26 @@ impl Feed {
         ended.for_each(|w| w.call());
     }
 
-    /// Starts the thread that waits for commits; false if the system has none.
-    fn start(self: &Arc<Self>, store: &Arc<Store>) -> bool {
+    /// Starts the thread that waits for commits; `None` if the system has none.
+    fn start(self: &Arc<Self>, store: &Arc<Store>) -> Option<Thread> {
         let (feed, store) = (Arc::downgrade(self), Arc::downgrade(store));
-        std::thread::Builder::new()
+        let pump = std::thread::Builder::new()
             .name("changes".to_owned())
             .stack_size(1 << 20)
-            .spawn(move || pump(&feed, &store))
-            .is_ok()
+            .spawn(move || pump(&feed, &store));
+        pump.ok().map(|pump| pump.thread().clone())
+    }
+
+    /// The thread may end, unless somebody has begun to wait. What comes is not kept for nobody.
+    fn ends(&self, store: &Store) -> bool {
+        let mut reader = self.reader.lock();
+        let mut waiters = self.waiters.lock();
+        let ends = waiters.all.is_empty() || store.is_closed();
+        if ends {
+            *reader = None;
+            waiters.pump = None;
+        }
+        ends
     }
 }
 
@@ -365,7 +396,7 @@ impl Drop for End {
         if std::thread::panicking()
             && let Some(feed) = self.0.upgrade()
         {
-            feed.waiters.lock().pumped = false;
+            feed.waiters.lock().pump = None;
             feed.waiting().iter().for_each(|w| w.call());
         }
     }
@@ -380,11 +411,24 @@ fn pump(feed: &Weak<Feed>, store: &Weak<Store>) {
         let (Some(feed), Some(store)) = (feed.upgrade(), store.upgrade()) else {
             return;
         };
+        let nobody = feed.waiters.lock().all.is_empty();
+        if !nobody {
+            asked = Instant::now();
+        } else if asked.elapsed() > IDLE || store.is_closed() {
+            if feed.ends(&store) {
+                return;
+            }
+        } else if asked.elapsed() > REST {
+            // It keeps nothing alive meanwhile. Who comes from here on wakes it.
+            drop((feed, store));
+            std::thread::park_timeout(IDLE);
+            continue;
+        }
         let came = feed.read(&store, None);
         let settled = came.and_then(|came| feed.settle(&store, None).map(|()| came));
         match settled {
-            Ok(true) => std::thread::sleep(PAUSE),
-            Ok(false) => {}
+            Ok(true) if store.visible() <= feed.ring.lock().until => std::thread::sleep(PAUSE),
+            Ok(_) => {}
             // Those who wait look for themselves and are told why.
             Err(_) => {
                 feed.waiting().iter().for_each(|w| w.call());
@@ -394,19 +438,6 @@ fn pump(feed: &Weak<Feed>, store: &Weak<Store>) {
         if looked.elapsed() >= TAIL_SLICE {
             looked = Instant::now();
             feed.call_ended();
-        }
-        let nobody = feed.waiters.lock().all.is_empty();
-        if !nobody {
-            asked = Instant::now();
-        } else if asked.elapsed() > IDLE || store.is_closed() {
-            // What comes meanwhile is not kept for nobody.
-            let mut reader = feed.reader.lock();
-            let mut waiters = feed.waiters.lock();
-            if waiters.all.is_empty() || store.is_closed() {
-                *reader = None;
-                waiters.pumped = false;
-                return;
-            }
         }
         let (until, durable) = {
             let ring = feed.ring.lock();

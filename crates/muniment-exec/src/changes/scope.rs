@@ -44,13 +44,11 @@ impl Scope {
 
     /// True if changes of this collection are watched.
     pub fn has(&self, namespace: &str) -> bool {
-        let (db, name) = split(namespace);
-        match self {
-            Scope::Collection { namespace: ns, .. } => ns == namespace,
-            _ if name.starts_with("system.") || name.starts_with('$') => false,
-            Scope::Database(own) => own == db,
-            Scope::Cluster => !is_internal(db),
+        if let Scope::Collection { namespace: ns, .. } = self {
+            return ns == namespace;
         }
+        let (db, name) = split(namespace);
+        !name.starts_with("system.") && !name.starts_with('$') && self.has_database(db)
     }
 
     /// True if what happens to this database as a whole is watched.

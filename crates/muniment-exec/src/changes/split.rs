@@ -41,7 +41,7 @@ impl DocStream for Splitter {
     fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
             if let Some((token, part)) = self.parts.pop_front() {
-                self.state.gives(Some(token));
+                self.state.gives(token.as_doc());
                 return Ok(Some(part));
             }
             let Some(event) = self.source.next()? else {

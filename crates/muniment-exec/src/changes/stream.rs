@@ -108,11 +108,12 @@ struct Ahead {
 struct Told {
     /// All entries up to here were read.
     position: Timestamp,
-    /// The token of the newest event that the stream gave, and that event's time.
-    given: Option<DocBuf>,
+    /// The token of the newest event that the stream gave, as it stands there, and that event's time.
+    /// Nothing stands for none: each event has one, so room is used again.
+    given: Vec<u8>,
     given_at: Timestamp,
-    /// The token of the newest event that went out.
-    passed: Option<DocBuf>,
+    /// The same of the newest event that went out.
+    passed: Vec<u8>,
     /// Its place's time.
     passed_at: Timestamp,
 }
@@ -194,9 +195,12 @@ impl ChangeStream {
             newest: AtomicU64::new(0),
             told: Mutex::new(Told {
                 position: start.position,
-                given: None,
+                given: Vec::new(),
                 given_at: Timestamp::ZERO,
-                passed: start.token.clone(),
+                passed: start
+                    .token
+                    .clone()
+                    .map_or_else(Vec::new, DocBuf::into_bytes),
                 passed_at: start.behind.at,
             }),
             ahead: Mutex::default(),
@@ -218,10 +222,9 @@ impl ChangeStream {
     }
 
     /// The next entry.
-    fn entry(&mut self) -> Result<Option<Arc<LogEntry>>> {
+    fn entry(&mut self, ahead: &mut Ahead) -> Result<Option<Arc<LogEntry>>> {
         let changes = &self.state.engine.changes;
         let (store, feed) = (&self.state.engine.store, &changes.feed);
-        let mut ahead = self.state.ahead.lock();
         if let Some(back) = ahead.back.take() {
             self.position = back;
         }
@@ -271,7 +274,9 @@ impl ChangeStream {
         self.shown.images_since_ms = state.engine.changes.images_since(op.now_ms());
         let lookup = |of: &Named, id: Value<'_>| state.look_up(&op, of, id);
         let mut looked = 0;
-        let mut current = state.ahead.lock().current.take();
+        // Nobody else asks for it while the cursor is in use.
+        let mut ahead = state.ahead.lock();
+        let mut current = ahead.current.take();
         loop {
             if state.ended.load(SeqCst) {
                 return Ok(None);
@@ -290,12 +295,12 @@ impl ChangeStream {
                         return Err(not_found(place));
                     }
                     if from < entry.ops.len() {
-                        state.ahead.lock().current = Some((entry, from));
+                        ahead.current = Some((entry, from));
                     }
                     return Ok(Some(event));
                 }
             }
-            let Some(entry) = self.entry()? else {
+            let Some(entry) = self.entry(&mut ahead)? else {
                 state.told.lock().position = self.position;
                 return Ok(None);
             };
@@ -303,9 +308,6 @@ impl ChangeStream {
             if looked % LOOK == 0 {
                 self.op.check()?;
                 state.told.lock().position = self.position;
-            }
-            if !state.scope.may_concern(&entry) {
-                continue;
             }
             if let Some(place) = self.sought
                 && has(&entry, &state.scope, self.shown.expanded, place)
@@ -326,21 +328,35 @@ impl DocStream for ChangeStream {
         if event.ends {
             self.state.ended.store(true, SeqCst);
         }
-        let token = event.doc.as_doc().get_doc("_id").map(|d| d.to_buf());
+        let token = event.doc.as_doc().get_doc("_id");
         self.state.gives_at(token, event.place.at, self.position);
         Ok(Some(Bytes::from(event.doc.into_bytes())))
     }
 }
 
-impl State {
-    /// The stream gives an event, or a part of one, with this token.
-    pub fn gives(&self, token: Option<DocBuf>) {
-        self.told.lock().given = token;
+impl Told {
+    fn gives(&mut self, token: Doc<'_>) {
+        self.given.clear();
+        self.given.extend_from_slice(token.as_bytes());
     }
 
-    fn gives_at(&self, token: Option<DocBuf>, event: Timestamp, position: Timestamp) {
+    /// What was given goes out.
+    fn passes(&mut self) {
+        self.passed_at = self.given_at;
+        std::mem::swap(&mut self.passed, &mut self.given);
+        self.given.clear();
+    }
+}
+
+impl State {
+    /// The stream gives an event, or a part of one, with this token.
+    pub fn gives(&self, token: Doc<'_>) {
+        self.told.lock().gives(token);
+    }
+
+    fn gives_at(&self, token: Option<Doc<'_>>, event: Timestamp, position: Timestamp) {
         let mut told = self.told.lock();
-        told.given = token;
+        told.gives(token.unwrap_or(Doc::EMPTY));
         told.given_at = event;
         told.position = position;
     }
@@ -384,8 +400,7 @@ impl Tail for State {
     fn passes(&self, doc: Doc<'_>) -> Result<()> {
         let mut told = self.told.lock();
         let found = doc.get_doc("_id");
-        let given = told.given.take().unwrap_or_default();
-        if found.is_none_or(|d| d.as_bytes() != given.as_bytes()) {
+        if found.is_none_or(|d| d.as_bytes() != told.given) {
             let shown = doc.get("_id").map_or("nothing".into(), |v| v.to_display());
             return Err(Error::new(
                 Code::ChangeStreamFatalError,
@@ -394,22 +409,21 @@ impl Tail for State {
                      modified by the pipeline. Modifying the _id field of an event makes it \
                      impossible to resume the stream from that point. Only transformations that \
                      retain the unmodified _id field are allowed. Expected: {} but found: {shown}",
-                    given.as_doc().to_display()
+                    Doc::new(&told.given).to_display()
                 ),
             ));
         }
-        told.passed_at = told.given_at;
-        told.passed = Some(given);
+        told.passes();
         Ok(())
     }
 
     fn token(&self, drained: bool) -> Option<DocBuf> {
         let told = self.told.lock();
         let newest = told.passed_at >= told.position || self.has_ended();
-        match &told.passed {
-            Some(passed) if newest || !drained => Some(passed.clone()),
-            _ => Some(Token::high_water(told.position.plus(1)).to_doc()),
-        }
+        Some(match newest || !drained {
+            true if !told.passed.is_empty() => DocBuf::from_doc(Doc::new(&told.passed)),
+            _ => Token::high_water(told.position.plus(1)).to_doc(),
+        })
     }
 
     fn has_ended(&self) -> bool {

@@ -6,7 +6,7 @@
 //! tell events of one time apart is left out: here no two events have the same time and place.
 
 use muniment_storage::Timestamp;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value};
+use muniment_value::{Code, Doc, DocBuf, Error, Put, Result, Type, Value};
 
 /// The type byte of a timestamp.
 const TIMESTAMP: u8 = 0x82;
@@ -23,6 +23,8 @@ const END: u8 = 0x04;
 const VERSION: u32 = 2;
 /// The type of an event's token; that of a high-water mark is 0.
 const EVENT: u32 = 128;
+/// Bytes of a token, at most: a time, four numbers, a UUID, and what stands before and behind them.
+const MOST: usize = 56;
 
 /// Where an event stands among all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,34 +67,36 @@ impl Token {
 
     /// The token as clients have it.
     pub fn to_doc(self) -> DocBuf {
+        let mut bytes = Vec::with_capacity(2 * MOST + 20);
+        self.put(&mut bytes);
+        DocBuf::from_bytes_trusted(bytes)
+    }
+
+    /// What its digits say.
+    fn bytes(&self) -> Key {
         let p = self.place;
-        let mut out = Vec::with_capacity(48);
-        out.push(TIMESTAMP);
-        out.extend_from_slice(&p.at.0.to_be_bytes());
-        number(VERSION, &mut out);
-        number(if p.is_event { EVENT } else { 0 }, &mut out);
-        number(p.index, &mut out);
-        out.push(if p.invalidates { TRUE } else { FALSE });
-        match self.uuid {
+        let mut key = Key {
+            bytes: [0; MOST],
+            len: 0,
+        };
+        key.push(&[TIMESTAMP]);
+        key.push(&p.at.0.to_be_bytes());
+        key.number(VERSION);
+        key.number(if p.is_event { EVENT } else { 0 });
+        key.number(p.index);
+        key.push(&[if p.invalidates { TRUE } else { FALSE }]);
+        match &self.uuid {
             Some(uuid) => {
-                out.extend_from_slice(&UUID);
-                out.extend_from_slice(&uuid);
+                key.push(&UUID);
+                key.push(uuid);
             }
-            None => out.push(NOTHING),
+            None => key.push(&[NOTHING]),
         }
         if let Some(n) = self.fragment {
-            number(n, &mut out);
+            key.number(n);
         }
-        out.push(END);
-        // Each event has one: formatting them took a third of a stream's time.
-        let digit = |n: u8| if n < 10 { b'0' + n } else { b'A' + n - 10 };
-        let mut hex = Vec::with_capacity(2 * out.len());
-        for b in out {
-            hex.extend_from_slice(&[digit(b >> 4), digit(b & 15)]);
-        }
-        let mut token = DocBuf::with_capacity(hex.len() + 20);
-        token.append("_data", std::str::from_utf8(&hex).unwrap_or_default());
-        token
+        key.push(&[END]);
+        key
     }
 
     /// Reads a client's token. What stands behind it is ignored, as MongoDB does.
@@ -128,17 +132,57 @@ impl Token {
     }
 }
 
-/// Appends a number that is not negative.
-fn number(n: u32, out: &mut Vec<u8>) {
-    if n == 0 {
-        out.push(ZERO);
-        return;
+/// Each event has a token: it is written where it is to stand.
+impl Put for Token {
+    fn put_type(&self) -> Type {
+        Type::Document
     }
-    let bytes = (u64::from(n) << 1).to_be_bytes();
-    let zeros = bytes.iter().take_while(|b| **b == 0).count();
-    let bytes = bytes.get(zeros..).unwrap_or_default();
-    out.push(ONE_BYTE - 1 + bytes.len() as u8);
-    out.extend_from_slice(bytes);
+
+    fn put(&self, out: &mut Vec<u8>) {
+        const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+        let key = self.bytes();
+        let mut text = [0; 2 * MOST];
+        for (place, b) in key.bytes.iter().enumerate() {
+            text[2 * place] = DIGITS[usize::from(b >> 4)];
+            text[2 * place + 1] = DIGITS[usize::from(b & 15)];
+        }
+        // The text ends with a NUL, and the document with another.
+        let text = text.get(..2 * key.len).unwrap_or_default();
+        let length = text.len() as u32 + 1;
+        out.extend_from_slice(&(length + 16).to_le_bytes());
+        out.push(Type::String as u8);
+        out.extend_from_slice(b"_data\0");
+        out.extend_from_slice(&length.to_le_bytes());
+        out.extend_from_slice(text);
+        out.extend_from_slice(&[0, 0]);
+    }
+}
+
+/// The bytes of a token.
+struct Key {
+    bytes: [u8; MOST],
+    len: usize,
+}
+
+impl Key {
+    fn push(&mut self, bytes: &[u8]) {
+        if let Some(place) = self.bytes.get_mut(self.len..self.len + bytes.len()) {
+            place.copy_from_slice(bytes);
+            self.len += bytes.len();
+        }
+    }
+
+    /// Appends a number that is not negative.
+    fn number(&mut self, n: u32) {
+        if n == 0 {
+            return self.push(&[ZERO]);
+        }
+        let bytes = (u64::from(n) << 1).to_be_bytes();
+        let zeros = bytes.iter().take_while(|b| **b == 0).count();
+        let bytes = bytes.get(zeros..).unwrap_or_default();
+        self.push(&[ONE_BYTE - 1 + bytes.len() as u8]);
+        self.push(bytes);
+    }
 }
 
 fn take<'b>(rest: &mut &'b [u8], n: usize) -> Option<&'b [u8]> {

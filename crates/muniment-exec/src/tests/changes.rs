@@ -379,6 +379,73 @@ fn a_thousand_streams_read_every_entry_once_for_all() {
 }
 
 #[test]
+fn nothing_is_read_for_nobody() {
+    let b = Bench::new();
+    b.insert(&[doc! { "_id": -1 }]);
+    let mut f = Follower::new(&b.engine, doc! {}, array![]);
+    // It waits once, so that there is a thread that waits for all.
+    assert!(f.next(Duration::from_millis(20), 10).unwrap().is_empty());
+    for round in 0..4 {
+        // The thread has noticed that nobody waits any more.
+        std::thread::sleep(Duration::from_millis(60));
+        let before = b.engine.changes.read();
+        for n in 0..50 {
+            b.insert(&[doc! { "_id": round * 50 + n }]);
+        }
+        std::thread::sleep(Duration::from_millis(30));
+        assert_eq!(b.engine.changes.read(), before, "round {round}");
+        // Whoever comes back finds all of it, and is woken by what comes then.
+        let mut came = 0;
+        while came < 50 {
+            came += f.next(Duration::from_secs(5), 7).unwrap().len();
+        }
+        assert_eq!(came, 50);
+        std::thread::scope(|s| {
+            let waits = s.spawn(|| f.next(Duration::from_secs(60), 10).unwrap().len());
+            std::thread::sleep(Duration::from_millis(30));
+            b.insert(&[doc! { "_id": 1000 + round }]);
+            assert_eq!(waits.join().unwrap(), 1);
+        });
+    }
+    assert_eq!(b.engine.changes.read(), (204, 0));
+}
+
+#[test]
+fn who_begins_at_the_end_does_not_wait_for_what_lies_between_to_be_read() {
+    let b = Bench::new();
+    let mut slow = Follower::new(&b.engine, doc! {}, array![]);
+    b.insert(&[doc! { "_id": -1 }]);
+    assert_eq!(slow.next(Duration::from_secs(5), 10).unwrap().len(), 1);
+    for round in 0..3 {
+        // As above.
+        std::thread::sleep(Duration::from_millis(60));
+        let read = b.engine.changes.read().0;
+        for n in 0..40 {
+            b.insert(&[doc! { "_id": round * 100 + n }]);
+        }
+        let mut new = Follower::new(&b.engine, doc! {}, array![]);
+        std::thread::scope(|s| {
+            let waits = s.spawn(move || new.next(Duration::from_secs(60), 10).unwrap().len());
+            std::thread::sleep(Duration::from_millis(30));
+            b.insert(&[doc! { "_id": round * 100 + 99 }]);
+            assert_eq!(waits.join().unwrap(), 1);
+        });
+        assert_eq!(b.engine.changes.read().0, read + 1, "round {round}");
+        // Who is further back reads the log itself, up to where it meets the others.
+        let mut ids = Vec::new();
+        while ids.len() < 41 {
+            for e in slow.next(Duration::from_secs(5), 9).unwrap() {
+                let key = e.as_doc().get_doc("documentKey").unwrap();
+                ids.push(key.get("_id").unwrap().as_i64_exact().unwrap() - round * 100);
+            }
+        }
+        assert!(ids.into_iter().eq((0..40).chain([99])));
+        let by_itself = b.engine.changes.read().1;
+        assert_eq!(by_itself, 40 * (round as u64 + 1));
+    }
+}
+
+#[test]
 fn waiting_ends_with_what_is_waited_for_and_with_nothing_else() {
     let b = Bench::new();
     let matches = array![doc! { "$match": doc! { "operationType": "delete" } }];

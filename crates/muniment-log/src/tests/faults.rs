@@ -2,6 +2,8 @@
 
 use super::*;
 use muniment_io::sim::{EIO, ENOSPC, Fault, Op};
+use parking_lot::Mutex;
+use std::collections::HashMap;
 
 #[test]
 fn a_failed_sync_is_never_acknowledged_later() {
@@ -425,6 +427,36 @@ fn the_segments_of_a_young_log_grow() {
     let later = sizes(&disk).split_off(4);
     assert!(later.len() > 2, "{later:?}");
     assert!(later.iter().all(|size| *size == 262_144), "{later:?}");
+}
+
+#[test]
+fn a_new_segment_is_synced_in_small_steps() {
+    let disk = SimDisk::new();
+    let (log, _) = open_from(growing(&disk), Timestamp::ZERO).unwrap();
+    // Writes to each file that is being made since its last sync, and the most there were.
+    let counts = Arc::new(Mutex::new((HashMap::new(), 0)));
+    let counted = counts.clone();
+    disk.set_hook(move |op, path| {
+        if path.extension().is_some_and(|e| e == "tmp") {
+            let (unsynced, most) = &mut *counted.lock();
+            let now: &mut usize = unsynced.entry(path.to_path_buf()).or_default();
+            *now = if op == Op::Write { *now + 1 } else { 0 };
+            *most = (*now).max(*most);
+        }
+    });
+    // Segments are made ahead, and one for a record that none has room for.
+    for _ in 0..3000 {
+        append(&log, 200).unwrap();
+    }
+    append(&log, 900 << 10).unwrap();
+    log.settle().unwrap();
+    disk.clear_hook();
+    let most = counts.lock().1;
+    assert!((1..=crate::segment::STEP >> 14).contains(&most), "{most}");
+    drop(log);
+    let (_, seen) = open_from(growing(&disk), Timestamp::ZERO).unwrap();
+    assert_eq!(seen.len(), 3001);
+    assert_eq!(seen[3000].3, payload(3001, 900 << 10));
 }
 
 /// Records that the next segments are too small for, in a log of which all that is durable is in

@@ -13,6 +13,7 @@ mod statements;
 
 pub use rules::{check_command, check_unknown, ends, is_resumable, labels, labels_of_concern};
 
+use crate::args::Args;
 use crate::context::{CommandContext, Request};
 use crate::generic::Generic;
 use crate::log::iso8601;
@@ -155,6 +156,7 @@ impl Transactions {
         op: &OpContext,
         spec: &CommandSpec,
         generic: &Generic<'_>,
+        args: &Args<'_>,
         request: &Request<'_>,
     ) -> Result<Option<CheckedOut>> {
         let (Some(number), Some(session)) = (generic.txn_number, generic.session) else {
@@ -172,7 +174,7 @@ impl Transactions {
                 running.active.lock().since = Some(Instant::now());
             }
         } else {
-            let statements = Statements::parse(request, spec)?;
+            let statements = Statements::parse(args, request, spec)?;
             out = self.check_out(server, op, session, number)?;
             self.retry(server, op, statements, &mut out)?;
         }

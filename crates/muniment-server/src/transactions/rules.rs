@@ -140,7 +140,9 @@ pub fn check<'r>(
     // Those that end a transaction and bulkWrite run in "admin"; the latter names what it writes to,
     // and leaves its cursor there.
     let own = (!spec.admin_only && namespace != bulk_write::CURSOR).then_some(db);
-    let also = request.documents("nsInfo").filter_map(|d| d.get_str("ns"));
+    let also = (name == "bulkWrite").then(|| request.documents("nsInfo"));
+    let also = also.into_iter().flatten();
+    let also = also.filter_map(|d| d.get_str("ns"));
     let of = |ns: &'r str| ns.split_once('.').map_or(ns, |(db, _)| db);
     let mut databases = own.into_iter().chain(also.map(of));
     if let Some(db) = databases.find(|db| matches!(*db, "admin" | "config" | "local")) {

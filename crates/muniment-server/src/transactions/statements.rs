@@ -1,5 +1,6 @@
 //! What a retryable command says of its statements.
 
+use crate::args::Args;
 use crate::context::Request;
 use crate::registry::CommandSpec;
 use muniment_exec::StatementIds;
@@ -38,18 +39,19 @@ fn whole(v: Value<'_>) -> Option<i32> {
 }
 
 impl Statements {
-    /// As the command's document says.
+    /// As the command says.
     ///
     /// # Errors
     /// 72 for a statement that cannot be retried, since it may change several documents; 2 and 16 for
     /// ids that are not one of its own for each statement.
-    pub fn parse(request: &Request<'_>, spec: &CommandSpec) -> Result<Statements> {
-        let body = request.body;
-        let ids = match body.get_array("stmtIds") {
+    pub fn parse(args: &Args<'_>, request: &Request<'_>, spec: &CommandSpec) -> Result<Statements> {
+        let one = spec.name == "findAndModify";
+        let each = (!one).then(|| args.array("stmtIds")).flatten();
+        let ids = match each {
             Some(all) => {
                 StatementIds::Each(check_ids(all, request.documents(field(spec)).count())?)
             }
-            None => StatementIds::From(body.get("stmtId").and_then(whole).unwrap_or(0)),
+            None => StatementIds::From(args.get("stmtId").and_then(whole).unwrap_or(0)),
         };
         let many = |d: Doc<'_>| match spec.name {
             "delete" => d.get("limit").and_then(whole) == Some(0),
@@ -66,8 +68,7 @@ impl Statements {
                 format!("Cannot use retryable writes with {what}"),
             ));
         }
-        let returns =
-            (spec.name == "findAndModify").then(|| body.get("new").is_some_and(|v| v.truthy()));
+        let returns = one.then(|| args.bool("new", false));
         Ok(Statements { ids, returns })
     }
 }

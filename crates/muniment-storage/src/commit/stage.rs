@@ -505,6 +505,13 @@ impl Sealed {
     }
 
     fn into_batch(self) -> Batch {
+        let mut batch = Batch::new();
+        self.add_to(&mut batch);
+        batch
+    }
+
+    /// Adds the puts to a commit's.
+    pub fn add_to(self, batch: &mut Batch) {
         let op = |p: &Put| TreeOp {
             tree: TreeId(p.tree),
             key: self.bytes(p.key),
@@ -514,7 +521,7 @@ impl Sealed {
         // Tree by tree, which spares the search for it, and the greatest number first: a
         // collection has a lower one than its indexes, so whoever meets a document before it is
         // visible finds all its entries written.
-        let mut batch = Batch::with_capacity(self.puts.len());
+        batch.reserve_exact(self.puts.len());
         let mut below = u32::MAX;
         loop {
             let rest = self.puts.iter().map(|p| p.tree).filter(|t| *t < below);
@@ -522,7 +529,6 @@ impl Sealed {
             batch.extend(self.puts.iter().filter(|p| p.tree == tree).map(op));
             below = tree;
         }
-        batch
     }
 }
 

@@ -34,7 +34,7 @@ use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_query::Interrupt;
 use muniment_query::budget::{MemoryBudget, Share};
-use muniment_tree::TreeId;
+use muniment_tree::{Batch, TreeId};
 use muniment_value::{Code, Error, Result};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::hash_map::Entry;
@@ -449,6 +449,7 @@ impl Transaction {
             return Err(ended());
         }
         self.tell_made(&mut state);
+        let mut batch = Batch::new();
         if let Some(change) = session.filter(|_| !state.parts.is_empty()) {
             let mut stage = Stage::new();
             stage.session(change);
@@ -456,7 +457,8 @@ impl Transaction {
             let part = operations(&sealed);
             state.bytes += part.len();
             state.parts.push(part);
-            self.overlay.put(sealed, state.statement);
+            // The tree of sessions stands in front of all others.
+            sealed.add_to(&mut batch);
         }
         // What has numbers was in use, and a start sees that.
         let in_use: Vec<u32> = state
@@ -465,7 +467,7 @@ impl Transaction {
             .filter(|t| t.inserted > 0 && t.collection.is_numbered())
             .map(|t| t.collection.id)
             .collect();
-        let result = self.commit_parts(&mut state, interrupt);
+        let result = self.commit_parts(&mut state, batch, interrupt);
         let mut made = Vec::new();
         if result.is_ok() {
             made = std::mem::take(&mut state.made);
@@ -498,18 +500,20 @@ impl Transaction {
     fn commit_parts(
         &self,
         state: &mut State,
+        mut batch: Batch,
         interrupt: &dyn Interrupt,
     ) -> Result<Option<CommitId>> {
         if state.parts.is_empty() {
             return Ok(None);
         }
         let inner = &self.inner;
+        self.overlay.move_to(&mut batch);
         let made = Made {
             frees: state.totals.values().all(|t| t.docs <= 0 && t.bytes <= 0),
             len: state.bytes,
             entries: state.entries,
             parts: std::mem::take(&mut state.parts),
-            batch: self.overlay.take_batch(),
+            batch,
         };
         let totals = &state.totals;
         let id = inner.commit_made(made, interrupt, || {

@@ -2,13 +2,14 @@
 //!
 //! A transaction may write a hundred thousand keys and hold them until its commit, so that a key
 //! takes few bytes here: it and its value stay in the buffers that the statements staged them in,
-//! and an entry says where. The entries of a tree are in the order of their keys, in chunks.
+//! and an entry says where. The entries of a tree are in the order of their keys, in chunks; they are
+//! put there when somebody looks for what was written, or when several statements are committed.
 
 use crate::commit::stage::{Piece, Put, Sealed, part};
 use bytes::Bytes;
 use muniment_tree::{Batch, Check, Cursor, Direction, Op as TreeOp, Range, TreeId};
 use muniment_value::Result;
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -32,6 +33,9 @@ pub(crate) struct Overlay {
 
 #[derive(Default)]
 struct Written {
+    /// What statements have staged, in order, and nobody has looked for yet: many transactions only
+    /// write, and then nothing of it needs to be sorted.
+    raw: Vec<(Sealed, u32)>,
     buffers: Buffers,
     trees: BTreeMap<u32, Tree>,
     /// What earlier statements wrote to keys that were written again.
@@ -180,6 +184,22 @@ impl Tree {
 }
 
 impl Written {
+    /// Sorts what is raw.
+    fn sort(&mut self) {
+        for (sealed, statement) in std::mem::take(&mut self.raw) {
+            let first = self.buffers.0.len() as u32;
+            let shared = [
+                (sealed.payload, sealed.copies),
+                (sealed.arena, sealed.copies),
+            ];
+            let owned = sealed.owned.into_iter().map(|b| (b, false));
+            self.buffers.0.extend(shared.into_iter().chain(owned));
+            for put in &sealed.puts {
+                self.put(put, first, statement);
+            }
+        }
+    }
+
     /// What the statements up to `statement` have left.
     fn at(&self, entry: &Entry, statement: u32) -> Option<Version> {
         let mut version = entry.newest;
@@ -246,7 +266,7 @@ impl Sealed {
 impl Overlay {
     /// What stands for a key: `Some(None)`: its deletion.
     pub fn get(&self, tree: u32, key: &[u8], statement: u32) -> Option<Option<Bytes>> {
-        let written = self.written.read();
+        let written = self.sorted();
         let tree = written.trees.get(&tree)?;
         let (place, there) = tree.find(&written.buffers, key);
         if !there {
@@ -258,21 +278,23 @@ impl Overlay {
 
     /// Takes what a statement has staged.
     pub(super) fn put(&self, sealed: Sealed, statement: u32) {
-        let mut written = self.written.write();
-        let first = written.buffers.0.len() as u32;
-        let shared = [
-            (sealed.payload, sealed.copies),
-            (sealed.arena, sealed.copies),
-        ];
-        let owned = sealed.owned.into_iter().map(|b| (b, false));
-        written.buffers.0.extend(shared.into_iter().chain(owned));
-        for put in &sealed.puts {
-            written.put(put, first, statement);
+        self.written.write().raw.push((sealed, statement));
+    }
+
+    /// What was written, for who looks for something.
+    fn sorted(&self) -> RwLockReadGuard<'_, Written> {
+        let written = self.written.read();
+        if written.raw.is_empty() {
+            return written;
         }
+        drop(written);
+        let mut written = self.written.write();
+        written.sort();
+        RwLockWriteGuard::downgrade(written)
     }
 
     fn has(&self, tree: u32) -> bool {
-        self.written.read().trees.contains_key(&tree)
+        self.sorted().trees.contains_key(&tree)
     }
 
     /// The first key of a tree between two bounds, in a direction, that has something up to
@@ -284,7 +306,7 @@ impl Overlay {
         (low, high): (Bound<&[u8]>, Bound<&[u8]>),
         direction: Direction,
     ) -> Option<(Bytes, Option<Bytes>)> {
-        let written = self.written.read();
+        let written = self.sorted();
         let tree = written.trees.get(&tree)?;
         // The place of the first entry that is not below a bound.
         let from = |bound: Bound<&[u8]>, behind: bool| match bound {
@@ -332,11 +354,19 @@ impl Overlay {
         }
     }
 
-    /// All changes, as a commit has them: tree by tree, the greatest number first.
-    pub(super) fn take_batch(&self) -> Batch {
-        let written = std::mem::take(&mut *self.written.write());
+    /// Adds all changes to a commit's and forgets them: tree by tree, the greatest number first.
+    pub(super) fn move_to(&self, batch: &mut Batch) {
+        let mut written = std::mem::take(&mut *self.written.write());
+        if written.trees.is_empty() && written.raw.len() == 1 {
+            // One statement's puts are what any write unit commits.
+            for (sealed, _) in written.raw {
+                sealed.add_to(batch);
+            }
+            return;
+        }
+        written.sort();
         let chunks = written.trees.values().flat_map(|t| &t.chunks);
-        let mut batch = Batch::with_capacity(chunks.map(Vec::len).sum());
+        batch.reserve_exact(chunks.map(Vec::len).sum());
         for (tree, keys) in written.trees.iter().rev() {
             batch.extend(keys.chunks.iter().flatten().map(|entry| {
                 let value = entry.newest.value.map(|v| written.buffers.store(v));
@@ -348,7 +378,6 @@ impl Overlay {
                 }
             }));
         }
-        batch
     }
 
     /// Nothing is written any more.
@@ -565,14 +594,21 @@ mod tests {
     #[test]
     fn it_is_what_an_ordered_map_with_versions_is() {
         let buffers = stage::Buffers::new(false);
-        for seed in 0..12 {
+        for seed in 0..32 {
             let ordered = seed % 3 == 0;
+            // Of some, nobody looks at anything before the commit, be it one statement or many; of
+            // others somebody does in between.
+            let (statements, looks) = match seed % 4 {
+                0 => (1, false),
+                1 => (30, false),
+                n => (30, n == 2),
+            };
             let mut rng = Rng(seed + 1);
             let overlay = Overlay::default();
             let mut model = Model::new();
             let (mut deleted, mut beneath) = (HashSet::new(), HashSet::new());
             let mut n = 0;
-            for statement in 1..=30 {
+            for statement in 1..=statements {
                 let mut stage = Stage::new();
                 stage.replaces();
                 for i in 0..rng.below(120) {
@@ -597,8 +633,15 @@ mod tests {
                     all.push((statement, value));
                 }
                 overlay.put(stage.seal(0, &buffers), statement);
+                if looks && rng.below(3) == 0 {
+                    let all = (Bound::Unbounded, Bound::Unbounded);
+                    let expected = between(&model, 1, statement, all);
+                    let found = walk(&overlay, 1, statement, all, Direction::Forward);
+                    assert_eq!(found, expected);
+                }
             }
-            for _ in 0..300 {
+            let looked = if seed % 4 < 2 { 0 } else { 300 };
+            for _ in 0..looked {
                 let tree = 1 + rng.below(2) as u32;
                 let at = rng.below(32) as u32;
                 let (a, b) = (key(&mut rng, false, &mut 0), key(&mut rng, false, &mut 0));
@@ -616,7 +659,8 @@ mod tests {
                 let all = model.get(&(tree, a.clone()));
                 assert_eq!(got.as_ref(), all.and_then(|all| seen(all, at)));
             }
-            let batch = overlay.take_batch();
+            let mut batch = Batch::new();
+            overlay.move_to(&mut batch);
             assert!(batch.windows(2).all(|w| w[0].tree >= w[1].tree));
             assert_eq!(batch.len(), model.len());
             for op in batch {
@@ -627,7 +671,9 @@ mod tests {
                 assert!(!(op.fresh && beneath.contains(&key)));
                 assert!(op.fresh || deleted.contains(&key));
             }
-            assert!(overlay.take_batch().is_empty());
+            let mut again = Batch::new();
+            overlay.move_to(&mut again);
+            assert!(again.is_empty());
         }
     }
 
@@ -641,7 +687,7 @@ mod tests {
             stage.put(1, key, Some(key), true);
         }
         overlay.put(stage.seal(0, &buffers), 1);
-        let written = overlay.written.read();
+        let written = overlay.sorted();
         assert_eq!(written.trees[&1].chunks.len(), 10_000_usize.div_ceil(CHUNK));
         assert!(size_of::<Entry>() <= 44, "{}", size_of::<Entry>());
     }

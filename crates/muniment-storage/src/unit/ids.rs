@@ -184,7 +184,7 @@ impl WriteUnit<'_> {
                 // It stays under way for long: with a latch, for which others wait, and which is
                 // taken before anybody else can claim the `_id` from below.
                 let hash = self.id_hash(key);
-                append.max = Some(key.to_vec());
+                append.raise(key);
                 if self.store.latches.try_lock(hash, self.owner) == Tried::Taken {
                     self.held.push(hash);
                     return Ok(Ok(Claim::Fresh));

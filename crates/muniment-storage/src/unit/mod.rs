@@ -455,6 +455,10 @@ impl<'s> WriteUnit<'s> {
             true => (8, 2, 24),
             false => (24, 1, 0),
         };
+        if self.stage.of.is_some() {
+            // Each has a latch.
+            self.held.reserve(docs);
+        }
         self.stage
             .reserve(docs, docs * (key + bytes), docs * puts, docs * kept);
     }
