@@ -64,6 +64,9 @@ pub trait Figures: Send + Sync {
         db: &str,
         collection: &str,
     ) -> Option<Result<Vec<DocBuf>>>;
+
+    /// The documents of a collection that is this server's alone, beside what it stores.
+    fn local(&self, namespace: &str) -> Vec<DocBuf>;
 }
 
 impl Database {

@@ -42,7 +42,7 @@ fn commits(dir: &Path, threads: usize, sync: bool) -> Result<()> {
                     let n = done.fetch_add(1, Relaxed);
                     // What nobody needs is used again, as it is in a server.
                     if n % 200_000 == 199_999 {
-                        let _ = log.trim(log.last().1);
+                        let _ = log.trim(log.last().at);
                     }
                 }
             });

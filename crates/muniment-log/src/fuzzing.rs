@@ -162,8 +162,8 @@ fn work(disk: &SimDisk, from: Timestamp, accept: bool) -> Result<()> {
         before = Some(record);
     }
     let last = log.last();
-    assert!(before.is_none_or(|b| (b.0, b.1) == last));
-    assert_eq!(log.durable(), last.0);
+    assert!(before.is_none_or(|b| (b.0, b.1) == (last.index, last.at)));
+    assert_eq!(log.durable(), last.index);
     let mut reader = log.read(from);
     let mut n = 0;
     while let Some(r) = reader.next()? {
@@ -174,12 +174,12 @@ fn work(disk: &SimDisk, from: Timestamp, accept: bool) -> Result<()> {
         n += 1;
     }
     assert_eq!(n, seen.len());
-    if last.1.0 > u64::MAX - 512 {
+    if last.at.0 > u64::MAX - 512 {
         return Ok(());
     }
-    let at = Timestamp(last.1.max(from).0 + 1);
+    let at = Timestamp(last.at.max(from).0 + 1);
     let index = log.append(1, at, &[b"more"])?;
-    assert_eq!(index, last.0 + 1);
+    assert_eq!(index, last.index + 1);
     seen.push((index, at, b"more".to_vec()));
     drop(log);
     let (_, again) = open(disk, from, false)?;

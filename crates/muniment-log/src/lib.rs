@@ -67,7 +67,9 @@
 //! (8), durable index (8), number of the segment before (8). Ordinals count segments in order
 //! without gaps. Generations rise with every begin that was ever tried; a segment stands for
 //! all of lower generations with its ordinal or above. A segment ends where the next one's begin
-//! says, whatever is behind. This is how a tail is cut: by a begin that is synced.
+//! says, whatever is behind. This is how a tail is cut: by a begin that is synced. So are whole,
+//! durable records that the log is to lose ([`LogOptions::cut_behind`]): until that begin is on the
+//! disk they are all there, from then on none of them is.
 //!
 //! A *mark* is written into the last 48 bytes of a segment, which records leave free, when the log
 //! was idle for a while, when it is closed, and once the next segment has been synced. It has the
@@ -121,11 +123,14 @@ pub struct Record<'a> {
     pub payload: &'a [u8],
 }
 
-/// A position in the log: the last record before some place.
+/// A position in the log: the last record before some place. All zeros before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Position {
+pub struct Position {
+    /// That record's index.
     pub index: u64,
+    /// Its term.
     pub term: u64,
+    /// Its timestamp.
     pub at: Timestamp,
 }
 

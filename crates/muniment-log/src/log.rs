@@ -46,6 +46,14 @@ pub struct LogOptions {
     /// The index of the last record, where it is known: what stands behind it are appends that
     /// failed.
     pub until: Option<u64>,
+    /// Gives up every record behind this index, durable ones too, and for good: before
+    /// [`Log::open`] returns. If that fails, or the machine does meanwhile, the log has all of them
+    /// or none. With a log that ends there or before, nothing is done; so it may be asked again
+    /// until it is known to be done, and not once there are new records.
+    pub cut_behind: Option<u64>,
+    /// Where there is no log yet, the new one begins behind this position: for who got what is up
+    /// to it elsewhere.
+    pub begins_after: Option<Position>,
 }
 
 impl LogOptions {
@@ -57,6 +65,8 @@ impl LogOptions {
             segment_bytes: 16 << 20,
             accept_data_loss: false,
             until: None,
+            cut_behind: None,
+            begins_after: None,
         }
     }
 }
@@ -168,7 +178,7 @@ impl Log {
     ///
     /// # Errors
     /// 301 DataCorruptionDetected for damage (not with `accept_data_loss`), the disk's, and what
-    /// `visit` returns.
+    /// `visit` returns; if records up to `from` would have to be cut.
     pub fn open(
         options: LogOptions,
         from: Timestamp,
@@ -217,7 +227,16 @@ impl Log {
     /// # Errors
     /// As [`Log::append`].
     pub fn append_ready(&self, term: u64, at: Timestamp, ready: Ready<'_>) -> Result<u64> {
-        self.shared.append(term, at, ready)
+        self.shared.append(None, term, at, ready)
+    }
+
+    /// Appends the record that has this index elsewhere, made by [`Log::prepare`] of this log.
+    ///
+    /// # Errors
+    /// As [`Log::append`]; if it is not the next one, or of an earlier term than the last.
+    pub fn append_at(&self, position: Position, ready: Ready<'_>) -> Result<()> {
+        let Position { index, term, at } = position;
+        self.shared.append(Some(index), term, at, ready).map(drop)
     }
 
     /// Makes everything durable and returns when nothing is left to be done to the files: until
@@ -231,15 +250,21 @@ impl Log {
         Ok(())
     }
 
-    /// Index and timestamp of the last record; zeros if there was none ever.
-    pub fn last(&self) -> (u64, Timestamp) {
-        let last = self.shared.tail.lock().last;
-        (last.index, last.at)
+    /// The last record; zeros if there was none ever.
+    pub fn last(&self) -> Position {
+        self.shared.tail.lock().last
     }
 
-    /// The term of the last record.
-    pub fn last_term(&self) -> u64 {
-        self.shared.tail.lock().last.term
+    /// The position behind which all records are there to be read: that of the last one that was
+    /// trimmed, or that is elsewhere; zeros if nothing is missing.
+    pub fn begins_behind(&self) -> Position {
+        let order = self.shared.order.lock();
+        order.front().map_or(Position::default(), |s| s.before)
+    }
+
+    /// The index of the oldest record that is there, or that the next one will have.
+    pub fn first_index(&self) -> u64 {
+        self.begins_behind().index + 1
     }
 
     /// The index up to which everything is durable.
@@ -290,6 +315,14 @@ impl Log {
         Reader::new(self.shared.clone(), after)
     }
 
+    /// Reads the records behind an index.
+    ///
+    /// # Errors
+    /// 286 ChangeStreamHistoryLost if the first of them was trimmed; the disk's.
+    pub fn reader_at(&self, index: u64) -> Result<Reader> {
+        Reader::behind(self.shared.clone(), index)
+    }
+
     /// Frees segments of which all records are at or before `below`. What is not durable stays.
     ///
     /// # Errors
@@ -335,8 +368,7 @@ impl Log {
 
     /// The timestamp after which all records are there to be read.
     pub fn begins_after(&self) -> Timestamp {
-        let order = self.shared.order.lock();
-        order.front().map_or(Timestamp::ZERO, |s| s.before.at)
+        self.begins_behind().at
     }
 
     /// Counters.
@@ -516,9 +548,18 @@ impl Shared {
         }
     }
 
-    /// Checks whether a record with this timestamp may follow.
-    fn may_append(&self, tail: &Tail, at: Timestamp) -> Result<()> {
+    /// Checks whether a record with this timestamp may follow, and, where it has an index already,
+    /// whether it is the next one.
+    fn may_append(&self, tail: &Tail, index: Option<u64>, term: u64, at: Timestamp) -> Result<()> {
         self.usable()?;
+        if let Some(index) = index
+            && (index != tail.last.index + 1 || term < tail.last.term)
+        {
+            return Err(Error::internal(format!(
+                "log: record {index} of term {term} does not follow on {} of term {}",
+                tail.last.index, tail.last.term
+            )));
+        }
         if at <= tail.last.at {
             return Err(Error::internal(format!(
                 "log: {at} does not follow on {}",
@@ -528,10 +569,16 @@ impl Shared {
         Ok(())
     }
 
-    fn append(&self, term: u64, at: Timestamp, mut ready: Ready<'_>) -> Result<u64> {
+    fn append(
+        &self,
+        index: Option<u64>,
+        term: u64,
+        at: Timestamp,
+        mut ready: Ready<'_>,
+    ) -> Result<u64> {
         let (len, crc, need) = (ready.len, ready.crc, span(ready.len));
         let mut tail = self.tail.lock();
-        self.may_append(&tail, at)?;
+        self.may_append(&tail, index, term, at)?;
         let record = match &mut ready.form {
             Form::Record(record) => record,
             Form::Segment(made) => {

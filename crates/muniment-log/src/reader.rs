@@ -48,6 +48,20 @@ impl Reader {
         }
     }
 
+    /// Of the records behind an index.
+    pub(crate) fn behind(shared: Arc<Shared>, index: u64) -> Result<Reader> {
+        let place = Place::find(&shared, |p| p.index <= index)?;
+        let last = Position {
+            index,
+            ..Position::default()
+        };
+        Ok(Reader {
+            shared,
+            place: Some(place),
+            last,
+        })
+    }
+
     /// The next record; `None` if there is none yet.
     ///
     /// # Errors
@@ -58,7 +72,7 @@ impl Reader {
         let head = loop {
             let place = match &mut self.place {
                 Some(place) => place,
-                none => none.insert(Place::find(&shared, self.last.at)?),
+                none => none.insert(Place::find(&shared, |p| p.at <= self.last.at)?),
             };
             if place.index == place.limit {
                 let mut last = place.segment.last.load(Acquire);
@@ -83,7 +97,7 @@ impl Reader {
             place.index = head.position.index;
             place.offset += span(head.len);
             // The first records may be at or before what the reader was to begin after.
-            if head.position.at > self.last.at {
+            if head.position.at > self.last.at && head.position.index > self.last.index {
                 break head;
             }
         };
@@ -103,12 +117,13 @@ impl Reader {
 }
 
 impl Place {
-    fn find(shared: &Shared, after: Timestamp) -> Result<Place> {
+    /// Before the first record that `is_passed` is false for: it rises from true to false.
+    fn find(shared: &Shared, is_passed: impl Fn(Position) -> bool) -> Result<Place> {
         let order = shared.order.lock();
-        let found = order.iter().rev().find(|s| s.before.at <= after).cloned();
+        let found = order.iter().rev().find(|s| is_passed(s.before)).cloned();
         drop(order);
         let segment = found.ok_or_else(lost)?;
-        let (offset, index) = segment.seek(after);
+        let (offset, index) = segment.seek(is_passed);
         Ok(Place {
             offset,
             index,

@@ -182,14 +182,17 @@ pub(crate) fn recover(
     let mut dropped: Vec<_> = dropped.iter().map(size).collect();
     let mut lost = std::mem::take(&mut files.lost);
     let mut behind = gaps(&files, &mut chain, from, &mut lost, &mut dropped)?;
-    let mut fresh = Position::default();
+    let mut fresh = options.begins_after.unwrap_or_default();
     let starts = chain.iter().rposition(|l| l.begin.before.at <= from);
     if let (None, Some(first)) = (starts, chain.first()) {
         if !options.accept_data_loss {
             return Err(missing(&files, first));
         }
         // What is there makes no sense without what is missing: a log is begun anew.
-        fresh.at = from;
+        fresh = Position {
+            at: from,
+            ..Position::default()
+        };
         let all = chain.drain(..).chain(behind.drain(..));
         lost.extend(all.map(|l| l.found.header.number));
     }
@@ -218,7 +221,8 @@ pub(crate) fn recover(
         files.read(&link.found, &mut buf)?;
         let next = chain.get(i + 1).map(|n| n.begin.before);
         let limit = next.map_or(u64::MAX, |n| n.index);
-        let limit = limit.min(options.until.unwrap_or(u64::MAX));
+        let known = options.until.into_iter().chain(options.cut_behind);
+        let limit = known.fold(limit, u64::min);
         evidence.durable = evidence.durable.max(link.begin.durable);
         let mut before = last;
         let mut next_point = 0;
@@ -278,6 +282,11 @@ pub(crate) fn recover(
             dropped.push(size(found));
         }
     }
+    if let Some(cut) = options.cut_behind.filter(|cut| *cut <= last.index) {
+        may_cut(cut, last, from)?;
+        // What is behind may have been durable, and goes all the same.
+        evidence.durable = evidence.durable.min(cut);
+    }
     let damaged = evidence.durable > last.index;
     if damaged && !options.accept_data_loss {
         // Reading got through to a gap.
@@ -322,6 +331,16 @@ pub(crate) fn recover(
         next_number: files.next_number,
         generation,
     })
+}
+
+/// Checks that nothing is cut that the caller has from the log: records up to `from`.
+fn may_cut(cut: u64, last: Position, from: Timestamp) -> Result<()> {
+    if last.index == cut && last.at >= from {
+        return Ok(());
+    }
+    Err(Error::internal(format!(
+        "log: what is behind record {cut} cannot be cut: records up to the one of {from} are in use"
+    )))
 }
 
 /// Those that count, in order, and those that later ones stand for.

@@ -48,8 +48,8 @@ pub(crate) struct Segment {
     pub last: AtomicU64,
     /// That record's timestamp. Exact once the segment is no longer written to.
     pub last_at: AtomicU64,
-    /// The sparse index: before each point stands a record with that timestamp and index.
-    points: Mutex<Vec<(Timestamp, u64, usize)>>,
+    /// The sparse index: the record before each point, and where the point is.
+    points: Mutex<Vec<(Position, usize)>>,
 }
 
 impl Segment {
@@ -70,18 +70,18 @@ impl Segment {
     /// is at `next`.
     pub fn point(&self, before: Position, offset: usize, next: &mut usize) {
         if offset >= *next {
-            self.points.lock().push((before.at, before.index, offset));
+            self.points.lock().push((before, offset));
             *next = offset + POINT_STEP;
         }
     }
 
-    /// A place from which all records later than `after` are found: where it is, and the index of
-    /// the record before.
-    pub fn seek(&self, after: Timestamp) -> (usize, u64) {
+    /// A place from which all records are found that `is_passed` is false for: where it is, and the
+    /// index of the record before.
+    pub fn seek(&self, is_passed: impl Fn(Position) -> bool) -> (usize, u64) {
         let points = self.points.lock();
-        let n = points.partition_point(|(at, ..)| *at <= after);
+        let n = points.partition_point(|(before, _)| is_passed(*before));
         match n.checked_sub(1).and_then(|n| points.get(n)) {
-            Some(&(_, index, offset)) => (offset, index),
+            Some((before, offset)) => (*offset, before.index),
             None => (FIRST, self.before.index),
         }
     }
@@ -93,7 +93,7 @@ impl Segment {
         out.extend(
             points
                 .iter()
-                .map(|(at, ..)| *at)
+                .map(|(before, _)| before.at)
                 .filter(|at| *at > self.before.at),
         );
     }

@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 mod concurrent;
+mod cut;
 mod damage;
 mod faults;
 mod model;
+mod places;
 mod refused;
 
 const DIR: &str = "/log";
@@ -54,7 +56,7 @@ fn open(disk: &SimDisk) -> Result<(Log, Seen)> {
 }
 
 fn append(log: &Log, len: usize) -> Result<u64> {
-    let n = log.last().0 + 1;
+    let n = log.last().index + 1;
     let p = payload(n, len);
     let (a, b) = p.split_at(len / 3);
     log.append(n / 10, ts(n), &[a, b])
@@ -111,7 +113,7 @@ fn appends_are_there_after_reopening_and_for_readers() {
     let disk = SimDisk::new();
     let (log, seen) = open(&disk).unwrap();
     assert!(seen.is_empty());
-    assert_eq!(log.last(), (0, Timestamp::ZERO));
+    assert_eq!(log.last(), Position::default());
     assert!(!log.is_dirty());
     for n in 1..=300 {
         let len = [0, 1, 7, 8, 120, 700, 5000][n as usize % 7];
@@ -135,7 +137,7 @@ fn appends_are_there_after_reopening_and_for_readers() {
     for _ in 0..3 {
         let (log, seen) = open(&disk).unwrap();
         assert_eq!(seen, live);
-        assert_eq!(log.last(), (300, ts(300)));
+        assert_eq!((log.last().index, log.last().at), (300, ts(300)));
         assert_eq!(log.durable(), 300);
         assert_eq!(read_all(&log, ts(100))[..], live[100..]);
     }
@@ -199,7 +201,7 @@ fn trimmed_segments_are_used_again_and_say_nothing() {
     for seed in 0..50 {
         let cut = disk.power_cut(seed);
         let (log, seen) = open_from(options(&cut), ts(2940)).unwrap();
-        assert_eq!((seen.len(), log.last()), (60, (3000, ts(3000))));
+        assert_eq!((seen.len(), log.last().at), (60, ts(3000)));
         check(&seen, 2941);
         drop(log);
         // Records that are needed were trimmed: not to be opened as if nothing were missing.
@@ -222,7 +224,7 @@ fn an_emptied_log_counts_on() {
     for seed in 0..50 {
         let (log, seen) = open_from(options(&disk.power_cut(seed)), ts(5)).unwrap();
         assert!(seen.is_empty());
-        assert_eq!(log.last(), (5, ts(5)));
+        assert_eq!((log.last().index, log.last().at), (5, ts(5)));
         assert_eq!(append(&log, 3).unwrap(), 6);
     }
 }
@@ -239,7 +241,7 @@ fn a_reader_in_a_trimmed_segment_reads_on_or_is_told() {
     log.trim(ts(40)).unwrap();
     for _ in 0..100 {
         append(&log, 400).unwrap();
-        log.trim(log.last().1).unwrap();
+        log.trim(log.last().at).unwrap();
     }
     let mut n = 1;
     let e = loop {

@@ -80,7 +80,7 @@ impl Concern {
             counted.filter(|(_, at)| at.counts(self.journaled) >= index)
         };
         match &self.w {
-            W::Majority => progress.committed >= index,
+            W::Majority => progress.committed >= index && wanted_majority_has(members, index),
             W::Members(n) => has().count() >= *n as usize,
             W::Mode(name) => {
                 let tags = members.in_force().config.modes.get(name);
@@ -89,6 +89,20 @@ impl Concern {
             W::Tags(tags) => values(tags, has().map(|(m, _)| &m.tags)),
         }
     }
+}
+
+/// Whether a majority of those that are to vote has it safe. Who votes already may be fewer, as while
+/// a new set's members catch up, and what they commit alone is not what a client was promised.
+fn wanted_majority_has(members: &Members, index: u64) -> bool {
+    let now = members.in_force();
+    let wanted = now.config.wanted_voters();
+    if wanted.is_subset(&now.voters) {
+        return true;
+    }
+    let has = members
+        .counted()
+        .filter(|(m, at)| m.votes && at.counts(true) >= index);
+    has.count() >= majority(wanted.len())
 }
 
 /// Whether these members have, of each tag, so many different values.

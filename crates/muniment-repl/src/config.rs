@@ -22,6 +22,8 @@ pub struct Member {
     pub id: MemberId,
     /// MongoDB's `_id`.
     pub key: i32,
+    /// Where it is.
+    pub host: String,
     /// It is to vote (`votes: 1`).
     pub votes: bool,
     /// Thousandths of MongoDB's `priority`; with 0 it never becomes primary.
@@ -52,12 +54,14 @@ impl Config {
     }
 
     /// The members' numbers follow from this configuration, which is to be replaced by `next`:
-    /// who is in both, by MongoDB's `_id`, keeps its number, all others get new ones.
+    /// who is in both, by MongoDB's `_id` and where it is, keeps its number, all others get new ones:
+    /// another server in the place of one that was known has none of what that had.
     #[must_use]
     pub fn number(&self, mut next: Config) -> Config {
         next.next_id = self.next_id.max(1);
         for member in &mut next.members {
-            member.id = match self.members.iter().find(|m| m.key == member.key) {
+            let same = |m: &&Member| m.key == member.key && m.host == member.host;
+            member.id = match self.members.iter().find(same) {
                 Some(known) => known.id,
                 None => {
                     let id = next.next_id;
@@ -82,6 +86,7 @@ impl Config {
         for m in &self.members {
             w.u64(m.id);
             w.u32(m.key.cast_unsigned());
+            w.run(m.host.as_bytes());
             w.flag(m.votes);
             w.u32(m.priority);
             w.count(m.tags.len());
@@ -108,10 +113,11 @@ impl Config {
             next_id: r.u64()?,
             ..Config::default()
         };
-        for _ in 0..r.count(21)? {
+        for _ in 0..r.count(25)? {
             let mut member = Member {
                 id: r.u64()?,
                 key: r.u32()?.cast_signed(),
+                host: r.text()?,
                 votes: r.flag()?,
                 priority: r.u32()?,
                 tags: BTreeMap::new(),
@@ -205,6 +211,13 @@ pub struct InForce {
 }
 
 impl InForce {
+    /// A member's priority in elections: 0 for one that must not lead, be it by its priority or
+    /// because it is to have no vote or is to go.
+    pub(crate) fn rank(&self, id: MemberId) -> u32 {
+        let member = self.config.member(id).filter(|m| m.votes);
+        member.map_or(0, |m| m.priority)
+    }
+
     /// With what the record at `index` of the log changes.
     pub(crate) fn apply(&mut self, index: u64, record: ConfigRecord) {
         self.index = index;
@@ -246,6 +259,21 @@ impl InForce {
             }
         }
         None
+    }
+
+    /// As bytes, for a server that is to become a member.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        self.encode(&mut w);
+        w.0
+    }
+
+    /// From bytes; `None` if they are none of a configuration.
+    pub fn of_bytes(bytes: &[u8]) -> Option<InForce> {
+        let mut r = Reader(bytes);
+        let in_force = InForce::decode(&mut r)?;
+        r.end()?;
+        Some(in_force)
     }
 
     pub(crate) fn encode(&self, w: &mut Writer) {

@@ -9,6 +9,7 @@ use crate::context::{ConnLocal, Request};
 use crate::dispatch;
 use crate::log::Severity;
 use crate::metrics::Counter;
+use crate::replica_set::OP_REPLICATION;
 use crate::state::{ConnShared, ServerState};
 use muniment_query::Share;
 use muniment_query::budget::FLOOR;
@@ -259,6 +260,22 @@ impl Connection<'_> {
                 }
             },
             OP_QUERY => self.op_query(message),
+            OP_REPLICATION => match &mut self.local.member {
+                Some(member) => match member.take(message) {
+                    Ok(()) => Next::Go,
+                    Err(e) => {
+                        self.complain(&e);
+                        Next::Close
+                    }
+                },
+                None => {
+                    self.complain(&Error::new(
+                        Code::ProtocolError,
+                        "a frame of replication from who is no member",
+                    ));
+                    Next::Close
+                }
+            },
             other => {
                 self.complain(&Error::new(
                     Code::ProtocolError,

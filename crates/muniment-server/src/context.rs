@@ -63,6 +63,8 @@ pub struct ConnLocal {
     pub top: Option<(String, Arc<crate::metrics::TopEntry>)>,
     /// The last session and when it was noted.
     pub session: Option<(SessionKey, std::time::Instant)>,
+    /// What another member of the set sends on this connection.
+    pub member: Option<crate::replica_set::Incoming>,
 }
 
 /// What a running command sees, and its reply.

@@ -20,7 +20,7 @@ use crate::transactions::{self, Transactions};
 use muniment_exec::{OpContext, OpStart, TicketPool};
 use muniment_query::Interrupt;
 use muniment_storage::SessionKey;
-use muniment_value::{Code, Doc, Error, Result, Value, ValueBuf, array, doc};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, ValueBuf, array, doc};
 use muniment_wire::DocWriter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -273,23 +273,27 @@ fn try_execute(
     let result = result.and_then(|()| muniment_query::running::give_up());
     drop(running);
     let result = Transactions::end_command(&mut cx, result);
-    // The journal is waited for without a ticket.
+    // Others are waited for without a ticket.
     drop(ticket);
-    let result = match result {
-        Ok(()) => wait_for_journal(&cx),
+    let acknowledged = match result {
+        Ok(()) => crate::replica_set::acknowledge(&cx),
         // Of what fails a part may be told as done.
-        Err(e) if cx.commit.is_some() => wait_for_journal(&cx).and(Err(e)),
+        Err(e) if cx.commit.is_some() => crate::replica_set::acknowledge(&cx).and(Err(e)),
         Err(e) => Err(e),
+    };
+    let (result, concern) = match acknowledged {
+        Ok(concern) => (Ok(()), concern),
+        Err(e) => (Err(e), None),
     };
     reload_cluster_parameters(server, spec, request);
     let (op_count, exhaust) = (cx.op_count, cx.exhaust);
     // A write concern that cannot be satisfied is told beside an error, too, since what failed may
     // have written.
-    let concern = result
+    let beside = result
         .is_err()
         .then(|| crate::replica_set::write_concern_error(&cx))
         .flatten();
-    let result = result.map_err(|e| match concern {
+    let result = result.map_err(|e| match beside {
         Some(concern) => e.with_extra(doc! { "writeConcernError": concern }),
         None => e,
     });
@@ -300,7 +304,7 @@ fn try_execute(
             let statements = matches!(spec.op, OpKind::Insert | OpKind::Update | OpKind::Delete)
                 || spec.name == "bulkWrite";
             let bare = statements && cx.write_concern.unacknowledged();
-            finish_reply(cx, failure.as_ref());
+            finish_reply(cx, failure.as_ref(), concern);
             if bare {
                 out.truncate(at);
                 out.extend_from_slice(doc! { "ok": 1.0 }.as_bytes());
@@ -399,14 +403,24 @@ pub fn run_within(
     result
 }
 
-/// Ends the reply: what failpoints add, and `ok`.
-fn finish_reply(mut cx: CommandContext<'_>, failure: Option<&Failure>) {
+/// Ends the reply: how it was not acknowledged (`concern`), what failpoints add, and `ok`.
+fn finish_reply(mut cx: CommandContext<'_>, failure: Option<&Failure>, concern: Option<DocBuf>) {
     if let Some((f, wce)) = failure.and_then(|f| Some((f, f.write_concern_error.as_ref()?))) {
         cx.reply.field("writeConcernError", wce.as_doc());
         let code = wce.as_doc().get("code").and_then(|c| c.as_i64_exact());
         let code = Code(code.and_then(|c| i32::try_from(c).ok()).unwrap_or_default());
         let labels = || transactions::labels_of_concern(cx.spec, &cx.generic, code);
         if let Some(labels) = f.labels.clone().or_else(labels) {
+            cx.reply.field("errorLabels", labels);
+        }
+        if let Some(topology) = crate::replica_set::topology_of_error(cx.server, code) {
+            cx.reply.field("topologyVersion", topology);
+        }
+    } else if let Some(e) = concern {
+        let code = e.as_doc().get("code").and_then(|c| c.as_i64_exact());
+        let code = Code(code.and_then(|c| i32::try_from(c).ok()).unwrap_or_default());
+        cx.reply.field("writeConcernError", e);
+        if let Some(labels) = transactions::labels_of_concern(cx.spec, &cx.generic, code) {
             cx.reply.field("errorLabels", labels);
         }
         if let Some(topology) = crate::replica_set::topology_of_error(cx.server, code) {
@@ -653,16 +667,6 @@ pub fn sleep(op: &Arc<OpContext>, time: Duration) -> Result<()> {
         }
         std::thread::sleep(left.min(Duration::from_millis(10)));
     }
-}
-
-fn wait_for_journal(cx: &CommandContext<'_>) -> Result<()> {
-    if !cx.spec.write_concern || !cx.write_concern.waits_for_journal() {
-        return Ok(());
-    }
-    // A write that changed nothing still promises that what it saw is on the disk.
-    let store = &cx.engine().store;
-    let commit = cx.commit.unwrap_or_else(|| store.last_commit());
-    store.wait_journaled(commit, &**cx.op)
 }
 
 /// An operation that has just ended.

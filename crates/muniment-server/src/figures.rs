@@ -48,6 +48,13 @@ impl Figures for ServerFigures {
             _ => return None,
         })
     }
+
+    fn local(&self, namespace: &str) -> Vec<DocBuf> {
+        let server = self.0.upgrade();
+        server.map_or_else(Vec::new, |server| {
+            crate::replica_set::local_documents(&server, namespace)
+        })
+    }
 }
 
 /// Whose sessions `$listSessions` and `$listLocalSessions` ask for, as digests: those of the users that

@@ -28,21 +28,34 @@ pub const SESSIONS: &str = "config.system.sessions";
 /// How often [`refresh_sessions`] is due, as MongoDB's logicalSessionRefreshMillis.
 pub const REFRESH_EVERY: Duration = Duration::from_secs(300);
 
-/// Makes what is not there, and tells the startup log about this start.
+/// Makes what is not there, and tells the startup log about this start. A member of a replica set makes
+/// nothing before it is primary.
 pub fn prepare(server: &ServerState) {
+    if server.replica_set.is_some() {
+        return;
+    }
     let op = OpContext::internal("startup");
-    for (name, made) in [
-        (VERSION, version(server, &op)),
-        (STARTUP_LOG, startup(server, &op)),
-        (SESSIONS, sessions(server, &op).map(|_| ())),
-        ("system.views", series(server, &op)),
-    ] {
-        if let Err(e) = made {
-            server.log.startup_warning(
-                20_557,
-                &format!("the collection {name} could not be written at this start: {e}"),
-            );
-        }
+    told(server, STARTUP_LOG, startup(server, &op));
+    prepare_shared(server, &op);
+}
+
+/// The same for who has become primary: what the members have in common.
+pub fn prepare_as_primary(server: &ServerState) {
+    prepare_shared(server, &OpContext::internal("primary"));
+}
+
+fn prepare_shared(server: &ServerState, op: &Arc<OpContext>) {
+    told(server, VERSION, version(server, op));
+    told(server, SESSIONS, sessions(server, op).map(|_| ()));
+    told(server, "system.views", series(server, op));
+}
+
+fn told(server: &ServerState, name: &str, made: Result<()>) {
+    if let Err(e) = made {
+        server.log.startup_warning(
+            20_557,
+            &format!("the collection {name} could not be written at this start: {e}"),
+        );
     }
 }
 
@@ -90,15 +103,10 @@ fn version(server: &ServerState, op: &Arc<OpContext>) -> Result<()> {
     insert(server, op, VERSION, &d)
 }
 
-fn startup(server: &ServerState, op: &Arc<OpContext>) -> Result<()> {
-    let options = CollectionOptions {
-        capped_size: Some(STARTUP_LOG_BYTES as u64),
-        document: doc! { "capped": true, "size": STARTUP_LOG_BYTES as i32 },
-        ..CollectionOptions::default()
-    };
-    collection(server, op, STARTUP_LOG, options)?;
+/// What [`STARTUP_LOG`] tells of this start.
+fn startup_document(server: &ServerState) -> DocBuf {
     let (host, now) = (hostname(), server.started_ms);
-    let d = doc! {
+    doc! {
         "_id": format!("{host}-{now}"),
         "hostname": host.as_str(),
         "startTime": Value::DateTime(now),
@@ -106,8 +114,17 @@ fn startup(server: &ServerState, op: &Arc<OpContext>) -> Result<()> {
         "cmdLine": &server.options.parsed,
         "pid": i64::from(std::process::id()),
         "buildinfo": crate::server::build_info(),
+    }
+}
+
+fn startup(server: &ServerState, op: &Arc<OpContext>) -> Result<()> {
+    let options = CollectionOptions {
+        capped_size: Some(STARTUP_LOG_BYTES as u64),
+        document: doc! { "capped": true, "size": STARTUP_LOG_BYTES as i32 },
+        ..CollectionOptions::default()
     };
-    insert(server, op, STARTUP_LOG, &d)
+    collection(server, op, STARTUP_LOG, options)?;
+    insert(server, op, STARTUP_LOG, &startup_document(server))
 }
 
 /// The collection of sessions, with the index that lets them expire.

@@ -5,7 +5,7 @@ use crate::log::{Logger, Severity};
 use crate::oplog_window;
 use crate::options::{LogTarget, ServerOptions, memory_limit};
 use crate::parameters::Parameters;
-use crate::state::{Parts, ServerState};
+use crate::state::{Parts, Restart, ServerState};
 use muniment_exec::Database;
 use muniment_storage::{EngineKind, Store, StoreOptions};
 use muniment_value::{Code, DocBuf, Error, Result, doc};
@@ -39,9 +39,17 @@ fn engine_names() -> muniment_value::ArrayBuf {
 /// A running server. [`Server::wait`] ends it in order; a dropped one ends as well.
 pub struct Server {
     state: Arc<ServerState>,
+    listener: Arc<Listener>,
     waker: Arc<Waker>,
     threads: Vec<JoinHandle<()>>,
     ended: bool,
+}
+
+/// What of a server stays when it begins anew.
+struct Stays {
+    listener: Arc<Listener>,
+    /// Signals go where they went.
+    waker: Arc<Waker>,
 }
 
 impl Server {
@@ -53,7 +61,7 @@ impl Server {
         crate::guard::install();
         let log = Arc::new(open_log(&options)?);
         let began = Instant::now();
-        let started = Server::start_with(options, Arc::clone(&log), began);
+        let started = Server::start_with(options, Arc::clone(&log), began, None);
         if let Err(e) = &started {
             log.log(
                 Severity::Error,
@@ -67,7 +75,13 @@ impl Server {
         started
     }
 
-    fn start_with(options: ServerOptions, log: Arc<Logger>, began: Instant) -> Result<Server> {
+    /// `stays`: of a server that begins anew.
+    fn start_with(
+        options: ServerOptions,
+        log: Arc<Logger>,
+        began: Instant,
+        stays: Option<Stays>,
+    ) -> Result<Server> {
         let parameters = parameters_of(&options)?;
         muniment_query::running::set_javascript(options.javascript);
         log.set_level(parameters.log_level.load(Ordering::Relaxed) as i32);
@@ -82,7 +96,10 @@ impl Server {
         let cache_bytes = options
             .cache_bytes
             .unwrap_or_else(|| (memory_limit() / 4).max(64 << 20));
-        let store = Store::open(StoreOptions {
+        let cut_behind = crate::replica_set::cut_behind(&options)?;
+        let store = open_store(stays.is_some(), || StoreOptions {
+            cut_behind,
+            member: options.replica_set.is_some(),
             path: options.dbpath.clone(),
             cache_bytes,
             journal_commit_interval: Duration::from_millis(
@@ -105,8 +122,13 @@ impl Server {
         }
         let engine = Database::new(store, options.dbpath.join("_tmp"));
         // Only who owns the data directory may touch the address.
-        let listener = Listener::bind(&options)?;
-        let waker = Arc::new(Waker::new()?);
+        let Stays { listener, waker } = match stays {
+            Some(stays) => stays,
+            None => Stays {
+                listener: Arc::new(Listener::bind(&options)?),
+                waker: Arc::new(Waker::new()?),
+            },
+        };
         let state = Arc::new(ServerState::new(
             options,
             Parts {
@@ -147,6 +169,7 @@ impl Server {
         }
         let mut server = Server {
             state: Arc::clone(&state),
+            listener: Arc::clone(&listener),
             waker: Arc::clone(&waker),
             threads: Vec::new(),
             ended: false,
@@ -154,7 +177,6 @@ impl Server {
         let (listening, accepting) = (Arc::clone(&state), Arc::clone(&waker));
         server.spawn("listener", move || {
             listener.run(&listening, &accepting);
-            listener.cleanup();
         })?;
         let housekeeping = Arc::clone(&state);
         server.spawn("housekeeping", move || {
@@ -204,8 +226,29 @@ impl Server {
     /// # Errors
     /// I/O errors of the last sync.
     pub fn wait(mut self) -> Result<()> {
-        let why = self.state.wait_for_stop();
-        self.end(&why.reason)
+        loop {
+            let why = self.state.wait_for_stop();
+            let Some(how) = why.restart else {
+                return self.end(&why.reason);
+            };
+            self = self.begin_anew(&why.reason, how)?;
+        }
+    }
+
+    /// Ends all but the sockets, and begins anew from what is on the disk.
+    fn begin_anew(mut self, reason: &str, how: Restart) -> Result<Server> {
+        let (options, log) = (self.state.options.clone(), Arc::clone(&self.state.log));
+        let stays = Stays {
+            listener: Arc::clone(&self.listener),
+            waker: Arc::clone(&self.waker),
+        };
+        self.ended = true;
+        // What the last sync says does not matter: the log is read again.
+        let _ = self.stop(reason);
+        // It holds the storage, and so the lock on the directory.
+        drop(self);
+        crate::replica_set::prepare_restart(&options, how)?;
+        Server::start_with(options, log, Instant::now(), Some(stays))
     }
 
     /// Ends the server: stops accepting, interrupts operations, syncs.
@@ -221,6 +264,25 @@ impl Server {
         if std::mem::replace(&mut self.ended, true) {
             return Ok(());
         }
+        let closed = self.stop(reason);
+        self.listener.cleanup();
+        let state = &self.state;
+        let files = [&state.options.pid_file, &state.options.port_file];
+        for file in files.into_iter().flatten() {
+            let _ = fs::remove_file(file);
+        }
+        state.log.info(
+            "CONTROL",
+            23138,
+            "main",
+            "Shutting down",
+            &doc! { "exitCode": i32::from(closed.is_err()) },
+        );
+        closed
+    }
+
+    /// Ends everything that runs, and closes the storage.
+    fn stop(&mut self, reason: &str) -> Result<()> {
         let state = &self.state;
         state.log.info(
             "CONTROL",
@@ -237,19 +299,8 @@ impl Server {
         self.drain();
         state.transactions.kill_all(state);
         state.engine.cursors.kill_all();
-        let closed = state.engine.store.close();
-        let files = [&state.options.pid_file, &state.options.port_file];
-        for file in files.into_iter().flatten() {
-            let _ = fs::remove_file(file);
-        }
-        state.log.info(
-            "CONTROL",
-            23138,
-            "main",
-            "Shutting down",
-            &doc! { "exitCode": i32::from(closed.is_err()) },
-        );
-        closed
+        state.end_member();
+        state.engine.store.close()
     }
 
     /// Waits for the connections to end. The idle ones are closed at once; the busy ones get the
@@ -289,6 +340,23 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.state.request_stop("dropped");
         let _ = self.end("dropped");
+    }
+}
+
+/// Opens the storage. A server that begins anew (`again`) waits until the last thread has let go of the
+/// old one.
+fn open_store(again: bool, options: impl Fn() -> StoreOptions) -> Result<Arc<Store>> {
+    let end = Instant::now() + DRAIN;
+    loop {
+        match Store::open(options()) {
+            Err(e) if again && e.code() == Code::DBPathInUse => {
+                if Instant::now() > end {
+                    return Err(e);
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            other => return other,
+        }
     }
 }
 

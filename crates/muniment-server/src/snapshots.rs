@@ -10,7 +10,7 @@
 
 use crate::generic::Generic;
 use crate::registry::CommandSpec;
-use crate::replica_set::times_of;
+use crate::replica_set::{self, times_of};
 use crate::state::ServerState;
 use muniment_exec::OpContext;
 use muniment_storage::{Snapshot, Store, Timestamp};
@@ -48,11 +48,25 @@ impl Snapshots {
         // A cursor has the view that its command was given.
         let begins = spec.name != "getMore" && !generic.in_transaction();
         let concern = generic.read_concern.filter(|_| begins);
-        let Some(concern) = concern.filter(|c| c.get_str("level") == Some("snapshot")) else {
-            return Ok(());
-        };
-        let at = concern.get("atClusterTime").map(times_of);
-        op.pin(self.view(&server.engine.store, at)?);
+        let store = &server.engine.store;
+        match concern.and_then(|c| Some((c, c.get_str("level")?))) {
+            Some((concern, "snapshot")) => {
+                let at = concern.get("atClusterTime").map(times_of);
+                let at = at.or_else(|| replica_set::majority(server).map(|p| p.at));
+                op.pin(self.view(store, at)?);
+            }
+            // What the majority has may be less than what this member has.
+            Some((_, "majority")) if let Some(p) = replica_set::majority(server) => {
+                let view = store.snapshot_at(p.at).ok_or_else(|| {
+                    Error::new(
+                        Code::ReadConcernMajorityNotAvailableYet,
+                        "Read concern majority reads are currently not possible.",
+                    )
+                })?;
+                op.pin(view);
+            }
+            _ => {}
+        }
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::parameters::Parameters;
 use crate::profiler::Profile;
-use crate::replica_set::ReplicaSet;
+use crate::replica_set::{Copied, ReplicaSet};
 use crate::sessions::Sessions;
 use crate::snapshots::Snapshots;
 use crate::transactions::Transactions;
@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A connection as others see it.
@@ -140,6 +141,7 @@ pub struct ServerState {
     stop_signal: Condvar,
     topology: Mutex<i64>,
     topology_signal: Condvar,
+    member_threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// Why the server ends.
@@ -147,6 +149,18 @@ pub struct ServerState {
 pub struct StopRequest {
     /// For the log.
     pub reason: String,
+    /// It begins anew at once.
+    pub restart: Option<Restart>,
+}
+
+/// Why a member begins anew in the same process, with its sockets: what it has in memory is not to
+/// be gone on from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Restart {
+    /// The state says what is to be cut off the log.
+    Storage,
+    /// A copy of another member's data takes the place of its own.
+    Synced(Box<Copied>),
 }
 
 /// What [`ServerState::new`] needs beside the options.
@@ -199,6 +213,7 @@ impl ServerState {
             stop_signal: Condvar::new(),
             topology: Mutex::new(0),
             topology_signal: Condvar::new(),
+            member_threads: Mutex::default(),
         }
     }
 
@@ -213,9 +228,52 @@ impl ServerState {
         if stop.is_none() {
             *stop = Some(StopRequest {
                 reason: reason.to_string(),
+                restart: None,
             });
         }
         self.stop_signal.notify_all();
+    }
+
+    /// Asks the server to end and to begin anew.
+    pub fn request_restart(&self, how: Restart) {
+        let mut stop = self.stop.lock();
+        if stop.is_none() {
+            *stop = Some(StopRequest {
+                reason: "the member begins anew".to_string(),
+                restart: Some(how),
+            });
+        }
+        self.stop_signal.notify_all();
+    }
+
+    /// Starts a thread of the replica set's member, which ends with the server.
+    ///
+    /// # Errors
+    /// The system has none.
+    pub fn spawn_member(
+        &self,
+        name: &str,
+        run: impl FnOnce() + Send + 'static,
+    ) -> muniment_value::Result<()> {
+        let thread = std::thread::Builder::new()
+            .name(name.to_string())
+            .stack_size(2 << 20)
+            .spawn(run)?;
+        self.member_threads.lock().push(thread);
+        Ok(())
+    }
+
+    /// Ends the threads of the replica set's member.
+    pub fn end_member(&self) {
+        if let Some(node) = self.replica_set.as_ref().and_then(|set| set.node()) {
+            node.inbox.stop();
+            node.persister.call();
+        }
+        let threads = std::mem::take(&mut *self.member_threads.lock());
+        for thread in threads {
+            // A thread that panicked has nothing left to say.
+            let _ = thread.join();
+        }
     }
 
     /// Waits until someone asks the server to end.

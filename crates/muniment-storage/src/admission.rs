@@ -8,9 +8,10 @@
 //! It is opened anew in place, which reads what is there, writes it again and syncs it, as soon as
 //! a probe can be written; until then reads are served and writes are refused.
 
+use crate::commit::door::not_primary;
 use crate::store::Inner;
-use muniment_io::{Spread, Timestamp};
-use muniment_log::{Log, LogOptions};
+use muniment_io::Spread;
+use muniment_log::{Log, LogOptions, Position};
 use muniment_query::Interrupt;
 use muniment_tree::Sizes;
 use muniment_value::{Error, Result};
@@ -43,7 +44,7 @@ pub(crate) struct Admission {
     paid: Mutex<Instant>,
     delayed_micros: AtomicU64,
     /// The last record of a log that is being opened anew.
-    acknowledged: Mutex<(u64, Timestamp)>,
+    acknowledged: Mutex<Position>,
 }
 
 impl Admission {
@@ -164,12 +165,21 @@ impl Inner {
         if self.admission.rate.load(Relaxed) == 0 || !self.trees.is_durable() {
             return Ok(());
         }
+        let follows = self.door.is_closed();
         loop {
             let sizes = self.trees.sizes();
             let (_, kept) = self.buffers.live(self.trees.persisted());
             let memory = sizes.memory.max(kept);
             if memory < self.budget.memtable * MOST_MEMTABLES {
                 return Ok(());
+            }
+            // Who follows must not wait for the commit point, which may come by what it is to apply;
+            // the primary has its writers wait.
+            if follows && sizes.sealed > 0 && sizes.sealed == sizes.uncommitted {
+                return Ok(());
+            }
+            if !follows && self.door.is_closed() {
+                return Err(not_primary());
             }
             if let Some(e) = self.trees.faults().flush {
                 return Err(e);
@@ -233,23 +243,23 @@ impl Inner {
             }
             *self.admission.acknowledged.lock() = last;
         }
-        let (index, newest) = *self.admission.acknowledged.lock();
+        let Position { index, at, .. } = *self.admission.acknowledged.lock();
         // Not what was refused when the disk failed in the middle of it, even if it turns out to be
         // there: there are write units that have read what they change, without it.
         let options = LogOptions {
             until: Some(index),
             ..self.log_options.clone()
         };
-        let log = Log::open(options, newest, &mut |record| {
+        let log = Log::open(options, at, &mut |record| {
             Err(Error::internal(format!(
                 "record {} of the log was never acknowledged",
                 record.index
             )))
         })?;
-        if log.last().0 < index {
+        if log.last().index < index {
             return Err(Error::internal(format!(
                 "the log ends at record {}, but {index} were written",
-                log.last().0
+                log.last().index
             )));
         }
         *slot = Some(Arc::new(log));
@@ -262,7 +272,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::tests::{all, insert, open};
-    use crate::{CollectionOptions, WriteUnit};
+    use crate::{CollectionOptions, Timestamp, WriteUnit};
     use muniment_query::NeverInterrupted;
     use muniment_value::{Value, doc};
 
@@ -300,9 +310,10 @@ mod tests {
         {
             let mut slot = inner.log.write();
             let mut old = slot.take().unwrap();
-            let (index, at) = old.last();
-            *inner.admission.acknowledged.lock() = (index, at);
-            old.append(0, Timestamp(at.0 + 1), &[&payload]).unwrap();
+            let last = old.last();
+            *inner.admission.acknowledged.lock() = last;
+            old.append(0, Timestamp(last.at.0 + 1), &[&payload])
+                .unwrap();
             while let Err(held) = Arc::try_unwrap(old).map(Log::abandon) {
                 std::thread::sleep(Duration::from_millis(1));
                 old = held;

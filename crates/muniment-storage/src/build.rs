@@ -14,6 +14,7 @@
 
 use crate::catalog::{Entry, IndexEntry, IndexSpec, MAX_INDEXES};
 use crate::collection::Collection;
+use crate::commit::door::Opening;
 use crate::commit::stage::Stage;
 use crate::entries::entry_of;
 use crate::index::{Index, KeySet};
@@ -91,22 +92,27 @@ impl Store {
     ) -> Result<Arc<Index>> {
         let inner = &self.inner;
         let spec = spec.with_document();
+        let opening = inner.door.opening()?;
         loop {
-            match inner.register_index(collection, &spec, replace, interrupt)? {
+            match inner.register_index(collection, &spec, replace, opening, interrupt)? {
                 Registered::Ready(index) => return Ok(index),
                 Registered::New(index) => {
-                    inner.finish_index(collection, &index, interrupt)?;
+                    inner.finish_index(collection, &index, opening, interrupt)?;
                     return Ok(index);
                 }
                 // Another client builds the same index: its end is ours.
                 Registered::Building => {
                     interrupt.check()?;
+                    inner.door.check(opening)?;
                     std::thread::sleep(Duration::from_millis(10));
                 }
             }
         }
     }
 }
+
+/// A build, and under which opening of the door it was begun.
+pub(crate) type Begun = (Arc<Collection>, Arc<Index>, Opening);
 
 pub(crate) enum Registered {
     Ready(Arc<Index>),
@@ -129,9 +135,10 @@ impl Inner {
         collection: &Arc<Collection>,
         spec: &IndexSpec,
         replace: bool,
+        opening: Opening,
         interrupt: &dyn Interrupt,
     ) -> Result<Registered> {
-        let _alone = self.exclusive(collection, interrupt)?;
+        let _alone = self.exclusive(collection, opening, interrupt)?;
         let all = collection.all_indexes();
         for index in all.iter() {
             let theirs = index.spec();
@@ -172,7 +179,7 @@ impl Inner {
             ready,
             spec: spec.clone(),
         });
-        let committed = self.commit_entry(collection.id, entry, None, interrupt);
+        let committed = self.commit_entry(collection.id, entry, None, opening, interrupt);
         let index = collection
             .all_indexes()
             .iter()
@@ -181,7 +188,8 @@ impl Inner {
         if let Err(e) = committed {
             if let Some(index) = index {
                 // It is there, though not for certain: nobody will build it.
-                self.failed_builds.lock().push((collection.clone(), index));
+                let left = (collection.clone(), index, opening);
+                self.failed_builds.lock().push(left);
             }
             return Err(e);
         }
@@ -192,16 +200,19 @@ impl Inner {
         })
     }
 
-    /// Scans, and makes the index ready or takes it away again.
+    /// Scans, and makes the index ready or takes it away again. Where the door is closed meanwhile
+    /// the index is left as it is: whoever is primary next builds it.
     pub(crate) fn finish_index(
         &self,
         collection: &Arc<Collection>,
         index: &Arc<Index>,
+        opening: Opening,
         interrupt: &dyn Interrupt,
     ) -> Result<()> {
-        let scanned = self.scan(collection, index, interrupt);
+        let scanned = self.scan(collection, index, opening, interrupt);
         // Not by the operation: its end must not leave the index half-built.
-        let _alone = self.exclusive(collection, &Anyway)?;
+        let _alone = self.exclusive(collection, opening, &Anyway)?;
+        self.door.check(opening)?;
         let result = match index.build_failure() {
             Some(e) => Err(e),
             None => scanned,
@@ -216,11 +227,17 @@ impl Inner {
         let name = &index.spec().name;
         if let Err(e) = result {
             let rest: Vec<_> = all.iter().filter(|i| i.id != index.id).cloned().collect();
-            if !self.closed.load(SeqCst) && self.commit_indexes(collection, &rest, &Anyway).is_err()
-            {
-                // A full disk: later. The build's own error is what the client wants to know.
-                let left = (collection.clone(), index.clone());
-                self.failed_builds.lock().push(left);
+            if self.closed.load(SeqCst) {
+                return Err(e);
+            }
+            match self.commit_indexes(collection, &rest, opening, &Anyway) {
+                Err(e) if e.code() == Code::NotWritablePrimary => return Err(e),
+                Err(_) => {
+                    // A full disk: later. The build's own error is what the client wants to know.
+                    let left = (collection.clone(), index.clone(), opening);
+                    self.failed_builds.lock().push(left);
+                }
+                Ok(()) => {}
             }
             return Err(e);
         }
@@ -230,7 +247,7 @@ impl Inner {
         for i in &mut entry.indexes {
             i.ready |= i.id == index.id;
         }
-        self.commit_entry(collection.id, entry, None, &Anyway)?;
+        self.commit_entry(collection.id, entry, None, opening, &Anyway)?;
         Ok(())
     }
 
@@ -238,12 +255,14 @@ impl Inner {
         &self,
         collection: &Arc<Collection>,
         index: &Arc<Index>,
+        opening: Opening,
         interrupt: &dyn Interrupt,
     ) -> Result<()> {
         let mut after: Option<Bytes> = None;
         loop {
             interrupt.check()?;
             self.check_open()?;
+            self.door.check(opening)?;
             if let Some(e) = index.build_failure() {
                 return Err(e);
             }
@@ -251,7 +270,7 @@ impl Inner {
             if records.is_empty() {
                 return Ok(());
             }
-            let done = self.write_slice(collection, index, &records, interrupt)?;
+            let done = self.write_slice(collection, index, &records, opening, interrupt)?;
             after = records.get(done.saturating_sub(1)).cloned();
         }
     }
@@ -282,6 +301,7 @@ impl Inner {
         collection: &Arc<Collection>,
         index: &Arc<Index>,
         records: &[Bytes],
+        opening: Opening,
         interrupt: &dyn Interrupt,
     ) -> Result<usize> {
         // No drop comes in between: behind it there is nothing to commit into.
@@ -321,7 +341,7 @@ impl Inner {
                 arrays.add(keys);
             }
         }
-        let mut stage = Stage::new();
+        let mut stage = Stage::new(opening);
         if index.unique() {
             let hashes = found
                 .iter()
@@ -355,14 +375,15 @@ impl Inner {
         Ok(done)
     }
 
-    /// Runs the builds that a crash interrupted.
-    pub(crate) fn resume_builds(&self) {
-        let all: Vec<Arc<Collection>> = self.catalog.read().all().cloned().collect();
-        for collection in all {
-            for index in collection.all_indexes().iter().filter(|i| !i.is_ready()) {
-                // A build that fails takes the index away; there is no client to tell.
-                let _ = self.finish_index(&collection, index, &UntilClosed(self));
-            }
+    /// Runs the builds that a crash interrupted, or the end of another primary.
+    pub(crate) fn resume_builds(
+        &self,
+        builds: Vec<(Arc<Collection>, Arc<Index>)>,
+        opening: Opening,
+    ) {
+        for (collection, index) in builds {
+            // A build that fails takes the index away; there is no client to tell.
+            let _ = self.finish_index(&collection, &index, opening, &UntilClosed(self));
         }
     }
 }

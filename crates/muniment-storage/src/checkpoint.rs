@@ -11,6 +11,7 @@
 //! are gone.
 
 use crate::catalog::names::{DroppedTree, totals_bytes};
+use crate::commit::door::Opening;
 use crate::gate::LOOK;
 use crate::keys;
 use crate::store::{Inner, Store, UntilClosed};
@@ -155,8 +156,11 @@ impl Inner {
                 let _ = self.seal(&UntilClosed(self));
                 last = Instant::now();
             }
-            self.remove_failed_builds();
-            self.drop_discarded();
+            // Behind a closed door nothing is written.
+            if let Ok(opening) = self.door.opening() {
+                self.remove_failed_builds(opening);
+                self.drop_discarded(opening);
+            }
         }
     }
 
@@ -256,11 +260,12 @@ impl Inner {
     }
 
     /// Takes failed index builds away, where nobody has the collection just now.
-    fn remove_failed_builds(&self) {
+    fn remove_failed_builds(&self, opening: Opening) {
         let left = std::mem::take(&mut *self.failed_builds.lock());
-        for (collection, index) in left {
+        // Those of another opening were taken up by who was primary then.
+        for (collection, index, begun) in left.into_iter().filter(|b| b.2 == opening) {
             let Some(_alone) = collection.ddl.own_for(LOOK) else {
-                self.failed_builds.lock().push((collection, index));
+                self.failed_builds.lock().push((collection, index, begun));
                 continue;
             };
             let all = collection.all_indexes();
@@ -268,21 +273,23 @@ impl Inner {
             if rest.len() < all.len()
                 && !collection.is_dropped()
                 && self
-                    .commit_indexes(&collection, &rest, &UntilClosed(self))
+                    .commit_indexes(&collection, &rest, opening, &UntilClosed(self))
                     .is_err()
             {
-                self.failed_builds.lock().push((collection.clone(), index));
+                let left = (collection.clone(), index, begun);
+                self.failed_builds.lock().push(left);
             }
         }
     }
 
     /// Drops what commands left behind, where nobody has it just now.
-    fn drop_discarded(&self) {
+    fn drop_discarded(&self, opening: Opening) {
         let left = std::mem::take(&mut *self.discarded.lock());
         for collection in left.into_iter().filter(|c| !c.is_dropped()) {
             let dropped = collection.ddl.own_for(LOOK).is_some_and(|_alone| {
                 let _names = self.naming.lock();
-                self.commit_drop(&collection, &UntilClosed(self)).is_ok()
+                self.commit_drop(&collection, opening, &UntilClosed(self))
+                    .is_ok()
             });
             if !dropped {
                 self.discarded.lock().push(collection);

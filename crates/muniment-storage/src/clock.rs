@@ -28,9 +28,11 @@ impl Store {
     /// [`Store::clock`] was.
     ///
     /// # Errors
-    /// 14031 OutOfDiskSpace, I/O errors, what `interrupt` says while it waits.
+    /// 10107 NotWritablePrimary, 14031 OutOfDiskSpace, I/O errors, what `interrupt` says while it waits.
     pub fn commit_nothing(&self, interrupt: &dyn Interrupt) -> Result<CommitId> {
-        self.inner.commit(Stage::of_nothing(), interrupt, |_| {})
+        let opening = self.inner.door.opening()?;
+        self.inner
+            .commit(Stage::of_nothing(opening), interrupt, |_| {})
     }
 }
 

@@ -178,9 +178,7 @@ impl Collection {
         indexes: Vec<Arc<Index>>,
         hints: Arc<Hints>,
     ) -> Collection {
-        let clustered = options.document.as_doc().get("clusteredIndex").is_some()
-            && options.capped_size.is_none()
-            && options.time_field.is_none();
+        let clustered = options.is_clustered();
         let id_tree = match clustered {
             true => Some(id),
             false => indexes.iter().find(|i| i.is_id()).map(|i| i.id),

@@ -36,8 +36,11 @@ impl Entries {
             self.old.fill(index, old)?;
             self.new.fill(index, new)?;
             difference(store, stage, index, &self.old, &self.new, record_key, false)?;
-            if let Some(keys) = self.new.keys() {
-                index.multikey().widen(&Arrays::of(keys));
+            if let Some(keys) = self.new.keys()
+                && index.multikey().widen(&Arrays::of(keys))
+            {
+                // Plans made before know less.
+                collection.bump();
             }
         }
         Ok(())

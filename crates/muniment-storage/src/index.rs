@@ -234,6 +234,11 @@ impl Index {
         self.unique && !self.is_ready()
     }
 
+    /// What made another build of it fail is nothing to the one that begins.
+    pub(crate) fn begin_build(&self) {
+        *self.build_failure.lock() = None;
+    }
+
     pub(crate) fn fail_build(&self, error: Error) {
         self.build_failure.lock().get_or_insert(error);
     }

@@ -19,9 +19,12 @@ mod clock;
 mod collection;
 mod commit;
 mod entries;
+mod export;
+mod follow;
 mod gate;
 mod hints;
 mod history;
+mod import;
 mod index;
 mod keys;
 pub mod kinds;
@@ -29,6 +32,7 @@ mod latch;
 mod lockfile;
 mod multikey;
 mod oplog;
+mod places;
 mod replay;
 mod sessions;
 mod space;
@@ -43,13 +47,19 @@ mod tests;
 #[cfg(test)]
 mod tests_fault;
 #[cfg(test)]
+mod tests_follow;
+#[cfg(test)]
 mod tests_index;
 #[cfg(test)]
 mod tests_natural;
 #[cfg(test)]
+mod tests_noise;
+#[cfg(test)]
 mod tests_oplog;
 #[cfg(test)]
 mod tests_still;
+#[cfg(test)]
+mod tests_sync;
 #[cfg(test)]
 mod tests_validate;
 
@@ -57,9 +67,12 @@ pub use catalog::ddl::Exclusive;
 pub use catalog::{CollectionOptions, IndexSpec, MAX_INDEXES};
 pub use collection::Collection;
 pub use commit::stage::KeyCounts;
+pub use export::{Chunk, Export};
+pub use follow::{Positions, Records};
 pub use history::Named;
 pub use index::Index;
-pub use muniment_io::{Timestamp, space as disk_space, spread, thread_time};
+pub use muniment_io::{OsDisk, Timestamp, space as disk_space, spread, thread_time};
+pub use muniment_log::{Position, Record};
 pub use oplog::{Image, LogEntries, LogEntry, Operation, Part, What, Whole};
 pub use sessions::{
     NOBODY, Returned, Run as StatementRun, Session, SessionChange, SessionHead, SessionKey,

@@ -274,8 +274,29 @@ impl Store {
         doc: muniment_value::Doc<'_>,
         interrupt: &dyn muniment_query::Interrupt,
     ) -> Result<crate::CommitId> {
-        let mut stage = crate::commit::stage::Stage::new();
+        let opening = self.inner.door.opening()?;
+        let mut stage = crate::commit::stage::Stage::new(opening);
         stage.log.note(doc);
+        self.inner.commit(stage, interrupt, |_| {})
+    }
+}
+
+impl Store {
+    /// Puts a configuration of the replica set into the log, as the consensus wrote it, with a note as
+    /// of [`Store::note`]. Applying it changes nothing; what comes of it is the consensus' own.
+    ///
+    /// # Errors
+    /// As a commit's.
+    pub fn commit_config(
+        &self,
+        record: &[u8],
+        note: muniment_value::Doc<'_>,
+        interrupt: &dyn muniment_query::Interrupt,
+    ) -> Result<crate::CommitId> {
+        let opening = self.inner.door.opening()?;
+        let mut stage = crate::commit::stage::Stage::new(opening);
+        stage.log.config(record);
+        stage.log.note(note);
         self.inner.commit(stage, interrupt, |_| {})
     }
 }
@@ -450,7 +471,7 @@ impl LogEntries {
                     last = None;
                     continue;
                 }
-                Op::Entries { .. } => continue,
+                Op::Entries { .. } | Op::Config { .. } => continue,
             };
             // Most operations of a record are of one collection.
             if tree != 0 && last.as_ref().is_none_or(|(of, _)| *of != tree) {

@@ -34,7 +34,7 @@ impl Store {
         let replayed = Inner::recover(&options, disk, MemoryTrees::new(), budget, None)?;
         let log = inner.log()?;
         let mut reader = log.read(Timestamp::ZERO);
-        let last = log.last().0;
+        let last = log.last().index;
         let mut index = 0;
         while index < last {
             let record = match reader.next() {

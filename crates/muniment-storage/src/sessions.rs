@@ -566,12 +566,16 @@ impl Store {
         Ok(n)
     }
 
-    /// Forgets sessions whose time is over, in one commit.
+    /// Forgets sessions whose time is over, in one commit. Where the door is closed the primary does
+    /// that.
     ///
     /// # Errors
     /// As a commit's.
     pub fn forget_sessions(&self, keys: &[SessionKey], interrupt: &dyn Interrupt) -> Result<()> {
-        let mut stage = crate::commit::stage::Stage::new();
+        let Ok(opening) = self.inner.door.opening() else {
+            return Ok(());
+        };
+        let mut stage = crate::commit::stage::Stage::new(opening);
         for key in keys {
             let key = key.to_bytes();
             if let Some(head) = self.inner.session_head(&key)? {

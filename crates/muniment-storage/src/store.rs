@@ -1,9 +1,10 @@
 //! The store: one data directory, opened once.
 
 use crate::admission::Admission;
+use crate::build::Begun;
 use crate::catalog::names::{Catalog, DroppedTree};
 use crate::collection::Collection;
-use crate::commit::Door;
+use crate::commit::door::Door;
 use crate::commit::stage::Buffers;
 use crate::gate::Gate;
 use crate::hints::Hints;
@@ -12,17 +13,19 @@ use crate::index::Index;
 use crate::latch::Latches;
 use crate::lockfile::DirLock;
 use crate::oplog::{Watch, Window};
+use crate::places::Places;
 use crate::unit::WriteUnit;
 use crate::view::{Glance, Snapshot};
 use muniment_io::spread::{self, Spread, SpreadLock};
 use muniment_io::{Clock, Disk, OsDisk, SimDisk, SystemClock, Timestamp};
-use muniment_log::{Log, LogOptions};
+use muniment_log::{Log, LogOptions, Position, Record};
 use muniment_query::{Interrupt, running};
 use muniment_tree::lsm::{LsmOptions, LsmTrees};
 use muniment_tree::memory::MemoryTrees;
 use muniment_tree::{Direction, Range, TreeId, Trees};
 use muniment_value::{Code, Error, Result};
 use parking_lot::{Condvar, Mutex};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, Weak};
@@ -59,6 +62,13 @@ pub struct StoreOptions {
     pub accept_data_loss: bool,
     /// In what the data is kept.
     pub engine: EngineKind,
+    /// A member of a replica set: the door is closed until [`Store::open_door`], and nothing reaches
+    /// a file that is not committed ([`Store::set_committed`]).
+    pub member: bool,
+    /// Gives up every record of the log behind this index, and all that came of them: what a member
+    /// has that the others have not. The trees' files must have nothing of them, as is so of a
+    /// member. Opening again with the same is harmless until something was appended.
+    pub cut_behind: Option<u64>,
 }
 
 impl StoreOptions {
@@ -70,6 +80,8 @@ impl StoreOptions {
             journal_commit_interval: Duration::from_millis(100),
             accept_data_loss: false,
             engine: EngineKind::default(),
+            member: false,
+            cut_behind: None,
         }
     }
 }
@@ -108,7 +120,7 @@ impl Budget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CommitId {
     /// The number of its record in the log.
-    pub(crate) index: u64,
+    pub index: u64,
     /// Its timestamp.
     pub at: Timestamp,
 }
@@ -205,7 +217,12 @@ pub(crate) struct Inner {
     /// Why the log could not be trimmed, while that is so.
     pub trim_failure: Mutex<Option<Error>>,
     /// Index builds that failed and could not be taken away yet.
-    pub failed_builds: Mutex<Vec<(Arc<Collection>, Arc<Index>)>>,
+    pub failed_builds: Mutex<Vec<Begun>>,
+    /// Collections that are in use and may bear the mark of a transaction that made them, by the
+    /// records of another primary.
+    pub marked: Mutex<HashSet<u32>>,
+    /// Held by who appends another member's records, and by who opens the door.
+    pub following: Mutex<()>,
     /// Collections that a command made for itself and that could not be dropped yet.
     pub discarded: Mutex<Vec<Arc<Collection>>>,
     _lock: Option<DirLock>,
@@ -249,7 +266,9 @@ impl Store {
         });
         store.set_journal_commit_interval(options.journal_commit_interval);
         store.start_threads()?;
-        store.inner.end_pending();
+        if let Ok(opening) = store.inner.door.opening() {
+            store.inner.end_pending(store.inner.take_pending(), opening);
+        }
         Ok(store)
     }
 
@@ -264,19 +283,33 @@ impl Store {
                 Box::new(move |inner| inner.checkpoint_loop(applied)),
             ),
         ];
-        let unfinished = |c: &Arc<Collection>| c.all_indexes().iter().any(|i| !i.is_ready());
-        if self.inner.catalog.read().all().any(unfinished) {
-            jobs.push(("muniment-index", Box::new(Inner::resume_builds)));
+        let builds = self.inner.unfinished_builds();
+        if let Ok(opening) = self.inner.door.opening()
+            && !builds.is_empty()
+        {
+            let job = move |inner: &Inner| inner.resume_builds(builds, opening);
+            jobs.push(("muniment-index", Box::new(job)));
         }
-        let mut threads = self.threads.lock();
         for (name, job) in jobs {
-            let inner = self.inner.clone();
-            let handle = std::thread::Builder::new()
-                .name(name.to_string())
-                .stack_size(2 << 20)
-                .spawn(move || job(&inner))?;
-            threads.push(handle);
+            self.start(name, job)?;
         }
+        Ok(())
+    }
+
+    /// Starts a thread that ends when the store closes, or before.
+    pub(crate) fn start(
+        &self,
+        name: &str,
+        job: impl FnOnce(&Inner) + Send + 'static,
+    ) -> Result<()> {
+        let inner = self.inner.clone();
+        let handle = std::thread::Builder::new()
+            .name(name.to_string())
+            .stack_size(2 << 20)
+            .spawn(move || job(&inner))?;
+        let mut threads = self.threads.lock();
+        threads.retain(|t| !t.is_finished());
+        threads.push(handle);
         Ok(())
     }
 
@@ -350,13 +383,15 @@ impl Store {
     /// Begins a write unit on a collection (shared against DDL).
     ///
     /// # Errors
-    /// 26 NamespaceNotFound if it was dropped; what `interrupt` says while it waits for DDL.
+    /// 26 NamespaceNotFound if it was dropped; 10107 NotWritablePrimary; what `interrupt` says while
+    /// it waits for DDL.
     pub fn write_unit<'s>(
         &'s self,
         collection: &Arc<Collection>,
         interrupt: &'s dyn Interrupt,
     ) -> Result<WriteUnit<'s>> {
         self.inner.check_open()?;
+        let opening = self.inner.door.opening()?;
         let ddl = collection.ddl.share(interrupt)?;
         if collection.is_dropped() {
             return Err(dropped(collection));
@@ -365,6 +400,7 @@ impl Store {
         Ok(WriteUnit::new(
             &self.inner,
             collection,
+            opening,
             interrupt,
             Some(ddl),
         ))
@@ -382,7 +418,7 @@ impl Store {
     /// The newest commit.
     pub fn last_commit(&self) -> CommitId {
         let last = self.inner.log().map(|log| log.last());
-        let (index, at) = last.unwrap_or((0, Timestamp::ZERO));
+        let Position { index, at, .. } = last.unwrap_or_default();
         CommitId { index, at }
     }
 
@@ -511,6 +547,12 @@ impl Inner {
             ..LogOptions::new(&options.path.join("log"))
         };
         let cut = trees.persisted();
+        if options.member {
+            // What is behind the cut may be given up again, and views at the commit point read what
+            // was there before it.
+            trees.set_committed(cut);
+            trees.views().keep_from(cut);
+        }
         let mut inner = Inner {
             log: SpreadLock::default(),
             log_options: log_options.clone(),
@@ -519,7 +561,7 @@ impl Inner {
             path: options.path.clone(),
             trees: trees.clone(),
             budget,
-            door: Door::new(cut),
+            door: Door::new(Position::default(), None),
             watch: Watch::default(),
             history: Mutex::default(),
             window: Mutex::new(Window::of(trees.is_durable(), &options.path)),
@@ -528,6 +570,8 @@ impl Inner {
             trim_failure: Mutex::default(),
             failed_builds: Mutex::default(),
             discarded: Mutex::default(),
+            marked: Mutex::default(),
+            following: Mutex::default(),
             latches: Latches::new(),
             hints: Arc::default(),
             gate: Gate::default(),
@@ -547,12 +591,21 @@ impl Inner {
             _lock: lock,
         };
         inner.load_catalog()?;
+        let mut newer = Vec::new();
+        let log_options = LogOptions {
+            cut_behind: options.cut_behind,
+            ..log_options
+        };
         let log = Log::open(log_options, cut, &mut |record| {
             inner.apply(record.at, record.payload)?;
             inner.trees.views().advance(record.at);
+            if options.member {
+                newer.push(position(&record));
+            }
             Ok(())
         })?;
-        let last = log.last().1;
+        let end = log.last();
+        let last = end.at;
         if last < cut && inner.trees.is_durable() && !options.accept_data_loss {
             return Err(damaged(
                 &inner.path,
@@ -563,9 +616,19 @@ impl Inner {
                 ),
             ));
         }
-        let last = last.max(cut);
-        inner.trees.views().advance(last);
-        inner.door = Door::new(last);
+        let last = Position {
+            at: last.max(cut),
+            ..end
+        };
+        inner.trees.views().advance(last.at);
+        let places = match options.member {
+            true => Some(places_of(&log, &newer)?),
+            false => None,
+        };
+        inner.door = Door::new(last, places);
+        if options.member {
+            inner.note_marked();
+        }
         *inner.log.get_mut() = Some(Arc::new(log));
         Ok(Arc::new(inner))
     }
@@ -648,6 +711,31 @@ impl Inner {
             self.mind_the_log();
         }
     }
+}
+
+/// Where a record stands.
+pub(crate) fn position(record: &Record<'_>) -> Position {
+    Position {
+        index: record.index,
+        term: record.term,
+        at: record.at,
+    }
+}
+
+/// The places of a member that has applied `newer` to its trees, whose files have what is before.
+fn places_of(log: &Log, newer: &[Position]) -> Result<Places> {
+    let base = match newer.first() {
+        None => log.last(),
+        Some(first) if first.index == log.first_index() => log.begins_behind(),
+        Some(first) => {
+            let mut reader = log.reader_at(first.index.saturating_sub(2))?;
+            let before = reader.next()?;
+            before.as_ref().map(position).unwrap_or_default()
+        }
+    };
+    let mut places = Places::new(base, base);
+    newer.iter().for_each(|p| places.push(*p));
+    Ok(places)
 }
 
 /// For background threads: they may go on until the store closes.

@@ -629,7 +629,8 @@ fn a_unique_index_that_is_built_keeps_the_entries_of_others() {
     let spec = doc! { "key": doc! { "u": 1 }, "name": "u_1", "unique": true };
     let spec = IndexSpec::parse(spec.as_doc()).unwrap().with_document();
     let inner = &store.inner;
-    let registered = inner.register_index(&c, &spec, false, &NeverInterrupted);
+    let opening = inner.door.opening().unwrap();
+    let registered = inner.register_index(&c, &spec, false, opening, &NeverInterrupted);
     let crate::build::Registered::New(index) = registered.unwrap() else {
         panic!("there are documents");
     };
@@ -637,11 +638,13 @@ fn a_unique_index_that_is_built_keeps_the_entries_of_others() {
     let slice = [key_of(&store, &c, 1)];
     let first = slice[0].to_vec();
     inner
-        .write_slice(&c, &index, &slice, &NeverInterrupted)
+        .write_slice(&c, &index, &slice, opening, &NeverInterrupted)
         .unwrap();
     assert!(delete(&store, &c, 2).unwrap());
     assert_eq!(entries(&store, &c, &index), [(key(Value::Int32(7)), first)]);
-    inner.finish_index(&c, &index, &NeverInterrupted).unwrap();
+    inner
+        .finish_index(&c, &index, opening, &NeverInterrupted)
+        .unwrap();
     let e = insert(&store, &c, doc! { "_id": 3, "u": 7 }).unwrap_err();
     assert_eq!(e.code(), Code::DuplicateKey);
     valid(&store, &c);
@@ -659,7 +662,8 @@ fn a_duplicate_in_a_transaction_does_not_fail_the_build_of_a_unique_index() {
     let spec = doc! { "key": doc! { "u": 1 }, "name": "u_1", "unique": true };
     let spec = IndexSpec::parse(spec.as_doc()).unwrap().with_document();
     let inner = &store.inner;
-    let registered = inner.register_index(&c, &spec, false, &NeverInterrupted);
+    let opening = inner.door.opening().unwrap();
+    let registered = inner.register_index(&c, &spec, false, opening, &NeverInterrupted);
     let crate::build::Registered::New(index) = registered.unwrap() else {
         panic!("there are documents");
     };
@@ -676,7 +680,7 @@ fn a_duplicate_in_a_transaction_does_not_fail_the_build_of_a_unique_index() {
     let before = begin();
     let slice = [key_of(&store, &c, 1)];
     inner
-        .write_slice(&c, &index, &slice, &NeverInterrupted)
+        .write_slice(&c, &index, &slice, opening, &NeverInterrupted)
         .unwrap();
     let after = begin();
     for transaction in [before, after] {
@@ -690,7 +694,9 @@ fn a_duplicate_in_a_transaction_does_not_fail_the_build_of_a_unique_index() {
     let e = staged(&own, 21, 20).unwrap_err();
     assert_eq!(e.code(), Code::WriteConflict);
     own.abort();
-    inner.finish_index(&c, &index, &NeverInterrupted).unwrap();
+    inner
+        .finish_index(&c, &index, opening, &NeverInterrupted)
+        .unwrap();
     let e = staged(&begin(), 10, 1).unwrap_err();
     assert_eq!(e.code(), Code::DuplicateKey);
     valid(&store, &c);

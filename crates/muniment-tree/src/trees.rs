@@ -106,6 +106,8 @@ pub struct Sizes {
     pub memory: u64,
     /// Of these, in memtables that are sealed and not yet on the disk.
     pub sealed: u64,
+    /// Of these, in memtables whose cut is not committed: see [`Trees::set_committed`].
+    pub uncommitted: u64,
     /// How many sealed memtables wait for their flush.
     pub sealed_count: usize,
     /// Sorted runs that no compaction has merged yet.
@@ -168,12 +170,18 @@ pub trait Trees: Send + Sync {
     /// None by memory; an engine's own.
     fn seal(&self, cut: Timestamp) -> Result<()>;
 
-    /// Writes what is sealed to the disk; returns when it is durable and the persisted cut has
-    /// moved. Background threads do this by themselves: this waits for them, or does it.
+    /// Writes what is sealed at committed cuts to the disk; returns when it is durable and the
+    /// persisted cut has moved. Background threads do this by themselves: this waits for them, or
+    /// does it. What is not committed ([`Trees::set_committed`]) stays in memory.
     ///
     /// # Errors
     /// 14031 OutOfDiskSpace, I/O errors: what is sealed stays in memory and is tried again.
     fn flush(&self) -> Result<()>;
+
+    /// The commit point: what is sealed at a cut above it is not written, and no cut above it becomes
+    /// the persisted one, until this is called with a higher one. It never sinks, and there is none
+    /// before it is called.
+    fn set_committed(&self, at: Timestamp);
 
     /// The state up to here is on the disk, at exactly this cut: recovery applies the log behind
     /// it. [`Timestamp::ZERO`] for an empty directory.

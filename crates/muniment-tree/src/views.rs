@@ -3,13 +3,19 @@
 //! A view is opened at the visible timestamp: everything up to it is applied, nothing behind it
 //! is seen. Writers and compactions ask which versions somebody may still read.
 //!
+//! Who must be able to open views at times that are past, as at the commit point of a replica set,
+//! says so with [`Views::keep_from`]: nobody gives up what a view at or above that *floor* could
+//! read. What views that come can read begins at the *horizon*: the floor, or the visible timestamp
+//! where there is none.
+//!
 //! Views are in lists by the thread that opened them, so that threads on different cores do not
 //! wait for each other to open one.
 //!
-//! Invariant: whoever reads the visible timestamp *first* and then a list knows of every view of it
-//! below that timestamp, and views opened later are at or above it. For a view reads its timestamp
-//! while its list is locked, and when the list's bound, which is read without the lock, is at or
-//! below the visible timestamp already.
+//! Invariant: whoever reads the horizon *first* and then a list knows of every view of it below that
+//! timestamp, and views opened later are at or above it. For a view of now reads its timestamp while
+//! its list is locked, and when the list's bound, which is read without the lock, is at or below the
+//! visible timestamp already; and one of the past is in its list before it looks whether the horizon
+//! still lets it.
 
 use muniment_io::{Spread, Timestamp, spread};
 use parking_lot::Mutex;
@@ -20,7 +26,28 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 #[derive(Default)]
 pub struct Views {
     visible: spread::CachePadded<AtomicU64>,
+    floor: spread::CachePadded<Floor>,
     live: Spread<List>,
+}
+
+/// Where views of the past may be opened. Read by whoever gives something up and by who opens one.
+struct Floor {
+    /// What views at or above it could read is kept; [`NOBODY`]: there is no floor.
+    keep: AtomicU64,
+    /// It was visible when that began: what older views could read may have been given up before.
+    since: AtomicU64,
+    /// Held by who changes them.
+    change: Mutex<()>,
+}
+
+impl Default for Floor {
+    fn default() -> Floor {
+        Floor {
+            keep: AtomicU64::new(NOBODY),
+            since: AtomicU64::new(NOBODY),
+            change: Mutex::default(),
+        }
+    }
 }
 
 /// Views of one place.
@@ -64,7 +91,7 @@ pub struct Needed {
     /// The live views, ascending.
     live: Vec<Timestamp>,
     /// Views opened from now on are at or above it.
-    visible: Timestamp,
+    horizon: Timestamp,
 }
 
 impl List {
@@ -81,6 +108,24 @@ impl List {
         let at = Timestamp(visible.load(SeqCst));
         add(&mut all, at);
         at
+    }
+
+    /// A view of the past. It is not one yet: see [`Views::open_at`].
+    fn enter_at(&self, at: Timestamp) {
+        let mut all = self.all.lock();
+        add(&mut all, at);
+        let first = all.first().map_or(NOBODY, |(at, _)| at.0);
+        self.bound.fetch_min(first, SeqCst);
+    }
+
+    /// One more of a view that is there, if it is.
+    fn join(&self, at: Timestamp) -> bool {
+        let mut all = self.all.lock();
+        let found = all.binary_search_by_key(&at, |(at, _)| *at).is_ok();
+        if found {
+            add(&mut all, at);
+        }
+        found
     }
 
     /// One more of a view that is there.
@@ -113,6 +158,7 @@ impl Views {
     pub fn new(visible: Timestamp) -> Arc<Views> {
         Arc::new(Views {
             visible: spread::CachePadded(AtomicU64::new(visible.0)),
+            floor: spread::CachePadded::default(),
             live: Spread::default(),
         })
     }
@@ -125,6 +171,61 @@ impl Views {
     /// Everything up to `at` is applied: new views see it. Never goes back.
     pub fn advance(&self, at: Timestamp) {
         self.visible.0.fetch_max(at.0, SeqCst);
+    }
+
+    /// What views at or above `at` can read is kept from now on. The floor only rises;
+    /// [`Timestamp::MAX`] takes it away, and what is kept then is what views that are alive read.
+    pub fn keep_from(&self, at: Timestamp) {
+        let floor = &self.floor.0;
+        let _alone = floor.change.lock();
+        let kept = floor.keep.load(SeqCst);
+        if at == Timestamp::MAX {
+            floor.since.store(NOBODY, SeqCst);
+            floor.keep.store(NOBODY, SeqCst);
+        } else if kept == NOBODY {
+            floor.keep.store(at.0, SeqCst);
+            // Whoever read the horizon before, and gives up by it, has read the visible timestamp
+            // before the floor: that is not above this one.
+            floor.since.store(self.visible().0, SeqCst);
+        } else {
+            floor.keep.store(kept.max(at.0), SeqCst);
+        }
+    }
+
+    /// Views that are opened from now on are at or above it.
+    pub fn horizon(&self) -> Timestamp {
+        // In this order: see `keep_from`.
+        let visible = self.visible();
+        visible.min(Timestamp(self.floor.0.keep.load(SeqCst)))
+    }
+
+    /// A view at a timestamp from the floor up to the visible one, or at that of a view that is
+    /// alive. `None`: what it would have read may be given up, or is not there yet.
+    pub fn open_at(self: &Arc<Self>, at: Timestamp) -> Option<View> {
+        if at > self.visible() {
+            return None;
+        }
+        let place = spread::place(usize::MAX);
+        self.live.at(place).enter_at(at);
+        // Whoever gives something up from here on knows of it.
+        let view = View {
+            views: self.clone(),
+            at,
+            place,
+        };
+        let floor = &self.floor.0;
+        let since = Timestamp(floor.since.load(SeqCst));
+        if at >= self.visible() || (at >= since && at >= self.horizon()) {
+            return Some(view);
+        }
+        drop(view);
+        let mut lists = self.live.iter().enumerate();
+        let (place, _) = lists.find(|(_, list)| list.join(at))?;
+        Some(View {
+            views: self.clone(),
+            at,
+            place,
+        })
     }
 
     /// Puts a view of now into the calling thread's list: what it sees, and whose list that is.
@@ -157,12 +258,12 @@ impl Views {
         }
     }
 
-    /// Nobody reads below it: the oldest view that is alive, or about that; the visible timestamp if
-    /// there is none.
+    /// Nobody reads below it: the oldest view that is alive, or about that; the horizon if there is
+    /// none.
     pub fn oldest(&self) -> Timestamp {
-        let visible = self.visible();
+        let horizon = self.horizon();
         let bounds = self.live.iter().map(|list| list.bound.load(SeqCst));
-        bounds.map(Timestamp).fold(visible, Timestamp::min)
+        bounds.map(Timestamp).fold(horizon, Timestamp::min)
     }
 
     /// How many are open.
@@ -173,7 +274,7 @@ impl Views {
 
     /// Which versions are needed now. What is not needed now never will be.
     pub fn needed(&self) -> Needed {
-        let visible = self.visible();
+        let horizon = self.horizon();
         let mut live = Vec::new();
         for list in self.live.iter() {
             if list.bound.load(SeqCst) != NOBODY {
@@ -182,7 +283,7 @@ impl Views {
         }
         live.sort_unstable();
         live.dedup();
-        Needed { live, visible }
+        Needed { live, horizon }
     }
 }
 
@@ -224,8 +325,8 @@ impl Drop for View {
 
 impl Needed {
     /// Views opened from now on are at or above it.
-    pub fn visible(&self) -> Timestamp {
-        self.visible
+    pub fn horizon(&self) -> Timestamp {
+        self.horizon
     }
 
     /// True if somebody may read the version written at `at` whose next newer version was written
@@ -234,7 +335,7 @@ impl Needed {
         let Some(successor) = successor else {
             return true;
         };
-        if successor > self.visible {
+        if successor > self.horizon {
             return true;
         }
         let next = self.live.partition_point(|v| *v < at);
@@ -244,7 +345,7 @@ impl Needed {
     /// True if nobody sees anything older than `at`: a deletion at or below it, with nothing
     /// older beneath, says nothing to anybody.
     pub fn nobody_before(&self, at: Timestamp) -> bool {
-        at <= self.visible && self.live.first().is_none_or(|v| *v >= at)
+        at <= self.horizon && self.live.first().is_none_or(|v| *v >= at)
     }
 }
 
@@ -273,6 +374,50 @@ mod tests {
         assert_eq!(views.visible(), Timestamp(20));
     }
 
+    #[test]
+    fn views_of_the_past_open_from_the_floor_on() {
+        let views = Views::new(Timestamp(10));
+        let at = |n| views.open_at(Timestamp(n)).map(|v| v.timestamp().0);
+        // Without a floor: now, and where somebody reads.
+        assert_eq!((at(9), at(10), at(11)), (None, Some(10), None));
+        let old = views.open();
+        views.advance(Timestamp(20));
+        assert_eq!(
+            (at(9), at(10), at(15), at(20)),
+            (None, Some(10), None, Some(20))
+        );
+        views.keep_from(Timestamp(12));
+        // What was given up before is not there for it.
+        assert_eq!((at(15), at(20), at(10)), (None, Some(20), Some(10)));
+        drop(old);
+        assert_eq!(
+            (views.oldest(), views.horizon()),
+            (Timestamp(12), Timestamp(12))
+        );
+        views.advance(Timestamp(40));
+        assert_eq!(
+            (at(10), at(19), at(25), at(40)),
+            (None, None, Some(25), Some(40))
+        );
+        let needed = views.needed();
+        assert!(needed.version(Timestamp(3), Some(Timestamp(13))));
+        assert!(!needed.version(Timestamp(3), Some(Timestamp(12))));
+        assert!(!needed.nobody_before(Timestamp(13)) && needed.nobody_before(Timestamp(12)));
+        let held = views.open_at(Timestamp(25));
+        views.keep_from(Timestamp(30));
+        views.keep_from(Timestamp(21));
+        assert_eq!((at(29), at(30), at(25)), (None, Some(30), Some(25)));
+        assert_eq!(views.oldest(), Timestamp(25));
+        assert!(views.needed().version(Timestamp(20), Some(Timestamp(26))));
+        drop(held);
+        assert_eq!((at(25), views.oldest()), (None, Timestamp(30)));
+        views.keep_from(Timestamp::MAX);
+        assert_eq!(
+            (at(30), views.oldest(), views.count()),
+            (None, Timestamp(40), 0)
+        );
+    }
+
     /// Whoever gives up what nobody reads below the oldest view must never have overlooked one.
     #[test]
     fn no_view_is_overlooked_while_it_opens() {
@@ -298,7 +443,7 @@ mod tests {
                             true => {
                                 let needed = views.needed();
                                 let first = needed.live.first().copied();
-                                first.unwrap_or(needed.visible).min(needed.visible)
+                                first.unwrap_or(needed.horizon).min(needed.horizon)
                             }
                             false => views.oldest(),
                         };

@@ -28,7 +28,7 @@ pub mod op_msg;
 pub mod op_query;
 pub mod stream;
 
-pub use client::Connection;
+pub use client::{Connection, check_ok};
 pub use compress::Compressor;
 pub use docwriter::DocWriter;
 pub use frame::{

@@ -10,12 +10,14 @@ mod damage;
 mod power;
 mod script;
 mod server;
+mod set;
 mod shell;
 
 pub use damage::{files_below, flip_bit, truncate_file};
 pub use power::{layer, materialise, probe};
 pub use script::run_script;
 pub use server::{Server, ServerOptions};
+pub use set::Set;
 pub use shell::{shell, shell_text, shell_value};
 
 /// True if the servers keep what they store: not where all tests are asked to run on the memory

@@ -18,6 +18,7 @@ pub struct ServerOptions {
     ordered: bool,
     sync_delay: Duration,
     budget: Option<u64>,
+    port: u16,
 }
 
 impl Default for ServerOptions {
@@ -29,6 +30,7 @@ impl Default for ServerOptions {
             ordered: false,
             sync_delay: Duration::ZERO,
             budget: None,
+            port: 0,
         }
     }
 }
@@ -43,6 +45,13 @@ impl ServerOptions {
     #[must_use]
     pub fn arg(mut self, arg: impl Into<String>) -> ServerOptions {
         self.args.push(arg.into());
+        self
+    }
+
+    /// Always on this port, in place of a free one each time: other members of a set know it.
+    #[must_use]
+    pub fn port(mut self, port: u16) -> ServerOptions {
+        self.port = port;
         self
     }
 
@@ -181,7 +190,8 @@ impl Server {
         let engine = engine().filter(|_| !chosen);
         let mut command = Command::new(binary());
         command
-            .args(["serve", "--port", "0", "--portFile"])
+            .args(["serve", "--port", &self.options.port.to_string()])
+            .arg("--portFile")
             .arg(&port_file)
             .arg("--dbpath")
             .arg(self.dir())

@@ -89,7 +89,23 @@ static ALL: &[Generated] = &[
             since_ms: |_, _| i64::MIN,
         }),
     },
+    Generated {
+        namespace: "local.replset.election",
+        source: Source::Table(|database| local(database, "local.replset.election")),
+    },
+    Generated {
+        namespace: "local.system.replset",
+        source: Source::Table(|database| local(database, "local.system.replset")),
+    },
 ];
+
+/// What the server has for itself alone: a member of a set has it nowhere in the log, which is the
+/// same on all members.
+fn local(database: &Database, namespace: &str) -> Result<VecDeque<Bytes>> {
+    let all = database.figures.get().map(|f| f.local(namespace));
+    let all = all.unwrap_or_default().into_iter();
+    Ok(all.map(|d| Bytes::from(d.into_bytes())).collect())
+}
 
 /// The generated collection of this name.
 pub(crate) fn generated(namespace: &str) -> Option<&'static Generated> {

@@ -2,7 +2,6 @@
 //! cut would leave it.
 
 use super::*;
-use muniment_io::OsDisk;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -58,7 +57,7 @@ fn reader(log: &Log, known: &Known, done: &AtomicBool) -> u64 {
                 read += 1;
             }
             Ok(None) if finished => {
-                assert_eq!(after, log.last().1, "the reader missed some");
+                assert_eq!(after, log.last().at, "the reader missed some");
                 return read;
             }
             Ok(None) => std::thread::yield_now(),
@@ -108,7 +107,7 @@ fn everything(options: LogOptions, threads: u64, count: u64, cut: &mut dyn FnMut
             assert!(r.join().unwrap() > 0);
         }
     });
-    assert_eq!(log.last().0, threads * count);
+    assert_eq!(log.last().index, threads * count);
     let stats = log.stats();
     assert_eq!(stats.commits, threads * count);
     assert!(stats.syncs > 0 && stats.waits > 0);
@@ -128,7 +127,7 @@ fn threads_and_power_cuts() {
         };
         let (log, seen) =
             open_from(options(&cut), ts(from)).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        assert!(log.last().0 >= acked, "{} of {acked}", log.last().0);
+        assert!(log.last().index >= acked, "{} of {acked}", log.last().index);
         let order = known.order.lock();
         for (index, _, at, payload) in seen {
             assert_eq!(at, ts(index));
@@ -142,11 +141,8 @@ fn threads_and_power_cuts() {
 fn threads_on_the_machines_disk() {
     let dir = tempfile::tempdir().unwrap();
     let options = LogOptions {
-        dir: dir.path().to_path_buf(),
-        disk: Arc::new(OsDisk),
         segment_bytes: 64 << 10,
-        accept_data_loss: false,
-        until: None,
+        ..LogOptions::new(dir.path())
     };
     everything(options, 8, 500, &mut |_| {
         std::thread::sleep(std::time::Duration::from_millis(1));

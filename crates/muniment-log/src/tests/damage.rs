@@ -189,5 +189,5 @@ fn unsynced_records_after_a_hole_never_come_back() {
     log.abandon();
     let (log, seen) = open(&disk).unwrap();
     assert_eq!(seen.len(), 7);
-    assert_eq!(log.last().0, 7);
+    assert_eq!(log.last().index, 7);
 }

@@ -96,12 +96,12 @@ fn what_is_known_to_have_failed_is_dropped_even_if_it_is_there() {
             ..options(&disk)
         };
         let (log, seen) = open_from(until(2), Timestamp::ZERO).unwrap();
-        assert_eq!((seen.len(), log.last().0, log.durable()), (2, 2, 2));
+        assert_eq!((seen.len(), log.last().index, log.durable()), (2, 2, 2));
         assert_eq!(append(&log, 200).unwrap(), 3);
         log.sync().unwrap();
         log.abandon();
         let (log, seen) = open(&disk.power_cut(seed)).unwrap();
-        assert_eq!((seen.len(), log.last().0), (3, 3), "{len} bytes");
+        assert_eq!((seen.len(), log.last().index), (3, 3), "{len} bytes");
         check(&seen, 1);
         log.abandon();
         // What is there is not cut.
@@ -130,7 +130,7 @@ fn a_write_that_fails_appends_nothing_and_the_log_goes_on() {
         assert_eq!(read_all(&log, Timestamp::ZERO).len(), 7);
         log.abandon();
         let (log, seen) = open(&disk.power_cut(seed)).unwrap();
-        assert_eq!((seen.len(), log.last().0), (7, 7));
+        assert_eq!((seen.len(), log.last().index), (7, 7));
         check(&seen, 1);
     }
 }
@@ -143,11 +143,11 @@ fn some_work(disk: &SimDisk) -> (u64, u64) {
             continue;
         };
         check(&seen, (from.0 >> 8) + 1);
-        appended = log.last().0;
+        appended = log.last().index;
         for n in 0..60 {
             let len = if n == 30 { 20_000 } else { 300 };
             if append(&log, len).is_ok() {
-                appended = log.last().0;
+                appended = log.last().index;
             }
             if n % 10 == 9 && log.sync().is_ok() {
                 durable = appended;
@@ -179,7 +179,7 @@ fn every_operation_in_turn_fails() {
                     let from = ts(durable / 2);
                     let (log, seen) = open_from(options(&disk), from)
                         .unwrap_or_else(|e| panic!("operation {n}, {times} times: {e}"));
-                    let last = log.last().0;
+                    let last = log.last().index;
                     // One record more: the append that failed may be there.
                     assert!((durable..=appended + 1).contains(&last), "{n}");
                     check(&seen, durable / 2 + 1);
@@ -220,7 +220,7 @@ fn a_full_disk_stops_appends_and_nothing_else() {
         append(&log, 200).unwrap();
     }
     log.sync().unwrap();
-    assert_eq!(log.last().0, n + 60);
+    assert_eq!(log.last().index, n + 60);
 }
 
 #[test]
@@ -252,7 +252,10 @@ fn what_is_appended_while_a_sync_runs_is_not_acknowledged_by_it() {
     });
     log.sync().unwrap();
     disk.clear_hook();
-    assert_eq!((log.last().0, log.durable(), log.is_dirty()), (2, 1, true));
+    assert_eq!(
+        (log.last().index, log.durable(), log.is_dirty()),
+        (2, 1, true)
+    );
     log.sync().unwrap();
     assert_eq!(log.durable(), 2);
 }
@@ -479,7 +482,7 @@ fn large_records_in_a_young_log_and_a_power_cut() {
             assert!(from == 1 || !seen.is_empty(), "{seed}: what was durable");
             append(&log, 100_000).unwrap();
             log.sync().unwrap();
-            let n = log.last().0;
+            let n = log.last().index;
             drop(log);
             let (_, seen) = open_from(growing(&cut), ts(from)).unwrap();
             assert_eq!(seen.len() as u64, n - from);

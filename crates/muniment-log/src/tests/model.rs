@@ -33,14 +33,29 @@ struct Oracle {
     durable: u64,
     /// Up to here nothing is needed.
     trimmed: Timestamp,
+    /// What is behind this record is to be cut: nobody knows yet whether it was.
+    cut: Option<u64>,
 }
 
 impl Oracle {
+    /// Now and then what is behind some record is to be cut, durable or not.
+    fn may_cut(&mut self, rng: &mut Rng) {
+        if self.cut.is_none() && rng.below(4) == 0 {
+            let needed = self.appended.partition_point(|e| e.2 <= self.trimmed) as u64;
+            let more = self.appended.len() as u64 - needed;
+            self.cut = Some(needed + rng.below(more + 1));
+            self.durable = self.durable.min(self.cut.unwrap_or(u64::MAX));
+        }
+    }
+
     /// Takes what a crash left, or says what is wrong with it.
     fn crashed(&mut self, seen: &Seen, last: u64) {
         let from = self.appended.partition_point(|e| e.2 <= self.trimmed) as u64;
         assert_eq!(last, from + seen.len() as u64);
         assert!(last >= self.durable, "{last}, but {} durable", self.durable);
+        if let Some(cut) = self.cut.take() {
+            assert!(last <= cut, "{last}, but cut behind {cut}");
+        }
         for found in seen {
             let known = self.appended.get(found.0 as usize - 1);
             if known == Some(found) {
@@ -102,6 +117,7 @@ fn course(seed: u64, faults: bool) {
         ghosts: Vec::new(),
         durable: 0,
         trimmed: Timestamp::ZERO,
+        cut: None,
     };
     let mut clock = 0;
     let mut nonce = seed << 20;
@@ -115,7 +131,12 @@ fn course(seed: u64, faults: bool) {
             if faults && rng.below(4) == 0 {
                 inject(&disk, &mut rng);
             }
-            let opened = open_from(options(&disk), oracle.trimmed);
+            oracle.may_cut(&mut rng);
+            let cut = LogOptions {
+                cut_behind: oracle.cut,
+                ..options(&disk)
+            };
+            let opened = open_from(cut, oracle.trimmed);
             let caught = trap.take();
             match (opened, caught) {
                 (opened, Some(cut)) => {
@@ -125,7 +146,7 @@ fn course(seed: u64, faults: bool) {
                     disk = cut;
                 }
                 (Ok((log, seen)), None) => {
-                    oracle.crashed(&seen, log.last().0);
+                    oracle.crashed(&seen, log.last().index);
                     break log;
                 }
                 (Err(e), None) => {
@@ -201,7 +222,7 @@ fn step(
     nonce: &mut u64,
     faults: bool,
 ) {
-    let last = log.last().0;
+    let last = log.last().index;
     assert_eq!(last, oracle.appended.len() as u64);
     let ok = |r: Result<()>| match r {
         Ok(()) => true,
@@ -286,7 +307,7 @@ fn step(
             }
         }
     }
-    assert!(log.durable() <= log.last().0);
+    assert!(log.durable() <= log.last().index);
 }
 
 fn courses(seeds: std::ops::Range<u64>, faults: bool) {

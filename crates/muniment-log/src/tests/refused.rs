@@ -125,7 +125,7 @@ fn begins_that_no_record_followed_may_be_lost() {
             let cut = disk.power_cut(seed);
             let (log, seen) = open_from(options(&cut), ts(3)).unwrap();
             assert_eq!(
-                (seen.len(), log.last().0),
+                (seen.len(), log.last().index),
                 (0, 3),
                 "{rolls} {refusals} {seed}"
             );

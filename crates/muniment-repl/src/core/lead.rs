@@ -192,7 +192,7 @@ impl Core {
         }
         if self.transfer.is_none() && self.may_configure() {
             let next = self.in_force.next_change(|id| self.has_caught_up(id));
-            // A leader that is to go hands over first.
+            // A leader that is to go hands over first: everybody else is better.
             let next = next.filter(
                 |c| !matches!(c, Change::Remove(id) | Change::Learner(id) if *id == self.id()),
             );
@@ -308,10 +308,10 @@ impl Core {
         let others = self.in_force.voters.iter().filter(|id| **id != self.id());
         let candidates = others.filter(|id| to.is_none_or(|to| to == **id));
         let able = candidates.filter_map(|id| {
-            let priority = self.in_force.config.member(*id)?.priority;
+            let rank = self.in_force.rank(*id);
             let progress = self.node.raft.prs().get(*id)?;
-            let able = priority > 0 && progress.matched >= mark && progress.recent_active;
-            able.then_some((priority, progress.matched, *id))
+            let able = rank > 0 && progress.matched >= mark && progress.recent_active;
+            able.then_some((rank, progress.matched, *id))
         });
         Some(able.max()?.2)
     }
@@ -323,17 +323,16 @@ impl Core {
         synced && progress.is_some_and(|p| p.recent_active && p.matched >= self.committed())
     }
 
-    /// A member with a higher priority takes over as soon as it has caught up.
+    /// A member with a higher priority takes over as soon as it has caught up; any that may lead, from
+    /// a leader that is to go or to have no vote.
     fn yield_to_better(&mut self) {
         if self.now < self.takeover_after || self.door != Door::Open {
             return;
         }
-        let config = &self.in_force.config;
-        let mine = config.member(self.id()).map_or(0, |m| m.priority);
+        let mine = self.in_force.rank(self.id());
         let committed = self.committed();
-        let better = self.successor(None, committed);
-        let better = better.filter(|id| config.member(*id).is_some_and(|m| m.priority > mine));
-        if let Some(id) = better {
+        let best = self.successor(None, committed);
+        if let Some(id) = best.filter(|id| self.in_force.rank(*id) > mine) {
             let election = self.options.election_ticks;
             // It may be told not to campaign, which nobody knows here.
             self.takeover_after = self.now + 3 * election;

@@ -228,6 +228,9 @@ pub enum Effect {
     InitialSync {
         /// The leader.
         from: MemberId,
+        /// The copy has to be as of this place or a later one: what this member acknowledged may
+        /// reach so far.
+        at_least: u64,
     },
     /// This core is done. Start the storage again, cut the log behind this place, and begin with a
     /// new core.
@@ -432,16 +435,19 @@ impl Core {
                 message.body,
                 Body::Append { .. } | Body::Heartbeat { .. } | Body::Trimmed { .. }
             ) {
-                let from = message.from;
-                self.effects.push_back(Effect::InitialSync { from });
+                let (from, at_least) = (message.from, 0);
+                self.effects
+                    .push_back(Effect::InitialSync { from, at_least });
             }
             return Ok(());
         }
         if let Body::Trimmed { index, log_term } = message.body {
             let raft = &self.node.raft;
-            if raft.raft_log.match_term(index, log_term) {
+            let log = &raft.raft_log;
+            if index < log.committed || log.match_term(index, log_term) {
                 // It is all here, and committed, as the leader would not have trimmed it
-                // otherwise. What follows may be acknowledged: it must not go.
+                // otherwise. What follows may be acknowledged: it must not go. This member's own
+                // log may begin later still.
                 message.body = Body::Append {
                     index,
                     log_term,
@@ -450,9 +456,10 @@ impl Core {
                 };
             } else {
                 let from_leader = message.term >= raft.term && raft.leader_id == message.from;
-                if from_leader && raft.raft_log.committed < index {
-                    let from = message.from;
-                    self.effects.push_back(Effect::InitialSync { from });
+                if from_leader {
+                    let (from, at_least) = (message.from, index);
+                    self.effects
+                        .push_back(Effect::InitialSync { from, at_least });
                 }
                 return Ok(());
             }
@@ -749,10 +756,9 @@ impl Core {
     /// wait, and all its log is durable, which raft takes for granted of a candidate.
     fn may_campaign(&self) -> bool {
         let raft = &self.node.raft;
-        let me = self.in_force.config.member(raft.id);
         raft.promotable()
             && self.now >= self.frozen_until
-            && me.is_some_and(|m| m.priority > 0)
+            && self.in_force.rank(raft.id) > 0
             && raft.raft_log.persisted == raft.raft_log.last_index()
     }
 
@@ -770,13 +776,13 @@ impl Core {
 
     /// How many different priorities of voters are above this member's.
     fn better_voters(&self) -> usize {
-        let config = &self.in_force.config;
-        let mine = config.member(self.id()).map_or(0, |m| m.priority);
-        let voters = self.in_force.voters.iter();
-        let mut above: Vec<u32> = voters
-            .filter_map(|id| Some(config.member(*id)?.priority))
-            .filter(|priority| *priority > mine)
-            .collect();
+        let mine = self.in_force.rank(self.id());
+        let ranks = self
+            .in_force
+            .voters
+            .iter()
+            .map(|id| self.in_force.rank(*id));
+        let mut above: Vec<u32> = ranks.filter(|rank| *rank > mine).collect();
         above.sort_unstable();
         above.dedup();
         above.len()

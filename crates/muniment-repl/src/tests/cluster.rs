@@ -21,6 +21,7 @@ pub struct Cluster {
 /// A member as tests want it by default: it votes, and all are alike.
 pub fn member(id: MemberId) -> Member {
     Member {
+        host: format!("host{id}:1"),
         id,
         key: id as i32,
         votes: true,
@@ -162,7 +163,7 @@ pub fn say(event: &Event) -> String {
             Err(refusal) => format!("request {token} is refused: {refusal:?}"),
         },
         Event::FarBehind(member) => format!("member {member} needs what is trimmed"),
-        Event::InitialSync => "needs an initial sync".into(),
+        Event::InitialSync { .. } => "needs an initial sync".into(),
         Event::GaveUp(records) => {
             let texts: Vec<_> = records.iter().map(ToString::to_string).collect();
             format!("gave up {}", texts.join(", "))

@@ -1,4 +1,5 @@
 //! Tests of the core: scenarios, the simulator, the state file, messages, write concerns.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bugs;
 mod cluster;

@@ -76,7 +76,10 @@ pub enum Event {
         result: Result<(), Refusal>,
     },
     FarBehind(MemberId),
-    InitialSync,
+    InitialSync {
+        from: MemberId,
+        at_least: u64,
+    },
     /// The log was cut; these are gone.
     GaveUp(Vec<Record>),
     Fatal(String),
@@ -360,7 +363,9 @@ impl Node {
                 self.events.push(Event::Outcome { token, result });
             }
             Effect::FarBehind(member) => self.events.push(Event::FarBehind(member)),
-            Effect::InitialSync { .. } => self.events.push(Event::InitialSync),
+            Effect::InitialSync { from, at_least } => {
+                self.events.push(Event::InitialSync { from, at_least });
+            }
             Effect::Restart { cut_behind } => {
                 assert_eq!(self.state().cut, Some(cut_behind));
                 self.core = None;

@@ -63,7 +63,7 @@ pub struct Sim {
     number: u64,
     queue: BTreeMap<(u64, u64), What>,
     nodes: BTreeMap<MemberId, Node>,
-    waiters: BTreeMap<MemberId, (Waiters, BTreeMap<WaiterId, (u64, u64, Concern)>)>,
+    waiters: BTreeMap<MemberId, (Waiters, Waits)>,
     telling: BTreeSet<MemberId>,
     syncing: BTreeSet<MemberId>,
     cut_off: BTreeSet<(MemberId, MemberId)>,
@@ -74,6 +74,9 @@ pub struct Sim {
 }
 
 type Found = Result<(), String>;
+
+/// What each waits for: place, term, concern.
+type Waits = BTreeMap<WaiterId, (u64, u64, Concern)>;
 
 impl Sim {
     pub fn new(seed: u64, bugs: Bugs) -> Sim {
@@ -297,7 +300,7 @@ impl Sim {
             }
             Event::Config(_) => self.admit(id),
             Event::Readable { token, index } => return self.oracle.read(token, index),
-            Event::InitialSync => self.resync(id),
+            Event::InitialSync { from, at_least } => self.resync(id, from, at_least),
             Event::Fatal(text) => return Err(format!("member {id} cannot go on: {text}")),
             _ => {}
         }
@@ -566,15 +569,19 @@ impl Sim {
     }
 
     /// The member's data becomes a copy of what its leader has committed.
-    fn resync(&mut self, id: MemberId) {
-        let source = self.nodes.values().find(|n| n.leads() && n.id != id);
+    fn resync(&mut self, id: MemberId, from: MemberId, at_least: u64) {
+        let source = self.nodes.get(&from).filter(|n| n.leads());
         let Some((source, core)) = source.and_then(|n| Some((n, n.core.as_ref()?))) else {
             return;
         };
         let at = core.committed();
         let term = source.record(at).map_or(source.base_term, |r| r.term);
         let in_force = (**core.in_force()).clone();
-        let Some(node) = self.nodes.get_mut(&id).filter(|n| n.committed < at) else {
+        let Some(node) = self
+            .nodes
+            .get_mut(&id)
+            .filter(|n| n.committed < at && at >= at_least)
+        else {
             return;
         };
         self.course.syncs += 1;

@@ -27,6 +27,8 @@ macro_rules! registry {
 }
 
 registry! {
+    repl_set_export,
+    repl_set_stream,
     abort_transaction,
     aggregate,
     append_oplog_note,

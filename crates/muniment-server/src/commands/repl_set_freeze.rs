@@ -9,7 +9,7 @@ use std::time::Duration;
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "replSetFreeze",
-    doc: "Who stepped down stays so for the given seconds; with 0 it is primary again at once",
+    doc: "A secondary does not become primary for the given seconds; 0 takes that back",
     kind: Kind::Admin,
     admin_only: true,
     run,
@@ -35,5 +35,5 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         }
         _ => {}
     }
-    set.freeze(cx.server, cx.op, Duration::from_secs(n))
+    set.freeze(Duration::from_secs(n), &**cx.op)
 }

@@ -2,17 +2,16 @@
 
 use super::repl_set::set_of;
 use crate::registry::{CommandSpec, Kind};
-use crate::replica_set::ROLLBACK_ID;
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "replSetGetRBID",
-    doc: "The number of rollbacks, which the only member of a set has never",
+    doc: "A number that changes with each rollback of this member",
     kind: Kind::Admin,
     admin_only: true,
     run: |cx| {
-        set_of(cx)?.initialized()?;
-        cx.reply.field("rbid", ROLLBACK_ID);
+        let (member, _) = set_of(cx)?.initialized()?;
+        cx.reply.field("rbid", member.rollback_id as i32);
         Ok(())
     },
     ..CommandSpec::DEFAULT

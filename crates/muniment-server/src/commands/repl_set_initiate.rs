@@ -3,14 +3,14 @@
 use super::repl_set::set_of;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
-use crate::replica_set::{HostPort, SetConfig};
+use crate::replica_set::{HostPort, SetConfig, initiate};
 use crate::state::hostname;
 use muniment_value::{Code, Doc, Error, Result};
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "replSetInitiate",
-    doc: "Initiates the replica set, of which this server is the only member",
+    doc: "Initiates the replica set over what this server has",
     kind: Kind::Admin,
     admin_only: true,
     run,
@@ -42,5 +42,5 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         SetConfig::parse(given.as_doc())
             .map_err(|e| Error::new(Code::InvalidReplicaSetConfig, e.message()))?
     };
-    set.initiate(cx.server, cx.op, config)
+    initiate(cx.server, set, config, &**cx.op)
 }

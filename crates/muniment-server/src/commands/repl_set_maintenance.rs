@@ -8,7 +8,7 @@ use muniment_value::{Code, Error, Result};
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "replSetMaintenance",
-    doc: "Fails: the only member of a set has nobody who stands in for it",
+    doc: "Fails: members have no maintenance mode",
     kind: Kind::Admin,
     admin_only: true,
     run,
@@ -26,7 +26,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     } else if cx.target().truthy() {
         Error::new(
             Code::IllegalOperation,
-            "the only member of a set has no maintenance mode",
+            "there is no maintenance mode: hide the member by a reconfiguration, or stop it",
         )
     } else {
         Error::new(Code::OperationFailed, "already out of maintenance mode")

@@ -10,7 +10,7 @@ use muniment_value::{Code, Error, Result, Value};
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "replSetReconfig",
-    doc: "Replaces the configuration of the replica set, which keeps its only member",
+    doc: "Replaces the configuration of the replica set",
     kind: Kind::Admin,
     admin_only: true,
     fields: &[opt("force", Types::ANY)],
@@ -27,5 +27,5 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let config = SetConfig::parse(given)
         .map_err(|e| Error::new(Code::InvalidReplicaSetConfig, e.message()))?;
     let force = cx.args.get("force").is_some_and(|v| v.truthy());
-    set.reconfigure(cx.server, cx.op, config, force)
+    set.reconfigure(cx.server, &**cx.op, config, force)
 }

@@ -15,7 +15,7 @@ const DEFAULT_CATCH_UP_SECS: i64 = 10;
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "replSetStepDown",
-    doc: "With force: takes no writes for the given seconds, and is primary again then",
+    doc: "Lets another member be primary, and is none itself for the given seconds",
     kind: Kind::Admin,
     admin_only: true,
     fields: &[
@@ -54,5 +54,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             "stepdown period must be longer than secondaryCatchUpPeriodSecs",
         ));
     }
-    set.step_down(cx.server, Duration::from_secs(secs as u64), force)
+    let time = Duration::from_secs(secs as u64);
+    let catch_up = Duration::from_secs(catch_up as u64);
+    set.step_down(&**cx.op, time, catch_up, force)
 }

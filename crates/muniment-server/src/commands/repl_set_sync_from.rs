@@ -9,7 +9,7 @@ use muniment_value::{Code, Error, Result};
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "replSetSyncFrom",
-    doc: "Fails: the only member of a set has nobody to copy from",
+    doc: "Checks the member to sync from: all sync from the primary",
     kind: Kind::Admin,
     admin_only: true,
     run,
@@ -18,12 +18,20 @@ pub const COMMAND: CommandSpec = CommandSpec {
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let set = set_of(cx)?;
-    let (_, config) = set.initialized()?;
+    let (member, config) = set.initialized()?;
     let from = HostPort::parse(cx.target().as_str().unwrap_or_default())?.to_string();
     Err(if set.is_primary() {
         Error::new(Code::NotSecondary, "primaries don't sync")
-    } else if from == config.host {
+    } else if member.own().is_some_and(|m| m.host == from) {
         Error::new(Code::InvalidOptions, "I cannot sync from myself")
+    } else if config.members.iter().any(|m| m.host == from) {
+        Error::new(
+            Code::IllegalOperation,
+            format!(
+                "Cannot sync from {from}: there is no chaining, every member gets the log from the \
+                 primary"
+            ),
+        )
     } else {
         Error::new(
             Code::NodeNotFound,

@@ -350,7 +350,7 @@ fn replication(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     };
     let counter = cx.server.topology_counter();
     let mut d = replica_set::describe(cx.server, set, "isWritablePrimary", counter);
-    d.append("rbid", replica_set::ROLLBACK_ID);
+    d.append("rbid", set.member().rollback_id as i32);
     d
 }
 

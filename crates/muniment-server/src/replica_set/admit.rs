@@ -7,8 +7,11 @@ use crate::generic::Generic;
 use crate::registry::{CommandSpec, Kind};
 use crate::state::ServerState;
 use muniment_exec::OpContext;
+use muniment_query::Interrupt;
+use muniment_repl::{Concern, W};
 use muniment_storage::Timestamp;
 use muniment_value::{Code, Doc, Error, Result};
+use std::time::Duration;
 
 /// Commands that need a primary beside those that write documents or change collections.
 const PRIMARY: &[&str] = &[
@@ -80,6 +83,15 @@ pub fn admit(
     if let Some(time) = generic.cluster_time {
         set.hear(server, time)?;
     }
+    // Others have their own word on what there is in it.
+    let makes = spec.kind == Kind::Write || matches!(spec.name, "create" | "createIndexes");
+    if request.db == "local" && (makes || spec.kind == Kind::Read && writes(request.body)) {
+        return Err(Error::new(
+            Code::IllegalOperation,
+            "the database local of a member of a replica set cannot be written to: what members store \
+             is the same on all of them",
+        ));
+    }
     if !set.is_primary() && request.db != "local" {
         refuse(set, spec, request)?;
     }
@@ -100,17 +112,31 @@ pub fn admit(
             ));
         }
     }
+    if concern.get_str("level") == Some("linearizable") {
+        still_leads(server, set, op)?;
+    }
+    let of_majority = matches!(concern.get_str("level"), Some("majority" | "snapshot"));
     match concern.get("afterClusterTime") {
-        Some(time) => wait_for(server, op, times::of(time)),
+        Some(time) => wait_for(server, set, op, times::of(time), of_majority),
         None => Ok(()),
     }
 }
 
-/// The only member sees at once what it has committed; a time that only the clients have heard of
-/// comes with a commit of nothing.
-fn wait_for(server: &ServerState, op: &OpContext, time: Timestamp) -> Result<()> {
+/// A primary sees at once what it has committed; a time that only the clients have heard of comes with
+/// a commit of nothing. Who follows waits until it has what the primary had then.
+fn wait_for(
+    server: &ServerState,
+    set: &super::ReplicaSet,
+    op: &OpContext,
+    time: Timestamp,
+    of_majority: bool,
+) -> Result<()> {
     let store = &server.engine.store;
-    if time <= store.visible() {
+    let reached = || match of_majority {
+        true => store.committed().is_ok_and(|p| p.at >= time),
+        false => store.visible() >= time,
+    };
+    if reached() {
         return Ok(());
     }
     let known = store.clock();
@@ -123,8 +149,37 @@ fn wait_for(server: &ServerState, op: &OpContext, time: Timestamp) -> Result<()>
             ),
         ));
     }
-    store.commit_nothing(op).map(|_| ())
+    if set.is_primary() && time > store.visible() {
+        store.commit_nothing(op)?;
+    }
+    while !reached() {
+        op.check()?;
+        match of_majority {
+            // What is committed is told to nobody who waits here: it comes within a round trip.
+            true => std::thread::sleep(LOOK),
+            false => drop(store.wait_past(store.visible(), SLICE)),
+        }
+    }
+    Ok(())
 }
+
+/// Has the majority say that nobody else leads: a record that changes nothing is committed only then.
+fn still_leads(server: &ServerState, set: &super::ReplicaSet, op: &OpContext) -> Result<()> {
+    let (Some(node), true) = (set.node(), super::majority(server).is_some()) else {
+        return Ok(());
+    };
+    let commit = server.engine.store.commit_nothing(op)?;
+    let concern = Concern {
+        w: W::Majority,
+        journaled: false,
+    };
+    node.wait(commit.index, &concern, None, op).map(|_| ())
+}
+
+/// How often who waits for the majority looks.
+const LOOK: Duration = Duration::from_millis(1);
+/// How often who waits asks its operation.
+const SLICE: Duration = Duration::from_millis(20);
 
 fn refuse(set: &super::ReplicaSet, spec: &CommandSpec, request: &Request<'_>) -> Result<()> {
     let place = place(spec, request.body);
@@ -145,7 +200,7 @@ fn refuse(set: &super::ReplicaSet, spec: &CommandSpec, request: &Request<'_>) ->
         ));
     }
     match set.member().role {
-        super::Role::Primary | super::Role::Secondary(_) => Ok(()),
+        super::Role::Primary | super::Role::Secondary => Ok(()),
         _ => Err(Error::new(
             Code::NotPrimaryOrSecondary,
             "node is not in primary or recovering state",

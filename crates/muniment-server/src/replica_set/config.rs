@@ -1,19 +1,19 @@
-//! The configuration document of a replica set, as far as a set of one member has it.
+//! The configuration document of a replica set.
 //!
 //! Source: the MongoDB manual, "Replica Set Configuration", and observed replies.
 
+use super::host_port::HostPort;
+use super::member_config::MemberConfig;
 use crate::args::{Args, Field, Types, check_type, opt, req};
 use crate::concern::W;
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc, number};
-use std::net::{ToSocketAddrs, UdpSocket};
+use std::collections::{BTreeMap, HashSet};
 
-/// The port of a host without one.
-const DEFAULT_PORT: u16 = 27017;
-/// The greatest version and `_id` of a member that there may be.
+/// The greatest version that there may be.
 const MAX_VERSION: i64 = i32::MAX as i64;
-const MAX_MEMBER_ID: i64 = 255;
-/// The greatest priority.
-const MAX_PRIORITY: f64 = 1000.0;
+/// Most members of a set, and most that vote.
+const MAX_MEMBERS: usize = 50;
+const MAX_VOTERS: usize = 7;
 
 const FIELDS: &[Field] = &[
     req("_id", Types::STRING),
@@ -24,18 +24,6 @@ const FIELDS: &[Field] = &[
     opt("protocolVersion", Types::NUMBER),
     opt("writeConcernMajorityJournalDefault", Types::SAFE_BOOL),
     opt("settings", Types::OBJECT),
-];
-
-const MEMBER: &[Field] = &[
-    req("_id", Types::NUMBER),
-    req("host", Types::STRING),
-    opt("arbiterOnly", Types::SAFE_BOOL),
-    opt("buildIndexes", Types::SAFE_BOOL),
-    opt("hidden", Types::SAFE_BOOL),
-    opt("priority", Types::NUMBER),
-    opt("tags", Types::OBJECT),
-    opt("secondaryDelaySecs", Types::NUMBER),
-    opt("votes", Types::NUMBER),
 ];
 
 const SETTINGS: &[Field] = &[
@@ -50,7 +38,7 @@ const SETTINGS: &[Field] = &[
     opt("replicaSetId", Types::ANY),
 ];
 
-/// A checked configuration of a set of one member.
+/// A checked configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SetConfig {
     /// `_id`: the set's name.
@@ -59,14 +47,8 @@ pub struct SetConfig {
     pub version: i64,
     /// `term`: of the primary that wrote it; `None` after a forced reconfiguration.
     pub term: Option<i64>,
-    /// `members[0]._id`.
-    pub member: i32,
-    /// `members[0].host`.
-    pub host: String,
-    /// `members[0].priority`.
-    pub priority: f64,
-    /// `members[0].tags`.
-    pub tags: DocBuf,
+    /// `members`, at least one.
+    pub members: Vec<MemberConfig>,
     /// `settings.chainingAllowed`.
     pub chaining: bool,
     /// `settings.heartbeatIntervalMillis`.
@@ -91,16 +73,20 @@ pub(super) fn invalid(message: impl Into<String>) -> Error {
 }
 
 impl SetConfig {
-    /// What a set is initiated with when nobody says more than its name.
+    /// What a set is initiated with when nobody says more than its name and where its member is.
     pub fn default_of(name: &str, host: String) -> SetConfig {
+        SetConfig {
+            members: vec![MemberConfig::new(0, host)],
+            ..SetConfig::without_members(name)
+        }
+    }
+
+    fn without_members(name: &str) -> SetConfig {
         SetConfig {
             name: name.to_string(),
             version: 1,
             term: None,
-            member: 0,
-            host,
-            priority: 1.0,
-            tags: DocBuf::new(),
+            members: Vec::new(),
             chaining: true,
             heartbeat_ms: 2000,
             heartbeat_timeout_secs: 10,
@@ -112,11 +98,11 @@ impl SetConfig {
         }
     }
 
-    /// Checks a document; a `version` that is missing is 1 where it initiates a set.
+    /// Checks a document.
     ///
     /// # Errors
-    /// 14, 40414, 40415 for its fields; 2 for values out of range; 93 for what contradicts itself,
-    /// and for more than one member.
+    /// 14, 40414, 40415 for its fields; 2 for values out of range; 93 for what contradicts itself or
+    /// is not supported.
     pub fn parse(d: Doc<'_>) -> Result<SetConfig> {
         let args = Args::parse("ReplSetConfig", FIELDS, d)?;
         let name = args.str("_id").unwrap_or_default();
@@ -125,33 +111,8 @@ impl SetConfig {
                 "Replica set configuration must have non-empty _id field",
             ));
         }
-        let members: Vec<_> = args
-            .array("members")
-            .unwrap_or(Doc::EMPTY)
-            .values()
-            .collect();
-        let member = match members.as_slice() {
-            [] => {
-                return Err(invalid(
-                    "Number of replica set configuration members must be between 1 and 50, but 0 were \
-                 given",
-                ));
-            }
-            [Value::Document(m)] => *m,
-            [v] => {
-                check_type("ReplSetConfig", "members.0", Types::OBJECT, v.ty())?;
-                return Err(Error::internal("a member is no document"));
-            }
-            more => {
-                return Err(invalid(format!(
-                    "{} members are given, and a set of one member is all that is supported yet",
-                    more.len()
-                )));
-            }
-        };
-        let range = |name, least, most| -> Result<Option<i64>> { args.int(name, least, most) };
-        let version = range("version", 1, MAX_VERSION)?.unwrap_or(1);
-        let term = range("term", -1, i64::MAX)?.filter(|t| *t >= 0);
+        let version = args.int("version", 1, MAX_VERSION)?.unwrap_or(1);
+        let term = args.int("term", -1, i64::MAX)?.filter(|t| *t >= 0);
         if let Some(v) = args.get("protocolVersion")
             && number::to_i64_clamped(v) != Some(1)
         {
@@ -170,61 +131,77 @@ impl SetConfig {
         let mut config = SetConfig {
             version,
             term,
-            ..SetConfig::default_of(name, String::new())
+            ..SetConfig::without_members(name)
         };
-        config.take_member(member)?;
+        for (i, v) in args
+            .array("members")
+            .unwrap_or(Doc::EMPTY)
+            .values()
+            .enumerate()
+        {
+            check_type(
+                "ReplSetConfig",
+                &format!("members.{i}"),
+                Types::OBJECT,
+                v.ty(),
+            )?;
+            let member = MemberConfig::parse(v.as_doc().unwrap_or(Doc::EMPTY))?;
+            config.members.push(member);
+        }
+        config.check_members()?;
         if let Some(settings) = args.doc("settings") {
             config.take_settings(settings)?;
         }
         Ok(config)
     }
 
-    fn take_member(&mut self, d: Doc<'_>) -> Result<()> {
-        let args = Args::parse("MemberConfig", MEMBER, d)?;
-        self.member = args.int("_id", 0, MAX_MEMBER_ID)?.unwrap_or(0) as i32;
-        self.host = HostPort::parse(args.str("host").unwrap_or_default())?.to_string();
-        if let Some(v) = args.get("priority") {
-            self.priority = number::to_f64(v).unwrap_or(f64::NAN);
-            if !(0.0..=MAX_PRIORITY).contains(&self.priority) {
-                return Err(Error::bad_value(format!(
-                    "priority must be a value between 0 and 1000, but {} was given",
-                    v.to_display()
-                )));
+    /// What the members are together.
+    fn check_members(&self) -> Result<()> {
+        let members = &self.members;
+        if !(1..=MAX_MEMBERS).contains(&members.len()) {
+            return Err(invalid(format!(
+                "Replica set configuration contains {} members, but must have at least 1 and no more \
+                 than {MAX_MEMBERS} members",
+                members.len()
+            )));
+        }
+        for (j, b) in members.iter().enumerate() {
+            for (i, a) in members.iter().enumerate().take(j) {
+                let same = |field: &str, of: &str| {
+                    Error::bad_value(format!(
+                        "Found two member configurations with same {field} field, \
+                         members.{i}.{field} == members.{j}.{field} == {of}"
+                    ))
+                };
+                if a.id == b.id {
+                    return Err(same("_id", &a.id.to_string()));
+                }
+                if a.host == b.host {
+                    return Err(same("host", &a.host));
+                }
             }
         }
-        let votes = args.int("votes", 0, 1)?.unwrap_or(1);
-        let delay = args.int("secondaryDelaySecs", 0, 366 * 24 * 3600)?;
-        if self.priority == 0.0 || args.bool("arbiterOnly", false) {
+        let is_local = |m: &&MemberConfig| HostPort::parse(&m.host).is_ok_and(|h| h.is_local());
+        let local = members.iter().filter(is_local).count();
+        if local > 0 && local < members.len() {
+            return Err(Error::bad_value(format!(
+                "Either all host names in a replica set configuration must be localhost references, or \
+                 none must be; found {local} out of {}",
+                members.len()
+            )));
+        }
+        let voters = self.voters().count();
+        if !(1..=MAX_VOTERS).contains(&voters) {
+            return Err(Error::bad_value(format!(
+                "Replica set configuration contains {voters} voting members, but must be at least 1 \
+                 and no more than {MAX_VOTERS}"
+            )));
+        }
+        if !members.iter().any(MemberConfig::electable) {
             return Err(invalid(
                 "Replica set configuration must contain at least one non-arbiter member with \
                  priority > 0",
             ));
-        }
-        if votes == 0 {
-            return Err(Error::bad_value(
-                "priority must be 0 when non-voting (votes:0)",
-            ));
-        }
-        for (wrong, what) in [
-            (args.bool("hidden", false), "hidden=true"),
-            (delay.unwrap_or(0) > 0, "secondaryDelaySecs is used"),
-            (!args.bool("buildIndexes", true), "buildIndexes=false"),
-        ] {
-            if wrong {
-                return Err(Error::bad_value(format!("priority must be 0 when {what}")));
-            }
-        }
-        if let Some(tags) = args.doc("tags") {
-            for e in tags {
-                if !matches!(e.value(), Value::String(_)) {
-                    return Err(Error::type_mismatch(format!(
-                        "tags.{} field has non-string value of type {}",
-                        e.name(),
-                        e.value().type_name()
-                    )));
-                }
-            }
-            self.tags = tags.to_buf();
         }
         Ok(())
     }
@@ -275,7 +252,7 @@ impl SetConfig {
         Ok(())
     }
 
-    /// A mode asks for a number of different values of tags; one member has one of each.
+    /// A mode asks for a number of different values of tags, which some member has to have.
     fn check_modes(&self, modes: Doc<'_>) -> Result<()> {
         for mode in modes {
             let Value::Document(tags) = mode.value() else {
@@ -299,7 +276,7 @@ impl SetConfig {
                         "Value of {place} must be positive, but found {n}"
                     )));
                 }
-                if self.tags.as_doc().get(tag.name()).is_none() {
+                if self.members.iter().all(|m| m.tag(tag.name()).is_none()) {
                     return Err(Error::new(
                         Code::NoSuchKey,
                         format!("No replica set member has the tag that {place} names"),
@@ -310,22 +287,103 @@ impl SetConfig {
         Ok(())
     }
 
+    /// The member with this `_id`.
+    pub fn member(&self, id: i32) -> Option<&MemberConfig> {
+        self.members.iter().find(|m| m.id == id)
+    }
+
+    /// What of it the consensus needs; the members have no numbers yet.
+    pub fn to_core(&self) -> muniment_repl::Config {
+        let modes = self.modes.as_doc();
+        muniment_repl::Config {
+            version: self.version as u64,
+            next_id: 0,
+            members: self.members.iter().map(MemberConfig::to_core).collect(),
+            modes: modes
+                .iter()
+                .filter_map(|e| Some((e.name().to_string(), counts(e.value().as_doc()?))))
+                .collect(),
+            document: self.to_doc().into_bytes(),
+        }
+    }
+
+    /// Those that vote.
+    pub fn voters(&self) -> impl Iterator<Item = &MemberConfig> {
+        self.members.iter().filter(|m| m.votes)
+    }
+
+    /// `majorityVoteCount`: votes that elect a primary, and members whose acknowledgements are a
+    /// majority.
+    pub fn majority(&self) -> usize {
+        self.voters().count() / 2 + 1
+    }
+
+    /// The member that this server is, listening on `port` of a machine of this name.
+    pub fn own(&self, port: u16, machine: &str) -> Option<&MemberConfig> {
+        let is_own = |m: &&MemberConfig| {
+            HostPort::parse(&m.host).is_ok_and(|host| host.is_own(port, machine))
+        };
+        self.members.iter().find(is_own)
+    }
+
+    /// Checks that it may follow on `old`.
+    ///
+    /// # Errors
+    /// 103 NewReplicaSetConfigurationIncompatible.
+    pub fn check_follows(&self, old: &SetConfig, force: bool) -> Result<()> {
+        let differs = |what: String| Error::new(Code::NewReplicaSetConfigurationIncompatible, what);
+        if self.name != old.name {
+            return Err(differs(format!(
+                "New and old configurations differ in replica set name; old was {}, and new is {}",
+                old.name, self.name
+            )));
+        }
+        if self.id.is_some() && self.id != old.id {
+            return Err(differs(
+                "New and old configurations differ in replica set ID".to_string(),
+            ));
+        }
+        for m in &self.members {
+            if let Some(o) = old
+                .members
+                .iter()
+                .find(|o| o.host == m.host && o.id != m.id)
+            {
+                return Err(differs(format!(
+                    "New and old configurations both have members with host of {} but in the new \
+                     configuration the _id field is {} and in the old configuration it is {} for \
+                     replica set {}",
+                    m.host, m.id, o.id, old.name
+                )));
+            }
+        }
+        if force {
+            return Ok(());
+        }
+        if self.version <= old.version {
+            return Err(differs(format!(
+                "New replica set configuration version must be greater than old, but {} is not \
+                 greater than {} for replica set {}",
+                self.version, old.version, old.name
+            )));
+        }
+        let voters = |c: &SetConfig| -> HashSet<i32> { c.voters().map(|m| m.id).collect() };
+        let (before, after) = (voters(old), voters(self));
+        if before.symmetric_difference(&after).count() > 1 {
+            return Err(differs(
+                "Non force replica set reconfig can only add or remove at most 1 voting member."
+                    .to_string(),
+            ));
+        }
+        Ok(())
+    }
+
     /// The document, as MongoDB stores and shows it.
     pub fn to_doc(&self) -> DocBuf {
         let mut d = doc! { "_id": self.name.as_str(), "version": self.version as i32 };
         d.append_some("term", self.term);
-        let member = doc! {
-            "_id": self.member,
-            "host": self.host.as_str(),
-            "arbiterOnly": false,
-            "buildIndexes": true,
-            "hidden": false,
-            "priority": whole_or_fraction(self.priority),
-            "tags": &self.tags,
-            "secondaryDelaySecs": 0_i64,
-            "votes": 1,
-        };
-        d.append("members", [member].iter().collect::<ArrayBuf>());
+        let members: ArrayBuf = self.members.iter().map(MemberConfig::to_doc).collect();
+        d.append("members", members);
         d.append("protocolVersion", 1_i64);
         d.append("writeConcernMajorityJournalDefault", true);
         let mut settings = doc! {
@@ -343,8 +401,8 @@ impl SetConfig {
         d
     }
 
-    /// Checks the `commitQuorum` of an index build. The one member votes for what it has built, so a
-    /// quorum that can be satisfied is.
+    /// Checks the `commitQuorum` of an index build. What a build finds is in the log, so every member
+    /// has built it when it has the log's entry: a quorum that can be satisfied is.
     ///
     /// # Errors
     /// 9 FailedToParse; 79 for an unknown mode; 278 UnsatisfiableCommitQuorum.
@@ -353,7 +411,7 @@ impl SetConfig {
             Value::String("majority" | "votingMembers") => return Ok(()),
             Value::String(mode) => W::Mode(mode.into()),
             v if v.is_number() => match number::to_i64_clamped(v) {
-                Some(n @ 0..=MAX_MEMBERS) => W::Nodes(n as i32),
+                Some(n) if (0..=MAX_MEMBERS as i64).contains(&n) => W::Nodes(n as i32),
                 _ => {
                     return Err(Error::failed_to_parse(format!(
                         "commitQuorum has to be a non-negative number and not greater than \
@@ -377,7 +435,7 @@ impl SetConfig {
         }
     }
 
-    /// Why a set of one member can never acknowledge as `w` asks; `None`: it can.
+    /// Why the set can never acknowledge as `w` asks; `None`: it can.
     pub fn unsatisfiable(&self, w: &W) -> Option<Error> {
         let too_few = || {
             Error::new(
@@ -385,15 +443,19 @@ impl SetConfig {
                 "Not enough data-bearing nodes",
             )
         };
+        let values = |tag: &str| {
+            let all = self.members.iter().filter_map(|m| m.tag(tag));
+            all.collect::<HashSet<_>>().len() as i64
+        };
         let fits = |tags: Doc<'_>| {
             tags.iter().all(|e| {
                 let n = number::to_i64_clamped(e.value()).unwrap_or(0);
-                n <= 0 || n == 1 && self.tags.as_doc().get(e.name()).is_some()
+                n <= values(e.name())
             })
         };
         match w {
-            W::Majority | W::Nodes(..=1) => None,
-            W::Nodes(_) => Some(too_few()),
+            W::Majority => None,
+            W::Nodes(n) => (*n > 1 && *n as usize > self.members.len()).then(too_few),
             W::Tags(tags) => (!fits(tags.as_doc())).then(too_few),
             W::Mode(mode) => match self.modes.as_doc().get_doc(mode) {
                 Some(tags) => (!fits(tags)).then(too_few),
@@ -408,109 +470,23 @@ impl SetConfig {
     }
 }
 
-/// Most members of a set in MongoDB.
-const MAX_MEMBERS: i64 = 50;
+/// Numbers by name; what is none is left out.
+pub(super) fn counts(d: Doc<'_>) -> BTreeMap<String, u32> {
+    let mut all = BTreeMap::new();
+    for e in d {
+        let n = number::to_i64_clamped(e.value()).and_then(|n| u32::try_from(n).ok());
+        if let Some(n) = n {
+            all.insert(e.name().to_string(), n);
+        }
+    }
+    all
+}
 
 /// MongoDB shows a whole priority as one.
-fn whole_or_fraction(n: f64) -> Value<'static> {
+pub(super) fn whole_or_fraction(n: f64) -> Value<'static> {
     match n.fract() == 0.0 {
         true => Value::Int32(n as i32),
         false => Value::Double(n),
-    }
-}
-
-/// A member's address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostPort {
-    host: String,
-    port: u16,
-}
-
-impl HostPort {
-    /// `host`, `host:port` or `[ipv6]:port`.
-    ///
-    /// # Errors
-    /// 9 FailedToParse.
-    pub fn parse(text: &str) -> Result<HostPort> {
-        let wrong = |why: &str| {
-            Error::failed_to_parse(format!("{why} parsing HostAndPort from \"{text}\""))
-        };
-        let (host, port) = match text.strip_prefix('[') {
-            Some(rest) => {
-                let (host, behind) = rest.split_once(']').ok_or_else(|| wrong("Missing ']'"))?;
-                match behind.strip_prefix(':') {
-                    Some(port) => (host, Some(port)),
-                    None if behind.is_empty() => (host, None),
-                    None => return Err(wrong("Extraneous characters after ']'")),
-                }
-            }
-            None => match text.split_once(':') {
-                Some((host, port)) => (host, Some(port)),
-                None => (text, None),
-            },
-        };
-        if host.is_empty() {
-            return Err(wrong("Empty host component"));
-        }
-        let port = match port.map(str::parse::<u16>) {
-            None => DEFAULT_PORT,
-            Some(Ok(n)) if n > 0 => n,
-            Some(_) => return Err(wrong("Port number is out of range")),
-        };
-        Ok(HostPort {
-            host: host.to_string(),
-            port,
-        })
-    }
-
-    /// The address of a server that listens on `port` of these addresses, as MongoDB chooses it: the
-    /// first that others can reach, the machine's name where it listens on all, else the first one.
-    pub fn of_listener(bind_ip: &[String], port: u16, machine: &str) -> HostPort {
-        let mut addresses = bind_ip.iter().filter(|a| !a.contains('/'));
-        let mut all = false;
-        for a in addresses.clone() {
-            let name = if a == "*" { "0.0.0.0" } else { a };
-            for found in (name, port).to_socket_addrs().into_iter().flatten() {
-                if found.ip().is_unspecified() {
-                    all = true;
-                } else if !found.ip().is_loopback() {
-                    let host = a.clone();
-                    return HostPort { host, port };
-                }
-            }
-        }
-        let host = match all {
-            true => machine.to_string(),
-            false => addresses
-                .next()
-                .map_or_else(|| "localhost".to_string(), Clone::clone),
-        };
-        HostPort { host, port }
-    }
-
-    /// Whether it leads to a server of this machine that listens on `port`.
-    pub fn is_own(&self, port: u16, machine: &str) -> bool {
-        if self.port != port {
-            return false;
-        }
-        if self.host == machine || self.host == "localhost" {
-            return true;
-        }
-        let found = (self.host.as_str(), port).to_socket_addrs();
-        // Only what is an address of this machine can be bound.
-        found.into_iter().flatten().any(|a| {
-            !a.ip().is_unspecified()
-                && (a.ip().is_loopback() || UdpSocket::bind((a.ip(), 0)).is_ok())
-        })
-    }
-}
-
-impl std::fmt::Display for HostPort {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}", self.host, self.port),
-            false => write!(f, "{}:{}", self.host, self.port),
-        }
     }
 }
 
@@ -527,9 +503,17 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         let mut c = SetConfig::default_of("rs", "h:1".to_string());
-        c.tags = doc! { "dc": "x" };
+        c.members[0].tags = doc! { "dc": "x" };
+        c.members[0].priority = 2.5;
+        c.members.push(MemberConfig {
+            hidden: true,
+            priority: 0.0,
+            delay_secs: 3600,
+            votes: false,
+            ..MemberConfig::new(7, "h:2".to_string())
+        });
         c.modes = doc! { "m": doc! { "dc": 1 } };
-        (c.priority, c.term, c.id) = (2.5, Some(3), Some([7; 12]));
+        (c.term, c.id) = (Some(3), Some([7; 12]));
         assert_eq!(SetConfig::parse(c.to_doc().as_doc()).unwrap(), c);
     }
 
@@ -541,7 +525,7 @@ mod tests {
             m.append(name, v);
             of(m).unwrap_err().code().0
         };
-        assert_eq!(of(member()).unwrap().host, "h:1");
+        assert_eq!(of(member()).unwrap().members[0].host, "h:1");
         for (name, v, code) in [
             ("priority", Value::Int32(0), 93),
             ("priority", Value::Int32(1001), 2),
@@ -570,7 +554,7 @@ mod tests {
             (doc! { "_id": "rs", "version": 1, "members": array![1] }, 14),
             (
                 doc! { "_id": "rs", "version": 1, "members": array![member(), member()] },
-                93,
+                2,
             ),
             (
                 doc! { "_id": "rs", "version": 1, "members": array![member()], "protocolVersion": 0 },
@@ -597,40 +581,9 @@ mod tests {
     }
 
     #[test]
-    fn addresses() {
-        for (text, shown) in [
-            ("h", "h:27017"),
-            ("h:1", "h:1"),
-            ("[::1]:2", "[::1]:2"),
-            ("[::1]", "[::1]:27017"),
-        ] {
-            assert_eq!(HostPort::parse(text).unwrap().to_string(), shown);
-        }
-        for text in ["", ":1", "h:", "h:0", "h:70000", "h:x", "[::1", "[::1]x"] {
-            assert_eq!(
-                HostPort::parse(text).unwrap_err().code(),
-                Code::FailedToParse
-            );
-        }
-        let own = |text: &str| HostPort::parse(text).unwrap().is_own(7, "machine");
-        assert!(own("127.0.0.1:7") && own("localhost:7") && own("machine:7") && own("[::1]:7"));
-        assert!(
-            !own("127.0.0.1:8") && !own("machine:8") && !own("0.0.0.0:7") && !own("192.0.2.1:7")
-        );
-        let chosen = |all: &[&str]| {
-            let all: Vec<_> = all.iter().map(|s| (*s).to_string()).collect();
-            HostPort::of_listener(&all, 7, "machine").to_string()
-        };
-        assert_eq!(chosen(&["127.0.0.1", "::1"]), "127.0.0.1:7");
-        assert_eq!(chosen(&["/tmp/x.sock"]), "localhost:7");
-        assert_eq!(chosen(&["127.0.0.1", "192.0.2.1"]), "192.0.2.1:7");
-        assert_eq!(chosen(&["0.0.0.0"]), "machine:7");
-    }
-
-    #[test]
     fn who_can_acknowledge() {
         let mut c = SetConfig::default_of("rs", "h:1".to_string());
-        c.tags = doc! { "dc": "x" };
+        c.members[0].tags = doc! { "dc": "x" };
         c.modes = doc! { "one": doc! { "dc": 1 }, "two": doc! { "dc": 2 } };
         let code = |w: W| c.unsatisfiable(&w).map_or(0, |e| e.code().0);
         assert_eq!(

@@ -1,44 +1,62 @@
-//! A replica set of one member: who it is, since when it is primary, and what it stores of that in
-//! `local.system.replset` and `local.replset.election`.
+//! A member of a replica set: what it is, who the others are, and since when who is primary.
 //!
-//! Invariants: one change of the state at a time; a term is on the disk before anybody is told of
-//! it, but for one that a full disk has no room for, after which the next election takes the same
-//! (nobody else ever votes); what changes the state moves the topology's counter on, behind the change. Must not know
-//! single commands, but for those that need a primary although they write no documents.
+//! The consensus is in `muniment-repl`; [`driver`] is the thread that drives it over this server's
+//! log and the connections to the others ([`peer`], [`frame`]); [`node`] is what commands see of
+//! that. What a member remembers beside the log stands in the file `replication` of its data
+//! directory, never in the log, which is the same on all members; `local.system.replset` and
+//! `local.replset.election` are made from it when they are read.
+//!
+//! Invariants: the role says primary only while the door of the storage is open, and a little less;
+//! what changes the state moves the topology's counter on, behind the change. Must not know single
+//! commands, but for those that need a primary although they write no documents.
 
+mod acknowledge;
 mod admit;
 mod config;
+mod driver;
+mod frame;
+mod host_port;
+mod incoming;
+mod initial_sync;
+mod initiate;
+mod local;
+mod member_config;
+mod node;
+mod peer;
+mod report;
 mod times;
 
+pub use acknowledge::{acknowledge, write_concern_error};
 pub use admit::admit;
-pub use config::{HostPort, SetConfig};
+pub use config::SetConfig;
+pub use driver::{ELECTION_TICKS, Request};
+pub use frame::OP_REPLICATION;
+pub use host_port::HostPort;
+pub use incoming::{Incoming, greet};
+pub use initial_sync::{Copied, export};
+pub use initiate::{initiate, start};
+pub use local::documents as local_documents;
+pub use member_config::MemberConfig;
+pub use node::Node;
 pub use times::{append_times, of as times_of, parse as parse_time};
 
-use crate::concern::W;
-use crate::context::CommandContext;
-use crate::log::{Severity, now_ms};
-use crate::own_collections;
-use crate::state::{ServerState, hostname};
-use config::invalid;
-use muniment_exec::{FindRequest, OpContext, UpdateStatement};
+use crate::log::{iso8601, now_ms};
+use crate::options::ServerOptions;
+use crate::registry::Kind;
+use crate::state::{Restart, ServerState};
 use muniment_query::Interrupt;
-use muniment_storage::{CollectionOptions, Timestamp};
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, array, doc, number};
+use muniment_repl::{InForce, MemberId, Refusal, StateFile};
+use muniment_storage::{OsDisk, Timestamp};
+use muniment_value::{ArrayBuf, Code, DocBuf, Error, Result, Value, doc};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Where the configuration stands.
-const CONFIG: &str = "local.system.replset";
-/// Where the last election stands.
-const ELECTION: &str = "local.replset.election";
-/// The `_id` of that document.
-const LAST_VOTE: &str = "lastVote";
-/// `rbid`: nothing is ever rolled back where one member is all there is.
-pub const ROLLBACK_ID: i32 = 1;
-/// How often who stepped down looks whether it may be primary again.
-const LOOK: Duration = Duration::from_millis(100);
+/// So long a reconfiguration waits for another one, and for a new primary.
+const SETTLES: Duration = Duration::from_secs(10);
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// What the member is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,11 +65,23 @@ pub enum Role {
     Startup,
     /// It takes writes.
     Primary,
-    /// It stepped down, and is primary again at this time.
-    Secondary(Instant),
+    /// It follows.
+    Secondary,
+    /// It copies another member's data.
+    Startup2,
     /// The configuration does not name this server.
     Removed,
 }
+
+/// What of a member's state others see: its role, the configuration's version and term, who it is,
+/// who leads, and in which term.
+type Shown = (
+    Role,
+    Option<(i64, Option<i64>)>,
+    Option<i32>,
+    Option<MemberId>,
+    i64,
+);
 
 impl Role {
     /// `myState` and its name.
@@ -59,9 +89,23 @@ impl Role {
         match self {
             Role::Startup => (0, "STARTUP"),
             Role::Primary => (1, "PRIMARY"),
-            Role::Secondary(_) => (2, "SECONDARY"),
+            Role::Secondary => (2, "SECONDARY"),
+            Role::Startup2 => (5, "STARTUP2"),
             Role::Removed => (10, "REMOVED"),
         }
+    }
+
+    /// The name of a state that another member reports.
+    pub fn name_of(state: i32) -> &'static str {
+        let all = [
+            Role::Startup,
+            Role::Primary,
+            Role::Secondary,
+            Role::Startup2,
+            Role::Removed,
+        ];
+        let found = all.iter().map(|r| r.state()).find(|(n, _)| *n == state);
+        found.map_or("UNKNOWN", |(_, name)| name)
     }
 }
 
@@ -87,10 +131,49 @@ pub struct Member {
     pub role: Role,
     /// The configuration that holds.
     pub config: Option<Arc<SetConfig>>,
+    /// Its number in the consensus; 0 before it has one.
+    pub id: MemberId,
+    /// Its `_id` in the configuration.
+    pub me: Option<i32>,
     /// The newest term; 0: none.
     pub term: i64,
+    /// Who leads in it.
+    pub leader: Option<MemberId>,
     /// The election that made it primary.
     pub election: Option<Election>,
+    /// `rbid`.
+    pub rollback_id: u64,
+    /// The configuration was forced here since the start.
+    pub forced: bool,
+}
+
+impl Member {
+    /// What `hello` shows of it.
+    fn shown(&self) -> Shown {
+        let config = self.config.as_ref().map(|c| (c.version, c.term));
+        // A term without a leader is nobody's business.
+        let term = self.leader.map_or(0, |_| self.term);
+        (self.role, config, self.me, self.leader, term)
+    }
+
+    /// A configuration bears the term of the primary, as in MongoDB, where each writes it anew; but for
+    /// one that was forced here, until the next start.
+    fn show_term(&mut self) {
+        let term = Some(self.term);
+        if let Some(config) = &mut self.config
+            && config.term != term
+            && !self.forced
+        {
+            let mut shown = (**config).clone();
+            shown.term = term;
+            *config = Arc::new(shown);
+        }
+    }
+
+    /// Its part of the configuration.
+    pub fn own(&self) -> Option<&MemberConfig> {
+        self.config.as_ref()?.member(self.me?)
+    }
 }
 
 /// The set that this server was started as a member of.
@@ -101,8 +184,13 @@ pub struct ReplicaSet {
     primary: AtomicBool,
     /// Commands tell the cluster's time: there was a configuration.
     timed: AtomicBool,
-    /// Held by who changes the state.
-    change: Mutex<()>,
+    /// It votes alone, and is about to be primary for the first time.
+    electing: AtomicBool,
+    /// As primary it has made what every primary has.
+    prepared: AtomicBool,
+    /// Held by who initiates the set or joins it.
+    begins: Mutex<()>,
+    node: RwLock<Option<Arc<Node>>>,
 }
 
 impl ReplicaSet {
@@ -113,12 +201,20 @@ impl ReplicaSet {
             member: RwLock::new(Member {
                 role: Role::Startup,
                 config: None,
+                id: 0,
+                me: None,
                 term: 0,
+                leader: None,
                 election: None,
+                rollback_id: 1,
+                forced: false,
             }),
             primary: AtomicBool::new(false),
             timed: AtomicBool::new(false),
-            change: Mutex::new(()),
+            electing: AtomicBool::new(false),
+            prepared: AtomicBool::new(false),
+            begins: Mutex::new(()),
+            node: RwLock::new(None),
         }
     }
 
@@ -137,6 +233,11 @@ impl ReplicaSet {
         self.member.read().clone()
     }
 
+    /// What drives the consensus, once there is a configuration.
+    pub fn node(&self) -> Option<Arc<Node>> {
+        self.node.read().clone()
+    }
+
     /// The state and the configuration.
     ///
     /// # Errors
@@ -153,141 +254,61 @@ impl ReplicaSet {
         Ok((member, config))
     }
 
-    fn set(&self, server: &ServerState, change: impl FnOnce(&mut Member)) {
+    /// Changes the state, and tells those who wait for that.
+    pub fn change(&self, server: &ServerState, change: impl FnOnce(&mut Member)) {
         let mut member = self.member.write();
+        let before = member.shown();
         change(&mut member);
         // Who is told of a primary may write at once.
-        self.primary
-            .store(member.role == Role::Primary, Ordering::Release);
+        let primary = member.role == Role::Primary;
+        self.primary.store(primary, Ordering::Release);
         self.timed.store(member.config.is_some(), Ordering::Release);
+        let changed = member.shown() != before;
         drop(member);
-        server.topology_changed();
-    }
-
-    /// Initiates the set and makes this member its primary.
-    ///
-    /// # Errors
-    /// 23 AlreadyInitialized; 93 for a configuration that is not this server's; what storing it
-    /// raises.
-    pub fn initiate(
-        &self,
-        server: &ServerState,
-        op: &Arc<OpContext>,
-        mut config: SetConfig,
-    ) -> Result<()> {
-        let _change = self.change.lock();
-        if self.member.read().config.is_some() {
-            return Err(Error::new(Code::AlreadyInitialized, "already initialized"));
-        }
-        if config.name != self.name {
-            return Err(invalid(format!(
-                "Attempting to initiate a replica set with name {}, but command line reports {}; \
-                 rejecting",
-                config.name, self.name
-            )));
-        }
-        if config.version != 1 {
-            return Err(invalid(format!(
-                "Configuration used to initiate a replica set must have version 1, but found {}",
-                config.version
-            )));
-        }
-        if config.id.is_some() {
-            return Err(invalid(
-                "Cannot specify settings.replicaSetId in a configuration that initiates a set",
-            ));
-        }
-        self.check_own(server, &config, Code::InvalidReplicaSetConfig)?;
-        config.id = Some(muniment_value::new_object_id());
-        config.term = None;
-        self.elect(server, op, config, "electionTimeout")
-    }
-
-    /// Whether the only member is this server.
-    fn check_own(&self, server: &ServerState, config: &SetConfig, code: Code) -> Result<()> {
-        if HostPort::parse(&config.host)?.is_own(server.port, &hostname()) {
-            return Ok(());
-        }
-        Err(Error::new(
-            code,
-            format!(
-                "No host described in new configuration with {{version: {}, term: {}}} for replica \
-                 set {} maps to this node",
-                config.version,
-                config.term.unwrap_or(0),
-                self.name
-            ),
-        ))
-    }
-
-    /// Holds an election, which the only voter wins. The caller holds `change`. A full disk keeps
-    /// no set from having a primary that was initiated before: only who writes can make room.
-    fn elect(
-        &self,
-        server: &ServerState,
-        op: &Arc<OpContext>,
-        mut config: SetConfig,
-        reason: &'static str,
-    ) -> Result<()> {
-        let store = &server.engine.store;
-        let began_ms = now_ms();
-        let known = self.member.read().term;
-        let before = (store.visible(), if known == 0 { -1 } else { known });
-        // A configuration that no primary wrote is its first one, or was forced.
-        let initiated = config.term.is_some() || config.version > 1;
-        let term = known
-            .max(last_vote(server, op)?)
-            .max(config.term.unwrap_or(0))
-            + 1;
-        config.term = Some(term);
-        let vote = doc! { "_id": LAST_VOTE, "term": term, "candidateIndex": 0_i64 };
-        let stored = put(server, op, ELECTION, vote.as_doc())
-            .and_then(|()| put(server, op, CONFIG, config.to_doc().as_doc()));
-        match stored {
-            Err(e) if e.code() == Code::OutOfDiskSpace && initiated => {
-                server.log.startup_warning(
-                    21_406,
-                    &format!("the election of term {term} could not be stored: {e}"),
-                );
-            }
-            other => other?,
-        }
-        let election = Election {
-            reason,
-            before,
-            at: store.visible(),
-            began_ms,
-            ready_ms: now_ms(),
+        let tells = match self.electing.load(Ordering::Acquire) {
+            true => primary,
+            false => changed,
         };
-        server.log.info(
-            "REPL",
-            21331,
-            "ReplCoord",
-            "Transition to primary complete; database writes are now permitted",
-            &doc! { "term": term },
-        );
-        self.set(server, |m| {
-            m.role = Role::Primary;
-            m.config = Some(Arc::new(config));
-            m.term = term;
-            m.election = Some(election);
+        if tells {
+            self.electing.store(false, Ordering::Release);
+            server.topology_changed();
+        }
+    }
+
+    /// What every primary has is there.
+    pub fn is_prepared(&self) -> bool {
+        self.prepared.load(Ordering::Acquire)
+    }
+
+    /// Takes no writes from here on: those that run are interrupted.
+    pub fn no_primary(&self, server: &ServerState) {
+        self.primary.store(false, Ordering::Release);
+        for op in server.engine.operations.list() {
+            let kind = crate::registry::find(op.command()).map(|spec| spec.kind);
+            if matches!(kind, Some(Kind::Write | Kind::Ddl)) {
+                op.kill(Code::InterruptedDueToReplStateChange);
+            }
+        }
+        self.change(server, |m| {
+            if m.role == Role::Primary {
+                m.role = Role::Secondary;
+                m.leader = None;
+            }
         });
-        Ok(())
     }
 
     /// Takes another configuration.
     ///
     /// # Errors
     /// 10107 unless it is primary or `force`; 103 for what does not follow the one that holds; 74
-    /// for another host; what storing it raises.
+    /// if it does not name this server.
     pub fn reconfigure(
         &self,
-        server: &ServerState,
-        op: &Arc<OpContext>,
+        server: &Arc<ServerState>,
+        interrupt: &dyn Interrupt,
         mut config: SetConfig,
         force: bool,
     ) -> Result<()> {
-        let _change = self.change.lock();
         let (member, old) = self.initialized()?;
         if member.role != Role::Primary && !force {
             return Err(Error::new(
@@ -299,89 +320,109 @@ impl ReplicaSet {
                 ),
             ));
         }
-        let differs = |what: String| Error::new(Code::NewReplicaSetConfigurationIncompatible, what);
-        if config.name != old.name {
-            return Err(differs(format!(
-                "New and old configurations differ in replica set name; old was {}, and new is {}",
-                old.name, config.name
-            )));
-        }
-        if config.id.is_some() && config.id != old.id {
-            return Err(differs(
-                "New and old configurations differ in replica set ID".to_string(),
-            ));
-        }
-        if config.member != old.member && config.host == old.host {
-            return Err(differs(format!(
-                "New and old configurations both have members with host of {} but in the new \
-                 configuration the _id field is {} and in the old configuration it is {} for \
-                 replica set {}",
-                old.host, config.member, old.member, old.name
-            )));
-        }
+        config.check_follows(&old, force)?;
+        let me = initiate::check_own(server, &config, Code::NodeNotFound)?;
+        config.id = old.id;
+        let node = self.node().ok_or_else(ended)?;
+        let now = Arc::clone(node.members().in_force());
         if force {
             config.version = config.version.max(old.version + 1);
-        } else if config.version <= old.version {
-            return Err(differs(format!(
-                "New replica set configuration version must be greater than old, but {} is not \
-                 greater than {} for replica set {}",
-                config.version, old.version, old.name
-            )));
+            config.term = None;
+            let mut wanted = now.config.number(config.to_core());
+            // This server stays the member that it is, wherever it was said to be.
+            let own = wanted.members.iter_mut().find(|m| m.key == me);
+            if let Some(own) = own {
+                own.id = node.id;
+            }
+            let asked = |outcome| Request::Force(Box::new(wanted), outcome);
+            return node.ask_and_wait(asked, interrupt)?.map_err(|_| ended());
         }
-        self.check_own(server, &config, Code::NodeNotFound)?;
-        config.id = old.id;
-        config.term = (!force).then_some(member.term);
-        put(server, op, CONFIG, config.to_doc().as_doc())?;
-        let removed = member.role == Role::Removed;
-        self.set(server, |m| m.config = Some(Arc::new(config.clone())));
-        match removed {
-            true => self.elect(server, op, config, "electionTimeout"),
-            false => Ok(()),
-        }
+        config.term = Some(member.term);
+        let wanted = now.config.number(config.to_core());
+        let end = Instant::now() + SETTLES;
+        let answer = loop {
+            let wanted = Box::new(wanted.clone());
+            let asked = |outcome| Request::Reconfigure(wanted, outcome);
+            let answer = node.ask_and_wait(asked, interrupt)?;
+            // A new primary is about to commit, or another change is.
+            if answer != Err(Refusal::Busy) || Instant::now() > end {
+                break answer;
+            }
+            std::thread::sleep(LOOK);
+        };
+        answer.map_err(|refusal| match refusal {
+            Refusal::NotLeader => Error::new(Code::NotWritablePrimary, "not primary"),
+            Refusal::Busy => Error::new(
+                Code::ConfigurationInProgress,
+                "Cannot run replSetReconfig because the node is currently updating its \
+                 configuration",
+            ),
+            Refusal::NotElectable => config::invalid(
+                "the primary has to stay a voting member with a priority above 0: step down first",
+            ),
+            Refusal::ManyVoters => Error::new(
+                Code::NewReplicaSetConfigurationIncompatible,
+                "Non force replica set reconfig can only add or remove at most 1 voting member.",
+            ),
+            Refusal::BadNumbers | Refusal::NobodyCaughtUp => {
+                Error::internal("the members of the new configuration have no numbers")
+            }
+        })
     }
 
-    /// Is no primary for `time`, and then one again.
+    /// Lets another member be primary, and is none itself for `time`.
     ///
     /// # Errors
-    /// 10107 when it is none; 262 unless `force`: there is nobody who could take over.
-    pub fn step_down(&self, server: &Arc<ServerState>, time: Duration, force: bool) -> Result<()> {
-        let _change = self.change.lock();
+    /// 10107 when it is none; 262 if nobody has caught up within `catch_up`, unless `force`.
+    pub fn step_down(
+        &self,
+        interrupt: &dyn Interrupt,
+        time: Duration,
+        catch_up: Duration,
+        force: bool,
+    ) -> Result<()> {
+        let not_primary = || Error::new(Code::NotWritablePrimary, "not primary so can't step down");
         if !self.is_primary() {
-            return Err(Error::new(
-                Code::NotWritablePrimary,
-                "not primary so can't step down",
-            ));
+            return Err(not_primary());
         }
-        // MongoDB waits secondaryCatchUpPeriodSecs for secondaries, of which there are none.
-        if !force {
-            return Err(Error::new(
+        let nobody = || {
+            Error::new(
                 Code::ExceededTimeLimit,
                 format!(
                     "No electable secondaries caught up as of {}. Please use the replSetStepDown \
                      command with the argument {{force: true}} to force node to step down.",
-                    crate::log::iso8601(now_ms())
+                    iso8601(now_ms())
                 ),
-            ));
+            )
+        };
+        let config = self.member().config;
+        let electable = config.map_or(0, |c| c.members.iter().filter(|m| m.electable()).count());
+        if electable < 2 && !force {
+            return Err(nobody());
         }
-        let until = Instant::now()
-            .checked_add(time)
-            .ok_or_else(|| Error::bad_value("stepdown period is too long"))?;
-        let state = Arc::clone(server);
-        std::thread::Builder::new()
-            .name("stepdown".to_string())
-            .stack_size(1 << 20)
-            .spawn(move || wait_for_election(&state))?;
-        self.set(server, |m| m.role = Role::Secondary(until));
-        Ok(())
+        let node = self.node().ok_or_else(ended)?;
+        let (patience, freeze) = (self.ticks(catch_up), self.ticks(time));
+        let answer = node.ask_and_wait(
+            |outcome| Request::StepDown(patience, freeze, force, outcome),
+            interrupt,
+        )?;
+        answer.map_err(|refusal| match refusal {
+            Refusal::NotLeader => not_primary(),
+            Refusal::Busy => Error::new(
+                Code::ConflictingOperationInProgress,
+                "another stepdown is under way",
+            ),
+            _ => nobody(),
+        })
     }
 
     /// Is no primary for `time` from now on; no time at all: may be one at once.
     ///
     /// # Errors
-    /// 95 NotSecondary for a primary; what an election raises.
-    pub fn freeze(&self, server: &ServerState, op: &Arc<OpContext>, time: Duration) -> Result<()> {
+    /// 95 NotSecondary for a primary.
+    pub fn freeze(&self, time: Duration, interrupt: &dyn Interrupt) -> Result<()> {
         let member = self.member();
-        let Role::Secondary(until) = member.role else {
+        if member.role != Role::Secondary {
             return Err(Error::new(
                 Code::NotSecondary,
                 format!(
@@ -392,192 +433,98 @@ impl ReplicaSet {
                     }
                 ),
             ));
-        };
-        let now = Instant::now();
-        let until = match time.is_zero() {
-            true => now,
-            false => until.max(now.checked_add(time).unwrap_or(until)),
-        };
-        let change = self.change.lock();
-        let mut member = self.member.write();
-        if let Role::Secondary(at) = &mut member.role {
-            *at = until;
         }
-        drop(member);
-        drop(change);
-        self.elect_when_due(server, op).map(|_| ())
+        let node = self.node().ok_or_else(ended)?;
+        let ticks = self.ticks(time);
+        let answer = node.ask_and_wait(|outcome| Request::Freeze(ticks, outcome), interrupt)?;
+        answer.map_err(|_| ended())
     }
 
-    /// Is primary again if the time of a stepdown has passed; true when there is nothing to wait for.
-    ///
-    /// # Errors
-    /// What storing the new term raises.
-    fn elect_when_due(&self, server: &ServerState, op: &Arc<OpContext>) -> Result<bool> {
-        let _change = self.change.lock();
-        let member = self.member();
-        let (Role::Secondary(until), Some(config)) = (member.role, member.config) else {
-            return Ok(true);
-        };
-        if Instant::now() < until {
-            return Ok(false);
-        }
-        self.elect(server, op, (*config).clone(), "singleNodePromptElection")?;
-        Ok(true)
+    /// Where a member is.
+    fn host_of<'m>(&self, member: &'m Member, id: Option<MemberId>) -> Option<&'m str> {
+        let node = self.node()?;
+        let members = node.members();
+        let key = members.in_force().config.member(id?)?.key;
+        Some(member.config.as_ref()?.member(key)?.host.as_str())
+    }
+
+    /// A time in ticks of the driver, at least one unless it is none.
+    fn ticks(&self, time: Duration) -> u64 {
+        let timeout = self.member().config.map_or(10_000, |c| c.election_ms);
+        let tick = (timeout.max(1) as u64 / ELECTION_TICKS).max(1);
+        u64::try_from(time.as_millis())
+            .unwrap_or(u64::MAX)
+            .div_ceil(tick)
     }
 }
 
-/// Waits for the end of a stepdown, in a thread of its own.
-fn wait_for_election(server: &Arc<ServerState>) {
-    let Some(set) = &server.replica_set else {
-        return;
-    };
-    let op = OpContext::internal("stepdown");
-    while !server.wait_for_stop_for(LOOK) {
-        match set.elect_when_due(server, &op) {
-            Ok(true) => return,
-            Ok(false) => {}
-            // Whatever it was (a full disk, fsyncLock) may pass.
-            Err(e) => server.log.log(
-                Severity::Warning,
-                "REPL",
-                21336,
-                "ReplCoord",
-                "The election after a stepdown failed; will try again",
-                Some(&doc! { "error": e.to_string() }),
-            ),
-        }
-    }
+/// What the majority of the set has; `None` where that is all there is.
+pub fn majority(server: &ServerState) -> Option<muniment_storage::Position> {
+    let set = server.replica_set.as_ref()?;
+    let others = set.member().config.is_some_and(|c| c.members.len() > 1);
+    let committed = || server.engine.store.committed().ok();
+    others.then(committed).flatten()
 }
 
-/// Takes up what an earlier run of the server stored, or initiates the set where that is asked for.
+/// Before the storage is opened: takes the copy of another member's data, if there is one, and tells
+/// the place behind which the log has to be cut, as an earlier run of this member has noted.
 ///
 /// # Errors
-/// 93 for a directory of another set, and for a configuration that cannot be used; what storing
-/// the election raises.
-pub fn start(server: &ServerState) -> Result<()> {
-    let op = OpContext::internal("replication");
-    let stored = stored(server, &op, CONFIG, doc! {})?;
-    let Some(set) = &server.replica_set else {
-        if stored.is_some() {
-            server.log.startup_warning(
-                20547,
-                "Document(s) exist in 'system.replset', but started without --replSet. Database \
-                 contents may appear inconsistent with the writes that were visible when this node \
-                 was running as part of a replica set. Restart with --replSet unless you are doing \
-                 maintenance and no other clients are connected",
-            );
-        }
-        return Ok(());
-    };
-    let (port, machine) = (server.port, hostname());
-    let auto = server.options.auto_initiate;
-    let own = || HostPort::of_listener(&server.options.bind_ip, port, &machine).to_string();
-    let Some(stored) = stored else {
-        return match auto {
-            true => set.initiate(server, &op, SetConfig::default_of(&set.name, own())),
-            false => {
-                server.log.info(
-                    "REPL",
-                    21405,
-                    "ReplCoord",
-                    "Did not find local replica set configuration document at startup",
-                    &doc! { "replSet": set.name() },
-                );
-                Ok(())
-            }
-        };
-    };
-    let mut config = SetConfig::parse(stored.as_doc())
-        .map_err(|e| invalid(e.message()).context("the stored replica set configuration: "))?;
-    if config.name != set.name {
-        return Err(invalid(format!(
-            "Local replica set configuration document reports set name of {}, but command line \
-             reports {}",
-            config.name, set.name
-        )));
-    }
-    let _change = set.change.lock();
-    let is_own = HostPort::parse(&config.host).is_ok_and(|h| h.is_own(port, &machine));
-    if !is_own && auto {
-        // Who lets the server initiate its set lets it say where it is, too.
-        config.host = own();
-        config.version += 1;
-    } else if !is_own {
-        server.log.startup_warning(
-            21407,
-            &format!(
-                "The configuration of the replica set names {} as its only member, which is not \
-                 this server (port {port}): it is no member until a forced reconfiguration names it",
-                config.host
-            ),
-        );
-        let term = last_vote(server, &op)?;
-        set.set(server, |m| {
-            m.role = Role::Removed;
-            m.config = Some(Arc::new(config));
-            m.term = term;
-        });
-        return Ok(());
-    }
-    set.elect(server, &op, config, "electionTimeout")
-}
-
-/// The term of the last election; 0 before the first one.
-fn last_vote(server: &ServerState, op: &Arc<OpContext>) -> Result<i64> {
-    let found = stored(server, op, ELECTION, doc! { "_id": LAST_VOTE })?;
-    let term = found.as_ref().and_then(|d| d.as_doc().get("term"));
-    Ok(term.and_then(number::to_i64_clamped).unwrap_or(0).max(0))
-}
-
-/// The first document that matches.
-fn stored(
-    server: &ServerState,
-    op: &Arc<OpContext>,
-    ns: &str,
-    filter: DocBuf,
-) -> Result<Option<DocBuf>> {
-    if server.engine.store.collection(ns).is_none() {
+/// A state that cannot be read.
+pub fn cut_behind(options: &ServerOptions) -> Result<Option<u64>> {
+    if options.replica_set.is_none() {
         return Ok(None);
     }
-    let request = FindRequest {
-        filter: filter.as_doc(),
-        ..FindRequest::new(ns)
-    };
-    let found = server.engine.find(op, &request)?.next_doc(op)?;
-    Ok(found.map(|d| Doc::new(&d).to_buf()))
+    local::take_copy(&options.dbpath)?;
+    let file = StateFile::new(Arc::new(OsDisk), &options.dbpath);
+    Ok(file.read()?.and_then(|state| state.cut))
 }
 
-/// Stores a document under its `_id` and waits until it is on the disk.
-fn put(server: &ServerState, op: &Arc<OpContext>, ns: &str, d: Doc<'_>) -> Result<()> {
-    let mut filter = DocBuf::new();
-    filter.append("_id", d.get("_id").unwrap_or(Value::Null));
-    let statement = UpdateStatement {
-        upsert: true,
-        ..UpdateStatement::new(filter.as_doc(), Value::Document(d))
-    };
-    own_collections::collection(server, op, ns, CollectionOptions::default())?;
-    server.engine.update(op, ns, &statement)?;
-    let store = &server.engine.store;
-    let interrupt: &dyn Interrupt = &**op;
-    store.wait_journaled(store.last_commit(), interrupt)
-}
-
-/// `writeConcernError` of a command whose write concern a set of one member can never satisfy.
-pub fn write_concern_error(cx: &CommandContext<'_>) -> Option<DocBuf> {
-    let set = cx.server.replica_set.as_ref()?;
-    let wc = &cx.write_concern;
-    if !cx.spec.write_concern || matches!(wc.w, W::Majority | W::Nodes(..=1)) {
-        return None;
+/// Does what a member that begins anew needs before its storage is opened again.
+///
+/// # Errors
+/// The disk's.
+pub fn prepare_restart(options: &ServerOptions, how: Restart) -> Result<()> {
+    match how {
+        Restart::Storage => Ok(()),
+        Restart::Synced(copied) => initial_sync::finish(&options.dbpath, *copied),
     }
-    let e = set.member().config?.unsatisfiable(&wc.w)?;
-    let mut asked = wc.to_doc();
-    asked.append("provenance", wc.provenance.name());
-    Some(doc! {
-        "code": e.code().0,
-        "codeName": e.code().name().as_ref(),
-        "errmsg": e.message(),
-        "errInfo": doc! { "writeConcern": asked },
-    })
+}
+
+fn ended() -> Error {
+    Error::new(Code::ShutdownInProgress, "replication is being shut down")
+}
+
+/// The command with which a member opens its connection to another one.
+fn greeting(config: &SetConfig, in_force: &InForce, from: MemberId, to: MemberId) -> DocBuf {
+    let mut d = doc! {
+        "_replSetStream": config.name.as_str(),
+        "from": from as i64,
+        "to": to as i64,
+        "inForce": Value::Binary { subtype: 0, bytes: &in_force.to_bytes() },
+    };
+    d.append_some("setId", config.id.map(Value::ObjectId));
+    d
+}
+
+/// What a primary sees to that no secondary may: the collections that every set has.
+fn became_primary(server: &Arc<ServerState>) {
+    let state = Arc::clone(server);
+    // They are written through the door, which whoever calls may be about to close.
+    let started = std::thread::Builder::new()
+        .name("primary".to_string())
+        .stack_size(1 << 20)
+        .spawn(move || {
+            crate::own_collections::prepare_as_primary(&state);
+            if let Some(set) = &state.replica_set {
+                set.prepared.store(true, Ordering::Release);
+            }
+        });
+    if let Err(e) = started {
+        server
+            .log
+            .startup_warning(20_557, &format!("the new primary has no thread: {e}"));
+    }
 }
 
 /// A time of the cluster with its term, as MongoDB writes it.
@@ -623,40 +570,67 @@ pub fn topology_of_error(server: &ServerState, code: Code) -> Option<DocBuf> {
 pub fn describe(server: &ServerState, set: &ReplicaSet, primary: &str, counter: i64) -> DocBuf {
     let member = set.member();
     let mut d = doc! { "topologyVersion": topology_version(server, counter) };
-    let config = member.config.filter(|_| member.role != Role::Removed);
-    let Some(config) = config else {
+    let config = member
+        .config
+        .as_ref()
+        .filter(|_| member.role != Role::Removed);
+    let (Some(config), Some(own)) = (config, member.own()) else {
         d.append(primary, false);
         d.append("secondary", false);
         d.append("info", "Does not have a valid replica set config");
         d.append("isreplicaset", true);
         return d;
     };
-    let is_primary = member.role == Role::Primary;
-    let host = config.host.as_str();
-    d.append("hosts", array![host]);
+    let is_primary = set.is_primary();
+    let named = |electable: bool| -> ArrayBuf {
+        let shown = config
+            .members
+            .iter()
+            .filter(|m| !m.hidden && m.delay_secs == 0);
+        shown
+            .filter(|m| m.electable() == electable)
+            .map(|m| m.host.as_str())
+            .collect()
+    };
+    d.append("hosts", named(true));
+    let passives = named(false);
+    if !passives.as_doc().is_empty() {
+        d.append("passives", passives);
+    }
     d.append("setName", config.name.as_str());
     d.append("setVersion", config.version as i32);
     d.append(primary, is_primary);
-    d.append("secondary", !is_primary);
-    if is_primary {
-        d.append("primary", host);
+    d.append("secondary", member.role == Role::Secondary);
+    let leader = match is_primary {
+        true => Some(own.host.as_str()),
+        false => set.host_of(&member, member.leader),
+    };
+    d.append_some("primary", leader);
+    for (is, name) in [(!own.electable(), "passive"), (own.hidden, "hidden")] {
+        if is {
+            d.append(name, true);
+        }
     }
-    if !config.tags.as_doc().is_empty() {
-        d.append("tags", &config.tags);
+    if own.delay_secs > 0 {
+        d.append("secondaryDelaySecs", own.delay_secs);
     }
-    d.append("me", host);
+    if !own.tags.as_doc().is_empty() {
+        d.append("tags", &own.tags);
+    }
+    d.append("me", own.host.as_str());
     if is_primary {
         d.append("electionId", Value::ObjectId(election_id(member.term)));
     }
-    let at = server.engine.store.visible();
-    let newest = op_time(at, member.term);
+    // Without a log there is nothing to tell.
+    let p = server.engine.store.position().unwrap_or_default();
+    let majority = server.engine.store.committed().unwrap_or_default();
     d.append(
         "lastWrite",
         doc! {
-            "opTime": &newest,
-            "lastWriteDate": wall_time(at),
-            "majorityOpTime": &newest,
-            "majorityWriteDate": wall_time(at),
+            "opTime": op_time(p.applied.at, p.applied.term as i64),
+            "lastWriteDate": wall_time(p.applied.at),
+            "majorityOpTime": op_time(majority.at, majority.term as i64),
+            "majorityWriteDate": wall_time(majority.at),
         },
     );
     d

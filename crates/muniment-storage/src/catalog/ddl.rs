@@ -8,6 +8,7 @@ use crate::catalog::names::exists;
 use crate::catalog::notes::drop_note;
 use crate::catalog::{CollectionOptions, Entry, IndexEntry, IndexSpec};
 use crate::collection::Collection;
+use crate::commit::door::Opening;
 use crate::commit::locked;
 use crate::gate::Alone;
 use crate::index::Index;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 /// A collection that nobody else writes or changes while this is held.
 pub struct Exclusive {
     collection: Arc<Collection>,
+    opening: Opening,
     _guard: Alone,
 }
 
@@ -38,23 +40,25 @@ impl Inner {
     pub fn drop_if_empty(
         &self,
         collection: &Arc<Collection>,
+        opening: Opening,
         interrupt: &dyn Interrupt,
     ) -> Result<()> {
-        let alone = self.exclusive(collection, interrupt)?;
+        let alone = self.exclusive(collection, opening, interrupt)?;
         let _names = locked(&self.naming, interrupt)?;
         if !collection.is_pending() || collection.count() > 0 {
             return Ok(());
         }
-        self.commit_drop(alone.collection(), interrupt)
+        self.commit_drop(alone.collection(), opening, interrupt)
     }
 
-    /// Has a collection alone.
+    /// Has a collection alone, for changes that are committed in this opening of the door.
     ///
     /// # Errors
     /// 26 NamespaceNotFound if it was dropped; what `interrupt` says while it waits.
     pub fn exclusive(
         &self,
         collection: &Arc<Collection>,
+        opening: Opening,
         interrupt: &dyn Interrupt,
     ) -> Result<Exclusive> {
         let guard = collection.ddl.own(interrupt)?;
@@ -63,6 +67,7 @@ impl Inner {
         }
         Ok(Exclusive {
             collection: collection.clone(),
+            opening,
             _guard: guard,
         })
     }
@@ -93,14 +98,16 @@ impl Store {
     /// guard is dropped. For what must not lose a write: conversions that copy a collection.
     ///
     /// # Errors
-    /// 26 NamespaceNotFound if it was dropped; what `interrupt` says while it waits.
+    /// 26 NamespaceNotFound if it was dropped; 10107 NotWritablePrimary; what `interrupt` says while
+    /// it waits.
     pub fn exclusive(
         &self,
         collection: &Arc<Collection>,
         interrupt: &dyn Interrupt,
     ) -> Result<Exclusive> {
+        let opening = self.inner.door.opening()?;
         collection.claim();
-        self.inner.exclusive(collection, interrupt)
+        self.inner.exclusive(collection, opening, interrupt)
     }
 
     /// Creates a collection with its `_id_` index. Namespace rules are the caller's.
@@ -144,6 +151,10 @@ impl Store {
         interrupt: &dyn Interrupt,
     ) -> Result<Arc<Collection>> {
         let inner = &self.inner;
+        let opening = match transaction {
+            Some(transaction) => transaction.opening(),
+            None => inner.door.opening()?,
+        };
         let _names = locked(&inner.naming, interrupt)?;
         let there = inner.catalog.read().by_name(namespace);
         match (transaction, there) {
@@ -175,7 +186,7 @@ impl Store {
             indexes,
             pending: transaction.is_some(),
         };
-        let collection = inner.commit_entry(id, entry, None, interrupt)?;
+        let collection = inner.commit_entry(id, entry, None, opening, interrupt)?;
         // Nothing was ever there: no look at the disk.
         collection.append().max.get_or_insert_with(Vec::new);
         Ok(collection)
@@ -205,12 +216,13 @@ impl Store {
     /// As a commit's.
     pub fn drop_collection(&self, namespace: &str, interrupt: &dyn Interrupt) -> Result<bool> {
         let inner = &self.inner;
+        let opening = inner.door.opening()?;
         loop {
             let Some(collection) = self.collection(namespace) else {
                 return Ok(false);
             };
             collection.abort_builds();
-            let alone = match inner.exclusive(&collection, interrupt) {
+            let alone = match inner.exclusive(&collection, opening, interrupt) {
                 Ok(a) => a,
                 Err(e) if e.code() == Code::NamespaceNotFound => continue,
                 Err(e) => return Err(e),
@@ -219,7 +231,7 @@ impl Store {
             if collection.namespace() != namespace {
                 continue; // renamed meanwhile
             }
-            inner.commit_drop(alone.collection(), interrupt)?;
+            inner.commit_drop(alone.collection(), opening, interrupt)?;
             return Ok(true);
         }
     }
@@ -252,6 +264,7 @@ impl Store {
                 format!("Source collection {from} does not exist"),
             )
         };
+        let opening = self.inner.door.opening()?;
         loop {
             let collection = self.collection(from).ok_or_else(not_found)?;
             let target = self.collection(to);
@@ -268,7 +281,7 @@ impl Store {
                 Some(t) => t.abort_builds(),
                 None => {}
             }
-            if self.rename_one(&collection, target.as_ref(), (from, to), interrupt)? {
+            if self.rename_one(&collection, target.as_ref(), (from, to), opening, interrupt)? {
                 return Ok(());
             }
         }
@@ -280,6 +293,7 @@ impl Store {
         collection: &Arc<Collection>,
         target: Option<&Arc<Collection>>,
         (from, to): (&str, &str),
+        opening: Opening,
         interrupt: &dyn Interrupt,
     ) -> Result<bool> {
         let inner = &self.inner;
@@ -288,7 +302,7 @@ impl Store {
         both.sort_by_key(|c| c.id);
         let mut alone = Vec::new();
         for c in both {
-            match inner.exclusive(c, interrupt) {
+            match inner.exclusive(c, opening, interrupt) {
                 Ok(a) => alone.push(a),
                 Err(e) if e.code() == Code::NamespaceNotFound => return Ok(false),
                 Err(e) => return Err(e),
@@ -315,7 +329,7 @@ impl Store {
             }
         }
         entry.options.document = lasting;
-        inner.commit_entry(collection.id, entry, target, interrupt)?;
+        inner.commit_entry(collection.id, entry, target, opening, interrupt)?;
         Ok(true)
     }
 
@@ -332,11 +346,13 @@ impl Store {
     ) -> Result<()> {
         let inner = &self.inner;
         old.collection.abort_builds();
-        let alone = inner.exclusive(new, interrupt)?;
+        let opening = old.opening;
+        let alone = inner.exclusive(new, opening, interrupt)?;
         let _names = locked(&inner.naming, interrupt)?;
         let mut entry = Inner::entry(new, &new.all_indexes());
         entry.namespace = old.collection.namespace();
-        inner.commit_entry(alone.collection.id, entry, Some(&old.collection), interrupt)?;
+        let gone = Some(&old.collection);
+        inner.commit_entry(alone.collection.id, entry, gone, opening, interrupt)?;
         Ok(())
     }
 
@@ -350,6 +366,7 @@ impl Store {
         name: &str,
         interrupt: &dyn Interrupt,
     ) -> Result<()> {
+        let opening = self.inner.door.opening()?;
         let Some(index) = index_by_name(collection, name) else {
             return Err(index_not_found(name));
         };
@@ -364,13 +381,14 @@ impl Store {
                 format!("index build of {name} was aborted: the index was dropped"),
             ));
         }
-        let _alone = self.inner.exclusive(collection, interrupt)?;
+        let _alone = self.inner.exclusive(collection, opening, interrupt)?;
         let all = collection.all_indexes();
         let rest: Vec<_> = all.iter().filter(|i| !named(i)).cloned().collect();
         if rest.len() == all.len() {
             return Err(index_not_found(name));
         }
-        self.inner.commit_indexes(collection, &rest, interrupt)
+        self.inner
+            .commit_indexes(collection, &rest, opening, interrupt)
     }
 
     /// collMod: replaces the specification of one index (TTL, hidden).
@@ -383,8 +401,9 @@ impl Store {
         spec: IndexSpec,
         interrupt: &dyn Interrupt,
     ) -> Result<()> {
+        let opening = self.inner.door.opening()?;
         collection.claim();
-        let _alone = self.inner.exclusive(collection, interrupt)?;
+        let _alone = self.inner.exclusive(collection, opening, interrupt)?;
         let Some(index) = index_by_name(collection, &spec.name) else {
             return Err(index_not_found(&spec.name));
         };
@@ -396,7 +415,7 @@ impl Store {
             }
         }
         self.inner
-            .commit_entry(collection.id, entry, None, interrupt)?;
+            .commit_entry(collection.id, entry, None, opening, interrupt)?;
         collection.bump();
         Ok(())
     }
@@ -411,12 +430,13 @@ impl Store {
         options: CollectionOptions,
         interrupt: &dyn Interrupt,
     ) -> Result<()> {
+        let opening = self.inner.door.opening()?;
         collection.claim();
-        let _alone = self.inner.exclusive(collection, interrupt)?;
+        let _alone = self.inner.exclusive(collection, opening, interrupt)?;
         let mut entry = Inner::entry(collection, &collection.all_indexes());
         entry.options = options;
         self.inner
-            .commit_entry(collection.id, entry, None, interrupt)?;
+            .commit_entry(collection.id, entry, None, opening, interrupt)?;
         Ok(())
     }
 }
@@ -425,10 +445,11 @@ impl Inner {
     pub fn commit_drop(
         &self,
         collection: &Arc<Collection>,
+        opening: Opening,
         interrupt: &dyn Interrupt,
     ) -> Result<()> {
         self.check_open()?;
-        let mut stage = crate::commit::stage::Stage::new();
+        let mut stage = crate::commit::stage::Stage::new(opening);
         stage.log.note(drop_note(collection).as_doc());
         stage.log.drop(collection.id);
         self.stage_drop_puts(&mut stage, collection);
@@ -444,10 +465,11 @@ impl Inner {
         &self,
         collection: &Arc<Collection>,
         indexes: &[Arc<Index>],
+        opening: Opening,
         interrupt: &dyn Interrupt,
     ) -> Result<()> {
         let entry = Inner::entry(collection, indexes);
-        self.commit_entry(collection.id, entry, None, interrupt)?;
+        self.commit_entry(collection.id, entry, None, opening, interrupt)?;
         Ok(())
     }
 

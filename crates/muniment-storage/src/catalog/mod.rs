@@ -39,6 +39,18 @@ pub struct CollectionOptions {
 }
 
 impl CollectionOptions {
+    /// True if documents stand by their `_id`.
+    pub(crate) fn is_clustered(&self) -> bool {
+        self.document.as_doc().get("clusteredIndex").is_some()
+            && self.capped_size.is_none()
+            && self.time_field.is_none()
+    }
+
+    /// True if documents stand by numbers in the order of their inserts.
+    pub(crate) fn numbers_records(&self) -> bool {
+        !self.is_clustered() && self.time_field.is_none()
+    }
+
     /// How texts compare where a command says nothing else.
     ///
     /// # Errors

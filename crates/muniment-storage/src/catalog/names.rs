@@ -3,6 +3,7 @@
 use crate::catalog::notes::entry_notes;
 use crate::catalog::{Entry, IndexEntry};
 use crate::collection::Collection;
+use crate::commit::door::Opening;
 use crate::commit::stage::Stage;
 use crate::index::Index;
 use crate::keys;
@@ -229,7 +230,8 @@ impl Inner {
     }
 
     /// Commits a collection's entry as it is to be from now on. The caller has the collection's
-    /// DDL lock and, where names change, that of the names.
+    /// DDL lock and, where names change, that of the names, and has read what it goes by in this
+    /// opening of the door.
     ///
     /// # Errors
     /// As a commit's.
@@ -238,6 +240,7 @@ impl Inner {
         id: u32,
         entry: Entry,
         drop: Option<&Arc<Collection>>,
+        opening: Opening,
         interrupt: &dyn Interrupt,
     ) -> Result<Arc<Collection>> {
         self.check_open()?;
@@ -245,7 +248,7 @@ impl Inner {
         let indexes = self.indexes_of(held.as_deref(), &entry)?;
         // Without it its documents would be looked for under other keys.
         entry.options.collation()?;
-        let mut stage = Stage::new();
+        let mut stage = Stage::new(opening);
         if let Some(gone) = drop {
             stage.log.drop(gone.id);
             self.stage_drop_puts(&mut stage, gone);

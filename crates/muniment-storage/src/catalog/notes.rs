@@ -6,6 +6,7 @@
 
 use super::{Entry, IndexEntry};
 use crate::collection::Collection;
+use crate::commit::door::Opening;
 use crate::commit::stage::Stage;
 use crate::store::Inner;
 use muniment_value::{Doc, DocBuf, Elem, Value, doc};
@@ -52,7 +53,7 @@ pub(in crate::catalog) fn drop_note(gone: &Collection) -> DocBuf {
 pub(crate) fn made_notes<'c>(all: impl Iterator<Item = &'c Arc<Collection>>) -> Option<Stage> {
     let marked = all.filter(|c| c.is_pending()).map(|c| (c.id, c));
     let marked: BTreeMap<u32, &Arc<Collection>> = marked.collect();
-    let mut stage = Stage::new();
+    let mut stage = Stage::new(Opening::NONE);
     for collection in marked.values() {
         let all = Entry {
             pending: false,

@@ -1,4 +1,5 @@
-//! Applying a record of the log: what recovery does with every record behind the persisted cut.
+//! Applying a record of the log: what recovery does with every record behind the persisted cut, and
+//! a member of a replica set with every record that it is sent.
 //!
 //! A pure function of the state and the record. The way of a running server's own writes computes
 //! the same puts from the same two documents (`entries`), so what is recovered is what was.
@@ -17,6 +18,7 @@ use muniment_io::Timestamp;
 use muniment_query::diff;
 use muniment_tree::TreeId;
 use muniment_value::{Code, Doc, Error, Result};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -26,12 +28,15 @@ enum Change {
     Drop(u32),
 }
 
+/// What a record has put into collections: documents that are new in each.
+pub(crate) type Applied = Vec<(Arc<Collection>, u64)>;
+
 impl Inner {
-    /// Applies one record. The caller moves the visible timestamp on.
+    /// Applies one record. The caller moves the visible timestamp on. Others may read meanwhile.
     ///
     /// # Errors
     /// 301 DataCorruptionDetected when the record says what cannot be.
-    pub fn apply(&self, at: Timestamp, payload: &[u8]) -> Result<()> {
+    pub fn apply(&self, at: Timestamp, payload: &[u8]) -> Result<Applied> {
         let damaged = |offset: usize, what: &str| {
             Error::new(
                 Code::DataCorruptionDetected,
@@ -104,7 +109,7 @@ impl Inner {
                     let new = stage.keep_value(&Bytes::from(new));
                     stage.put(tree, Stage::logged(key), Some(new), false);
                 }
-                Op::Image { .. } | Op::Note { .. } => {}
+                Op::Image { .. } | Op::Note { .. } | Op::Config { .. } => {}
                 Op::Delete { tree, key, .. } => {
                     let c = known(tree, key.start)?;
                     let old = self.before(&mut stage, tree, part(&key))?;
@@ -165,9 +170,13 @@ impl Inner {
             }
         }
         self.trees.apply(stage.into_batch(&self.buffers), at);
+        let mut applied: HashMap<u32, (Arc<Collection>, u64)> = HashMap::new();
         for (c, docs, bytes) in totals {
             c.add_totals(docs, bytes);
+            let id = c.id;
+            applied.entry(id).or_insert((c, 0)).1 += u64::from(docs > 0);
         }
+        let mut drops = Vec::new();
         for change in changes {
             match change {
                 Change::Collection(id, entry) => {
@@ -175,15 +184,17 @@ impl Inner {
                     let indexes = self.indexes_of(held.as_deref(), &entry)?;
                     self.publish_collection(id, *entry, indexes, at)?;
                 }
-                Change::Drop(id) => {
-                    let gone = self.catalog.read().by_id(id);
-                    if let Some(c) = gone {
-                        self.publish_drop(&c, at);
-                    }
-                }
+                Change::Drop(id) => drops.push(id),
             }
         }
-        Ok(())
+        // In this order, so that a name that passes from one to the other is never nobody's.
+        for id in drops {
+            let gone = self.catalog.read().by_id(id);
+            if let Some(c) = gone {
+                self.publish_drop(&c, at);
+            }
+        }
+        Ok(applied.into_values().collect())
     }
 
     /// The newest value of a key, what is staged included.

@@ -70,6 +70,7 @@ const ENTRIES: u8 = 7;
 const SESSION: u8 = 8;
 const IMAGE: u8 = 9;
 const NOTE: u8 = 10;
+const CONFIG: u8 = 11;
 
 /// One operation, read from a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,6 +124,8 @@ pub(crate) enum Op {
     },
     /// For readers: the document that the next operation changes or takes away, as it is before.
     Image { doc: Range<usize> },
+    /// A configuration of the replica set, which is the consensus' to read.
+    Config { record: Range<usize> },
     /// For readers: a change of the catalog, or nothing at all, as an entry of MongoDB's oplog has it
     /// (`{op, ns, ui?, o, o2?}`).
     Note { doc: Range<usize> },
@@ -141,7 +144,8 @@ impl Op {
             | Op::Drop { .. }
             | Op::Entries { .. }
             | Op::Session { .. }
-            | Op::Image { .. } => false,
+            | Op::Image { .. }
+            | Op::Config { .. } => false,
         }
     }
 }
@@ -297,6 +301,12 @@ impl Encoder {
         self.annotated = true;
         self.begin(IMAGE, 0, doc.len());
         self.bytes(doc);
+    }
+
+    /// See [`Op::Config`].
+    pub fn config(&mut self, record: &[u8]) {
+        self.begin(CONFIG, 0, record.len());
+        self.bytes(record);
     }
 
     /// See [`Op::Note`].
@@ -511,6 +521,9 @@ impl<'a> Reader<'a> {
             },
             IMAGE => Op::Image { doc: self.bytes()? },
             NOTE => Op::Note { doc: self.bytes()? },
+            CONFIG => Op::Config {
+                record: self.bytes()?,
+            },
             _ => return None,
         })
     }

@@ -4,6 +4,7 @@
 //! Keys and documents stand in the payload of the log's record and are not copied again: the
 //! trees refer to them there. What only the trees need (index entries) stands in an arena.
 
+use super::door::Opening;
 use super::ops::Encoder;
 use crate::sessions::{self, Advanced, SESSIONS, SessionChange, SessionHead};
 use crate::store::Inner;
@@ -190,12 +191,15 @@ pub(crate) struct Stage {
     pub keys: KeyCounts,
     /// The transaction that it is a part of.
     pub of: Option<Arc<Transaction>>,
+    /// Under which opening of the door it was begun.
+    pub opening: Opening,
 }
 
 impl Stage {
-    /// Nothing staged.
-    pub fn new() -> Stage {
+    /// Nothing staged. `opening`: what the door was in before anything was read for it.
+    pub fn new(opening: Opening) -> Stage {
         Stage {
+            opening,
             log: Encoder::new(),
             arena: Vec::new(),
             owned: Vec::new(),
@@ -269,8 +273,8 @@ impl Stage {
     }
 
     /// For a record without an operation, whose timestamp is all that it brings.
-    pub fn of_nothing() -> Stage {
-        let mut stage = Stage::new();
+    pub fn of_nothing(opening: Opening) -> Stage {
+        let mut stage = Stage::new(opening);
         stage.log.begin_record(0);
         stage
     }
@@ -279,7 +283,7 @@ impl Stage {
     pub fn of_payload(payload: &[u8]) -> Stage {
         Stage {
             log: Encoder::of(payload),
-            ..Stage::new()
+            ..Stage::new(Opening::NONE)
         }
     }
 
@@ -549,7 +553,7 @@ mod tests {
     fn what_a_session_remembers_frees_space_only_while_it_is_small() {
         use crate::sessions::{Run, SessionHead, SessionKey, SessionRecord, SessionState};
         for (len, frees) in [(20, true), (1 << 20, false)] {
-            let mut s = Stage::new();
+            let mut s = Stage::new(Opening::NONE);
             let k = s.log.delete(1, &[7], &[]);
             s.put(1, Stage::logged(k), None, false);
             s.docs -= 1;
@@ -568,7 +572,7 @@ mod tests {
 
     #[test]
     fn a_unit_reads_what_it_has_staged() {
-        let mut s = Stage::new();
+        let mut s = Stage::new(Opening::NONE);
         for i in 0..100_u8 {
             let (k, d) = s.log.insert(1, &[i], &[i, i]);
             s.put(1, Stage::logged(k), Some(Stage::logged(d)), true);

@@ -21,6 +21,7 @@ use crate::catalog::CollectionOptions;
 use crate::catalog::notes::made_notes;
 use crate::collection::Collection;
 use crate::commit::Made;
+use crate::commit::door::Opening;
 use crate::commit::ops;
 use crate::commit::stage::{Sealed, Stage};
 use crate::gate::Shared;
@@ -94,6 +95,8 @@ struct State {
 pub struct Transaction {
     inner: Arc<Inner>,
     at: Timestamp,
+    /// What the door was in when it began; none where it was closed, and then it only reads.
+    opening: Opening,
     /// How long it waits for what another write holds, or DDL.
     patience: Duration,
     pub(crate) owner: u64,
@@ -110,10 +113,13 @@ impl Store {
         patience: Duration,
         memory: &Arc<MemoryBudget>,
     ) -> Arc<Transaction> {
+        // Before the view: what is committed has not been followed by another member's writes.
+        let opening = self.inner.door.opening().unwrap_or(Opening::NONE);
         let view = self.snapshot();
         Arc::new(Transaction {
             inner: self.inner.clone(),
             at: view.timestamp(),
+            opening,
             patience,
             owner: self.inner.next_owner(),
             overlay: Arc::default(),
@@ -137,7 +143,7 @@ impl Store {
     /// transaction.
     ///
     /// # Errors
-    /// 26 NamespaceNotFound if it was dropped; as [`Transaction::join`].
+    /// 26 NamespaceNotFound if it was dropped; 10107 NotWritablePrimary; as [`Transaction::join`].
     pub fn write_unit_in<'s>(
         &'s self,
         transaction: &Arc<Transaction>,
@@ -145,6 +151,7 @@ impl Store {
         interrupt: &'s dyn Interrupt,
     ) -> Result<WriteUnit<'s>> {
         self.inner.check_open()?;
+        self.inner.door.check(transaction.opening)?;
         transaction.join(collection, interrupt)?;
         if collection.is_dropped() {
             return Err(dropped(collection));
@@ -214,6 +221,11 @@ impl Store {
 }
 
 impl Transaction {
+    /// What the door was in when it began.
+    pub(crate) fn opening(&self) -> Opening {
+        self.opening
+    }
+
     /// What it sees of others: everything up to here.
     pub fn timestamp(&self) -> Timestamp {
         self.at
@@ -451,7 +463,7 @@ impl Transaction {
         self.tell_made(&mut state);
         let mut batch = Batch::new();
         if let Some(change) = session.filter(|_| !state.parts.is_empty()) {
-            let mut stage = Stage::new();
+            let mut stage = Stage::new(Opening::NONE);
             stage.session(change);
             let sealed = stage.seal(0, &self.inner.buffers);
             let part = operations(&sealed);
@@ -480,7 +492,7 @@ impl Transaction {
                 interrupt: &UntilClosed(&self.inner),
             };
             // Whoever else has it uses it, and then a start finds something in it.
-            let _ = self.inner.unmark(collection, &limited);
+            let _ = self.inner.unmark(collection, self.opening, &limited);
         }
         result
     }
@@ -514,6 +526,7 @@ impl Transaction {
             entries: state.entries,
             parts: std::mem::take(&mut state.parts),
             batch,
+            opening: self.opening,
         };
         let totals = &state.totals;
         let id = inner.commit_made(made, interrupt, || {
@@ -553,8 +566,13 @@ impl Transaction {
                 until: Instant::now() + PATIENCE,
                 interrupt: &UntilClosed(&self.inner),
             };
-            let _ = self.inner.drop_if_empty(&collection, &limited);
-            collection.claim();
+            let dropped = self
+                .inner
+                .drop_if_empty(&collection, self.opening, &limited);
+            // Whoever is primary next looks after those that have the mark.
+            if !dropped.is_err_and(|e| e.code() == Code::NotWritablePrimary) {
+                collection.claim();
+            }
         }
     }
 }
@@ -564,25 +582,44 @@ impl Inner {
     ///
     /// # Errors
     /// As a commit's.
-    fn unmark(&self, collection: &Arc<Collection>, interrupt: &dyn Interrupt) -> Result<()> {
-        let _alone = self.exclusive(collection, interrupt)?;
+    fn unmark(
+        &self,
+        collection: &Arc<Collection>,
+        opening: Opening,
+        interrupt: &dyn Interrupt,
+    ) -> Result<()> {
+        let alone = self.exclusive(collection, opening, interrupt)?;
         collection.claim();
-        self.commit_indexes(collection, &collection.all_indexes(), interrupt)
+        self.commit_indexes(
+            alone.collection(),
+            &collection.all_indexes(),
+            opening,
+            interrupt,
+        )
     }
 
-    /// At a start: drops the collections whose transactions did not come to their end, and keeps
-    /// those in which there was ever something.
-    pub(crate) fn end_pending(&self) {
-        let all: Vec<Arc<Collection>> = self.catalog.read().all().cloned().collect();
-        for collection in all.iter().filter(|c| c.is_pending()) {
-            let used = collection.count() > 0 || collection.append().last > 0;
+    /// At a start, and when the door opens: drops the collections whose transactions did not come to
+    /// their end, and keeps those that are in use since there was ever something in them.
+    pub(crate) fn end_pending(&self, pending: Vec<(Arc<Collection>, bool)>, opening: Opening) {
+        for (collection, used) in pending {
             // What cannot be written now, to a full disk, is tried again by the next start.
-            let _ = match used {
-                true => self.unmark(collection, &UntilClosed(self)),
-                false => self.drop_if_empty(collection, &UntilClosed(self)),
+            let done = match used {
+                true => self.unmark(&collection, opening, &UntilClosed(self)),
+                false => self.drop_if_empty(&collection, opening, &UntilClosed(self)),
             };
-            collection.claim();
+            match done {
+                // By who is primary next.
+                Err(e) if e.code() == Code::NotWritablePrimary => {
+                    self.marked.lock().extend(used.then_some(collection.id));
+                }
+                _ => collection.claim(),
+            }
         }
+    }
+
+    /// True if there was ever something in a collection.
+    pub(crate) fn is_in_use(&self, collection: &Collection) -> bool {
+        collection.count() > 0 || collection.append().last > 0
     }
 }
 

@@ -512,6 +512,7 @@ impl Cursor for Merged {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+    use crate::commit::door::Opening;
     use crate::commit::stage::{self, Stage};
     use std::collections::HashSet;
 
@@ -609,7 +610,7 @@ mod tests {
             let (mut deleted, mut beneath) = (HashSet::new(), HashSet::new());
             let mut n = 0;
             for statement in 1..=statements {
-                let mut stage = Stage::new();
+                let mut stage = Stage::new(Opening::NONE);
                 stage.replaces();
                 for i in 0..rng.below(120) {
                     let tree = 1 + rng.below(2) as u32;
@@ -681,7 +682,7 @@ mod tests {
     fn keys_in_order_fill_their_chunks() {
         let buffers = stage::Buffers::new(false);
         let overlay = Overlay::default();
-        let mut stage = Stage::new();
+        let mut stage = Stage::new(Opening::NONE);
         for i in 0..10_000_u32 {
             let key = stage.keep(&[&i.to_be_bytes()]);
             stage.put(1, key, Some(key), true);

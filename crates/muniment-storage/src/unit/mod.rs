@@ -22,6 +22,7 @@ pub(crate) use check::{duplicate, taken_by_other};
 pub(crate) use ids::record_of;
 
 use crate::collection::{Collection, IndexList, number_of};
+use crate::commit::door::Opening;
 use crate::commit::stage::{KeyCounts, Stage};
 use crate::entries::difference;
 use crate::gate::Shared;
@@ -168,6 +169,7 @@ impl<'s> WriteUnit<'s> {
     pub(crate) fn new(
         store: &'s Inner,
         collection: &Arc<Collection>,
+        opening: Opening,
         interrupt: &'s dyn Interrupt,
         ddl: Option<Shared>,
     ) -> WriteUnit<'s> {
@@ -181,7 +183,7 @@ impl<'s> WriteUnit<'s> {
             indexes,
             collection: collection.clone(),
             owner: store.next_owner(),
-            stage: Stage::new(),
+            stage: Stage::new(opening),
             failed: None,
             inserted: 0,
             deleted: 0,
@@ -208,7 +210,7 @@ impl<'s> WriteUnit<'s> {
         collection: &Arc<Collection>,
         interrupt: &'s dyn Interrupt,
     ) -> WriteUnit<'s> {
-        let mut unit = WriteUnit::new(store, collection, interrupt, None);
+        let mut unit = WriteUnit::new(store, collection, Opening::NONE, interrupt, None);
         unit.owner = transaction.owner;
         unit.stage.of = Some(transaction.clone());
         unit
@@ -487,12 +489,13 @@ impl<'s> WriteUnit<'s> {
     /// The latches are released. `None` when nothing was staged.
     ///
     /// # Errors
-    /// 14031 OutOfDiskSpace or I/O errors: nothing of what was staged is stored.
+    /// 10107 NotWritablePrimary, 14031 OutOfDiskSpace or I/O errors: nothing of what was staged is
+    /// stored.
     pub fn commit(mut self) -> Result<Option<CommitId>> {
         if let Some(e) = self.failed.take() {
             return Err(e);
         }
-        let mut stage = std::mem::replace(&mut self.stage, Stage::new());
+        let mut stage = std::mem::replace(&mut self.stage, Stage::new(Opening::NONE));
         if let Some(transaction) = stage.of.take() {
             self.stage.of = Some(transaction.clone());
             if !stage.is_empty() {

@@ -39,6 +39,9 @@ struct Door {
     stop: AtomicBool,
     commits: AtomicU64,
     checks: AtomicU64,
+    /// The commit point, which is the floor, too.
+    committed: AtomicU64,
+    past: AtomicU64,
 }
 
 impl Door {
@@ -229,6 +232,42 @@ fn reader(door: &Door, seed: u64) {
     });
 }
 
+/// Moves the commit point on, behind what is visible, and keeps what views at it read.
+fn majority(door: &Door, random: &mut Random) {
+    let committed = door.committed.load(SeqCst);
+    let visible = door.trees.views().visible().0;
+    let next = committed + random.below((visible - committed) as usize + 1) as u64;
+    door.committed.store(next, SeqCst);
+    door.trees.set_committed(Timestamp(next));
+    door.trees.views().keep_from(Timestamp(next));
+}
+
+/// Reads at the commit point and a little above it, where versions would be gone without a floor.
+fn reader_of_the_past(door: &Door) {
+    let mut random = Random(815);
+    let mut last = State::new();
+    door.until_stopped(Duration::ZERO, || {
+        let committed = door.committed.load(SeqCst);
+        let ahead = door.trees.views().visible().0.saturating_sub(committed);
+        let at = committed + random.below(ahead as usize + 1) as u64;
+        for at in [committed, at] {
+            // It may have moved on meanwhile.
+            let Some(view) = door.trees.views().open_at(Timestamp(at)) else {
+                assert!(door.trees.views().horizon().0 > at);
+                continue;
+            };
+            let state = check(&*door.trees, view.timestamp(), &mut random);
+            if at == committed {
+                for (group, number) in &state {
+                    let before = last.insert(*group, *number);
+                    assert!(before.is_none_or(|b| b <= *number), "{group} went back");
+                }
+            }
+            door.past.fetch_add(1, SeqCst);
+        }
+    });
+}
+
 /// Holds a view for long and finds the same each time.
 fn patient(door: &Door) {
     let mut random = Random(4711);
@@ -264,7 +303,11 @@ fn everything_at_once(make: Make<'_>, time: Duration) {
         stop: AtomicBool::new(false),
         commits: AtomicU64::new(0),
         checks: AtomicU64::new(0),
+        committed: AtomicU64::new(0),
+        past: AtomicU64::new(0),
     };
+    door.trees.set_committed(Timestamp::ZERO);
+    door.trees.views().keep_from(Timestamp::ZERO);
     let ms = Duration::from_millis;
     std::thread::scope(|scope| {
         let door = &door;
@@ -275,11 +318,17 @@ fn everything_at_once(make: Make<'_>, time: Duration) {
             scope.spawn(move || reader(door, seed));
         }
         scope.spawn(move || patient(door));
+        scope.spawn(move || reader_of_the_past(door));
+        scope.spawn(move || {
+            let mut random = Random(99);
+            door.until_stopped(ms(4), || majority(door, &mut random));
+        });
         scope.spawn(move || door.until_stopped(ms(3), || door.seal()));
         scope.spawn(move || {
             door.until_stopped(ms(5), || {
                 door.trees.flush().expect("flush");
                 let persisted = door.trees.persisted().0;
+                assert!(persisted <= door.committed.load(SeqCst), "not committed");
                 let mut log = door.log.lock();
                 *log = log.split_off(&(persisted + 1));
             });
@@ -296,9 +345,10 @@ fn everything_at_once(make: Make<'_>, time: Duration) {
         door.stop.store(true, SeqCst);
     });
     let (commits, checks) = (door.commits.load(SeqCst), door.checks.load(SeqCst));
+    let past = door.past.load(SeqCst);
     assert!(
-        commits > 100 && checks > 1,
-        "{commits} commits, {checks} checks"
+        commits > 100 && checks > 1 && past > 1,
+        "{commits} commits, {checks} checks, {past} of the past"
     );
     let Door {
         trees, clock, log, ..

@@ -11,6 +11,8 @@ pub(super) fn run(make: Make<'_>) {
     dropped(&mut World::new(make));
     short_lives(&mut World::new(make));
     cuts(&mut World::new(make));
+    commit_point(&mut World::new(make));
+    floor(&mut World::new(make));
 }
 
 const BOTH: [Direction; 2] = [Direction::Forward, Direction::Backward];
@@ -353,4 +355,120 @@ fn cuts(world: &mut World) {
         assert_eq!(world.trees.persisted(), world.now);
     }
     assert_eq!(world.get(1, b"a", Timestamp::MAX), Some("2".into()));
+}
+
+/// What is not committed is never persisted, however it is sealed and flushed.
+fn commit_point(world: &mut World) {
+    let first = world.put(1, b"a", b"1");
+    world.set_committed(first);
+    world.seal();
+    world.flush();
+    assert_eq!(world.trees.persisted(), first);
+    let mut cuts = Vec::new();
+    for i in 0..3u8 {
+        world.put(1, b"a", &[i]);
+        cuts.push(world.put(1, &[i], &[7; 1000]));
+        world.seal();
+        world.flush();
+        world.compact(None);
+        assert_eq!(world.trees.persisted(), first);
+    }
+    let sizes = world.trees.sizes();
+    assert!(sizes.uncommitted == sizes.sealed && sizes.sealed_count <= 3);
+    assert!(sizes.uncommitted > 3000 || !world.trees.is_durable());
+    // Below a cut nothing of it is committed; it does not sink.
+    world.set_committed(Timestamp(cuts[0].0 - 1));
+    world.flush();
+    assert_eq!(world.trees.persisted(), first);
+    world.set_committed(cuts[1]);
+    world.set_committed(cuts[0]);
+    world.flush();
+    assert_eq!(world.trees.persisted(), cuts[1]);
+    let sizes = world.trees.sizes();
+    assert!((1000..2500).contains(&sizes.uncommitted) || !world.trees.is_durable());
+    let check = |world: &World| {
+        assert_eq!(world.get(1, b"a", Timestamp::MAX), Some(vec![2].into()));
+        assert_eq!(
+            world.get(1, &[2], Timestamp::MAX),
+            Some(vec![7; 1000].into())
+        );
+    };
+    check(world);
+    if world.reopen() {
+        assert_eq!(world.trees.persisted(), cuts[1]);
+        check(world);
+        world.seal();
+    }
+    world.set_committed(world.now);
+    world.stages(&|world, _| check(world));
+    assert_eq!(world.trees.sizes().uncommitted, 0);
+}
+
+/// A view of the past finds what was there, through all that data goes through.
+fn floor(world: &mut World) {
+    world.put(1, b"gone", b"");
+    world.keep_from(world.now);
+    let begin = world.now;
+    for i in 0..60u32 {
+        match i % 3 {
+            2 => world.delete(1, b"k"),
+            _ => world.put(1, b"k", &i.to_be_bytes()),
+        };
+        // Born and deleted at once.
+        world.commit(vec![op(1, &i.to_be_bytes(), Some(b"job"), true)]);
+        world.delete(1, &i.to_be_bytes());
+        if i % 10 == 9 {
+            world.seal();
+        }
+        if i % 20 == 19 {
+            world.flush();
+        }
+    }
+    let check = |world: &World, from: u32| {
+        for i in from..60 {
+            let at = Timestamp(begin.0 + 1 + u64::from(i) * 3);
+            let view = world.trees.views().open_at(at).expect("above the floor");
+            assert_eq!(view.timestamp(), at);
+            let value = (i % 3 != 2).then(|| Bytes::copy_from_slice(&i.to_be_bytes()));
+            assert_eq!(world.get(1, b"k", at), value, "{i}");
+            let job = world
+                .trees
+                .views()
+                .open_at(Timestamp(at.0 + 1))
+                .expect("floor");
+            let rows = world.scan(1, Range::default(), job.timestamp(), Direction::Backward);
+            assert_eq!(rows.len(), 2 + usize::from(value.is_some()), "{i}");
+        }
+    };
+    check(world, 0);
+    world.seal();
+    world.flush();
+    check(world, 0);
+    world.compact(None);
+    check(world, 0);
+    let middle = Timestamp(begin.0 + 1 + 90);
+    world.keep_from(middle);
+    assert!(
+        world
+            .trees
+            .views()
+            .open_at(Timestamp(middle.0 - 1))
+            .is_none()
+    );
+    world.compact(None);
+    check(world, 30);
+    // What nobody can ask for any more is given up.
+    world.keep_from(world.now);
+    world.stages(&|world, stage| {
+        let view = world.trees.views().open_at(world.now).expect("now");
+        let rows = world.scan(1, Range::default(), view.timestamp(), Direction::Forward);
+        assert_eq!(rows.len(), 1, "{stage}");
+        assert!(
+            world
+                .trees
+                .views()
+                .open_at(Timestamp(world.now.0 - 1))
+                .is_none()
+        );
+    });
 }

@@ -75,6 +75,9 @@ struct World {
     now: Timestamp,
     log: Vec<(Timestamp, Batch)>,
     dropped: Vec<(TreeId, Timestamp)>,
+    /// The commit point, and the floor of views, once there is one.
+    committed: Option<Timestamp>,
+    floor: Option<Timestamp>,
 }
 
 impl World {
@@ -87,7 +90,19 @@ impl World {
             now: Timestamp::ZERO,
             log: Vec::new(),
             dropped: Vec::new(),
+            committed: None,
+            floor: None,
         }
+    }
+
+    fn set_committed(&mut self, at: Timestamp) {
+        self.committed = self.committed.max(Some(at));
+        self.trees.set_committed(at);
+    }
+
+    fn keep_from(&mut self, at: Timestamp) {
+        self.floor = self.floor.max(Some(at));
+        self.trees.views().keep_from(at);
     }
 
     /// Applies a commit; it is not visible yet.
@@ -123,6 +138,9 @@ impl World {
 
     fn flush(&self) {
         self.trees.flush().expect("flush");
+        let persisted = self.trees.persisted();
+        let committed = self.committed.unwrap_or(Timestamp::MAX);
+        assert!(persisted <= committed, "{persisted:?} is not committed");
     }
 
     fn compact(&self, trees: Option<&[TreeId]>) {
@@ -132,6 +150,9 @@ impl World {
     /// A tree is dropped by a commit; no view may be alive.
     fn drop_tree(&mut self, tree: u32) {
         let at = self.commit(Vec::new());
+        if self.floor.is_some() {
+            self.keep_from(at);
+        }
         self.trees.drop_tree(TreeId(tree), at);
         self.dropped.push((TreeId(tree), at));
     }
@@ -147,7 +168,15 @@ impl World {
         let persisted = self.trees.persisted();
         assert!(persisted >= before, "the persisted cut went back");
         assert!(persisted <= self.now, "a cut that nobody made");
+        let committed = self.committed.unwrap_or(Timestamp::MAX);
+        assert!(persisted <= committed, "{persisted:?} was not committed");
         self.trees.views().advance(persisted);
+        if let Some(at) = self.committed {
+            self.trees.set_committed(at);
+        }
+        if let Some(at) = self.floor {
+            self.trees.views().keep_from(at);
+        }
         for (at, batch) in &self.log {
             if *at > persisted {
                 self.trees.apply(batch.clone(), *at);

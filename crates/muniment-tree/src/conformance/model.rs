@@ -74,6 +74,8 @@ struct Model {
     trees: Vec<u32>,
     keys: Vec<Vec<u8>>,
     visible: Timestamp,
+    /// What was visible when the floor came.
+    since: Timestamp,
 }
 
 fn model(make: Make<'_>, seed: u64, steps: usize) {
@@ -101,12 +103,15 @@ fn model(make: Make<'_>, seed: u64, steps: usize) {
         trees: vec![1, 2, 5, 9],
         keys,
         visible: Timestamp::ZERO,
+        since: Timestamp::ZERO,
     };
     for _ in 0..steps {
         model.step();
     }
     model.world.show();
+    model.visible = model.world.now;
     model.everything();
+    model.world.set_committed(model.world.now);
     model.world.seal();
     model.world.flush();
     model.world.compact(None);
@@ -142,7 +147,8 @@ impl Model {
             600..640 => self.scan(),
             640..740 => self.follow(),
             740..780 => self.keep(),
-            780..830 => {
+            780..800 => self.open_at(),
+            800..830 => {
                 let view = self.world.trees.views().open();
                 assert_eq!(view.timestamp(), self.visible);
                 self.views.push(view);
@@ -173,8 +179,50 @@ impl Model {
             988..991 => self.crash(),
             991..993 => self.everything(),
             993..995 => self.trickle(),
+            995 => self.floor(),
+            996 => self.committed(),
             _ => self.show(),
         }
+    }
+
+    /// The floor begins, or rises.
+    fn floor(&mut self) {
+        let span = self.visible.0 as usize + 1;
+        let at = Timestamp(self.visible.0 - self.random.below(span.min(300)) as u64);
+        if self.world.floor.is_none() {
+            self.since = self.visible;
+        }
+        self.world.keep_from(at);
+    }
+
+    /// The commit point begins, or rises, maybe beyond what is visible.
+    fn committed(&mut self) {
+        let span = match self.world.committed {
+            Some(_) => self.world.now.0 as usize + 1,
+            // Until there is one anything may have been flushed.
+            None => 1,
+        };
+        let at = Timestamp(self.world.now.0 - self.random.below(span.min(400)) as u64);
+        self.world.set_committed(at);
+    }
+
+    /// A view of the past, if there may be one.
+    fn open_at(&mut self) {
+        let span = self.world.now.0 as usize + 1;
+        let back = self.random.below(span.min(500)) as u64;
+        let at = match self.views.is_empty() || self.random.percent(60) {
+            true => Timestamp(self.world.now.0 + 1 - back),
+            false => self.at(),
+        };
+        let alive = self.views.iter().chain(self.kept.iter().map(|k| &k._view));
+        let floor = self.world.floor.map(|floor| floor.max(self.since));
+        let may = at <= self.visible
+            && (at == self.visible
+                || floor.is_some_and(|floor| at >= floor)
+                || alive.map(View::timestamp).any(|t| t == at));
+        let view = self.world.trees.views().open_at(at);
+        assert_eq!(view.as_ref().map(View::timestamp), may.then_some(at));
+        self.views.extend(view);
     }
 
     fn show(&mut self) {
@@ -331,6 +379,7 @@ impl Model {
         self.kept.clear();
         if self.world.reopen() {
             self.visible = self.world.now;
+            self.since = self.world.trees.persisted();
         }
     }
 

@@ -52,7 +52,7 @@ impl Shared {
         self.notify();
     }
 
-    /// Writes everything that is sealed now; returns when it is durable.
+    /// Writes everything that is sealed and committed now; returns when it is durable.
     ///
     /// # Errors
     /// 14031 OutOfDiskSpace; I/O errors. Everything is as before then.
@@ -62,7 +62,7 @@ impl Shared {
 
     /// As [`Shared::flush`]; asks `interrupt` while the files are held.
     pub(crate) fn flush_unless(&self, interrupt: &dyn Fn() -> Result<()>) -> Result<()> {
-        let Some(last) = self.state().sealed.last().map(|s| s.number) else {
+        let Some(last) = self.flushable(&self.state()).last().map(|s| s.number) else {
             return Ok(());
         };
         // Another flush may be at it: it holds the lock.
@@ -100,20 +100,18 @@ impl Shared {
         }
     }
 
-    /// One run of all sealed memtables; false if it gave up for a hold. The flush lock is held.
+    /// One run of all sealed memtables that are committed; false if it gave up for a hold. The flush
+    /// lock is held.
     fn write_sealed(&self, state: &State) -> Result<bool> {
-        let Some(last) = state.sealed.last() else {
+        let sealed = self.flushable(state);
+        let Some(last) = sealed.last() else {
             return Ok(true);
         };
         // Before anything is written: if it fails there is no use in tables.
         (self.options.before_persist)(last.cut)?;
         let names = self.names();
-        let mems: Vec<&Arc<MemTable>> = state
-            .sealed
-            .iter()
-            .rev()
-            .filter_map(|s| s.mem.as_ref())
-            .collect();
+        let mems: Vec<&Arc<MemTable>> =
+            sealed.iter().rev().filter_map(|s| s.mem.as_ref()).collect();
         let beneath: Vec<Run> = state.levels.runs().cloned().collect();
         // What is in memory of a dropped tree was needed for recovery only below the drop, and
         // this flush is at or above it.
@@ -170,11 +168,11 @@ impl Shared {
         while !self.closed.load(SeqCst) {
             let left = self.purge();
             let held = !self.empty_trash();
-            if held || self.state().sealed.is_empty() {
+            if held || self.flushable(&self.state()).is_empty() {
                 pause = Duration::ZERO;
                 // What readers still hold of a replaced state, they hold for moments.
                 let look = Duration::from_millis(if left { 5 } else { 1000 });
-                self.wait(look, || !held && !self.state().sealed.is_empty());
+                self.wait(look, || !held && !self.flushable(&self.state()).is_empty());
                 continue;
             }
             match self.flush() {

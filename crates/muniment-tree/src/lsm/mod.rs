@@ -14,6 +14,7 @@
 //! | [`manifest`], [`shared`] | which tables there are, on the disk; how that changes |
 //! | [`merge`], [`output`] | all versions in order, those that stay, into new tables |
 //! | [`flush`], [`pick`], [`compact`] | what is written when |
+//! | [`load`] | filling an empty engine |
 //! | [`failures`], [`still`] | what is put off since it failed; who changes files, and when nobody may |
 //! | [`cursor`], [`gaps`] | reading a range; jumping over what is deleted |
 //!
@@ -35,6 +36,7 @@ mod flush;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gaps;
+mod load;
 mod manifest;
 mod merge;
 mod options;
@@ -48,6 +50,7 @@ mod table;
 mod tests;
 mod trash;
 
+pub use load::Row;
 pub use options::LsmOptions;
 
 use crate::memtable::FEW;
@@ -59,6 +62,7 @@ use muniment_io::Timestamp;
 use muniment_value::{Error, Result};
 use parking_lot::Mutex;
 use shared::{Shared, Work};
+use state::Sealed;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -123,7 +127,7 @@ impl LsmTrees {
         if !self.shared.empty_trash() {
             return Ok(false);
         }
-        if !self.shared.state().sealed.is_empty() {
+        if !self.shared.flushable(&self.shared.state()).is_empty() {
             self.shared.flush()?;
             return Ok(true);
         }
@@ -228,6 +232,10 @@ impl Trees for LsmTrees {
         self.shared.flush()
     }
 
+    fn set_committed(&self, at: Timestamp) {
+        self.shared.set_committed(at);
+    }
+
     fn persisted(&self) -> Timestamp {
         self.shared.persisted()
     }
@@ -267,11 +275,13 @@ impl Trees for LsmTrees {
     fn sizes(&self) -> Sizes {
         let shared = &self.shared;
         let state = shared.state();
-        let mems = state.waiting().filter_map(|s| s.mem.as_ref());
-        let sealed: u64 = mems.map(|m| m.bytes()).sum();
+        let bytes = |s: &Sealed| s.mem.as_ref().map_or(0, |m| m.bytes());
+        let sealed: u64 = state.sealed.iter().map(bytes).sum();
+        let committed: u64 = shared.flushable(&state).iter().map(bytes).sum();
         Sizes {
             memory: sealed + state.active.bytes(),
             sealed,
+            uncommitted: sealed.saturating_sub(committed),
             sealed_count: state.waiting().count(),
             fresh_runs: state.levels.fresh.len(),
             disk: state.levels.tables().map(|t| t.len()).sum(),

@@ -37,6 +37,8 @@ pub(crate) struct Shared {
     /// and the last to let go of it shall not be a reader or writer: see [`Shared::purge`].
     retired: Mutex<Vec<Arc<State>>>,
     persisted: AtomicU64,
+    /// The commit point; everything before there is one.
+    committed: AtomicU64,
     pub(crate) next_table: AtomicU64,
     /// Held while the manifest is written; no reader or writer of data takes it.
     commit: Mutex<Committed>,
@@ -133,6 +135,7 @@ impl Shared {
             })),
             retired: Mutex::default(),
             persisted: AtomicU64::new(manifest.cut.0),
+            committed: AtomicU64::new(u64::MAX),
             next_table: AtomicU64::new(next_table),
             commit: Mutex::new(Committed {
                 number: manifest.number,
@@ -209,6 +212,21 @@ impl Shared {
     /// The persisted cut.
     pub(crate) fn persisted(&self) -> Timestamp {
         Timestamp(self.persisted.load(SeqCst))
+    }
+
+    /// See [`Trees::set_committed`](crate::Trees::set_committed).
+    pub(crate) fn set_committed(&self, at: Timestamp) {
+        let higher = |old| (old == u64::MAX || old < at.0).then_some(at.0);
+        if self.committed.fetch_update(SeqCst, SeqCst, higher).is_ok() {
+            self.notify();
+        }
+    }
+
+    /// The sealed memtables of a state that may be flushed, oldest first.
+    pub(crate) fn flushable<'s>(&self, state: &'s State) -> &'s [Sealed] {
+        let committed = Timestamp(self.committed.load(SeqCst));
+        let n = state.sealed.partition_point(|s| s.cut <= committed);
+        state.sealed.get(..n).unwrap_or_default()
     }
 
     /// Puts another state in place of the one there is.

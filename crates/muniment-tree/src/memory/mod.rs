@@ -3,7 +3,7 @@
 //! It serves `--storageEngine memory`, simulations, and as the plainest engine that
 //! [`conformance`](crate::conformance) is tried on. What it holds ends with the process. So there
 //! is nothing that recovery could start from and no log to keep for it: each cut counts as
-//! persisted as soon as it is sealed, and the log may trim behind it.
+//! persisted as soon as it is sealed, as far as it is committed, and the log may trim behind it.
 
 mod cursor;
 
@@ -13,6 +13,7 @@ use crate::views::Views;
 use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_value::Result;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -21,6 +22,16 @@ pub struct MemoryTrees {
     table: Arc<MemTable>,
     views: Arc<Views>,
     cut: AtomicU64,
+    waiting: Mutex<Waiting>,
+}
+
+/// Cuts above the commit point.
+#[derive(Default)]
+struct Waiting {
+    /// Ascending.
+    cuts: Vec<Timestamp>,
+    /// `None`: everything is committed.
+    committed: Option<Timestamp>,
 }
 
 impl MemoryTrees {
@@ -30,7 +41,17 @@ impl MemoryTrees {
             table: Arc::new(MemTable::bottom()),
             views: Views::new(Timestamp::ZERO),
             cut: AtomicU64::new(0),
+            waiting: Mutex::default(),
         })
+    }
+
+    /// The cuts that are committed count.
+    fn settle(&self, waiting: &mut Waiting) {
+        let committed = waiting.committed.unwrap_or(Timestamp::MAX);
+        let done = waiting.cuts.partition_point(|cut| *cut <= committed);
+        for cut in waiting.cuts.drain(..done) {
+            self.cut.fetch_max(cut.0, SeqCst);
+        }
     }
 }
 
@@ -71,8 +92,16 @@ impl Trees for MemoryTrees {
 
     /// The cut is persisted at once: see the module.
     fn seal(&self, cut: Timestamp) -> Result<()> {
-        self.cut.fetch_max(cut.0, SeqCst);
+        let mut waiting = self.waiting.lock();
+        waiting.cuts.push(cut);
+        self.settle(&mut waiting);
         Ok(())
+    }
+
+    fn set_committed(&self, at: Timestamp) {
+        let mut waiting = self.waiting.lock();
+        waiting.committed = waiting.committed.max(Some(at));
+        self.settle(&mut waiting);
     }
 
     /// There is nowhere to write to; what no view needs any more is given up.

@@ -92,7 +92,7 @@ impl Entry {
             if !needed.version(self.older[i].0, Some(successor)) {
                 continue;
             }
-            if successor > needed.visible() {
+            if successor > needed.horizon() {
                 *visible = successor.min(*visible);
             }
             self.older.swap(kept, i);

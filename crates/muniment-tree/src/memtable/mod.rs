@@ -370,7 +370,7 @@ impl MemTable {
     /// Looks at up to `budget` leaves whose turn it is; at all if `all`.
     pub fn sweep_some(&self, views: &Views, budget: usize, all: bool) {
         let now = self.writes.load(Relaxed);
-        let visible = views.visible();
+        let visible = views.horizon();
         let mut work = Vec::new();
         {
             let mut queues = self.dirty.lock();

@@ -22,6 +22,7 @@ struct State {
     cut: Timestamp,
     base: Base,
     persisted: Timestamp,
+    committed: Option<Timestamp>,
 }
 
 struct Stacked {
@@ -41,6 +42,7 @@ impl Stacked {
                 cut: persisted,
                 base,
                 persisted,
+                committed: None,
             }),
             flushing: Mutex::new(()),
             page,
@@ -178,10 +180,13 @@ impl Trees for Stacked {
 
     fn flush(&self) -> Result<()> {
         let _alone = self.flushing.lock();
-        let last = self.state.read().cut;
+        let (last, committed) = {
+            let state = self.state.read();
+            (state.cut, state.committed.unwrap_or(Timestamp::MAX))
+        };
         loop {
             let first = self.state.read().sealed.first().cloned();
-            let Some((table, cut)) = first.filter(|(_, cut)| *cut <= last) else {
+            let Some((table, cut)) = first.filter(|(_, cut)| *cut <= last.min(committed)) else {
                 break;
             };
             let found = self.dump(&table);
@@ -193,8 +198,15 @@ impl Trees for Stacked {
             state.persisted = cut;
         }
         let mut state = self.state.write();
-        state.persisted = state.persisted.max(last);
+        if last <= committed {
+            state.persisted = state.persisted.max(last);
+        }
         Ok(())
+    }
+
+    fn set_committed(&self, at: Timestamp) {
+        let mut state = self.state.write();
+        state.committed = state.committed.max(Some(at));
     }
 
     fn persisted(&self) -> Timestamp {
@@ -243,9 +255,12 @@ impl Trees for Stacked {
     fn sizes(&self) -> Sizes {
         let state = self.state.read();
         let sealed: u64 = state.sealed.iter().map(|(table, _)| table.bytes()).sum();
+        let committed = state.committed.unwrap_or(Timestamp::MAX);
+        let waiting = state.sealed.iter().filter(|(_, cut)| *cut > committed);
         Sizes {
             memory: sealed + state.active.bytes(),
             sealed,
+            uncommitted: waiting.map(|(table, _)| table.bytes()).sum(),
             sealed_count: state.sealed.len(),
             ..Sizes::default()
         }

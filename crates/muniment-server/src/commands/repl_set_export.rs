@@ -1,0 +1,20 @@
+//! `_replSetExport`: a member of the replica set copies what this one has.
+
+use super::repl_set::set_of;
+use crate::args::{Types, opt};
+use crate::registry::{CommandSpec, Kind};
+use crate::replica_set::export;
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "_replSetExport",
+    doc: "Internal: another member of the replica set copies everything that is committed",
+    kind: Kind::Admin,
+    admin_only: true,
+    fields: &[opt("setId", Types::ANY)],
+    run: |cx| {
+        let set = set_of(cx)?;
+        export(cx, set)
+    },
+    ..CommandSpec::DEFAULT
+};

@@ -1,0 +1,30 @@
+//! `_replSetStream`: a member of the replica set opens the connection on which it sends.
+
+use crate::args::{Types, opt};
+use crate::context::CommandContext;
+use crate::registry::{CommandSpec, Kind};
+use crate::replica_set::greet;
+use muniment_value::Result;
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "_replSetStream",
+    doc: "Internal: another member of the replica set begins to send",
+    kind: Kind::Admin,
+    admin_only: true,
+    fields: &[
+        opt("from", Types::NUMBER),
+        opt("to", Types::NUMBER),
+        opt("inForce", Types::BINARY),
+        opt("setId", Types::ANY),
+        opt("onlyChecks", Types::BOOL),
+    ],
+    run,
+    ..CommandSpec::DEFAULT
+};
+
+fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    let only_checks = cx.args.bool("onlyChecks", false);
+    cx.local.member = greet(cx.server, cx.request.body, only_checks)?;
+    Ok(())
+}

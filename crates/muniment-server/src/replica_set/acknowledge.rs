@@ -1,0 +1,106 @@
+//! Waiting until a write is acknowledged as its write concern asks.
+//!
+//! A failure to acknowledge is no failure of the write, which stays: it is told as
+//! `writeConcernError` in a reply with `ok: 1`.
+
+use super::config::counts;
+use crate::concern::{W, WriteConcern};
+use crate::context::CommandContext;
+use muniment_query::Interrupt;
+use muniment_repl::Concern;
+use muniment_value::{Code, DocBuf, Error, Result, doc};
+use std::time::{Duration, Instant};
+
+/// Waits for what the command's write concern asks. Gives `writeConcernError`, if there is one.
+///
+/// # Errors
+/// Those of the journal, where nobody but this server is waited for.
+pub fn acknowledge(cx: &CommandContext<'_>) -> Result<Option<DocBuf>> {
+    if !cx.spec.write_concern {
+        return Ok(None);
+    }
+    let (wc, store) = (&cx.write_concern, &cx.engine().store);
+    let interrupt: &dyn Interrupt = &**cx.op;
+    // A write that changed nothing still promises that what it saw is acknowledged.
+    let commit = || cx.commit.unwrap_or_else(|| store.last_commit());
+    let set = cx.server.replica_set.as_ref();
+    let node = set.and_then(|set| set.node());
+    let alone = set
+        .and_then(|set| set.member().config)
+        .is_none_or(|c| c.members.len() == 1);
+    let (Some(node), false) = (node, alone) else {
+        if wc.waits_for_journal() {
+            store.wait_journaled(commit(), interrupt)?;
+        }
+        return Ok(None);
+    };
+    let Some(concern) = concern_of(wc) else {
+        if wc.journal {
+            store.wait_journaled(commit(), interrupt)?;
+        }
+        return Ok(None);
+    };
+    let until = (wc.wtimeout > 0).then(|| {
+        let time = Duration::from_millis(wc.wtimeout as u64);
+        Instant::now() + time
+    });
+    let waited = match concern.check(&node.members()) {
+        Ok(()) => node.wait(commit().index, &concern, until, interrupt),
+        Err(e) => Err(e),
+    };
+    Ok(match waited {
+        Ok(true) => None,
+        Ok(false) => Some(timed_out(wc)),
+        Err(e) => Some(failed(wc, &e)),
+    })
+}
+
+/// What there is to wait for beyond this member; `None`: nothing.
+fn concern_of(wc: &WriteConcern) -> Option<Concern> {
+    let w = match &wc.w {
+        W::Nodes(n) if *n > 1 => muniment_repl::W::Members(*n as u32),
+        W::Nodes(_) => return None,
+        W::Majority => muniment_repl::W::Majority,
+        W::Mode(name) => muniment_repl::W::Mode(name.to_string()),
+        W::Tags(d) => muniment_repl::W::Tags(counts(d.as_doc())),
+    };
+    Some(Concern {
+        w,
+        journaled: wc.journal,
+    })
+}
+
+fn asked(wc: &WriteConcern) -> DocBuf {
+    let mut asked = wc.to_doc();
+    asked.append("provenance", wc.provenance.name());
+    asked
+}
+
+fn timed_out(wc: &WriteConcern) -> DocBuf {
+    doc! {
+        "code": Code::WriteConcernFailed.0,
+        "codeName": Code::WriteConcernFailed.name().as_ref(),
+        "errmsg": "waiting for replication timed out",
+        "errInfo": doc! { "wtimeout": true, "writeConcern": asked(wc) },
+    }
+}
+
+fn failed(wc: &WriteConcern, e: &Error) -> DocBuf {
+    doc! {
+        "code": e.code().0,
+        "codeName": e.code().name().as_ref(),
+        "errmsg": e.message(),
+        "errInfo": doc! { "writeConcern": asked(wc) },
+    }
+}
+
+/// `writeConcernError` of a command whose write concern the set can never satisfy.
+pub fn write_concern_error(cx: &CommandContext<'_>) -> Option<DocBuf> {
+    let set = cx.server.replica_set.as_ref()?;
+    let wc = &cx.write_concern;
+    if !cx.spec.write_concern || matches!(wc.w, W::Majority | W::Nodes(..=1)) {
+        return None;
+    }
+    let e = set.member().config?.unsatisfiable(&wc.w)?;
+    Some(failed(wc, &e))
+}

@@ -1,0 +1,725 @@
+//! The thread that drives the consensus: it gives the core what happened, and does what the core says.
+//!
+//! Everything that reaches it goes through its [`Inbox`]: what other members say, requests of
+//! commands, how far log and disk are. It alone owns the core, the state file and the ways to the
+//! other members, so none of them has a lock.
+//!
+//! Invariants: effects are carried out in their order, and before anything else is given to the
+//! core; what cannot be carried out (a state that cannot be saved, a record that cannot be applied)
+//! ends the process, because nobody may go on from half of it. Must not wait for another member.
+
+use super::frame::Record;
+use super::node::{Node, Outcome};
+use super::peer::{Peer, To};
+use super::report::Report;
+use super::{Election, Role, SetConfig, initial_sync};
+use crate::log::{Severity, now_ms};
+use crate::state::{Restart, ServerState, hostname};
+use muniment_query::NeverInterrupted;
+use muniment_repl::{
+    Appended, Core, Effect, InForce, Kind, MemberId, Message, Position, Role as CoreRole, StateFile,
+};
+use muniment_storage::{Positions, Record as LogRecord};
+use muniment_value::{Doc, Error, Result, doc};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A follower's election timeout is so many ticks.
+pub const ELECTION_TICKS: u64 = 20;
+/// A leader's heartbeats are so many ticks apart.
+pub const HEARTBEAT_TICKS: u64 = 2;
+
+/// What reaches the driver.
+pub enum Event {
+    /// A message of another member, with its records.
+    Received(Message, Vec<Record>),
+    /// Another member's word on itself.
+    Report(Report),
+    /// A request of a command.
+    Ask(Request),
+}
+
+/// What commands ask for, and where the answer goes.
+pub enum Request {
+    /// `replSetStepDown`: ticks to wait for a successor, ticks not to campaign, without one too.
+    StepDown(u64, u64, bool, Outcome),
+    /// `replSetReconfig`.
+    Reconfigure(Box<muniment_repl::Config>, Outcome),
+    /// `replSetFreeze`: so many ticks.
+    Freeze(u64, Outcome),
+    /// `replSetReconfig` that nobody else is asked about.
+    Force(Box<muniment_repl::Config>, Outcome),
+}
+
+/// The driver.
+pub struct Driver {
+    server: Arc<ServerState>,
+    node: Arc<Node>,
+    core: Core,
+    file: StateFile,
+    peers: BTreeMap<MemberId, Peer>,
+    /// The place up to which the core was told of the log's records.
+    told: u64,
+    /// The place up to which it was told that they are durable.
+    durable: u64,
+    /// What it was told of this member's own positions.
+    noted: Position,
+    /// Configurations that went through the door and that the core was not told of yet.
+    configs: Vec<(u64, Arc<[u8]>)>,
+    /// The records of the message that is being handled.
+    came: Vec<Record>,
+    token: u64,
+    outcomes: HashMap<u64, Outcome>,
+    role: (CoreRole, u64, Option<MemberId>),
+    reported: Instant,
+    /// Something moved that the others are to hear of.
+    moved: bool,
+    /// The configuration names this server.
+    named: bool,
+    done: bool,
+}
+
+impl Driver {
+    /// For a core that has just begun.
+    pub fn new(server: &Arc<ServerState>, node: &Arc<Node>, core: Core, file: StateFile) -> Driver {
+        let last = core.last();
+        Driver {
+            server: Arc::clone(server),
+            node: Arc::clone(node),
+            core,
+            file,
+            peers: BTreeMap::new(),
+            told: last,
+            durable: last,
+            noted: Position::default(),
+            configs: Vec::new(),
+            came: Vec::new(),
+            token: 0,
+            outcomes: HashMap::new(),
+            role: (CoreRole::Follower, 0, None),
+            reported: Instant::now(),
+            moved: true,
+            named: true,
+            done: false,
+        }
+    }
+
+    /// Runs until the server ends or has to begin again.
+    pub fn run(mut self) {
+        if let Err(e) = self.go_on() {
+            self.fail("replication cannot go on", &e);
+        }
+    }
+
+    fn go_on(&mut self) -> Result<()> {
+        self.effects()?;
+        self.lead_alone()?;
+        let mut next = Instant::now() + self.tick_length();
+        while !self.done && !self.node.inbox.is_stopped() {
+            for event in self.node.inbox.take(self.told, next) {
+                self.handle(event)?;
+            }
+            self.note_log()?;
+            let now = Instant::now();
+            if now >= next {
+                self.core.tick();
+                self.effects()?;
+                self.lead_alone()?;
+                // Who was stopped for long does not make up for it at once.
+                next = (next + self.tick_length()).max(now);
+                self.look_after_peers();
+                self.core
+                    .trimmed(self.store().log_begins_behind()?.index + 1);
+                self.effects()?;
+            }
+            self.report()?;
+            self.publish();
+        }
+        Ok(())
+    }
+
+    fn publish(&self) {
+        let committed = self.core.committed();
+        self.node.publish(self.core.members(), committed);
+    }
+
+    fn store(&self) -> &Arc<muniment_storage::Store> {
+        &self.server.engine.store
+    }
+
+    /// Who votes alone need not wait for anybody to be elected.
+    fn lead_alone(&mut self) -> Result<()> {
+        if self.votes_alone() && self.core.campaign() {
+            self.effects()?;
+        }
+        Ok(())
+    }
+
+    fn votes_alone(&self) -> bool {
+        let voters = &self.core.in_force().voters;
+        voters.len() == 1 && voters.contains(&self.node.id)
+    }
+
+    /// It is the only one that votes, and nobody else is to hear of anything.
+    fn is_alone(&self) -> bool {
+        let now = self.core.in_force();
+        now.voters.len() == 1 && now.voters.contains(&self.node.id) && now.learners.is_empty()
+    }
+
+    fn tick_length(&self) -> Duration {
+        let config = self
+            .server
+            .replica_set
+            .as_ref()
+            .and_then(|s| s.member().config);
+        let timeout = config.map_or(10_000, |c| c.election_ms);
+        let timeout = u64::try_from(timeout).unwrap_or(10_000);
+        Duration::from_millis((timeout / ELECTION_TICKS).max(1))
+    }
+
+    fn handle(&mut self, event: Event) -> Result<()> {
+        match event {
+            Event::Received(message, records) => {
+                self.came = records;
+                self.core.receive(message).map_err(fatal)?;
+                self.effects()?;
+                self.came.clear();
+            }
+            Event::Report(report) => self.heard(report)?,
+            Event::Ask(request) => self.asked(request)?,
+        }
+        Ok(())
+    }
+
+    fn heard(&mut self, report: Report) -> Result<()> {
+        let from = report.from;
+        self.core
+            .syncing(from, report.state == Role::Startup2.state().0);
+        let told = muniment_repl::Report {
+            term: report.term as u64,
+            log_term: report.log_term,
+            position: report.position,
+        };
+        let patience = self.patience();
+        let clock = self.node.clock();
+        self.node
+            .heard
+            .lock()
+            .note(report, clock, now_ms(), patience);
+        self.core.report(from, told);
+        self.effects()
+    }
+
+    fn asked(&mut self, request: Request) -> Result<()> {
+        self.token += 1;
+        let token = self.token;
+        match request {
+            Request::StepDown(patience, freeze, force, outcome) => {
+                self.outcomes.insert(token, outcome);
+                self.core.step_down(token, patience, freeze, force);
+            }
+            Request::Reconfigure(config, outcome) => {
+                self.outcomes.insert(token, outcome);
+                self.core.reconfigure(token, *config);
+            }
+            Request::Freeze(ticks, outcome) => {
+                self.core.freeze(ticks);
+                self.lead_alone()?;
+                self.done(&outcome);
+            }
+            Request::Force(config, outcome) => {
+                self.force(*config)?;
+                self.lead_alone()?;
+                self.done(&outcome);
+            }
+        }
+        self.effects()
+    }
+
+    /// Who is told that it is done finds it done.
+    fn done(&self, outcome: &Outcome) {
+        self.publish();
+        // Nobody waits any more if this fails.
+        let _ = outcome.send(Ok(()));
+    }
+
+    /// Goes on with a configuration that nobody else was asked about.
+    fn force(&mut self, config: muniment_repl::Config) -> Result<()> {
+        if self.store().is_door_open() {
+            self.close_door()?;
+        }
+        self.effects()?;
+        let Some(mut state) = self.file.read()? else {
+            return Err(super::ended());
+        };
+        state.force(config);
+        self.file.write(&state)?;
+        self.store().sync()?;
+        if let Some(set) = &self.server.replica_set {
+            set.change(&self.server, |m| m.forced = true);
+        }
+        self.core = super::initiate::core_of(&self.server, state)?;
+        self.told = self.core.last();
+        self.durable = self.told;
+        self.named = true;
+        self.effects()
+    }
+
+    /// Tells the core of what is new in the log, of what is durable, and of what this member's readers
+    /// see. A record may be durable, or not yet visible, when the core is told of it: what it was told
+    /// of each is remembered apart.
+    fn note_log(&mut self) -> Result<()> {
+        self.note_appended()?;
+        self.effects()?;
+        let p = self.positions()?;
+        let durable = p.durable.index.min(self.told);
+        if durable > self.durable {
+            self.durable = durable;
+            self.moved = true;
+            self.core.persisted(durable);
+            self.effects()?;
+        }
+        let now = places(&p);
+        if now != self.noted {
+            self.noted = now;
+            let mine = muniment_repl::Report {
+                term: self.core.term(),
+                log_term: p.appended.term,
+                position: now,
+            };
+            self.core.report(self.node.id, mine);
+            self.effects()?;
+        }
+        Ok(())
+    }
+
+    fn note_appended(&mut self) -> Result<()> {
+        let position = self.positions()?.appended;
+        if position.index <= self.told {
+            return Ok(());
+        }
+        let term = position.term;
+        let records = (self.told + 1..=position.index).map(|index| {
+            let config = self.configs.iter().find(|(at, _)| *at == index);
+            Appended {
+                index,
+                term,
+                kind: config.map_or(Kind::Plain, |(_, record)| Kind::Config(record.clone())),
+            }
+        });
+        let records = records.collect();
+        self.told = position.index;
+        self.configs.retain(|(at, _)| *at > position.index);
+        self.core.appended(records);
+        self.persist();
+        Ok(())
+    }
+
+    fn positions(&self) -> Result<Positions> {
+        self.store().position()
+    }
+
+    /// Has the log synced, if anybody waits for that.
+    fn persist(&self) {
+        if !self.is_alone() {
+            self.node.persister.call();
+        }
+    }
+
+    fn effects(&mut self) -> Result<()> {
+        while let Some(effect) = self.core.next_effect() {
+            self.carry_out(effect)?;
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, effect: Effect) -> Result<()> {
+        match effect {
+            Effect::Save(state) => match self.file.write(&state) {
+                // Only who writes can make room, and nobody else ever votes.
+                Err(e)
+                    if e.code() == muniment_value::Code::OutOfDiskSpace && self.votes_alone() =>
+                {
+                    self.warn("the state of the election could not be stored", &e);
+                }
+                other => other?,
+            },
+            Effect::CloseDoor => self.close_door()?,
+            Effect::OpenDoor { term, no_op } => self.open_door(term, no_op)?,
+            Effect::Append { first, last } => self.append(first, last)?,
+            Effect::Write(record) => {
+                let version = self.core.in_force().config.version as i64;
+                let told = doc! { "msg": "Reconfig set", "version": version };
+                let note = doc! { "op": "n", "ns": "", "o": told };
+                let commit =
+                    self.store()
+                        .commit_config(&record, note.as_doc(), &NeverInterrupted)?;
+                self.configs.push((commit.index, record));
+                self.settle_alone()?;
+                self.note_appended()?;
+            }
+            Effect::Send(message) => {
+                if let Some(peer) = self.peers.get(&message.to) {
+                    peer.send(message);
+                }
+            }
+            Effect::Committed(index) => {
+                self.store().set_committed(index)?;
+                self.moved = true;
+            }
+            Effect::Role { role, term, leader } => self.take_role(role, term, leader),
+            Effect::Config(in_force) => self.take_config(&in_force)?,
+            Effect::Readable { .. } => {}
+            Effect::Outcome { token, result } => {
+                if let Some(outcome) = self.outcomes.remove(&token) {
+                    // Who is told that it is done finds it done.
+                    self.publish();
+                    // Nobody waits any more if this fails.
+                    let _ = outcome.send(result);
+                }
+            }
+            Effect::FarBehind(member) => self.info(
+                21_783,
+                "A member needs more of the log than is kept",
+                &doc! { "member": member as i64 },
+            ),
+            Effect::InitialSync { from, at_least } => {
+                initial_sync::begin(&self.server, &self.node, from, at_least)?
+            }
+            Effect::Restart { cut_behind } => {
+                self.info(
+                    21_612,
+                    "Rollback: giving up what lost an election",
+                    &doc! { "cutBehind": cut_behind as i64 },
+                );
+                self.restart(Restart::Storage);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where nobody else is to be waited for, what the core asks for is durable at once.
+    fn settle_alone(&mut self) -> Result<()> {
+        if self.is_alone() {
+            self.store().sync()?;
+        }
+        Ok(())
+    }
+
+    fn close_door(&mut self) -> Result<()> {
+        if let Some(set) = &self.server.replica_set {
+            set.no_primary(&self.server);
+        }
+        self.node.set_leads(false);
+        self.store().close_door();
+        self.server.transactions.kill_all(&self.server);
+        self.note_appended()?;
+        self.core.door_closed().map_err(fatal)
+    }
+
+    fn open_door(&mut self, term: u64, no_op: Option<u64>) -> Result<()> {
+        let before = self.positions()?.applied;
+        let began_ms = now_ms();
+        self.store().open_door(term)?;
+        self.node.set_leads(true);
+        if no_op.is_some() {
+            self.commit_first()?;
+            self.settle_alone()?;
+        }
+        self.note_appended()?;
+        let Some(set) = &self.server.replica_set else {
+            return Ok(());
+        };
+        set.change(&self.server, |m| {
+            m.role = Role::Primary;
+            m.term = term as i64;
+            m.leader = Some(m.id);
+            m.show_term();
+            if no_op.is_some() {
+                m.election = Some(Election {
+                    reason: "electionTimeout",
+                    before: (before.at, before.term as i64),
+                    at: self.server.engine.store.visible(),
+                    began_ms,
+                    ready_ms: now_ms(),
+                });
+            }
+        });
+        self.info(
+            21_331,
+            "Transition to primary complete; database writes are now permitted",
+            &doc! { "term": term as i64 },
+        );
+        self.moved = true;
+        crate::replica_set::became_primary(&self.server);
+        Ok(())
+    }
+
+    /// The record with which a term begins. On a full disk there is no primary until there is room for
+    /// it.
+    fn commit_first(&self) -> Result<()> {
+        let mut warned = false;
+        loop {
+            match self.store().commit_nothing(&NeverInterrupted) {
+                Err(e) if e.code() == muniment_value::Code::OutOfDiskSpace => {
+                    if !std::mem::replace(&mut warned, true) {
+                        self.server.log.startup_warning(
+                            21_406,
+                            &format!("the election of this member could not be stored: {e}"),
+                        );
+                    }
+                    if self.server.wait_for_stop_for(Duration::from_millis(100)) {
+                        return Err(e);
+                    }
+                }
+                other => return other.map(|_| ()),
+            }
+        }
+    }
+
+    fn append(&mut self, first: u64, last: u64) -> Result<()> {
+        let wanted = first..=last;
+        let records: Vec<LogRecord<'_>> = self
+            .came
+            .iter()
+            .filter(|r| wanted.contains(&r.index))
+            .map(|r| LogRecord {
+                index: r.index,
+                term: r.term,
+                at: r.at,
+                payload: &r.payload,
+            })
+            .collect();
+        loop {
+            // What was stored before it failed is there.
+            let there = self.positions()?.appended.index;
+            let left = records.partition_point(|r| r.index <= there);
+            let left = records.get(left..).unwrap_or_default();
+            match self.store().append_replicated(left, &NeverInterrupted) {
+                Ok(()) => break,
+                // The member waits for room: others do without it meanwhile.
+                Err(e) if e.code() == muniment_value::Code::OutOfDiskSpace => {
+                    self.warn("the log of the set cannot be stored", &e);
+                    if self.server.wait_for_stop_for(Duration::from_secs(1)) {
+                        self.done = true;
+                        return Ok(());
+                    }
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        self.told = last;
+        self.moved = true;
+        self.persist();
+        let set = self.server.replica_set.as_ref();
+        if let Some(set) = set.filter(|set| set.member().role == Role::Startup2) {
+            // The log from its beginning is as good as a copy.
+            set.change(&self.server, |m| m.role = Role::Secondary);
+        }
+        Ok(())
+    }
+
+    fn take_role(&mut self, role: CoreRole, term: u64, leader: Option<MemberId>) {
+        self.role = (role, term, leader);
+        self.moved = true;
+        if let Some(set) = &self.server.replica_set {
+            set.change(&self.server, |m| {
+                if role == CoreRole::Leader {
+                    // It is told with the door, in a moment.
+                    return;
+                }
+                m.term = term as i64;
+                m.leader = leader;
+                if leader.is_some() {
+                    m.show_term();
+                }
+                if m.role == Role::Primary {
+                    m.role = Role::Secondary;
+                }
+                if m.role == Role::Startup {
+                    m.role = Role::Secondary;
+                }
+            });
+        }
+    }
+
+    fn take_config(&mut self, in_force: &InForce) -> Result<()> {
+        let config = SetConfig::parse(Doc::new(&in_force.config.document))?;
+        let me = in_force.config.member(self.node.id).map(|m| m.key);
+        // The configuration may have it under an address that is not this server's.
+        let own = config.own(self.server.port, &hostname()).map(|m| m.id);
+        let me = me.filter(|me| own == Some(*me));
+        if me.is_some() != self.named {
+            self.named = me.is_some();
+            self.core.freeze(if self.named { 0 } else { u64::MAX });
+        }
+        if let Some(set) = &self.server.replica_set {
+            set.change(&self.server, |m| {
+                m.me = me;
+                m.config = Some(Arc::new(config.clone()));
+                if m.leader.is_some() {
+                    m.show_term();
+                }
+                match (me, m.role) {
+                    (None, _) => m.role = Role::Removed,
+                    (Some(_), Role::Removed) => m.role = Role::Secondary,
+                    _ => {}
+                }
+            });
+        }
+        let others: BTreeMap<MemberId, String> = in_force
+            .config
+            .members
+            .iter()
+            .filter(|m| m.id != self.node.id)
+            .filter_map(|m| Some((m.id, config.member(m.key)?.host.clone())))
+            .collect();
+        self.peers
+            .retain(|id, peer| others.get(id).is_some_and(|host| host == peer.host()));
+        for (id, host) in others {
+            if !self.peers.contains_key(&id) {
+                let to = To {
+                    id,
+                    greeting: super::greeting(&config, in_force, self.node.id, id),
+                    host,
+                    patience: self.patience(),
+                };
+                self.peers.insert(id, Peer::start(to, self.store())?);
+            }
+        }
+        self.node
+            .heard
+            .lock()
+            .retain(|id| in_force.config.member(id).is_some());
+        self.node.inbox.set_eager(!self.is_alone());
+        self.moved = true;
+        self.persist();
+        Ok(())
+    }
+
+    fn patience(&self) -> Duration {
+        let config = self
+            .server
+            .replica_set
+            .as_ref()
+            .and_then(|s| s.member().config);
+        let secs = config.map_or(10, |c| c.heartbeat_timeout_secs);
+        Duration::from_secs(u64::try_from(secs).unwrap_or(10).max(1))
+    }
+
+    /// Tells the others how this member is: the leader at once when something moved, all of them
+    /// now and then.
+    fn report(&mut self) -> Result<()> {
+        let config = self
+            .server
+            .replica_set
+            .as_ref()
+            .and_then(|s| s.member().config);
+        let every = config.map_or(2000, |c| c.heartbeat_ms);
+        let every = Duration::from_millis(u64::try_from(every).unwrap_or(2000));
+        let due = self.reported.elapsed() >= every;
+        if !due && !self.moved {
+            return Ok(());
+        }
+        let (role, _, leader) = self.role;
+        let to_all = due || role == CoreRole::Leader && self.reported.elapsed() >= every / 4;
+        let Some(set) = &self.server.replica_set else {
+            return Ok(());
+        };
+        let member = set.member();
+        let p = self.positions()?;
+        for (id, peer) in &self.peers {
+            if !to_all && Some(*id) != leader {
+                continue;
+            }
+            let report = Report {
+                from: self.node.id,
+                term: self.core.term() as i64,
+                log_term: p.appended.term,
+                position: places(&p),
+                applied_at: (p.applied.at, p.applied.term as i64),
+                durable_at: (p.durable.at, p.durable.term as i64),
+                state: member.role.state().0,
+                config: member
+                    .config
+                    .as_ref()
+                    .map_or((0, -1), |c| (c.version, c.term.unwrap_or(-1))),
+                elected_at: (member.role == Role::Primary)
+                    .then(|| member.election.map(|e| e.at))
+                    .flatten(),
+                follows: leader,
+                sent: self.node.clock(),
+                echo: self.node.heard.lock().echo(*id),
+            };
+            peer.report(report.to_doc());
+        }
+        if to_all {
+            self.reported = Instant::now();
+        }
+        self.moved = false;
+        Ok(())
+    }
+
+    fn look_after_peers(&mut self) {
+        let mut troubles = self.node.troubles.lock();
+        troubles.clear();
+        for (id, peer) in &self.peers {
+            if let Some(e) = peer.trouble() {
+                troubles.insert(*id, e);
+            }
+        }
+    }
+
+    fn restart(&mut self, how: Restart) {
+        self.done = true;
+        self.server.request_restart(how);
+    }
+
+    fn info(&self, id: u32, message: &str, attr: &muniment_value::DocBuf) {
+        self.server.log.info("REPL", id, "ReplCoord", message, attr);
+    }
+
+    fn warn(&self, message: &str, e: &Error) {
+        self.server.log.log(
+            Severity::Warning,
+            "REPL",
+            21_336,
+            "ReplCoord",
+            message,
+            Some(&doc! { "error": e.to_string() }),
+        );
+    }
+
+    /// Nobody may go on from half of an effect.
+    fn fail(&self, message: &str, e: &Error) {
+        self.server.log.log(
+            Severity::Error,
+            "REPL",
+            21_128,
+            "ReplCoord",
+            message,
+            Some(&doc! { "error": e.to_string() }),
+        );
+        self.server.request_stop(&format!("{message}: {e}"));
+    }
+}
+
+/// As the consensus counts.
+fn places(p: &Positions) -> Position {
+    Position {
+        written: p.appended.index,
+        applied: p.applied.index,
+        durable: p.durable.index,
+    }
+}
+
+fn fatal(e: muniment_repl::Fatal) -> Error {
+    Error::new(
+        muniment_value::Code::UnrecoverableRollbackError,
+        format!(
+            "this member cannot go on with the set: {e}. Stop it, empty its data directory, and start \
+             it again: it copies everything from another member"
+        ),
+    )
+}

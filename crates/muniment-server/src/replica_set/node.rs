@@ -1,0 +1,376 @@
+//! What commands and connections see of the thread that drives the consensus: where to put what
+//! reaches it, how far the set is, and waiting for that.
+//!
+//! Invariant: whoever waits is woken when what it waits for is there, when the leadership ends, or
+//! by its own operation; the driver never waits for any of them.
+
+use super::driver::{Event, Request};
+use super::report::Heard;
+use muniment_query::Interrupt;
+use muniment_repl::{Concern, MemberId, Members, Progress, Refusal, WaiterId, Waiters};
+use muniment_storage::Store;
+use muniment_value::{Code, Error, Result};
+use parking_lot::{Condvar, Mutex};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+use std::sync::mpsc::SyncSender;
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// Syncs the log when it is called, in a thread of its own: what a majority is to have waits for
+/// nothing else.
+#[derive(Default)]
+pub struct Persister {
+    wanted: Mutex<bool>,
+    wake: Condvar,
+}
+
+impl Persister {
+    /// There is something to sync.
+    pub fn call(&self) {
+        *self.wanted.lock() = true;
+        self.wake.notify_one();
+    }
+
+    /// Syncs whenever it is called, until the inbox is stopped.
+    pub fn run(&self, node: &Node, store: &Store) {
+        while !node.inbox.is_stopped() {
+            {
+                let mut wanted = self.wanted.lock();
+                if !*wanted {
+                    self.wake.wait_for(&mut wanted, PAUSE);
+                }
+                if !std::mem::take(&mut *wanted) {
+                    continue;
+                }
+            }
+            // The log keeps the error for those who wait for it; the driver sees no progress.
+            if store.sync().is_err() {
+                std::thread::sleep(PAUSE);
+            }
+            node.inbox.look();
+        }
+    }
+}
+
+/// Where the answer to a request goes.
+pub type Outcome = SyncSender<Result<(), Refusal>>;
+
+/// How often who syncs looks whether it has to end.
+const PAUSE: Duration = Duration::from_millis(200);
+/// How often who waits asks its operation whether it may go on.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What reaches the driver.
+#[derive(Default)]
+pub struct Inbox {
+    events: Mutex<Vec<Event>>,
+    wake: Condvar,
+    /// The driver waits, or is about to.
+    asleep: AtomicBool,
+    /// The place of the newest record that the door made.
+    appended: AtomicU64,
+    /// Somebody is to be told of each record at once.
+    eager: AtomicBool,
+    /// The log is durable, or visible, further than the driver knows.
+    look: AtomicBool,
+    stop: AtomicBool,
+}
+
+impl Inbox {
+    /// Puts something into it.
+    pub fn put(&self, event: Event) {
+        self.events.lock().push(event);
+        self.wake.notify_one();
+    }
+
+    /// The door made a record. Called while it is held, so it costs next to nothing.
+    pub fn appended(&self, index: u64) {
+        self.appended.store(index, SeqCst);
+        if self.eager.load(Relaxed) && self.asleep.load(SeqCst) {
+            self.call();
+        }
+    }
+
+    /// The log became durable, or what is in it visible.
+    pub fn look(&self) {
+        self.look.store(true, SeqCst);
+        self.call();
+    }
+
+    /// The driver ends.
+    pub fn stop(&self) {
+        self.stop.store(true, SeqCst);
+        self.call();
+    }
+
+    /// True once it has to.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(SeqCst)
+    }
+
+    /// Whether the driver wants to hear of each record at once: where there are other members.
+    pub fn set_eager(&self, eager: bool) {
+        self.eager.store(eager, SeqCst);
+    }
+
+    fn call(&self) {
+        drop(self.events.lock());
+        self.wake.notify_one();
+    }
+
+    /// What came, waiting for it until `until`. `told`: the place of the newest record that the
+    /// driver knows.
+    pub fn take(&self, told: u64, until: Instant) -> Vec<Event> {
+        let mut events = self.events.lock();
+        loop {
+            self.asleep.store(true, SeqCst);
+            let new = self.eager.load(Relaxed) && self.appended.load(SeqCst) > told;
+            let called = self.look.swap(false, SeqCst) || self.is_stopped();
+            if new || called || !events.is_empty() || Instant::now() >= until {
+                self.asleep.store(false, SeqCst);
+                return std::mem::take(&mut events);
+            }
+            self.wake.wait_until(&mut events, until);
+        }
+    }
+}
+
+/// How far the set is, and who waits for it.
+struct Tracked {
+    members: Members,
+    committed: u64,
+    /// This member leads, and takes writes.
+    leads: bool,
+    waiters: Waiters,
+    parked: HashMap<WaiterId, Arc<Parked>>,
+}
+
+struct Parked {
+    thread: Thread,
+    end: Mutex<Option<Result<()>>>,
+}
+
+impl Parked {
+    fn wake(&self, end: Result<()>) {
+        *self.end.lock() = Some(end);
+        self.thread.unpark();
+    }
+}
+
+/// See the module's head.
+pub struct Node {
+    /// This member.
+    pub id: MemberId,
+    /// What reaches the driver.
+    pub inbox: Inbox,
+    /// Has the log synced.
+    pub persister: Persister,
+    /// What was heard of the others.
+    pub heard: Mutex<Heard>,
+    /// Why others cannot be reached.
+    pub troubles: Mutex<BTreeMap<MemberId, Error>>,
+    tracked: Mutex<Tracked>,
+    committed: AtomicU64,
+    /// The member's data is being copied.
+    syncing: AtomicBool,
+    /// What `sent` of reports counts from.
+    pub began: Instant,
+}
+
+impl Node {
+    /// For the member `id`, before its driver begins.
+    pub fn new(id: MemberId, members: Members, committed: u64) -> Node {
+        Node {
+            id,
+            inbox: Inbox::default(),
+            persister: Persister::default(),
+            heard: Mutex::default(),
+            troubles: Mutex::default(),
+            committed: AtomicU64::new(committed),
+            syncing: AtomicBool::new(false),
+            tracked: Mutex::new(Tracked {
+                members,
+                committed,
+                leads: false,
+                waiters: Waiters::new(),
+                parked: HashMap::new(),
+            }),
+            began: Instant::now(),
+        }
+    }
+
+    /// Microseconds of the own clock.
+    pub fn clock(&self) -> i64 {
+        i64::try_from(self.began.elapsed().as_micros()).unwrap_or(i64::MAX)
+    }
+
+    /// A copy of another member's data begins; false if one is under way.
+    pub fn begin_sync(&self) -> bool {
+        !self.syncing.swap(true, SeqCst)
+    }
+
+    /// It came to nothing.
+    pub fn end_sync(&self) {
+        self.syncing.store(false, SeqCst);
+    }
+
+    /// The commit point.
+    pub fn committed(&self) -> u64 {
+        self.committed.load(SeqCst)
+    }
+
+    /// The members as this one knows them.
+    pub fn members(&self) -> Members {
+        self.tracked.lock().members.clone()
+    }
+
+    /// Asks the driver for something.
+    pub fn ask(&self, request: Request) {
+        self.inbox.put(Event::Ask(request));
+    }
+
+    /// Asks the driver for something and waits for the answer.
+    ///
+    /// # Errors
+    /// What `interrupt` says while it waits; 91 when the driver has ended.
+    pub fn ask_and_wait(
+        &self,
+        request: impl FnOnce(Outcome) -> Request,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Result<(), Refusal>> {
+        let (to, from) = std::sync::mpsc::sync_channel(1);
+        self.ask(request(to));
+        loop {
+            match from.recv_timeout(LOOK) {
+                Ok(answer) => return Ok(answer),
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => interrupt.check()?,
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
+                    return Err(Error::new(
+                        Code::ShutdownInProgress,
+                        "replication is being shut down",
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Waits until the write at this place of the log is acknowledged as `concern` asks; false if
+    /// it was not by `until`.
+    ///
+    /// # Errors
+    /// 189 PrimarySteppedDown; 79 and 100 when the configuration changes so that it never can be;
+    /// what `interrupt` says.
+    pub fn wait(
+        &self,
+        index: u64,
+        concern: &Concern,
+        until: Option<Instant>,
+        interrupt: &dyn Interrupt,
+    ) -> Result<bool> {
+        let parked = Arc::new(Parked {
+            thread: std::thread::current(),
+            end: Mutex::new(None),
+        });
+        let id = {
+            let mut t = self.tracked.lock();
+            let t = &mut *t;
+            let progress = Progress {
+                members: &t.members,
+                committed: t.committed,
+            };
+            let Some(id) = t.waiters.wait(index, concern, progress) else {
+                return Ok(true);
+            };
+            if !t.leads {
+                t.waiters.leave(id);
+                return Err(stepped_down());
+            }
+            t.parked.insert(id, Arc::clone(&parked));
+            id
+        };
+        // The driver heard of the write when it was in the log, and not yet when it was visible.
+        self.inbox.look();
+        let ended = loop {
+            if let Some(end) = parked.end.lock().take() {
+                return end.map(|()| true);
+            }
+            let now = Instant::now();
+            if until.is_some_and(|until| now >= until) {
+                break Ok(false);
+            }
+            if let Err(e) = interrupt.check() {
+                break Err(e);
+            }
+            let left = until.map_or(LOOK, |until| until - now);
+            std::thread::park_timeout(left.min(LOOK));
+        };
+        let mut t = self.tracked.lock();
+        t.waiters.leave(id);
+        t.parked.remove(&id);
+        drop(t);
+        // It may have been woken in between.
+        match parked.end.lock().take() {
+            Some(end) => end.map(|()| true),
+            None => ended,
+        }
+    }
+
+    /// The set is so far now.
+    pub fn publish(&self, members: &Members, committed: u64) {
+        self.committed.store(committed, SeqCst);
+        let mut t = self.tracked.lock();
+        let t = &mut *t;
+        t.committed = committed;
+        if Arc::ptr_eq(t.members.in_force(), members.in_force()) {
+            t.members.clone_from(members);
+        } else {
+            t.members = members.clone();
+            let progress = Progress {
+                members: &t.members,
+                committed,
+            };
+            for (id, e) in t.waiters.hopeless(progress) {
+                if let Some(p) = t.parked.remove(&id) {
+                    p.wake(Err(e));
+                }
+            }
+        }
+        let progress = Progress {
+            members: &t.members,
+            committed,
+        };
+        for id in t.waiters.satisfied(progress) {
+            if let Some(p) = t.parked.remove(&id) {
+                p.wake(Ok(()));
+            }
+        }
+    }
+
+    /// The leadership begins or ends; who waits then is told that it does not know.
+    pub fn set_leads(&self, leads: bool) {
+        let mut t = self.tracked.lock();
+        let t = &mut *t;
+        t.leads = leads;
+        if leads {
+            return;
+        }
+        for id in t.waiters.drain() {
+            if let Some(p) = t.parked.remove(&id) {
+                p.wake(Err(stepped_down()));
+            }
+        }
+    }
+}
+
+/// 189.
+fn stepped_down() -> Error {
+    Error::new(
+        Code::PrimarySteppedDown,
+        "Primary stepped down while waiting for replication",
+    )
+}

@@ -1,0 +1,269 @@
+//! A whole store as rows of its trees, at one position of the log: what a new member of a replica set
+//! is filled with (`import`).
+//!
+//! One view is held from the first chunk to the last, so that it is one state, whatever is written
+//! meanwhile. What the catalog's tree holds as of the last cut only is given as it is in memory now,
+//! where that may be more than at the position but never less (multikey paths, numbers that were
+//! given); totals are counted anew by who imports. Names that ended and notes of dropped trees are
+//! of no use to who has neither the log before the position nor the trees.
+//!
+//! Trees come in the order of their numbers, but the catalog's last: who has it has all of it.
+
+use crate::catalog::Entry;
+use crate::catalog::names::{totals_bytes, totals_of};
+use crate::keys;
+use crate::sessions::SESSIONS;
+use crate::store::{Inner, Store, damaged};
+use crate::view::Snapshot;
+use bytes::Bytes;
+use muniment_log::Position;
+use muniment_query::Interrupt;
+use muniment_tree::{Cursor, Direction, Range};
+use muniment_value::{Error, Result};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::Ordering::SeqCst;
+
+/// Bytes of a chunk, about.
+const CHUNK: usize = 1 << 20;
+
+/// Rows of the catalog's tree.
+type Meta = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Rows of one tree, ascending.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chunk {
+    /// The tree's number.
+    pub tree: u32,
+    /// Keys and values.
+    pub rows: Vec<(Bytes, Bytes)>,
+}
+
+impl Chunk {
+    /// As it is sent: the number of the tree, then each row's lengths and bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let bytes = self.rows.iter().map(|(k, v)| k.len() + v.len() + 10);
+        let mut out = Vec::with_capacity(4 + bytes.sum::<usize>());
+        out.extend_from_slice(&self.tree.to_le_bytes());
+        for (key, value) in &self.rows {
+            keys::put_varint(key.len(), &mut out);
+            keys::put_varint(value.len(), &mut out);
+            out.extend_from_slice(key);
+            out.extend_from_slice(value);
+        }
+        out
+    }
+
+    /// Reads [`Chunk::to_bytes`]; rows are slices of the bytes. `None` if it is malformed.
+    pub fn from_bytes(bytes: &Bytes) -> Option<Chunk> {
+        let tree = u32::from_le_bytes(*bytes.first_chunk()?);
+        let mut rows = Vec::new();
+        let mut at = 4;
+        while at < bytes.len() {
+            let mut part = [0; 2];
+            for len in &mut part {
+                let (n, took) = keys::get_varint(bytes.get(at..)?)?;
+                *len = n;
+                at += took;
+            }
+            let [key, value] = part;
+            let (middle, end) = (
+                at.checked_add(key)?,
+                at.checked_add(key)?.checked_add(value)?,
+            );
+            bytes.get(at..end)?;
+            rows.push((bytes.slice(at..middle), bytes.slice(middle..end)));
+            at = end;
+        }
+        Some(Chunk { tree, rows })
+    }
+}
+
+/// A store's state, chunk by chunk. An error is the last that comes.
+pub struct Export {
+    position: Position,
+    view: Snapshot,
+    bytes: u64,
+    /// Those that are to come.
+    trees: VecDeque<u32>,
+    current: Option<(u32, Box<dyn Cursor>)>,
+    meta: Option<Meta>,
+}
+
+impl Store {
+    /// The state at the newest record that is committed (of a store that is no member of a replica
+    /// set: the newest visible one).
+    ///
+    /// # Errors
+    /// 301; what `interrupt` says while it waits for that record to be visible; as
+    /// [`Store::position`].
+    pub fn export(&self, interrupt: &dyn Interrupt) -> Result<Export> {
+        let inner = &self.inner;
+        let (position, view) = loop {
+            inner.check_open()?;
+            let position = self.committed()?;
+            // It is not visible yet, or the commit point has moved on.
+            if let Some(view) = self.snapshot_at(position.at) {
+                break (position, view);
+            }
+            inner.wait_visible(interrupt)?;
+            interrupt.check()?;
+        };
+        let (meta, trees) = inner.exported_meta(&view)?;
+        let bytes = trees
+            .iter()
+            .map(|tree| inner.trees.tree_bytes(muniment_tree::TreeId(*tree)))
+            .sum();
+        Ok(Export {
+            position,
+            view,
+            bytes,
+            trees: trees.into_iter().collect(),
+            current: None,
+            meta: Some(meta),
+        })
+    }
+}
+
+impl Inner {
+    /// The rows of the catalog's tree, and the other trees.
+    fn exported_meta(&self, view: &Snapshot) -> Result<(Meta, BTreeSet<u32>)> {
+        let mut rows = BTreeMap::new();
+        let mut trees = BTreeSet::from([SESSIONS]);
+        let mut all = range(view, keys::META)?;
+        while let Some((key, value)) = all.next()? {
+            match key.first() {
+                Some(b'c') => {
+                    let id = id_of(&key).ok_or_else(|| self.bad_key())?;
+                    trees.insert(id);
+                    let entry = Entry::from_doc(muniment_value::validate(&value)?, &self.path)?;
+                    trees.extend(entry.indexes.iter().map(|i| i.id));
+                    rows.insert(key.to_vec(), value.to_vec());
+                }
+                Some(b'm' | b'n' | b'w') => {
+                    rows.insert(key.to_vec(), value.to_vec());
+                }
+                _ => {}
+            }
+        }
+        // Of what is there no more nothing is needed.
+        rows.retain(|key, _| id_of(key).is_some_and(|id| trees.contains(&id)));
+        let there: Vec<_> = self.catalog.read().all().cloned().collect();
+        for collection in there.iter().filter(|c| trees.contains(&c.id)) {
+            let key = keys::totals(collection.id);
+            let [docs, bytes, last] = totals_of(rows.get(&key).map(Vec::as_slice));
+            let last = collection.append().last.max(last);
+            rows.insert(key, totals_bytes([docs, bytes, last]));
+            for index in collection
+                .all_indexes()
+                .iter()
+                .filter(|i| trees.contains(&i.id))
+            {
+                rows.extend(index.multikey().known().entries(index.id));
+            }
+        }
+        let next_id = self.next_id.load(SeqCst).to_le_bytes();
+        rows.insert(keys::next_id(), next_id.to_vec());
+        Ok((rows, trees))
+    }
+
+    fn bad_key(&self) -> Error {
+        damaged(&self.path, "the key of a catalog entry")
+    }
+}
+
+/// The number in a key of the catalog's tree.
+pub(crate) fn id_of(key: &[u8]) -> Option<u32> {
+    let id = key.get(1..)?.first_chunk()?;
+    Some(u32::from_be_bytes(*id))
+}
+
+fn range(view: &Snapshot, tree: u32) -> Result<Box<dyn Cursor>> {
+    let all = view.raw_range(tree, Range::default(), Direction::Forward);
+    all.ok_or_else(crate::view::closed)
+}
+
+impl Export {
+    /// Where the state is that of: the log goes on behind it.
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// Bytes of its files, about: what is in memory, and how well it is compressed, makes a
+    /// difference.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn chunk(&mut self) -> Result<Option<Chunk>> {
+        loop {
+            let (tree, cursor) = match &mut self.current {
+                Some(current) => current,
+                none => match self.trees.pop_front() {
+                    Some(tree) => none.insert((tree, range(&self.view, tree)?)),
+                    None => return Ok(self.meta.take().map(meta_chunk)),
+                },
+            };
+            let mut chunk = Chunk {
+                tree: *tree,
+                rows: Vec::new(),
+            };
+            let mut bytes = 0;
+            while bytes < CHUNK {
+                let Some((key, value)) = cursor.next()? else {
+                    self.current = None;
+                    break;
+                };
+                bytes += key.len() + value.len();
+                chunk.rows.push((key, value));
+            }
+            if !chunk.rows.is_empty() {
+                return Ok(Some(chunk));
+            }
+        }
+    }
+}
+
+fn meta_chunk(rows: Meta) -> Chunk {
+    Chunk {
+        tree: keys::META,
+        rows: rows
+            .into_iter()
+            .map(|(key, value)| (key.into(), value.into()))
+            .collect(),
+    }
+}
+
+impl Iterator for Export {
+    type Item = Result<Chunk>;
+
+    fn next(&mut self) -> Option<Result<Chunk>> {
+        let next = self.chunk();
+        if next.is_err() {
+            (self.current, self.meta) = (None, None);
+            self.trees.clear();
+        }
+        next.transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn a_chunk_is_read_as_it_was_written_and_never_beyond_its_end() {
+        let row = |k: &str, v: &str| (Bytes::from(k.to_owned()), Bytes::from(v.to_owned()));
+        let chunk = Chunk {
+            tree: 77,
+            rows: vec![row("", ""), row("a", &"v".repeat(300)), row("b", "")],
+        };
+        let bytes = Bytes::from(chunk.to_bytes());
+        assert_eq!(Chunk::from_bytes(&bytes).unwrap(), chunk);
+        for cut in 0..bytes.len() {
+            if let Some(part) = Chunk::from_bytes(&bytes.slice(..cut)) {
+                assert!(chunk.rows.starts_with(&part.rows));
+            }
+        }
+    }
+}

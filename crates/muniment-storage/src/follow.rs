@@ -1,0 +1,355 @@
+//! The storage as a member of a replica set has it: the door that is open in its terms as primary,
+//! the records that it is sent by others, the commit point, and where everything stands.
+//!
+//! What another member has committed is appended with its index, term and timestamp and applied by
+//! recovery's function, while others read: a record is visible as a whole, and what it changes in
+//! the catalog is published before that, as by a change that is made here. Nobody else writes
+//! meanwhile, so no latches are taken: what was staged before the door was closed does not go
+//! through any more (`commit::door`).
+//!
+//! Invariants: either the door is open or records are followed, never both; what is appended is
+//! applied, or the process ends; what is not committed is in no file of the trees. Must not know the
+//! other members.
+
+use crate::collection::Collection;
+use crate::commit::MustLand;
+use crate::commit::apply::Applied;
+use crate::index::Index;
+use crate::store::{Inner, Store, position};
+use crate::view::Snapshot;
+use muniment_io::Timestamp;
+use muniment_log::{Log, Position, Reader, Record};
+use muniment_query::{Interrupt, NeverInterrupted};
+use muniment_value::{Error, Result};
+use std::sync::{Arc, Weak};
+
+/// How far a store has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Positions {
+    /// The newest record in the log.
+    pub appended: Position,
+    /// The newest one that readers see.
+    pub applied: Position,
+    /// The newest one that no power cut takes away.
+    pub durable: Position,
+}
+
+impl Store {
+    /// Lets writers in: this member is primary in this term. Builds of indexes that were under way
+    /// are taken up, and what transactions of earlier terms have left is cleared away, in the
+    /// background.
+    ///
+    /// # Errors
+    /// If there are records of a later term; 91 when the store is closed.
+    pub fn open_door(&self, term: u64) -> Result<()> {
+        let inner = &self.inner;
+        inner.check_open()?;
+        let _following = inner.following.lock();
+        let last = inner.log()?.last();
+        if term < last.term {
+            return Err(Error::internal(format!(
+                "the door cannot open in term {term}: record {} is of term {}",
+                last.index, last.term
+            )));
+        }
+        if !inner.door.is_closed() {
+            return Err(Error::internal("the door is open already"));
+        }
+        // Those of before: what is begun from here on has somebody who ends it.
+        let builds = inner.unfinished_builds();
+        let pending = inner.take_pending();
+        for (_, index) in &builds {
+            index.begin_build();
+        }
+        inner.door.open(term);
+        let opening = inner.door.opening()?;
+        if builds.is_empty() && pending.is_empty() {
+            return Ok(());
+        }
+        self.start("muniment-index", move |inner: &Inner| {
+            inner.end_pending(pending, opening);
+            inner.resume_builds(builds, opening);
+        })
+    }
+
+    /// Keeps writers out: from here on, writes that are not committed are refused with 10107
+    /// NotWritablePrimary. Returns when everything that was committed is visible.
+    pub fn close_door(&self) {
+        let inner = &self.inner;
+        inner.door.close();
+        // Nobody interrupts it, and who is on the way needs nothing.
+        let _ = inner.wait_visible(&NeverInterrupted);
+    }
+
+    /// True if writers are let in.
+    pub fn is_door_open(&self) -> bool {
+        !self.inner.door.is_closed()
+    }
+
+    /// `listener` is told of every record that is committed here from now on, in order, and before
+    /// anybody else can see it. Writers wait for it: it must be quick, and must not use the store.
+    ///
+    /// # Errors
+    /// If this is no member of a replica set.
+    pub fn listen(&self, listener: impl FnMut(Position) + Send + 'static) -> Result<()> {
+        match self.inner.door.listen(Some(Box::new(listener))) {
+            true => Ok(()),
+            false => Err(no_member()),
+        }
+    }
+
+    /// Appends records that another member has committed, and applies them: they are visible when
+    /// this returns, and durable after [`Store::wait_journaled`]. They follow on the last one here.
+    ///
+    /// # Errors
+    /// If the door is open, or a record does not follow on the one before; 14031 OutOfDiskSpace, I/O
+    /// errors of the log; what `interrupt` says while it waits. Those before that record are there.
+    /// A record that cannot be applied ends the process.
+    pub fn append_replicated(
+        &self,
+        records: &[Record<'_>],
+        interrupt: &dyn Interrupt,
+    ) -> Result<()> {
+        let inner = &self.inner;
+        let _following = inner.following.lock();
+        for record in records {
+            inner.follow(record, interrupt)?;
+        }
+        let behind = inner.door.places().is_some_and(|places| places.is_behind());
+        if behind {
+            self.set_committed(0)?;
+        }
+        Ok(())
+    }
+
+    /// Everything up to the record with this index is committed: it may go to files, and views of
+    /// what was before it are not kept. It never sinks, and may be ahead of what is here. Returns the
+    /// newest record here that is committed.
+    ///
+    /// # Errors
+    /// If this is no member of a replica set.
+    pub fn set_committed(&self, index: u64) -> Result<Position> {
+        let inner = &self.inner;
+        let visible = inner.trees.views().visible();
+        let durable = inner.log().map_or(0, |log| log.durable());
+        let committed = {
+            let mut places = inner.door.places().ok_or_else(no_member)?;
+            places.commit(index, visible, durable)
+        };
+        inner.trees.set_committed(committed.at);
+        inner.trees.views().keep_from(committed.at);
+        Ok(committed)
+    }
+
+    /// The newest record that is known to be committed, of a member of a replica set; else the newest
+    /// visible one.
+    ///
+    /// # Errors
+    /// As [`Store::position`].
+    pub fn committed(&self) -> Result<Position> {
+        if let Some(places) = self.inner.door.places() {
+            return Ok(places.committed());
+        }
+        Ok(self.position()?.applied)
+    }
+
+    /// How far the store has come.
+    ///
+    /// # Errors
+    /// 14031 while there is no log; the disk's, where the log has to be read for it (of a store that
+    /// is no member).
+    pub fn position(&self) -> Result<Positions> {
+        let inner = &self.inner;
+        let log = inner.log()?;
+        let durable = log.durable();
+        let visible = inner.trees.views().visible();
+        if let Some(places) = inner.door.places() {
+            let appended = places.last();
+            return Ok(Positions {
+                appended,
+                applied: places.up_to(visible).unwrap_or_default(),
+                durable: places.at(durable.min(appended.index)).unwrap_or_default(),
+            });
+        }
+        let appended = log.last();
+        let applied = match visible >= appended.at {
+            true => appended,
+            false => first_of(log.read(Timestamp(visible.0.saturating_sub(1))))?,
+        };
+        let durable = match durable {
+            n if n >= appended.index => appended,
+            n if n == log.begins_behind().index => log.begins_behind(),
+            n => first_of(log.reader_at(n.saturating_sub(1))?)?,
+        };
+        Ok(Positions {
+            appended,
+            applied,
+            durable,
+        })
+    }
+
+    /// A view of what was there at a timestamp: from the commit point on, of a member, up to what is
+    /// visible. `None` for others.
+    pub fn snapshot_at(&self, at: Timestamp) -> Option<Snapshot> {
+        let inner = &self.inner;
+        if inner.check_open().is_err() {
+            return Some(Snapshot::new(None));
+        }
+        let view = inner.trees.views().open_at(at)?;
+        Some(Snapshot::new(Some((view, inner.trees.clone()))))
+    }
+
+    /// Reads the records behind an index, as they are in the log.
+    ///
+    /// # Errors
+    /// 286 ChangeStreamHistoryLost if the first of them is not kept any more; the disk's; 14031 while
+    /// there is no log.
+    pub fn records_behind(&self, index: u64) -> Result<Records> {
+        let log = self.inner.log()?;
+        Ok(Records {
+            inner: self.inner.clone(),
+            reader: log.reader_at(index)?,
+            log: Arc::downgrade(&log),
+            index,
+        })
+    }
+
+    /// The position behind which all records are in the log.
+    ///
+    /// # Errors
+    /// 14031 while there is no log.
+    pub fn log_begins_behind(&self) -> Result<Position> {
+        Ok(self.inner.log()?.begins_behind())
+    }
+}
+
+/// Records of the log, one after another; at the end it can be asked again later.
+pub struct Records {
+    inner: Arc<Inner>,
+    reader: Reader,
+    /// Whose records it reads: another takes its place after a fault.
+    log: Weak<Log>,
+    index: u64,
+}
+
+impl Records {
+    /// The next record; `None` if there is none yet.
+    ///
+    /// # Errors
+    /// As [`Store::records_behind`]; 301.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<Option<Record<'_>>> {
+        let log = self.inner.log()?;
+        if self.log.as_ptr() != Arc::as_ptr(&log) {
+            self.reader = log.reader_at(self.index)?;
+            self.log = Arc::downgrade(&log);
+        }
+        drop(log);
+        let record = self.reader.next()?;
+        if let Some(record) = &record {
+            self.index = record.index;
+        }
+        Ok(record)
+    }
+}
+
+fn no_member() -> Error {
+    Error::internal("this store is no member of a replica set")
+}
+
+/// The position of the first record that a reader gives; zeros if there is none.
+fn first_of(mut reader: Reader) -> Result<Position> {
+    let first = reader.next()?;
+    Ok(first.as_ref().map(position).unwrap_or_default())
+}
+
+impl Inner {
+    /// Appends one record of another member and applies it.
+    fn follow(&self, record: &Record<'_>, interrupt: &dyn Interrupt) -> Result<()> {
+        self.admit(record.payload.len(), false, interrupt)?;
+        // No seal comes between the log and the trees.
+        let _gate = self.gate.share(interrupt)?;
+        let guard = {
+            let log = self.log.read();
+            let log = log.as_ref().ok_or_else(|| self.no_log())?;
+            let payload = [record.payload];
+            let ready = log.prepare(&payload).map_err(|e| self.refused(e))?;
+            let mut turn = self.door.enter();
+            if !self.door.is_closed() {
+                return Err(Error::internal(
+                    "records of another member came while the door was open",
+                ));
+            }
+            let position = position(record);
+            log.append_at(position, ready)
+                .map_err(|e| self.refused(e))?;
+            self.door.followed(&mut turn, position);
+            MustLand
+        };
+        self.door.count(record.payload.len());
+        let applied = match self.apply(record.at, record.payload) {
+            Ok(applied) => applied,
+            Err(e) => {
+                eprintln!(
+                    "muniment: record {} of the log cannot be applied: stopping: {e}",
+                    record.index
+                );
+                std::process::abort();
+            }
+        };
+        std::mem::forget(guard);
+        self.rely_on(&applied);
+        self.trees.views().advance(record.at);
+        for (collection, inserted) in applied.iter().filter(|(_, n)| *n > 0) {
+            collection.notify_inserts(*inserted);
+        }
+        self.watch.advanced();
+        Ok(())
+    }
+
+    /// What something was written to does not go with the transaction that made it.
+    fn rely_on(&self, applied: &Applied) {
+        for (collection, _) in applied.iter().filter(|(c, _)| c.is_pending()) {
+            self.marked.lock().insert(collection.id);
+            collection.claim();
+        }
+    }
+
+    /// At the start of a member: the same for what was written to before.
+    pub(crate) fn note_marked(&self) {
+        let all: Vec<Arc<Collection>> = self.catalog.read().all().cloned().collect();
+        for collection in all.iter().filter(|c| c.is_pending()) {
+            if self.is_in_use(collection) {
+                self.marked.lock().insert(collection.id);
+                collection.claim();
+            }
+        }
+    }
+
+    /// Index builds that nobody is at.
+    pub(crate) fn unfinished_builds(&self) -> Vec<(Arc<Collection>, Arc<Index>)> {
+        let all: Vec<Arc<Collection>> = self.catalog.read().all().cloned().collect();
+        let mut found = Vec::new();
+        for collection in all {
+            let indexes = collection.all_indexes();
+            let unfinished = indexes.iter().filter(|i| !i.is_ready()).cloned();
+            found.extend(unfinished.map(|index| (collection.clone(), index)));
+        }
+        found
+    }
+
+    /// Collections that bear the mark of a transaction that made them, and whether they are in use.
+    pub(crate) fn take_pending(&self) -> Vec<(Arc<Collection>, bool)> {
+        let all: Vec<Arc<Collection>> = self.catalog.read().all().cloned().collect();
+        let mut marked = self.marked.lock();
+        let mut found = Vec::new();
+        for collection in all {
+            let is_marked = marked.remove(&collection.id);
+            if is_marked || collection.is_pending() {
+                let used = is_marked || self.is_in_use(&collection);
+                found.push((collection, used));
+            }
+        }
+        found
+    }
+}

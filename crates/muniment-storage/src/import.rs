@@ -1,0 +1,147 @@
+//! Filling a new directory with the state of another store (`export`): tables straight from the rows,
+//! and a log that begins behind the position that they are of.
+//!
+//! The catalog comes last and with it the cut, so a directory that was not filled to its end has
+//! neither; who began it throws it away.
+
+use crate::catalog::Entry;
+use crate::catalog::names::{totals_bytes, totals_of};
+use crate::export::{Chunk, id_of};
+use crate::keys;
+use crate::lockfile::DirLock;
+use crate::store::{Budget, EngineKind, Store, StoreOptions, damaged};
+use bytes::Bytes;
+use muniment_log::{Log, LogOptions, Position};
+use muniment_tree::lsm::{LsmOptions, LsmTrees};
+use muniment_tree::{Op, TreeId, Trees};
+use muniment_value::{Error, Result};
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+/// What was counted in a tree.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    rows: u64,
+    bytes: u64,
+    /// The last key as a number, where it is as long as one.
+    last: u64,
+}
+
+/// The rows of the chunks, the catalog's put aside.
+struct Rows<I> {
+    chunks: I,
+    tree: u32,
+    rows: std::vec::IntoIter<(Bytes, Bytes)>,
+    counted: HashMap<u32, Counted>,
+    meta: Option<Vec<(Bytes, Bytes)>>,
+}
+
+impl<I: Iterator<Item = Result<Chunk>>> Rows<I> {
+    fn next(&mut self) -> Result<Option<(TreeId, Bytes, Bytes)>> {
+        loop {
+            if let Some((key, value)) = self.rows.next() {
+                let counted = self.counted.entry(self.tree).or_default();
+                counted.rows += 1;
+                counted.bytes += value.len() as u64;
+                if let Some(n) = crate::collection::number_of(&key) {
+                    counted.last = n;
+                }
+                return Ok(Some((TreeId(self.tree), key, value)));
+            }
+            match self.chunks.next().transpose()? {
+                None => return Ok(None),
+                Some(_) if self.meta.is_some() => {
+                    return Err(Error::internal("the catalog is not the last of the chunks"));
+                }
+                Some(chunk) if chunk.tree == keys::META => self.meta = Some(chunk.rows),
+                Some(chunk) => {
+                    self.tree = chunk.tree;
+                    self.rows = chunk.rows.into_iter();
+                }
+            }
+        }
+    }
+
+    /// The rows of the catalog, with the totals as they were counted: of each collection, whether or
+    /// not there was a cut that has them.
+    fn meta(&mut self, path: &Path) -> Result<Vec<(Bytes, Bytes)>> {
+        let incomplete = || Error::internal("the chunks ended before the catalog came");
+        let rows = self.meta.take().ok_or_else(incomplete)?;
+        let mut meta: BTreeMap<Bytes, Bytes> = rows.into_iter().collect();
+        let mut counted = Vec::new();
+        for (key, entry) in meta.iter().filter(|(key, _)| key.first() == Some(&b'c')) {
+            let entry = Entry::from_doc(muniment_value::validate(entry)?, path)?;
+            let id = id_of(key).ok_or_else(|| damaged(path, "the key of a catalog entry"))?;
+            let found = self.counted.get(&id).copied().unwrap_or_default();
+            let seen = match entry.options.numbers_records() {
+                true => found.last,
+                false => 0,
+            };
+            let totals = Bytes::from(keys::totals(id));
+            let [_, _, last] = totals_of(meta.get(&totals).map(|v| &**v));
+            let value = totals_bytes([found.rows, found.bytes, last.max(seen)]);
+            counted.push((totals, Bytes::from(value)));
+        }
+        meta.extend(counted);
+        Ok(meta.into_iter().collect())
+    }
+}
+
+impl Store {
+    /// Fills a new directory with what [`Store::export`] gave, which is the state at `position`.
+    /// Everything is durable when this returns; the directory can be opened then, and its log goes on
+    /// behind the position.
+    ///
+    /// # Errors
+    /// If there is something in the directory, the engine keeps nothing, or the chunks are not all of
+    /// a state; what `chunks` says; 98 DBPathInUse; 14031 OutOfDiskSpace, I/O errors. The directory is
+    /// of no use then.
+    pub fn import(
+        options: &StoreOptions,
+        position: Position,
+        chunks: impl Iterator<Item = Result<Chunk>>,
+    ) -> Result<()> {
+        if options.engine != EngineKind::Lsm {
+            return Err(Error::internal("only an engine with files can be filled"));
+        }
+        let _lock = DirLock::acquire(&options.path, options.engine)?;
+        let log = LogOptions {
+            begins_after: Some(position),
+            ..LogOptions::new(&options.path.join("log"))
+        };
+        let log = Log::open(log, position.at, &mut |_| Ok(()))?;
+        if log.last() != position {
+            return Err(Error::internal(
+                "there is a log already in the directory to be filled",
+            ));
+        }
+        drop(log);
+        let budget = Budget::of(options.cache_bytes);
+        let trees = LsmTrees::open(LsmOptions {
+            cache_bytes: budget.block_cache,
+            memtable_bytes: budget.memtable,
+            ..LsmOptions::new(options.path.join("trees"))
+        })?;
+        let mut rows = Rows {
+            chunks,
+            tree: 0,
+            rows: Vec::new().into_iter(),
+            counted: HashMap::new(),
+            meta: None,
+        };
+        trees.load(position.at, &mut || rows.next())?;
+        let meta = rows.meta(&options.path)?;
+        let batch = meta.into_iter().map(|(key, value)| Op {
+            tree: TreeId(keys::META),
+            key,
+            value: Some(value),
+            fresh: false,
+        });
+        trees.apply(batch.collect(), position.at);
+        trees.views().advance(position.at);
+        trees.seal(position.at)?;
+        trees.flush()?;
+        trees.close();
+        Ok(())
+    }
+}

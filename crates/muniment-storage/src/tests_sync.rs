@@ -1,0 +1,173 @@
+//! Filling a new member: the state of one position, and the log behind it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use crate::tests::{all, insert, open, options};
+use crate::tests_follow::{member, ship};
+use crate::tests_noise::{Noise, Random, Stopper, one_state, same, totals_are_right};
+use crate::*;
+use bytes::Bytes;
+use muniment_query::NeverInterrupted;
+use muniment_value::{Error, array, doc};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+/// The chunks as they arrive.
+fn sent(export: Export) -> impl Iterator<Item = muniment_value::Result<Chunk>> {
+    export.map(|chunk| {
+        let bytes = Bytes::from(chunk?.to_bytes());
+        Chunk::from_bytes(&bytes).ok_or_else(|| Error::internal("malformed"))
+    })
+}
+
+#[test]
+fn a_member_that_is_filled_under_everything_at_once_goes_on_by_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let a = Store::open(member(dir.path())).unwrap();
+    a.open_door(2).unwrap();
+    let (stop, commits) = (AtomicBool::new(false), AtomicU64::new(0));
+    let mut rng = Random(3);
+    std::thread::scope(|s| {
+        let _stopper = Stopper(&stop);
+        Noise {
+            store: &a,
+            stop: &stop,
+            seed: 77,
+            commits: &commits,
+        }
+        .start(s);
+        s.spawn(|| {
+            let _stopper = Stopper(&stop);
+            let mut rng = Random(4);
+            while !stop.load(SeqCst) {
+                let end = a.position().unwrap().applied.index;
+                a.set_committed(end - rng.below(end.min(30) + 1)).unwrap();
+                a.flush().unwrap();
+                std::thread::sleep(Duration::from_millis(7));
+            }
+        });
+        for round in 0..5 {
+            std::thread::sleep(Duration::from_millis(150));
+            let to = tempfile::tempdir().unwrap();
+            let export = a.export(&NeverInterrupted).unwrap();
+            let position = export.position();
+            // It takes its time, and much is written meanwhile.
+            let slow = sent(export).inspect(|_| std::thread::sleep(Duration::from_millis(3)));
+            Store::import(&options(to.path()), position, slow).unwrap();
+            for life in 0..2 {
+                let b = Store::open(member(to.path())).unwrap();
+                let positions = b.position().unwrap();
+                if life == 0 {
+                    assert_eq!(
+                        (positions.appended, positions.durable),
+                        (position, position)
+                    );
+                    assert_eq!(b.log_begins_behind().unwrap(), position);
+                    assert!(
+                        b.records_behind(position.index.saturating_sub(1)).is_err()
+                            || position.index == 0
+                    );
+                    one_state(&b, &b.snapshot());
+                }
+                totals_are_right(&b);
+                ship(&a, &b, &mut rng);
+                let end = b.position().unwrap().applied;
+                let on_a = a
+                    .snapshot_at(end.at)
+                    .unwrap_or_else(|| panic!("round {round}: {end:?}"));
+                same(&on_a, &b.snapshot());
+                one_state(&b, &b.snapshot());
+                totals_are_right(&b);
+                b.set_committed(end.index).unwrap();
+                b.flush().unwrap();
+            }
+        }
+        stop.store(true, SeqCst);
+    });
+    assert!(commits.load(SeqCst) > 100);
+}
+
+/// One who was filled may become primary: numbers of records are not given again, and ids neither.
+#[test]
+fn who_was_filled_counts_on() {
+    let (dir, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let a = open(dir.path());
+    let options_of = CollectionOptions::default();
+    let c = a
+        .create_collection("db.c", options_of.clone(), &NeverInterrupted)
+        .unwrap();
+    for i in 0..10 {
+        insert(&a, &c, doc! { "_id": i, "m": array![1, 2] }).unwrap();
+    }
+    let spec = IndexSpec::parse(doc! { "key": doc! { "m": 1 }, "name": "m" }.as_doc()).unwrap();
+    a.create_index(&c, spec, &NeverInterrupted).unwrap();
+    // The newest goes, its number stays its own.
+    let mut unit = a.write_unit(&c, &NeverInterrupted).unwrap();
+    let found = unit
+        .lock_by_id(muniment_value::Value::Int32(9))
+        .unwrap()
+        .unwrap();
+    let (key, old) = found.unwrap();
+    unit.delete(&key, &old).unwrap().unwrap();
+    unit.commit().unwrap();
+    let export = a.export(&NeverInterrupted).unwrap();
+    let position = export.position();
+    assert_eq!(position, a.position().unwrap().appended);
+    Store::import(&options(to.path()), position, sent(export)).unwrap();
+    let b = Store::open(member(to.path())).unwrap();
+    let on_b = b.collection("db.c").unwrap();
+    assert!(on_b.all_indexes()[1].is_multikey());
+    assert_eq!((on_b.count(), on_b.append().last), (9, c.append().last));
+    b.open_door(1).unwrap();
+    insert(&b, &on_b, doc! { "_id": 99 }).unwrap();
+    let last = b
+        .snapshot()
+        .find_by_id(&on_b, muniment_value::Value::Int32(99))
+        .unwrap()
+        .unwrap();
+    assert!(last.0 > key);
+    let new = b
+        .create_collection("db.new", options_of, &NeverInterrupted)
+        .unwrap();
+    assert!(new.tree() > c.all_indexes()[1].tree());
+    assert_eq!(b.position().unwrap().appended.index, position.index + 2);
+    assert_eq!(all(&b, &on_b).len(), 10);
+}
+
+#[test]
+fn what_is_not_all_of_a_state_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let a = open(dir.path());
+    let c = a
+        .create_collection("db.c", CollectionOptions::default(), &NeverInterrupted)
+        .unwrap();
+    for i in 0..3000 {
+        insert(&a, &c, doc! { "_id": i, "t": "t".repeat(900) }).unwrap();
+    }
+    let chunks: Vec<_> = a
+        .export(&NeverInterrupted)
+        .unwrap()
+        .map(|c| c.unwrap())
+        .collect();
+    assert!(chunks.len() > 3, "{}", chunks.len());
+    let position = a.position().unwrap().appended;
+    let import = |chunks: Vec<muniment_value::Result<Chunk>>| {
+        let to = tempfile::tempdir().unwrap();
+        let result = Store::import(&options(to.path()), position, chunks.into_iter());
+        (result, to)
+    };
+    let all = || chunks.iter().cloned().map(Ok);
+    let (done, to) = import(all().collect());
+    done.unwrap();
+    // There is something in it already.
+    assert!(Store::import(&options(to.path()), position, all()).is_err());
+    assert_eq!(open(to.path()).collection("db.c").unwrap().count(), 3000);
+    let (cut, _) = import(all().take(chunks.len() - 1).collect());
+    assert!(cut.is_err());
+    let mut twice: Vec<_> = all().collect();
+    twice.insert(1, Ok(chunks[0].clone()));
+    assert!(import(twice).0.is_err());
+    let mut fails: Vec<_> = all().take(2).collect();
+    fails.push(Err(Error::internal("the source has gone")));
+    let e = import(fails).0.unwrap_err();
+    assert!(e.message().contains("source"), "{e}");
+}

@@ -1,0 +1,77 @@
+//! Filling an engine that has nothing yet with a state that comes in the order of its keys: straight
+//! into tables of one level, without a memtable and without merging anything later.
+
+use super::LsmTrees;
+use super::options::LsmOptions;
+use super::output::Output;
+use super::shared::{Edit, Shared};
+use super::state::{DEPTH, Run, State};
+use super::table::internal_key;
+use crate::trees::TreeId;
+use bytes::Bytes;
+use muniment_io::Timestamp;
+use muniment_value::{Error, Result};
+
+/// A row: its tree, key and value.
+pub type Row = (TreeId, Bytes, Bytes);
+
+impl LsmTrees {
+    /// Writes the rows that `next` gives, each as if it had been put at `at`, and makes them durable.
+    /// Trees ascend, and so do keys in them. The persisted cut stays: the caller puts what is missing
+    /// (one thing at least, which a crash before that tells), and seals at `at`.
+    ///
+    /// # Errors
+    /// If the engine has something already, or the rows are not in order; what `next` says; 14031
+    /// OutOfDiskSpace; I/O errors. Then nothing was written.
+    pub fn load(&self, at: Timestamp, next: &mut dyn FnMut() -> Result<Option<Row>>) -> Result<()> {
+        self.shared.fill(at, next)
+    }
+}
+
+impl Shared {
+    fn fill(&self, at: Timestamp, next: &mut dyn FnMut() -> Result<Option<Row>>) -> Result<()> {
+        let _working = self.still.work(&|| self.unless_closed())?;
+        if !is_empty(&self.state()) {
+            return Err(Error::internal("only an empty engine can be loaded"));
+        }
+        let names = self.names();
+        let mut output = Output::new(self, DEPTH, Run::default(), Vec::new(), &self.flushed);
+        let mut last: Option<Vec<u8>> = None;
+        while let Some((tree, key, value)) = next()? {
+            let key = internal_key(tree, &key);
+            if last.as_ref().is_some_and(|last| *last >= key) {
+                return Err(Error::internal(format!(
+                    "the rows to be loaded are not in order: {key:02x?}"
+                )));
+            }
+            output.add(&key, at, Some(&value))?;
+            last = Some(key);
+        }
+        let add = output.finish()?;
+        if add.is_empty() {
+            return Ok(());
+        }
+        let bytes = add.iter().map(|table| table.len()).sum();
+        let edit = Edit {
+            names: Some(names),
+            level: level(&self.options, bytes),
+            add: add.clone(),
+            ..Edit::default()
+        };
+        self.commit(edit).inspect_err(|_| {
+            for table in &add {
+                table.condemn();
+            }
+        })
+    }
+}
+
+/// The first level that may hold so much.
+fn level(options: &LsmOptions, bytes: u64) -> usize {
+    let fits = |level: &usize| options.capacity(*level) >= bytes;
+    (1..=DEPTH).find(fits).unwrap_or(DEPTH)
+}
+
+fn is_empty(state: &State) -> bool {
+    state.active.is_empty() && state.sealed.is_empty() && state.levels.tables().next().is_none()
+}

@@ -1,0 +1,145 @@
+//! A replica set of real servers.
+
+use crate::{Server, ServerOptions};
+use muniment_value::{ArrayBuf, DocBuf, Value, doc};
+use muniment_wire::Connection;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+/// A set. Its members end when it is dropped.
+pub struct Set {
+    /// The members, as they are in the configuration; those that are not running are killed.
+    pub members: Vec<Server>,
+    ports: Vec<u16>,
+}
+
+/// How long a set may take for whatever it does by itself, on a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Ports that nobody has at the moment.
+fn free_ports(n: usize) -> Vec<u16> {
+    let held: Vec<_> = (0..n)
+        .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+        .collect();
+    held.iter()
+        .map(|l| l.local_addr().unwrap().port())
+        .collect()
+}
+
+fn is_true(d: &DocBuf, name: &str) -> bool {
+    matches!(d.as_doc().get(name), Some(Value::Bool(true)))
+}
+
+impl Set {
+    /// Starts so many servers that are to be a set, and do not know each other.
+    pub fn prepare(n: usize, options: &ServerOptions) -> Set {
+        let ports = free_ports(n);
+        let members = ports
+            .iter()
+            .map(|port| {
+                let options = options.clone().port(*port).arg("--replSet").arg("rs0");
+                Server::start(options)
+            })
+            .collect();
+        Set { members, ports }
+    }
+
+    /// Starts a set of so many members, and waits until one is primary and all others have caught
+    /// up. Its election timeout is a second.
+    pub fn start(n: usize) -> Set {
+        let set = Set::prepare(n, &ServerOptions::new());
+        let members = (0..n).map(|i| doc! { "_id": i as i32, "host": set.host(i) });
+        set.initiate(&set.config(members.collect()));
+        set
+    }
+
+    /// The address of a member.
+    pub fn host(&self, i: usize) -> String {
+        format!("127.0.0.1:{}", self.ports[i])
+    }
+
+    /// A configuration of these members, whose elections are quick.
+    pub fn config(&self, members: Vec<DocBuf>) -> DocBuf {
+        doc! {
+            "_id": "rs0",
+            "members": members.iter().collect::<ArrayBuf>(),
+            "settings": doc! { "electionTimeoutMillis": 1000, "heartbeatIntervalMillis": 200 },
+        }
+    }
+
+    /// Initiates the set at its first member.
+    pub fn initiate(&self, config: &DocBuf) {
+        let mut c = self.members[0].connect();
+        c.command("admin", &doc! { "replSetInitiate": config })
+            .unwrap();
+        self.settle();
+    }
+
+    /// A connection to a member.
+    pub fn connect(&self, i: usize) -> Connection {
+        self.members[i].connect()
+    }
+
+    /// Waits until one member is primary, and gives its place.
+    pub fn primary(&self) -> usize {
+        self.until("nobody is primary", || {
+            self.running().find(|i| {
+                self.hello(*i)
+                    .is_some_and(|d| is_true(&d, "isWritablePrimary"))
+            })
+        })
+    }
+
+    /// Those that run.
+    pub fn running(&self) -> impl Iterator<Item = usize> + '_ {
+        let all = 0..self.members.len();
+        all.filter(|i| self.members[*i].pid().is_some())
+    }
+
+    fn hello(&self, i: usize) -> Option<DocBuf> {
+        let mut c = Connection::connect_timeout(&self.host(i), Duration::from_secs(1)).ok()?;
+        c.set_timeout(Some(Duration::from_secs(5))).ok()?;
+        c.command("admin", &doc! { "hello": 1 }).ok()
+    }
+
+    /// Waits until one member is primary and all others that run are secondaries which vote as the
+    /// configuration wants it.
+    pub fn settle(&self) {
+        let primary = self.primary();
+        self.until("the others have not caught up", || {
+            let mut c = self.connect(primary);
+            let status = c.command("admin", &doc! { "replSetGetStatus": 1 }).ok()?;
+            let members = status.as_doc().get_array("members")?;
+            let caught_up = members.values().filter(|v| {
+                let state = v.as_doc().and_then(|d| d.get("state"));
+                matches!(state, Some(Value::Int32(1 | 2)))
+            });
+            let voting = status.as_doc().get("votingMembersCount")?.as_i64_exact()?;
+            let named = members.count();
+            let all = caught_up.count() >= named.min(self.running().count());
+            (all && voting as usize >= named).then_some(())
+        });
+    }
+
+    /// Waits for something.
+    pub fn until<T>(&self, what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(found) = found() {
+                return found;
+            }
+            if Instant::now() > end {
+                let status = |i| {
+                    let mut c = self.connect(i);
+                    let reply = c.command_raw("admin", &doc! { "replSetGetStatus": 1 });
+                    reply.map_or_else(|e| e.to_string(), |d| d.as_doc().to_display())
+                };
+                let states: Vec<String> = self.running().map(status).collect();
+                eprintln!("{}", states.join("\n"));
+                let logs: Vec<String> = self.members.iter().map(Server::log).collect();
+                panic!("{what}\n{}", logs.join("\n---- the next member's log:\n"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
