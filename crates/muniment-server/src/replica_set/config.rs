@@ -508,7 +508,6 @@ mod tests {
         c.members.push(MemberConfig {
             hidden: true,
             priority: 0.0,
-            delay_secs: 3600,
             votes: false,
             ..MemberConfig::new(7, "h:2".to_string())
         });
@@ -535,7 +534,7 @@ mod tests {
             ("votes", Value::Int32(2), 2),
             ("hidden", Value::Bool(true), 2),
             ("buildIndexes", Value::Bool(false), 2),
-            ("secondaryDelaySecs", Value::Int32(1), 2),
+            ("secondaryDelaySecs", Value::Int32(1), 93),
             ("slaveDelay", Value::Int32(1), 40415),
             ("foo", Value::Int32(1), 40415),
             ("tags", Value::Document(doc! { "a": 1 }.as_doc()), 14),

@@ -39,8 +39,6 @@ pub struct MemberConfig {
     pub priority: f64,
     /// `tags`.
     pub tags: DocBuf,
-    /// `secondaryDelaySecs`.
-    pub delay_secs: i64,
     /// `votes` is 1.
     pub votes: bool,
 }
@@ -54,7 +52,6 @@ impl MemberConfig {
             hidden: false,
             priority: 1.0,
             tags: DocBuf::new(),
-            delay_secs: 0,
             votes: true,
         }
     }
@@ -70,7 +67,6 @@ impl MemberConfig {
         let host = HostPort::parse(args.str("host").unwrap_or_default())?.to_string();
         let mut member = MemberConfig {
             hidden: args.bool("hidden", false),
-            delay_secs: args.int("secondaryDelaySecs", 0, MAX_DELAY)?.unwrap_or(0),
             votes: args.int("votes", 0, 1)?.unwrap_or(1) == 1,
             ..MemberConfig::new(id, host)
         };
@@ -86,6 +82,12 @@ impl MemberConfig {
                  what index builds found (member {id})"
             )));
         }
+        if args.int("secondaryDelaySecs", 0, MAX_DELAY)?.unwrap_or(0) > 0 {
+            return Err(invalid(format!(
+                "secondaryDelaySecs is not supported: every member applies the log as it comes (member \
+                 {id})"
+            )));
+        }
         if let Some(v) = args.get("priority") {
             member.priority = number::to_f64(v).unwrap_or(f64::NAN);
             if !(0.0..=MAX_PRIORITY).contains(&member.priority) {
@@ -98,7 +100,6 @@ impl MemberConfig {
         for (wrong, what) in [
             (!member.votes, "non-voting (votes:0)"),
             (member.hidden, "hidden=true"),
-            (member.delay_secs > 0, "secondaryDelaySecs is used"),
         ] {
             if wrong && member.priority != 0.0 {
                 return Err(Error::bad_value(format!("priority must be 0 when {what}")));
@@ -156,7 +157,7 @@ impl MemberConfig {
             "hidden": self.hidden,
             "priority": whole_or_fraction(self.priority),
             "tags": &self.tags,
-            "secondaryDelaySecs": self.delay_secs,
+            "secondaryDelaySecs": 0_i64,
             "votes": i32::from(self.votes),
         }
     }

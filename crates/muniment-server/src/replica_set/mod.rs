@@ -516,6 +516,8 @@ fn became_primary(server: &Arc<ServerState>) {
         .stack_size(1 << 20)
         .spawn(move || {
             crate::own_collections::prepare_as_primary(&state);
+            // What another primary stored of them holds here now.
+            crate::commands::restore_settings(&state);
             if let Some(set) = &state.replica_set {
                 set.prepared.store(true, Ordering::Release);
             }
@@ -583,10 +585,7 @@ pub fn describe(server: &ServerState, set: &ReplicaSet, primary: &str, counter: 
     };
     let is_primary = set.is_primary();
     let named = |electable: bool| -> ArrayBuf {
-        let shown = config
-            .members
-            .iter()
-            .filter(|m| !m.hidden && m.delay_secs == 0);
+        let shown = config.members.iter().filter(|m| !m.hidden);
         shown
             .filter(|m| m.electable() == electable)
             .map(|m| m.host.as_str())
@@ -610,9 +609,6 @@ pub fn describe(server: &ServerState, set: &ReplicaSet, primary: &str, counter: 
         if is {
             d.append(name, true);
         }
-    }
-    if own.delay_secs > 0 {
-        d.append("secondaryDelaySecs", own.delay_secs);
     }
     if !own.tags.as_doc().is_empty() {
         d.append("tags", &own.tags);
