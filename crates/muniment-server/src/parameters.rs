@@ -2,8 +2,10 @@
 //!
 //! Invariant: a parameter that is not listed here is an error, at start and at run time.
 
+use crate::replica_set::Routes;
 use crate::state::ServerState;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc, number};
+use parking_lot::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -58,6 +60,8 @@ pub struct Parameters {
     pub no_table_scan: AtomicBool,
     /// syncdelay: seconds; 0 leaves it to the sizes of memory and log.
     pub sync_delay: AtomicI64,
+    /// replMemberRoutes.
+    pub routes: RwLock<Routes>,
 }
 
 impl Default for Parameters {
@@ -84,6 +88,7 @@ impl Default for Parameters {
             ingress: crate::ingress::Settings::default(),
             no_table_scan: AtomicBool::new(false),
             sync_delay: AtomicI64::new(0),
+            routes: RwLock::default(),
         }
     }
 }
@@ -108,6 +113,8 @@ enum Set {
     StartBool(fn(&Parameters) -> &AtomicBool),
     /// A boolean, at start and at run time.
     Bool(fn(&Parameters) -> &AtomicBool),
+    /// A text, at start.
+    StartText(fn(&Parameters, &str) -> Result<()>),
     /// A document that changes what it names, at run time.
     Document(fn(&ServerState, Doc<'_>) -> Result<()>),
     /// A whole number in a range, at start and at run time.
@@ -307,6 +314,16 @@ pub const ALL: &[Parameter] = &[
         apply: |s| s.log.set_quiet(s.parameters.quiet.load(Relaxed)),
     },
     Parameter {
+        name: "replMemberRoutes",
+        doc: "What a member of a replica set dials for others, where that is not what the configuration says: HOST:PORT=HOST:PORT,…",
+        get: |s| v(s.parameters.routes.read().to_text().as_str()),
+        set: Set::StartText(|p, text| {
+            *p.routes.write() = Routes::parse(text)?;
+            Ok(())
+        }),
+        apply: nothing,
+    },
+    Parameter {
         name: "requireApiVersion",
         doc: "Refuses commands without apiVersion",
         get: |s| v(s.parameters.require_api_version.load(Relaxed)),
@@ -413,6 +430,14 @@ impl Parameter {
                 Code::IllegalOperation,
                 format!("not allowed to change [{}]", self.name),
             )),
+            Set::StartText(take) => match value {
+                Value::String(text) => take(p, text),
+                v => Err(Error::bad_value(format!(
+                    "parameter {} must be a string, not {}",
+                    self.name,
+                    v.type_name()
+                ))),
+            },
             Set::StartBool(at) | Set::Bool(at) => {
                 if !value.is_number() && value.as_bool().is_none() {
                     return Err(Error::bad_value(format!(

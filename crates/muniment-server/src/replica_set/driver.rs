@@ -582,6 +582,7 @@ impl Driver {
                 let to = To {
                     id,
                     greeting: super::greeting(&config, in_force, self.node.id, id),
+                    dialled: self.server.parameters.routes.read().to(&host).to_string(),
                     host,
                     patience: self.patience(),
                 };

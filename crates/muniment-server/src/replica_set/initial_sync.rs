@@ -131,7 +131,8 @@ fn copy(server: &Arc<ServerState>, node: &Node, from: MemberId, at_least: u64) -
         &doc! { "from": host.as_str() },
     );
     let dir = local::begin_copy(&server.options.dbpath)?;
-    let mut c = Connection::connect_timeout(host, PATIENCE)?;
+    let dialled = server.parameters.routes.read().to(host).to_string();
+    let mut c = Connection::connect_timeout(&dialled, PATIENCE)?;
     c.set_timeout(Some(PATIENCE))?;
     let mut command = doc! { "_replSetExport": set.name() };
     command.append_some("setId", config.id.map(Value::ObjectId));

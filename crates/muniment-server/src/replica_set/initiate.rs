@@ -282,7 +282,8 @@ fn check_others(
     let mut failed = Vec::new();
     for m in config.members.iter().filter(|m| m.id != me) {
         interrupt.check()?;
-        let asked = Connection::connect_timeout(&m.host, PATIENCE).and_then(|mut c| {
+        let dialled = server.parameters.routes.read().to(&m.host).to_string();
+        let asked = Connection::connect_timeout(&dialled, PATIENCE).and_then(|mut c| {
             c.set_timeout(Some(PATIENCE))?;
             c.command(
                 "admin",
@@ -303,7 +304,6 @@ fn check_others(
             Err(e) => failed.push(format!("{} failed with {}", m.host, e.message())),
         }
     }
-    let _ = server;
     match failed.is_empty() {
         true => Ok(()),
         false => Err(Error::new(

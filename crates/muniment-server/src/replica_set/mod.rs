@@ -24,6 +24,7 @@ mod member_config;
 mod node;
 mod peer;
 mod report;
+mod routes;
 mod times;
 
 pub use acknowledge::{acknowledge, write_concern_error};
@@ -38,6 +39,7 @@ pub use initiate::{initiate, start};
 pub use local::documents as local_documents;
 pub use member_config::MemberConfig;
 pub use node::Node;
+pub use routes::Routes;
 pub use times::{append_times, of as times_of, parse as parse_time};
 
 use crate::log::{iso8601, now_ms};

@@ -27,8 +27,10 @@ const MOST: usize = 4096;
 pub struct To {
     /// The member's number.
     pub id: MemberId,
-    /// Where it is.
+    /// Where it is, as the configuration says.
     pub host: String,
+    /// What to connect to.
+    pub dialled: String,
     /// The command that opens the connection, without `$db`.
     pub greeting: DocBuf,
     /// Longest wait for it.
@@ -138,7 +140,7 @@ impl Shared {
     }
 
     fn connect(&self) -> Result<Stream> {
-        let mut c = Connection::connect_timeout(&self.to.host, self.to.patience)?;
+        let mut c = Connection::connect_timeout(&self.to.dialled, self.to.patience)?;
         c.set_timeout(Some(self.to.patience))?;
         c.command("admin", &self.to.greeting)?;
         let socket = c.stream().try_clone()?;
