@@ -46,7 +46,7 @@ pub use operation::{
     Counters, DisconnectProbe, OpContext, OpGuard, OpStart, Operations, PlanFigures,
 };
 pub use oplog::{
-    GeneratedFigures, OPLOG, generated_in, is_generated, refuse_generated, session_doc,
+    GeneratedFigures, OPLOG, Undone, generated_in, is_generated, refuse_generated, session_doc,
 };
 pub use plan::filters::{ShapeSpec, shape_without_query};
 pub use tickets::{TICKETS, TicketFigures, TicketPool, Tickets};

@@ -125,6 +125,25 @@ fn a_killed_primary_is_replaced_and_comes_back() {
     }
 }
 
+/// How many documents are in the files of what a member gave up.
+fn rolled_back(dir: &std::path::Path) -> usize {
+    let mut n = 0;
+    for uuid in std::fs::read_dir(dir.join("rollback")).unwrap() {
+        for file in std::fs::read_dir(uuid.unwrap().path()).unwrap() {
+            let bytes = std::fs::read(file.unwrap().path()).unwrap();
+            let mut rest = bytes.as_slice();
+            while let Some(head) = rest.first_chunk() {
+                let (doc, behind) = rest.split_at(u32::from_le_bytes(*head) as usize);
+                let doc = muniment_value::validate(doc).unwrap();
+                assert!(doc.get("_id").unwrap().as_i64_exact().unwrap() >= 1000);
+                rest = behind;
+                n += 1;
+            }
+        }
+    }
+    n
+}
+
 /// The others are dead when the primary writes, so nobody has it but the primary, and it is dead when
 /// they come back.
 #[test]
@@ -180,6 +199,12 @@ fn what_lost_an_election_is_rolled_back() {
         reply.unwrap().as_doc().get("rbid").unwrap().as_i64_exact()
     };
     assert_eq!(rbid(first), Some(2));
+    // The last one may have been stored and not acknowledged.
+    let given_up = rolled_back(&set.members[first].dir()) as i32;
+    assert!(
+        given_up == alone || given_up == alone + 1,
+        "{given_up} of {alone}"
+    );
     assert_eq!(rbid(second), Some(1));
 }
 

@@ -9,6 +9,7 @@
 mod figures;
 pub(crate) mod read;
 pub(crate) mod render;
+mod undone;
 
 use crate::aggregate::AggregateRequest;
 use crate::cursor::{CurrentOp, Cursor, CursorFlags};
@@ -22,6 +23,7 @@ pub use figures::GeneratedFigures;
 use muniment_query::{DocStream, Filter, Pipeline, Projection, QueryContext};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, doc, number};
 pub use render::session_doc;
+pub use undone::Undone;
 
 use read::{Backward, Follower, Forward, Show, Span};
 use std::collections::VecDeque;

@@ -12,15 +12,16 @@ use super::frame::Record;
 use super::node::{Node, Outcome};
 use super::peer::{Peer, To};
 use super::report::Report;
-use super::{Election, Role, SetConfig, initial_sync};
+use super::{Election, Role, SetConfig, initial_sync, rollback};
 use crate::log::{Severity, now_ms};
 use crate::state::{Restart, ServerState, hostname};
 use muniment_query::NeverInterrupted;
 use muniment_repl::{
-    Appended, Core, Effect, InForce, Kind, MemberId, Message, Position, Role as CoreRole, StateFile,
+    Appended, Core, Effect, InForce, Kind, LocalState, MemberId, Message, Position,
+    Role as CoreRole, StateFile,
 };
 use muniment_storage::{Positions, Record as LogRecord};
-use muniment_value::{Doc, Error, Result, doc};
+use muniment_value::{Code, Doc, Error, Result, doc};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -336,15 +337,7 @@ impl Driver {
 
     fn carry_out(&mut self, effect: Effect) -> Result<()> {
         match effect {
-            Effect::Save(state) => match self.file.write(&state) {
-                // Only who writes can make room, and nobody else ever votes.
-                Err(e)
-                    if e.code() == muniment_value::Code::OutOfDiskSpace && self.votes_alone() =>
-                {
-                    self.warn("the state of the election could not be stored", &e);
-                }
-                other => other?,
-            },
+            Effect::Save(state) => self.save(&state)?,
             Effect::CloseDoor => self.close_door()?,
             Effect::OpenDoor { term, no_op } => self.open_door(term, no_op)?,
             Effect::Append { first, last } => self.append(first, last)?,
@@ -387,16 +380,33 @@ impl Driver {
             Effect::InitialSync { from, at_least } => {
                 initial_sync::begin(&self.server, &self.node, from, at_least)?
             }
-            Effect::Restart { cut_behind } => {
-                self.info(
-                    21_612,
-                    "Rollback: giving up what lost an election",
-                    &doc! { "cutBehind": cut_behind as i64 },
-                );
+            Effect::Restart { .. } => {
                 self.restart(Restart::Storage);
             }
         }
         Ok(())
+    }
+
+    fn save(&self, state: &LocalState) -> Result<()> {
+        if let Some(behind) = state.cut {
+            // Before it is noted that they go: the next start may be one after a crash.
+            let (files, documents) = rollback::write(&self.server, behind)?;
+            let attr = doc! {
+                "cutBehind": behind as i64,
+                "documents": documents as i64,
+                "files": files.join(", "),
+            };
+            let giving_up = "Rollback: giving up what lost an election";
+            self.info(21_612, giving_up, &attr);
+        }
+        match self.file.write(state) {
+            // Only who writes can make room, and nobody else ever votes.
+            Err(e) if e.code() == Code::OutOfDiskSpace && self.votes_alone() => {
+                self.warn("the state of the election could not be stored", &e);
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     /// Where nobody else is to be waited for, what the core asks for is durable at once.
@@ -462,7 +472,7 @@ impl Driver {
         let mut warned = false;
         loop {
             match self.store().commit_nothing(&NeverInterrupted) {
-                Err(e) if e.code() == muniment_value::Code::OutOfDiskSpace => {
+                Err(e) if e.code() == Code::OutOfDiskSpace => {
                     if !std::mem::replace(&mut warned, true) {
                         self.server.log.startup_warning(
                             21_406,
@@ -499,7 +509,7 @@ impl Driver {
             match self.store().append_replicated(left, &NeverInterrupted) {
                 Ok(()) => break,
                 // The member waits for room: others do without it meanwhile.
-                Err(e) if e.code() == muniment_value::Code::OutOfDiskSpace => {
+                Err(e) if e.code() == Code::OutOfDiskSpace => {
                     self.warn("the log of the set cannot be stored", &e);
                     if self.server.wait_for_stop_for(Duration::from_secs(1)) {
                         self.done = true;
@@ -717,7 +727,7 @@ fn places(p: &Positions) -> Position {
 
 fn fatal(e: muniment_repl::Fatal) -> Error {
     Error::new(
-        muniment_value::Code::UnrecoverableRollbackError,
+        Code::UnrecoverableRollbackError,
         format!(
             "this member cannot go on with the set: {e}. Stop it, empty its data directory, and start \
              it again: it copies everything from another member"

@@ -24,6 +24,7 @@ mod member_config;
 mod node;
 mod peer;
 mod report;
+mod rollback;
 mod routes;
 mod times;
 

@@ -1,0 +1,91 @@
+//! The files in which a member keeps what it gives up: of every collection the documents that were
+//! made or changed and that nobody else had, as they stood. `bsondump` and `mongorestore` read them,
+//! as they read MongoDB's.
+//!
+//! Invariant: they are on the disk before anything is given up.
+
+use crate::log::now_ms;
+use crate::state::ServerState;
+use muniment_storage::{Store, Timestamp};
+use muniment_value::{Error, Result};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Where they are, below the data directory.
+const FOLDER: &str = "rollback";
+
+/// Writes what is lost when the log is cut behind the record `index`; returns the files, and how many
+/// documents are in them.
+///
+/// # Errors
+/// The log's and the disk's.
+pub fn write(server: &ServerState, index: u64) -> Result<(Vec<String>, usize)> {
+    let after = timestamp_of(&server.engine.store, index)?;
+    let undone = server.engine.undone_by_giving_up(after)?;
+    let (mut files, mut documents) = (Vec::new(), 0);
+    let folder = server.options.dbpath.join(FOLDER);
+    for (uuid, docs) in undone {
+        let of = folder.join(name_of(&uuid));
+        let write = || -> std::io::Result<PathBuf> {
+            fs::create_dir_all(&of)?;
+            let path = of.join(format!("removed.{}.bson", stamp(now_ms())));
+            let mut file = fs::File::create(&path)?;
+            for d in &docs {
+                file.write_all(d)?;
+            }
+            file.sync_all()?;
+            for dir in [&*of, &*folder, &*server.options.dbpath] {
+                sync_dir(dir)?;
+            }
+            Ok(path)
+        };
+        let failed = |e| Error::from(e).context(&format!("cannot write below {}: ", of.display()));
+        let path = write().map_err(failed)?;
+        files.push(path.to_string_lossy().into_owned());
+        documents += docs.len();
+    }
+    Ok((files, documents))
+}
+
+/// The timestamp of the record with this index; of the beginning, for none.
+fn timestamp_of(store: &Store, index: u64) -> Result<Timestamp> {
+    let Some(before) = index.checked_sub(1) else {
+        return Ok(Timestamp::ZERO);
+    };
+    let mut records = store.records_behind(before)?;
+    Ok(records.next()?.map_or(Timestamp::ZERO, |r| r.at))
+}
+
+fn sync_dir(dir: &Path) -> std::io::Result<()> {
+    fs::File::open(dir)?.sync_all()
+}
+
+/// A UUID as it is written.
+fn name_of(uuid: &[u8; 16]) -> String {
+    let mut name = String::with_capacity(36);
+    for (i, byte) in uuid.iter().enumerate() {
+        if matches!(i, 4 | 6 | 8 | 10) {
+            name.push('-');
+        }
+        name.push_str(&format!("{byte:02x}"));
+    }
+    name
+}
+
+/// A time in a file's name.
+fn stamp(ms: i64) -> String {
+    crate::log::iso8601(ms).replace(':', "-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_uuids_and_times() {
+        let uuid = [0x12; 16];
+        assert_eq!(name_of(&uuid), "12121212-1212-1212-1212-121212121212");
+        assert!(!stamp(1_700_000_000_000).contains(':'));
+    }
+}
