@@ -175,7 +175,7 @@ impl Inner {
             }
             // Who follows must not wait for the commit point, which may come by what it is to apply;
             // the primary has its writers wait.
-            if follows && sizes.sealed > 0 && sizes.sealed == sizes.uncommitted {
+            if follows && sizes.sealed_count > 0 && sizes.sealed_count == sizes.uncommitted_count {
                 return Ok(());
             }
             if !follows && self.door.is_closed() {
@@ -205,6 +205,10 @@ impl Inner {
         }
         let mut sizes = self.trees.sizes();
         let active = self.active_bytes(&sizes);
+        if self.door.is_closed() {
+            // Who follows hears of the commit point no sooner for being slow.
+            sizes.sealed_count -= sizes.uncommitted_count.min(sizes.sealed_count);
+        }
         sizes.sealed_count += (active / self.budget.memtable.max(1)) as usize;
         rate(&sizes)
     }

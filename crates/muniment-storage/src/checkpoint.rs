@@ -55,13 +55,15 @@ fn meta(key: Vec<u8>, value: Option<Vec<u8>>) -> Op {
 
 impl Store {
     /// Seals memory and writes it to tables; returns when it is on the disk and the log is
-    /// trimmed.
+    /// trimmed. Of a member of a replica set what is not committed stays in memory.
     ///
     /// # Errors
     /// 14031 OutOfDiskSpace, I/O errors.
     pub fn flush(&self) -> Result<()> {
         self.inner.check_open()?;
-        self.inner.seal(&NeverInterrupted)?;
+        if self.inner.is_seal_of_use() {
+            self.inner.seal(&NeverInterrupted)?;
+        }
         self.inner.trees.flush()?;
         self.inner.reclaim()
     }
@@ -77,7 +79,9 @@ impl Store {
         interrupt: &dyn Interrupt,
     ) -> Result<()> {
         self.inner.check_open()?;
-        self.inner.seal(interrupt)?;
+        if self.inner.is_seal_of_use() {
+            self.inner.seal(interrupt)?;
+        }
         let trees: Option<Vec<TreeId>> = collection.map(|c| {
             let indexes = c.all_indexes();
             let ids = indexes.iter().map(|i| TreeId(i.id));
@@ -99,6 +103,12 @@ impl Inner {
         self.save_derived(cut);
         self.buffers.seal(cut);
         self.trees.seal(cut)
+    }
+
+    /// False while something is sealed that is not committed: another seal could not be written
+    /// either, and readers have to look into each. (Where memory is full it is made all the same.)
+    fn is_seal_of_use(&self) -> bool {
+        self.trees.sizes().uncommitted_count == 0
     }
 
     /// Puts what is derived from the commits up to `cut`. Nobody commits meanwhile.
@@ -152,6 +162,7 @@ impl Inner {
             let asked = self.checkpoint_ms.load(SeqCst);
             let late = asked > 0 && last.elapsed() >= Duration::from_millis(asked);
             let late = late && self.trees.is_durable() && self.trees.sizes().memory > 0;
+            let late = late && self.is_seal_of_use();
             if std::mem::take(&mut applied) || self.memory_is_full() || self.drops_wait() || late {
                 let _ = self.seal(&UntilClosed(self));
                 last = Instant::now();

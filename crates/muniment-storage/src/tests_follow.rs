@@ -264,6 +264,8 @@ fn who_follows_has_the_same_at_every_position() {
             }
         }
         stop.store(true, SeqCst);
+        // Who waits for memory to be flushed goes on.
+        a.set_committed(u64::MAX).unwrap();
     });
     assert!(commits.load(SeqCst) > 100, "{commits:?}");
     a.close_door();

@@ -290,6 +290,9 @@ impl<'a> Noise<'a> {
     }
 }
 
+/// Two keys, or a key and a value.
+type Row = (Vec<u8>, Vec<u8>);
+
 /// A view is one state: documents and the entries of every index tell the same.
 pub(crate) fn one_state(store: &Store, view: &Snapshot) {
     for c in store.collections("db") {
@@ -320,9 +323,6 @@ pub(crate) fn one_state(store: &Store, view: &Snapshot) {
         }
     }
 }
-
-/// A key and its value.
-type Row = (Vec<u8>, Vec<u8>);
 
 /// Everything at a view: the catalog's entries, and the rows of the trees that they name.
 pub(crate) fn contents(view: &Snapshot) -> BTreeMap<u32, Vec<Row>> {

@@ -8,6 +8,7 @@ use crate::*;
 use bytes::Bytes;
 use muniment_query::NeverInterrupted;
 use muniment_value::{Error, array, doc};
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ fn a_member_that_is_filled_under_everything_at_once_goes_on_by_the_log() {
     a.open_door(2).unwrap();
     let (stop, commits) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut rng = Random(3);
+    // Held while two are compared: the commit point rests.
+    let compared = Mutex::new(());
     std::thread::scope(|s| {
         let _stopper = Stopper(&stop);
         Noise {
@@ -39,9 +42,11 @@ fn a_member_that_is_filled_under_everything_at_once_goes_on_by_the_log() {
             let _stopper = Stopper(&stop);
             let mut rng = Random(4);
             while !stop.load(SeqCst) {
+                let resting = compared.lock();
                 let end = a.position().unwrap().applied.index;
                 a.set_committed(end - rng.below(end.min(30) + 1)).unwrap();
                 a.flush().unwrap();
+                drop(resting);
                 std::thread::sleep(Duration::from_millis(7));
             }
         });
@@ -69,6 +74,7 @@ fn a_member_that_is_filled_under_everything_at_once_goes_on_by_the_log() {
                     one_state(&b, &b.snapshot());
                 }
                 totals_are_right(&b);
+                let _resting = compared.lock();
                 ship(&a, &b, &mut rng);
                 let end = b.position().unwrap().applied;
                 let on_a = a

@@ -110,6 +110,8 @@ pub struct Sizes {
     pub uncommitted: u64,
     /// How many sealed memtables wait for their flush.
     pub sealed_count: usize,
+    /// Of these, those whose cut is not committed.
+    pub uncommitted_count: usize,
     /// Sorted runs that no compaction has merged yet.
     pub fresh_runs: usize,
     /// Bytes of files.

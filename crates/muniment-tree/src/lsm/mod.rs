@@ -277,12 +277,15 @@ impl Trees for LsmTrees {
         let state = shared.state();
         let bytes = |s: &Sealed| s.mem.as_ref().map_or(0, |m| m.bytes());
         let sealed: u64 = state.sealed.iter().map(bytes).sum();
-        let committed: u64 = shared.flushable(&state).iter().map(bytes).sum();
+        let flushable = shared.flushable(&state);
+        let committed: u64 = flushable.iter().map(bytes).sum();
+        let ready = flushable.iter().filter(|s| s.mem.is_some()).count();
         Sizes {
             memory: sealed + state.active.bytes(),
             sealed,
             uncommitted: sealed.saturating_sub(committed),
             sealed_count: state.waiting().count(),
+            uncommitted_count: state.waiting().count().saturating_sub(ready),
             fresh_runs: state.levels.fresh.len(),
             disk: state.levels.tables().map(|t| t.len()).sum(),
             cache_used: shared.cache.used(),
