@@ -183,6 +183,9 @@ impl Core {
         if self.advance_transfer() {
             return true;
         }
+        if self.in_force.rank(self.id()) == 0 {
+            return self.keep_house();
+        }
         let wanted = self
             .transfer
             .as_ref()
@@ -192,10 +195,6 @@ impl Core {
         }
         if self.transfer.is_none() && self.may_configure() {
             let next = self.in_force.next_change(|id| self.has_caught_up(id));
-            // A leader that is to go hands over first: everybody else is better.
-            let next = next.filter(
-                |c| !matches!(c, Change::Remove(id) | Change::Learner(id) if *id == self.id()),
-            );
             if let Some(change) = next {
                 let config = self.in_force.config.clone();
                 self.write_config(None, Some(change), config);
@@ -204,6 +203,27 @@ impl Core {
             }
         }
         false
+    }
+
+    /// A leader with priority 0, or that is to go or to have no vote, leads only until somebody else
+    /// can: behind a closed door it brings another member up to what it has itself, and hands over.
+    /// Without that a set would stand still when nobody that may lead has the newest record, which
+    /// the others do not elect anybody without. True if raft was asked for something.
+    fn keep_house(&mut self) -> bool {
+        self.close_door();
+        if self.transfer.is_some() {
+            return false;
+        }
+        self.transfer = Some(Transfer {
+            token: None,
+            to: None,
+            mark: self.raft_last(),
+            until: u64::MAX,
+            force: false,
+            freeze: 0,
+            phase: Phase::Waiting,
+        });
+        self.advance_transfer()
     }
 
     fn lost_leadership(&mut self) {
@@ -323,8 +343,7 @@ impl Core {
         synced && progress.is_some_and(|p| p.recent_active && p.matched >= self.committed())
     }
 
-    /// A member with a higher priority takes over as soon as it has caught up; any that may lead, from
-    /// a leader that is to go or to have no vote.
+    /// A member with a higher priority takes over as soon as it has caught up.
     fn yield_to_better(&mut self) {
         if self.now < self.takeover_after || self.door != Door::Open {
             return;

@@ -42,6 +42,8 @@ use std::sync::Arc;
 
 /// Raft's own election timeout: never. It wants a range, from which it draws.
 const NEVER: usize = usize::MAX / 4;
+/// Election timeouts that a member waits longer which must not lead for good.
+const LAST_RESORT: u64 = 3;
 /// Messages that wait for the door to close, at most; raft asks again for what is lost.
 const MOST_DEFERRED: usize = 1024;
 /// Append messages on their way to one member, at most.
@@ -412,7 +414,7 @@ impl Core {
         if self.leads() {
             self.node.tick();
         } else if self.door == Door::Closed {
-            if self.node.raft.election_elapsed as u64 + 1 >= self.patience && self.may_campaign() {
+            if self.node.raft.election_elapsed as u64 + 1 >= self.patience && self.may_stand() {
                 self.campaign_now();
             } else {
                 self.node.tick();
@@ -752,14 +754,18 @@ impl Core {
         }
     }
 
-    /// Whether this member may ask for votes: it is a voter with a priority that is not told to
-    /// wait, and all its log is durable, which raft takes for granted of a candidate.
-    fn may_campaign(&self) -> bool {
+    /// Whether this member may ask for votes when nobody else does: it is a voter that is not told
+    /// to wait, and all its log is durable, which raft takes for granted of a candidate.
+    fn may_stand(&self) -> bool {
         let raft = &self.node.raft;
         raft.promotable()
             && self.now >= self.frozen_until
-            && self.in_force.rank(raft.id) > 0
             && raft.raft_log.persisted == raft.raft_log.last_index()
+    }
+
+    /// Whether it may do so on request: it is one that may lead for good, too.
+    fn may_campaign(&self) -> bool {
+        self.may_stand() && self.in_force.rank(self.id()) > 0
     }
 
     fn campaign_now(&mut self) {
@@ -770,8 +776,13 @@ impl Core {
     }
 
     fn draw_patience(&mut self) {
+        let election = self.options.election_ticks;
         let better = self.better_voters();
-        self.patience = patience(&mut self.draw, self.options.election_ticks, better);
+        self.patience = patience(&mut self.draw, election, better);
+        if self.in_force.rank(self.id()) == 0 {
+            // Only when all others had their turn several times: see `Core::keep_house`.
+            self.patience += LAST_RESORT * election;
+        }
     }
 
     /// How many different priorities of voters are above this member's.

@@ -3,7 +3,7 @@
 //!
 //! The source sends what one view of its storage sees ([`export`]); the copy is made beside the data
 //! ([`local`](super::local)) and takes its place when the member begins anew. Until then the member
-//! goes on voting with what it remembers, so its state is brought to the copy's only at the end.
+//! takes no part in anything: what it acknowledged meanwhile would not be in the copy.
 
 use super::frame::{Assembler, Frame, OP_REPLICATION, put_export, put_report, taken_export};
 use super::local;

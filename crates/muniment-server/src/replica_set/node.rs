@@ -214,6 +214,11 @@ impl Node {
         !self.syncing.swap(true, SeqCst)
     }
 
+    /// One is under way: this member takes no part in anything.
+    pub fn is_syncing(&self) -> bool {
+        self.syncing.load(SeqCst)
+    }
+
     /// It came to nothing.
     pub fn end_sync(&self) {
         self.syncing.store(false, SeqCst);
