@@ -85,7 +85,12 @@ pub fn admit(
     }
     // Others have their own word on what there is in it.
     let makes = spec.kind == Kind::Write || matches!(spec.name, "create" | "createIndexes");
-    if request.db == "local" && (makes || spec.kind == Kind::Read && writes(request.body)) {
+    // A transaction refuses it in its own words.
+    let within = generic.in_transaction();
+    if request.db == "local"
+        && !within
+        && (makes || spec.kind == Kind::Read && writes(request.body))
+    {
         return Err(Error::new(
             Code::IllegalOperation,
             "the database local of a member of a replica set cannot be written to: what members store \

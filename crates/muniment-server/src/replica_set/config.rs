@@ -533,7 +533,7 @@ mod tests {
             ("votes", Value::Int32(0), 2),
             ("votes", Value::Int32(2), 2),
             ("hidden", Value::Bool(true), 2),
-            ("buildIndexes", Value::Bool(false), 2),
+            ("buildIndexes", Value::Bool(false), 93),
             ("secondaryDelaySecs", Value::Int32(1), 93),
             ("slaveDelay", Value::Int32(1), 40415),
             ("foo", Value::Int32(1), 40415),
