@@ -64,7 +64,9 @@ def test_what_is_inserted_at_once_is_one_entry(client):
     c.delete_many({})
     after = list(oplog.find({"ts": {"$gt": begin}, "o.applyOps.ns": c.full_name}))
     told = [[op["op"] for op in e["o"]["applyOps"]] for e in after]
-    assert told == [["i"] * 1000, ["d"] * 1001], [len(t) for t in told]
+    # A statement over many documents commits some hundred at a time.
+    assert told[0] == ["i"] * 1000, [len(t) for t in told]
+    assert sum(told[1:], []) == ["d"] * 1001, [len(t) for t in told]
 
 
 def test_it_is_read_as_any_collection(client):
