@@ -50,7 +50,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     w.field("majorityVoteCount", config.majority() as i32);
     w.field("writeMajorityCount", config.majority() as i32);
     // As in MongoDB, who was added votes when it has caught up.
-    let voting = node.as_deref().map_or(0, |n| n.members().in_force().voters.len());
+    let voting = node
+        .as_deref()
+        .map_or(0, |n| n.members().in_force().voters.len());
     w.field("votingMembersCount", voting as i32);
     w.field("writableVotingMembersCount", voting as i32);
     w.field(
@@ -190,7 +192,9 @@ fn other(node: Option<&Node>, m: &MemberConfig, config: &SetConfig) -> DocBuf {
         "lastHeartbeatMessage",
         message.as_ref().map_or("", |e| e.message()),
     );
-    let source = report.follows.filter(|_| report.state != Role::Primary.state().0);
+    let source = report
+        .follows
+        .filter(|_| report.state != Role::Primary.state().0);
     let source = source.and_then(|id| key_of(node?, id));
     let host = source.and_then(|key| Some(config.member(key)?.host.as_str()));
     d.append("syncSourceHost", host.unwrap_or_default());

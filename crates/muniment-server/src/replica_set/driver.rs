@@ -435,6 +435,7 @@ impl Driver {
     fn open_door(&mut self, term: u64, no_op: Option<u64>) -> Result<()> {
         let before = self.positions()?.applied;
         let began_ms = now_ms();
+        self.server.transactions.begin_leading();
         self.store().open_door(term)?;
         self.node.set_leads(true);
         if no_op.is_some() {

@@ -33,7 +33,10 @@ pub use statements::statements;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicI64, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::time::{Duration, Instant};
 
 /// How long who waits for a session sleeps before its operation is asked.
@@ -111,6 +114,8 @@ struct Participant {
     latest: Arc<Mutex<Option<Latest>>>,
     /// The transaction that is under way, for who ends it from elsewhere.
     running: Mutex<Option<Running>>,
+    /// As of which leadership `latest` is: another primary may have gone on meanwhile.
+    epoch: AtomicU64,
 }
 
 /// What became of transactions since the start.
@@ -133,6 +138,8 @@ pub struct Figures {
 pub struct Transactions {
     sessions: Mutex<HashMap<SessionKey, Arc<Participant>>>,
     figures: Figures,
+    /// Counts the times that this member became primary.
+    epoch: AtomicU64,
 }
 
 /// A command's hold of its session.
@@ -226,6 +233,12 @@ impl Transactions {
         result
     }
 
+    /// This member is about to be primary: what is remembered of sessions is what the store has of
+    /// them, which another primary may have written.
+    pub fn begin_leading(&self) {
+        self.epoch.fetch_add(1, SeqCst);
+    }
+
     /// Waits until no other command has the session. What an earlier run of the server stored of it
     /// is read first.
     fn check_out(
@@ -244,6 +257,10 @@ impl Transactions {
             free = participant.latest.try_lock_arc_for(LOOK);
             op.check()?;
         };
+        let now = self.epoch.load(SeqCst);
+        if participant.epoch.swap(now, SeqCst) != now {
+            *latest = None;
+        }
         if latest.is_none()
             && let Some(record) = server.engine.store.session(&session)?
         {
