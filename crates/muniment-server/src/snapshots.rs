@@ -52,22 +52,30 @@ impl Snapshots {
         match concern.and_then(|c| Some((c, c.get_str("level")?))) {
             Some((concern, "snapshot")) => {
                 let at = concern.get("atClusterTime").map(times_of);
-                let at = at.or_else(|| replica_set::majority(server).map(|p| p.at));
-                op.pin(self.view(store, at)?);
+                let view = match (at, replica_set::majority(server)) {
+                    (None, Some(p)) => self.keep(majority_view(store, p.at)?),
+                    _ => self.view(store, at)?,
+                };
+                op.pin(view);
             }
             // What the majority has may be less than what this member has.
             Some((_, "majority")) if let Some(p) = replica_set::majority(server) => {
-                let view = store.snapshot_at(p.at).ok_or_else(|| {
-                    Error::new(
-                        Code::ReadConcernMajorityNotAvailableYet,
-                        "Read concern majority reads are currently not possible.",
-                    )
-                })?;
+                let view = majority_view(store, p.at)?;
                 op.pin(view);
             }
             _ => {}
         }
         Ok(())
+    }
+
+    /// Keeps a view, so that others can read at the same point.
+    fn keep(&self, view: Snapshot) -> Snapshot {
+        let mut kept = self.kept.lock();
+        if kept.len() >= MOST {
+            thin_out(&mut kept);
+        }
+        kept.insert(view.timestamp(), (Instant::now(), view.clone()));
+        view
     }
 
     /// A view of now, or of a point at which there is one.
@@ -154,6 +162,16 @@ fn too_old(at: Timestamp, e: Error) -> Error {
         Code::ChangeStreamHistoryLost => no_view(at),
         _ => e,
     }
+}
+
+/// A view of what the majority of the set has.
+fn majority_view(store: &Store, at: Timestamp) -> Result<Snapshot> {
+    store.snapshot_at(at).ok_or_else(|| {
+        Error::new(
+            Code::ReadConcernMajorityNotAvailableYet,
+            "Read concern majority reads are currently not possible.",
+        )
+    })
 }
 
 /// Lets go of an eighth of them: of those that were asked for the longest time ago.

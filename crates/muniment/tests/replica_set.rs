@@ -71,6 +71,10 @@ fn what_is_written_is_on_all_members() {
         assert_eq!(ids(&mut c), (0..100).collect::<Vec<_>>(), "member {i}");
         assert_eq!(hash(&mut c), wanted, "member {i}");
     }
+    // A snapshot is what the majority has, whatever comes meanwhile.
+    insert(&mut c, 500, doc! { "w": 1 });
+    let at_once = doc! { "find": "c", "readConcern": doc! { "level": "snapshot" } };
+    c.command("test", &at_once).unwrap();
     // Who is no primary takes no writes, and no reads that do not say so.
     let other = (primary + 1) % 3;
     let mut o = set.connect(other);
