@@ -265,13 +265,6 @@ pub fn java_spring() -> Result<Outcome, String> {
 
 /// Debezium's connector wants the times that only a set tells.
 pub fn java_debezium() -> Result<Outcome, String> {
-    // A known fault: since sets have several members the connector's engine ends before its first
-    // event. It ran before, and has to again.
-    if std::env::var_os("MUNIMENT_LONG").is_none() {
-        return Ok(Outcome::Skipped(
-            "a known fault: the connector ends before its first event; --long runs it".into(),
-        ));
-    }
     maven("debezium").map_or_else(|| missing(JAVA), |mut suite| against_a_set(&mut suite))
 }
 

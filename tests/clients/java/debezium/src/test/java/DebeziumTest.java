@@ -49,7 +49,8 @@ public class DebeziumTest {
           "offset.storage", "org.apache.kafka.connect.storage.FileOffsetBackingStore");
       p.setProperty("offset.storage.file.filename", offsets.toString());
       p.setProperty("offset.flush.interval.ms", "0");
-      p.setProperty("mongodb.connection.string", System.getenv("MUNIMENT_URI"));
+      // Without the set's name the connector takes the server for no set, and ends.
+      p.setProperty("mongodb.connection.string", System.getenv("MUNIMENT_URI") + "?replicaSet=rs0");
       p.setProperty("topic.prefix", "t");
       p.setProperty("collection.include.list", DB + "\\..*");
       p.setProperty("capture.mode", "change_streams_update_full_with_pre_image");
