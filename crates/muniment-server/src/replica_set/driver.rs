@@ -13,11 +13,12 @@ use super::node::{Node, Outcome};
 use super::peer::{Peer, To};
 use super::report::Report;
 use super::{Election, Role, SetConfig, initial_sync, rollback};
+use crate::guard::guarded;
 use crate::log::{Severity, now_ms};
 use crate::state::{Restart, ServerState, hostname};
 use muniment_query::NeverInterrupted;
 use muniment_repl::{
-    Appended, Core, Effect, InForce, Kind, LocalState, MemberId, Message, Position,
+    Appended, Core, Effect, InForce, Kind, LocalState, MemberId, Message, Position, Refusal,
     Role as CoreRole, StateFile,
 };
 use muniment_storage::{Positions, Record as LogRecord};
@@ -108,7 +109,14 @@ impl Driver {
 
     /// Runs until the server ends or has to begin again.
     pub fn run(mut self) {
-        if let Err(e) = self.go_on() {
+        // A primary without its driver would take writes that nobody ever acknowledges.
+        let ended = guarded(|| self.go_on()).unwrap_or_else(|caught| {
+            Err(Error::internal(format!(
+                "the driver panicked; this is a bug: {}: {}",
+                caught.message, caught.report
+            )))
+        });
+        if let Err(e) = ended {
             self.fail("replication cannot go on", &e);
         }
     }
@@ -136,8 +144,11 @@ impl Driver {
                     .trimmed(self.store().log_begins_behind()?.index + 1);
                 self.effects()?;
             }
-            self.report()?;
-            self.publish();
+            // A core that gives up speaks of a log that is not this one any more.
+            if !self.done {
+                self.report()?;
+                self.publish();
+            }
         }
         Ok(())
     }
@@ -233,6 +244,11 @@ impl Driver {
                 self.lead_alone()?;
                 self.done(&outcome);
             }
+            // The copy that is being made takes the place of all that would be written meanwhile.
+            Request::Force(_, outcome) if self.node.is_syncing() => {
+                // Nobody waits any more if this fails.
+                let _ = outcome.send(Err(Refusal::Busy));
+            }
             Request::Force(config, outcome) => {
                 self.force(*config)?;
                 self.lead_alone()?;
@@ -251,6 +267,11 @@ impl Driver {
 
     /// Goes on with a configuration that nobody else was asked about.
     fn force(&mut self, config: muniment_repl::Config) -> Result<()> {
+        // What others wait for was asked of the core that goes.
+        for (_, outcome) in self.outcomes.drain() {
+            // Nobody waits any more if this fails.
+            let _ = outcome.send(Err(Refusal::NotLeader));
+        }
         if self.store().is_door_open() {
             self.close_door()?;
         }
@@ -265,6 +286,7 @@ impl Driver {
             set.change(&self.server, |m| m.forced = true);
         }
         self.core = super::initiate::core_of(&self.server, state)?;
+        self.configs.clear();
         self.told = self.core.last();
         self.durable = self.told;
         self.named = true;

@@ -338,7 +338,12 @@ impl ReplicaSet {
                 own.id = node.id;
             }
             let asked = |outcome| Request::Force(Box::new(wanted), outcome);
-            return node.ask_and_wait(asked, interrupt)?.map_err(|_| ended());
+            return node.ask_and_wait(asked, interrupt)?.map_err(|_| {
+                Error::new(
+                    Code::ConfigurationInProgress,
+                    "the member copies another one's data: wait for its end, or restart it",
+                )
+            });
         }
         config.term = Some(member.term);
         let wanted = now.config.number(config.to_core());

@@ -284,6 +284,10 @@ impl Node {
         let id = {
             let mut t = self.tracked.lock();
             let t = &mut *t;
+            // Before anything else: who leads no more may have another record at this place.
+            if !t.leads {
+                return Err(stepped_down());
+            }
             let progress = Progress {
                 members: &t.members,
                 committed: t.committed,
@@ -291,10 +295,6 @@ impl Node {
             let Some(id) = t.waiters.wait(index, concern, progress) else {
                 return Ok(true);
             };
-            if !t.leads {
-                t.waiters.leave(id);
-                return Err(stepped_down());
-            }
             t.parked.insert(id, Arc::clone(&parked));
             id
         };

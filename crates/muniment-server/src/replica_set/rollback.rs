@@ -50,6 +50,11 @@ pub fn write(server: &ServerState, index: u64) -> Result<(Vec<String>, usize)> {
 
 /// The timestamp of the record with this index; of the beginning, for none.
 fn timestamp_of(store: &Store, index: u64) -> Result<Timestamp> {
+    // The log of a member that was filled begins behind the place of the copy.
+    let begins = store.log_begins_behind()?;
+    if begins.index == index {
+        return Ok(begins.at);
+    }
     let Some(before) = index.checked_sub(1) else {
         return Ok(Timestamp::ZERO);
     };
