@@ -604,9 +604,18 @@ impl Core {
         self.settle();
     }
 
-    /// A member is being synced anew, so that what it has does not count; or is no longer.
+    /// A member is being synced anew, so that what it has does not count; or is no longer. What it
+    /// acknowledged before is gone with its data, so a leader forgets it, too.
     pub fn syncing(&mut self, member: MemberId, syncing: bool) {
+        let begins = syncing && !self.members.is_syncing(member);
         self.members.syncing(member, syncing);
+        if begins
+            && self.leads()
+            && let Some(progress) = self.node.raft.mut_prs().get_mut(member)
+        {
+            progress.matched = 0;
+            progress.become_probe();
+        }
     }
 
     /// The log begins here now.
@@ -657,6 +666,11 @@ impl Core {
     /// Everything up to here is committed.
     pub fn committed(&self) -> u64 {
         self.node.raft.raft_log.committed
+    }
+
+    /// Everything up to here is looked at for what it changes of the configuration, which is in force.
+    pub fn applied(&self) -> u64 {
+        self.node.raft.raft_log.applied
     }
 
     /// The end of the log.
@@ -737,7 +751,14 @@ impl Core {
                 committed: m.commit,
                 last: log.last_index(),
             }),
-            MessageType::MsgAppend if m.index >= log.committed => Ok(()),
+            // Raft looks for where the logs part, and finds no end where that is before what is
+            // committed here.
+            MessageType::MsgAppend if m.index >= log.committed => {
+                match log.term(log.committed).is_ok_and(|t| m.log_term < t) {
+                    true => Err(Fatal::Diverged { index: m.index }),
+                    false => Ok(()),
+                }
+            }
             MessageType::MsgAppend => {
                 // Raft answers without looking, so this is only to find out.
                 let here = m.entries.iter().filter(|e| e.index <= log.committed);

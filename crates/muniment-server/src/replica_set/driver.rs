@@ -154,8 +154,8 @@ impl Driver {
     }
 
     fn publish(&self) {
-        let committed = self.core.committed();
-        self.node.publish(self.core.members(), committed);
+        let (committed, applied) = (self.core.committed(), self.core.applied());
+        self.node.publish(self.core.members(), committed, applied);
     }
 
     fn store(&self) -> &Arc<muniment_storage::Store> {
@@ -416,7 +416,14 @@ impl Driver {
     fn save(&self, state: &LocalState) -> Result<()> {
         if let Some(behind) = state.cut {
             // Before it is noted that they go: the next start may be one after a crash.
-            let (files, documents) = rollback::write(&self.server, behind)?;
+            let (files, documents) = match rollback::write(&self.server, behind) {
+                // Without it nothing could be written down, and the member could never come back.
+                Err(e) if e.code() == Code::ChangeStreamHistoryLost => {
+                    self.warn("what is rolled back could not be written to files", &e);
+                    Default::default()
+                }
+                other => other?,
+            };
             let attr = doc! {
                 "cutBehind": behind as i64,
                 "documents": documents as i64,

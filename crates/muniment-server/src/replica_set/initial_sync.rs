@@ -20,8 +20,12 @@ use muniment_wire::{Connection, Header, OP_MSG, OpMsg};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+/// So long it may take until what is committed is in force.
+const SETTLES: Duration = Duration::from_secs(1);
+/// How often who waits for that looks.
+const LOOK: Duration = Duration::from_millis(2);
 /// A source that says nothing for so long has gone.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -56,9 +60,22 @@ pub fn export(cx: &mut CommandContext<'_>, set: &ReplicaSet) -> Result<()> {
         ));
     }
     let node = set.node().ok_or_else(super::ended)?;
-    // Before the view: what changes meanwhile is in the log behind it.
-    let in_force = Arc::clone(node.members().in_force());
-    let export = cx.engine().store.export(&**cx.op)?;
+    let (export, in_force) = loop {
+        let export = cx.engine().store.export(&**cx.op)?;
+        let place = export.position().index;
+        // What is committed is in force a moment later; if it is a later one by then, once more.
+        let end = Instant::now() + SETTLES;
+        let found = loop {
+            cx.op.check()?;
+            match node.in_force_at(place) {
+                None if Instant::now() < end => std::thread::sleep(LOOK),
+                found => break found,
+            }
+        };
+        if let Some(in_force) = found {
+            break (export, in_force);
+        }
+    };
     let position = export.position();
     let head = doc! {
         "index": position.index as i64,
@@ -196,14 +213,16 @@ fn parse(d: Doc<'_>) -> Option<Copied> {
         return None;
     };
     let at = d.get("at").map_or(Timestamp::ZERO, super::times_of);
-    Some(Copied {
+    let copied = Copied {
         position: Position {
             index: place("index")?,
             term: place("term")?,
             at,
         },
         in_force: InForce::of_bytes(bytes)?,
-    })
+    };
+    // No start would take a state with a configuration that is ahead of its data.
+    (copied.in_force.index <= copied.position.index).then_some(copied)
 }
 
 /// The state of a member whose copy is whole; nothing votes for it any more.

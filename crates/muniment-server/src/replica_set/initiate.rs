@@ -218,13 +218,15 @@ pub fn join(server: &Arc<ServerState>, id: MemberId, in_force: InForce) -> Resul
         return Ok(node);
     }
     check_empty(server)?;
+    SetConfig::parse(Doc::new(&in_force.config.document))?;
+    // Nobody votes in it as yet: this member takes part in nothing before it has a copy. It may have
+    // been a voter whose directory was emptied, and then has forgotten what it acknowledged.
     let state = LocalState {
-        id,
         in_force: InForce {
-            index: 0,
-            ..in_force
+            config: in_force.config,
+            ..InForce::default()
         },
-        ..LocalState::default()
+        ..LocalState::joining(id)
     };
     let file = state_file(server);
     file.write(&state)?;

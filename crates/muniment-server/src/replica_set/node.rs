@@ -7,7 +7,7 @@
 use super::driver::{Event, Request};
 use super::report::Heard;
 use muniment_query::Interrupt;
-use muniment_repl::{Concern, MemberId, Members, Progress, Refusal, WaiterId, Waiters};
+use muniment_repl::{Concern, InForce, MemberId, Members, Progress, Refusal, WaiterId, Waiters};
 use muniment_storage::Store;
 use muniment_value::{Code, Error, Result};
 use parking_lot::{Condvar, Mutex};
@@ -176,6 +176,8 @@ pub struct Node {
     pub troubles: Mutex<BTreeMap<MemberId, Error>>,
     tracked: Mutex<Tracked>,
     committed: AtomicU64,
+    /// Configurations up to here are in force.
+    applied: AtomicU64,
     /// The member's data is being copied.
     syncing: AtomicBool,
     /// What `sent` of reports counts from.
@@ -192,6 +194,7 @@ impl Node {
             heard: Mutex::default(),
             troubles: Mutex::default(),
             committed: AtomicU64::new(committed),
+            applied: AtomicU64::new(0),
             syncing: AtomicBool::new(false),
             tracked: Mutex::new(Tracked {
                 members,
@@ -227,6 +230,15 @@ impl Node {
     /// The commit point.
     pub fn committed(&self) -> u64 {
         self.committed.load(SeqCst)
+    }
+
+    /// The configuration that is in force at a place of the log that is committed; `None` where the
+    /// driver has not come so far yet, or is further.
+    pub fn in_force_at(&self, index: u64) -> Option<Arc<InForce>> {
+        let t = self.tracked.lock();
+        let in_force = t.members.in_force();
+        let known = self.applied.load(SeqCst) >= index && in_force.index <= index;
+        known.then(|| Arc::clone(in_force))
     }
 
     /// The members as this one knows them.
@@ -326,9 +338,10 @@ impl Node {
     }
 
     /// The set is so far now.
-    pub fn publish(&self, members: &Members, committed: u64) {
+    pub fn publish(&self, members: &Members, committed: u64, applied: u64) {
         self.committed.store(committed, SeqCst);
         let mut t = self.tracked.lock();
+        self.applied.store(applied, SeqCst);
         let t = &mut *t;
         t.committed = committed;
         if Arc::ptr_eq(t.members.in_force(), members.in_force()) {
