@@ -526,29 +526,29 @@ impl Store {
         self.inner.session_head(&key.to_bytes())
     }
 
-    /// The heads of all sessions, with the times at which they were written.
+    /// The same, with the time at which it was written.
     ///
     /// # Errors
-    /// 301; what `each` says.
-    pub fn each_session(
-        &self,
-        mut each: impl FnMut(SessionKey, SessionHead, Timestamp) -> Result<()>,
-    ) -> Result<()> {
+    /// 301 DataCorruptionDetected.
+    pub fn session_head_at(&self, key: &SessionKey) -> Result<Option<(SessionHead, Timestamp)>> {
+        self.inner.session_head_at(&key.to_bytes())
+    }
+
+    /// All sessions of which something is stored.
+    ///
+    /// # Errors
+    /// 301 DataCorruptionDetected; that the operation is to end.
+    pub fn session_keys(&self) -> Result<Vec<SessionKey>> {
         let snapshot = self.snapshot();
         let all = snapshot.raw_range(SESSIONS, Range::default(), Direction::Forward);
         let mut all = all.ok_or_else(crate::view::closed)?;
+        let mut keys = Vec::new();
         while let Some((key, _)) = all.next()? {
+            muniment_query::running::check()?;
             // Rows have longer keys.
-            let Some(session) = SessionKey::from_bytes(&key) else {
-                continue;
-            };
-            // One that was written or forgotten meanwhile is as it is now.
-            let Some((head, at)) = self.inner.session_head_at(&key)? else {
-                continue;
-            };
-            each(session, head, at)?;
+            keys.extend(SessionKey::from_bytes(&key));
         }
-        Ok(())
+        Ok(keys)
     }
 
     /// How many heads and rows there are, of all sessions.

@@ -320,6 +320,41 @@ fn capped_collections_keep_the_newest_in_insertion_order() {
     valid(&store, &c);
 }
 
+/// While a client holds the oldest document nothing goes; when it lets go, the oldest do.
+#[test]
+fn a_capped_document_that_is_held_keeps_those_behind_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = capped(&store, "db.c", 1 << 20, Some(3));
+    for id in 0..3 {
+        insert(&store, &c, doc! { "_id": id }).unwrap();
+    }
+    let key = key_of(&store, &c, 0);
+    let mut holder = store.write_unit(&c, &NeverInterrupted).unwrap();
+    holder.lock(&key).unwrap().unwrap().unwrap();
+    let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
+    for id in 3..6 {
+        w.insert(&bytes(doc! { "_id": id })).unwrap().unwrap();
+    }
+    w.commit().unwrap();
+    assert_eq!(ids_of(&store, &c), [0, 1, 2, 3, 4, 5]);
+    drop(holder);
+    // What is beyond the limits goes in a commit of its own.
+    let mut rounds = 0;
+    loop {
+        let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
+        let inserted = w.insert(&bytes(doc! { "_id": 6 })).unwrap();
+        w.commit().unwrap();
+        rounds += 1;
+        if inserted.is_ok() {
+            break;
+        }
+        assert!(rounds < 5);
+    }
+    assert_eq!(ids_of(&store, &c), [4, 5, 6]);
+    valid(&store, &c);
+}
+
 #[test]
 fn capped_inserts_of_many_threads() {
     let dir = tempfile::tempdir().unwrap();

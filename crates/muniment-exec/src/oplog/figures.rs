@@ -43,10 +43,15 @@ impl Database {
     fn figures_of(&self, op: &OpContext, generated: &Generated) -> Result<GeneratedFigures> {
         match &generated.source {
             Source::Table(read) => {
-                let all = read(self)?;
+                let (mut count, mut bytes) = (0, 0);
+                for row in read(self)? {
+                    op.check()?;
+                    count += 1;
+                    bytes += row?.len() as u64;
+                }
                 Ok(GeneratedFigures {
-                    count: all.len() as u64,
-                    bytes: all.iter().map(|d| d.len() as u64).sum(),
+                    count,
+                    bytes,
                     stored: 0,
                     max: None,
                 })

@@ -20,13 +20,13 @@ use crate::operation::OpContext;
 use crate::plan::candidate::natural;
 use bytes::Bytes;
 pub use figures::GeneratedFigures;
-use muniment_query::{DocStream, Filter, Pipeline, Projection, QueryContext};
+use muniment_query::{DocStream, Filter, Pipeline, Projection, QueryContext, running};
+use muniment_storage::{SessionHead, SessionKey, Store, Timestamp};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, doc, number};
 pub use render::session_doc;
 pub use undone::Undone;
 
 use read::{Backward, Follower, Forward, Show, Span};
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// The oplog.
@@ -36,9 +36,12 @@ pub const OPLOG: &str = "local.oplog.rs";
 enum Source {
     /// The log's entries.
     Log(Shown),
-    /// What is stored beside the collections: all of it at once.
-    Table(fn(&Database) -> Result<VecDeque<Bytes>>),
+    /// What is stored beside the collections.
+    Table(fn(&Database) -> Result<Rows>),
 }
+
+/// The documents of a table, from either end.
+type Rows = Box<dyn DoubleEndedIterator<Item = Result<Bytes>> + Send>;
 
 /// How entries of the log are shown.
 struct Shown {
@@ -103,10 +106,10 @@ static ALL: &[Generated] = &[
 
 /// What the server has for itself alone: a member of a set has it nowhere in the log, which is the
 /// same on all members.
-fn local(database: &Database, namespace: &str) -> Result<VecDeque<Bytes>> {
+fn local(database: &Database, namespace: &str) -> Result<Rows> {
     let all = database.figures.get().map(|f| f.local(namespace));
     let all = all.unwrap_or_default().into_iter();
-    Ok(all.map(|d| Bytes::from(d.into_bytes())).collect())
+    Ok(Box::new(all.map(|d| Ok(Bytes::from(d.into_bytes())))))
 }
 
 /// The generated collection of this name.
@@ -141,40 +144,53 @@ pub fn refuse_generated(namespace: &str) -> Result<()> {
     }
 }
 
-fn transactions(database: &Database) -> Result<VecDeque<Bytes>> {
-    let mut all = VecDeque::new();
-    database.store.each_session(|key, head, at| {
-        all.push_back(render::transaction(&key, head.record(), at));
-        Ok(())
-    })?;
-    Ok(all)
+fn transactions(database: &Database) -> Result<Rows> {
+    of_sessions(database, |_, key, head, at| {
+        Ok(Some(render::transaction(key, head.record(), at)))
+    })
 }
 
-fn images(database: &Database) -> Result<VecDeque<Bytes>> {
-    let mut all = VecDeque::new();
-    let store = &database.store;
-    store.each_session(|key, head, at| {
+fn images(database: &Database) -> Result<Rows> {
+    of_sessions(database, |store, key, head, at| {
+        let newest = store.newest_statement(key, head)?;
         let number = head.record().number;
-        if let Some(newest) = store.newest_statement(&key, &head)? {
-            all.extend(render::image(&key, number, &newest, at));
-        }
-        Ok(())
-    })?;
-    Ok(all)
+        Ok(newest.and_then(|newest| render::image(key, number, &newest, at)))
+    })
 }
 
-/// Documents at hand, in either direction.
+/// A document for each session, made when it is its turn: an image may have 16 MiB. What was written
+/// or forgotten meanwhile is shown as it is by then.
+fn of_sessions(
+    database: &Database,
+    render: fn(&Store, &SessionKey, &SessionHead, Timestamp) -> Result<Option<Bytes>>,
+) -> Result<Rows> {
+    let store = Arc::clone(&database.store);
+    let keys = store.session_keys()?;
+    let row = move |key: SessionKey| {
+        running::check()?;
+        match store.session_head_at(&key)? {
+            Some((head, at)) => render(&store, &key, &head, at),
+            None => Ok(None),
+        }
+    };
+    Ok(Box::new(
+        keys.into_iter().filter_map(move |key| row(key).transpose()),
+    ))
+}
+
+/// Documents that are made one by one, in either direction.
 struct Table {
-    all: VecDeque<Bytes>,
+    rows: Rows,
     backward: bool,
 }
 
 impl DocStream for Table {
     fn next(&mut self) -> Result<Option<Bytes>> {
-        Ok(match self.backward {
-            true => self.all.pop_back(),
-            false => self.all.pop_front(),
-        })
+        match self.backward {
+            true => self.rows.next_back(),
+            false => self.rows.next(),
+        }
+        .transpose()
     }
 }
 
@@ -272,7 +288,7 @@ impl Generated {
         let store = &database.store;
         Ok(match &self.source {
             Source::Table(read) => Box::new(Table {
-                all: read(database)?,
+                rows: read(database)?,
                 backward,
             }),
             Source::Log(shown) => {

@@ -86,16 +86,17 @@ impl Running {
     fn to_doc(&self, limit: Duration) -> DocBuf {
         let mut parameters = doc! { "txnNumber": self.number, "autocommit": false };
         parameters.append_some("readConcern", self.read_concern.as_ref());
-        let (open, active) = (self.began.elapsed(), self.active.lock().time());
         let at = self.transaction.timestamp();
         let micros = |time: Duration| time.as_micros() as i64;
+        let open = micros(self.began.elapsed());
+        let active = micros(self.active.lock().time()).min(open);
         doc! {
             "parameters": parameters,
             "readTimestamp": Value::Timestamp { t: at.seconds(), i: at.increment() },
             "startWallClockTime": iso8601(self.began_ms).as_str(),
-            "timeOpenMicros": micros(open),
-            "timeActiveMicros": micros(active.min(open)),
-            "timeInactiveMicros": micros(open.saturating_sub(active)),
+            "timeOpenMicros": open,
+            "timeActiveMicros": active,
+            "timeInactiveMicros": open - active,
             "expiryTime": iso8601(self.began_ms + limit.as_millis() as i64).as_str(),
         }
     }
@@ -558,14 +559,16 @@ impl Transactions {
         let before = crate::log::now_ms() - lives;
         let mut old = Vec::new();
         let store = &server.engine.store;
-        store.each_session(|key, head, _| {
+        for key in store.session_keys()? {
             interrupt.check()?;
-            let is_old = head.record().at_ms < before;
-            if is_old && !server.sessions.is_known(&key) && old.len() < AT_ONCE {
+            if old.len() == AT_ONCE {
+                break;
+            }
+            let is_old = |head: SessionHead| head.record().at_ms < before;
+            if !server.sessions.is_known(&key) && store.session_head(&key)?.is_some_and(is_old) {
                 old.push(key);
             }
-            Ok(())
-        })?;
+        }
         for some in old.chunks(1000) {
             // Nobody has one of them while it goes; one that came back stays.
             let mut held = Vec::new();

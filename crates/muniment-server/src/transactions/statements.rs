@@ -51,7 +51,7 @@ impl Statements {
             Some(all) => {
                 StatementIds::Each(check_ids(all, request.documents(field(spec)).count())?)
             }
-            None => StatementIds::From(args.get("stmtId").and_then(whole).unwrap_or(0)),
+            None => StatementIds::From(first_id(args, statements(request, spec))?),
         };
         let many = |d: Doc<'_>| match spec.name {
             "delete" => d.get("limit").and_then(whole) == Some(0),
@@ -71,6 +71,27 @@ impl Statements {
         let returns = one.then(|| args.bool("new", false));
         Ok(Statements { ids, returns })
     }
+}
+
+/// The id of the first of so many statements, whose ids follow on each other.
+fn first_id(args: &Args<'_>, statements: usize) -> Result<i32> {
+    let Some(given) = args.get("stmtId") else {
+        return Ok(0);
+    };
+    let behind = i32::try_from(statements.saturating_sub(1)).ok();
+    let first = whole(given).filter(|first| *first >= 0);
+    let fits = |(first, behind): &(i32, i32)| first.checked_add(*behind).is_some();
+    first
+        .zip(behind)
+        .filter(fits)
+        .map(|(first, _)| first)
+        .ok_or_else(|| {
+            Error::bad_value(format!(
+                "BSON field 'stmtId' is {}; the ids of the {statements} statements from there on \
+                 have to be whole numbers from 0 to 2147483647",
+                given.to_display()
+            ))
+        })
 }
 
 fn check_ids(ids: Doc<'_>, statements: usize) -> Result<Vec<i32>> {

@@ -49,8 +49,12 @@ impl WriteUnit<'_> {
     }
 
     /// Deletes the oldest documents until the collection is within its limits, or so many bytes are
-    /// staged. A document that a client holds just now is left for the next insert.
+    /// staged. A document that a client holds just now is left for the next unit, with all behind it:
+    /// their order is the collection's.
     fn evict(&mut self, at_once: usize) -> Result<()> {
+        if self.eviction_waits {
+            return Ok(());
+        }
         let options = self.collection.options();
         let size = options.capped_size.unwrap_or(u64::MAX >> 1) as i64;
         let max = options.capped_max.unwrap_or(u64::MAX >> 1) as i64;
@@ -78,8 +82,10 @@ impl WriteUnit<'_> {
             match self.store.latches.try_lock(hash, self.owner) {
                 Tried::Taken => self.held.push(hash),
                 Tried::Mine => {}
-                // Its order is the collection's: what comes behind it waits, too.
-                Tried::Busy => return Ok(()),
+                Tried::Busy => {
+                    self.eviction_waits = true;
+                    return Ok(());
+                }
             }
             if let Some(newest) = self.newest(&record_key)? {
                 // Something is staged already, so it is one unit with what failed to be latched.

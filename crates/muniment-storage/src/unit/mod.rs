@@ -90,6 +90,8 @@ pub struct WriteUnit<'s> {
     held: Vec<u64>,
     widened: Vec<(Arc<Index>, Arrays)>,
     eviction: Option<Box<dyn Cursor>>,
+    /// A client holds the oldest document, so that none goes now.
+    eviction_waits: bool,
     capped_order: Option<ArcMutexGuard<RawMutex, ()>>,
     key: Vec<u8>,
     bits: TypeBits,
@@ -193,6 +195,7 @@ impl<'s> WriteUnit<'s> {
             held: scratch.held,
             widened: Vec::new(),
             eviction: None,
+            eviction_waits: false,
             capped_order: None,
             key: scratch.key,
             bits: TypeBits::new(),
