@@ -1,5 +1,6 @@
 //! The unwind guard around every command: a bug costs one error reply, never the server.
 
+use muniment_value::Error;
 use std::any::Any;
 use std::backtrace::Backtrace;
 use std::cell::{Cell, RefCell};
@@ -33,6 +34,16 @@ pub struct Caught {
     pub message: String,
     /// Place and backtrace.
     pub report: String,
+}
+
+impl Caught {
+    /// As an error of whatever ran there.
+    pub fn into_error(self, what: &str) -> Error {
+        Error::internal(format!(
+            "{what} panicked; this is a bug: {}: {}",
+            self.message, self.report
+        ))
+    }
 }
 
 /// Runs `f`; a panic in it comes back as [`Caught`].

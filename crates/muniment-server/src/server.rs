@@ -7,7 +7,7 @@ use crate::options::{LogTarget, ServerOptions, memory_limit};
 use crate::parameters::Parameters;
 use crate::state::{Parts, Restart, ServerState};
 use muniment_exec::Database;
-use muniment_storage::{EngineKind, Store, StoreOptions};
+use muniment_storage::{DirLock, EngineKind, Store, StoreOptions};
 use muniment_value::{Code, DocBuf, Error, Result, doc};
 use std::fs;
 use std::io;
@@ -96,10 +96,11 @@ impl Server {
         let cache_bytes = options
             .cache_bytes
             .unwrap_or_else(|| (memory_limit() / 4).max(64 << 20));
-        let cut_behind = crate::replica_set::cut_behind(&options)?;
-        let store = open_store(stays.is_some(), || StoreOptions {
-            cut_behind,
-            member: options.replica_set.is_some(),
+        let lock = lock_directory(stays.is_some(), &options)?;
+        let opening = crate::replica_set::opening(&options)?;
+        let storage = StoreOptions {
+            cut_behind: opening.cut_behind,
+            member: opening.member,
             path: options.dbpath.clone(),
             cache_bytes,
             journal_commit_interval: Duration::from_millis(
@@ -107,7 +108,8 @@ impl Server {
             ),
             accept_data_loss: options.accept_data_loss,
             engine: options.engine,
-        })?;
+        };
+        let store = Store::open_locked(storage, lock)?;
         oplog_window::restore(&options, &store, &log);
         if !store.is_durable() {
             log.log(
@@ -137,6 +139,7 @@ impl Server {
                 parameters,
                 port: listener.port(),
                 max_conns,
+                kept_for_set: opening.kept_for_set,
             },
         ));
         let weak = Arc::downgrade(&state);
@@ -343,12 +346,12 @@ impl Drop for Server {
     }
 }
 
-/// Opens the storage. A server that begins anew (`again`) waits until the last thread has let go of the
-/// old one.
-fn open_store(again: bool, options: impl Fn() -> StoreOptions) -> Result<Arc<Store>> {
+/// Takes the lock on the data directory. A server that begins anew (`again`) waits until the last thread
+/// has let go of the storage.
+fn lock_directory(again: bool, options: &ServerOptions) -> Result<DirLock> {
     let end = Instant::now() + DRAIN;
     loop {
-        match Store::open(options()) {
+        match DirLock::acquire(&options.dbpath, options.engine) {
             Err(e) if again && e.code() == Code::DBPathInUse => {
                 if Instant::now() > end {
                     return Err(e);

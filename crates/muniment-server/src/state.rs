@@ -85,6 +85,9 @@ pub struct DefaultConcern {
 pub struct ServerState {
     /// The options.
     pub options: ServerOptions,
+    /// The data are those of a member of a set with others, and the server was started without
+    /// `--replSet`: they can be read, but not changed, for the member has to go on from them.
+    pub kept_for_set: bool,
     /// Storage, cursors, operations.
     pub engine: Arc<Database>,
     /// The log.
@@ -175,6 +178,8 @@ pub struct Parts {
     pub port: u16,
     /// Most connections.
     pub max_conns: usize,
+    /// See [`ServerState::kept_for_set`].
+    pub kept_for_set: bool,
 }
 
 impl ServerState {
@@ -184,6 +189,7 @@ impl ServerState {
         ServerState {
             replica_set: options.replica_set.clone().map(ReplicaSet::new),
             options,
+            kept_for_set: parts.kept_for_set,
             cluster_parameters: ClusterParameters::new(parts.engine.image_seconds()),
             engine: parts.engine,
             log: parts.log,
@@ -266,8 +272,7 @@ impl ServerState {
     /// Ends the threads of the replica set's member.
     pub fn end_member(&self) {
         if let Some(node) = self.replica_set.as_ref().and_then(|set| set.node()) {
-            node.inbox.stop();
-            node.persister.call();
+            node.stop();
         }
         let threads = std::mem::take(&mut *self.member_threads.lock());
         for thread in threads {
@@ -315,9 +320,13 @@ impl ServerState {
         self.topology_signal.notify_all();
     }
 
-    /// Whether the server takes writes: always, but for a member of a set that is not its primary.
+    /// Whether the server takes writes: always, but for a member of a set that is not its primary, and
+    /// for what is kept for one.
     pub fn is_writable(&self) -> bool {
-        self.replica_set.as_ref().is_none_or(ReplicaSet::is_primary)
+        match &self.replica_set {
+            Some(set) => set.is_primary(),
+            None => !self.kept_for_set,
+        }
     }
 
     /// Waits until the topology's counter differs from `seen`, the server ends, or `time` has

@@ -153,6 +153,17 @@ impl Store {
         Ok(self.position()?.applied)
     }
 
+    /// The newest record. Of a member it is known also while there is no log.
+    ///
+    /// # Errors
+    /// As [`Store::position`], of a store that is no member.
+    pub fn appended(&self) -> Result<Position> {
+        if let Some(places) = self.inner.door.places() {
+            return Ok(places.last());
+        }
+        Ok(self.inner.log()?.last())
+    }
+
     /// How far the store has come.
     ///
     /// # Errors

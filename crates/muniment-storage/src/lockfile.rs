@@ -17,7 +17,7 @@ const EARLIER: [(&str, u32); 3] = [
 ];
 
 /// Held while the store is open; the kernel releases it when the process dies.
-pub(crate) struct DirLock {
+pub struct DirLock {
     _file: File,
 }
 
@@ -25,7 +25,8 @@ impl DirLock {
     /// Creates the directory if need be and locks it.
     ///
     /// # Errors
-    /// 98 DBPathInUse naming the other process; I/O errors.
+    /// 98 DBPathInUse naming the other process; I/O errors; a message for people when another version
+    /// made the directory.
     pub fn acquire(dir: &Path, engine: EngineKind) -> Result<DirLock> {
         std::fs::create_dir_all(dir)
             .map_err(|e| Error::from(e).context(&format!("cannot create {}: ", dir.display())))?;

@@ -237,6 +237,15 @@ impl Store {
     /// offset; I/O errors; a message for people when another version made the directory.
     pub fn open(options: StoreOptions) -> Result<Arc<Store>> {
         let lock = DirLock::acquire(&options.path, options.engine)?;
+        Store::open_locked(options, lock)
+    }
+
+    /// The same for who holds the directory's lock already, because it had to change something there
+    /// before.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_locked(options: StoreOptions, lock: DirLock) -> Result<Arc<Store>> {
         let budget = Budget::of(options.cache_bytes);
         let synced: Arc<OnceLock<Weak<Inner>>> = Arc::default();
         let (disk, trees): (Arc<dyn Disk>, Arc<dyn Trees>) = match options.engine {

@@ -176,6 +176,29 @@ fn what_lost_an_election_is_rolled_back() {
     }
     assert!(alone > 0, "nothing was written to be rolled back");
     set.members[first].kill9();
+    // Without the set it can be read, and nothing happens that could not be rolled back.
+    let member = &mut set.members[first];
+    member.set_args(&[]);
+    member.start_again();
+    let mut kept = member.connect();
+    assert_eq!(ids(&mut kept).len() as i32, 20 + alone);
+    let writes = [
+        lone(2000),
+        doc! { "drop": "c" },
+        doc! { "aggregate": "c", "pipeline": array![doc! { "$out": "d" }], "cursor": doc! {} },
+        doc! { "createIndexes": "c", "indexes": array![doc! { "key": doc! { "x": 1 }, "name": "x" }] },
+    ];
+    for write in writes {
+        let refused = kept.command("test", &write).unwrap_err();
+        assert_eq!(refused.code().0, 20, "{refused}");
+    }
+    let hello = kept.command("admin", &doc! { "hello": 1 }).unwrap();
+    assert!(matches!(
+        hello.as_doc().get("readOnly"),
+        Some(Value::Bool(true))
+    ));
+    member.terminate();
+    member.set_args(&["--replSet", "rs0"]);
     for i in &others {
         set.members[*i].start_again();
     }

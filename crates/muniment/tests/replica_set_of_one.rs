@@ -672,3 +672,14 @@ fn a_standalone_says_what_it_is() {
     let status = admin(&mut c, doc! { "serverStatus": 1 });
     assert!(status.as_doc().get("repl").is_none());
 }
+
+/// Only who has the lock on the directory may touch the copy that a member makes there.
+#[test]
+fn a_second_server_leaves_the_copy_of_an_initial_sync_alone() {
+    let s = set(&["--autoInitiate"]);
+    let copy = s.dir().join("initial-sync");
+    std::fs::create_dir(&copy).unwrap();
+    let said = s.refused_second();
+    assert!(said.contains("Unable to lock"), "{said}");
+    assert!(copy.exists());
+}

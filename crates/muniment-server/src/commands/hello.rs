@@ -121,7 +121,7 @@ pub(super) fn run(cx: &mut CommandContext<'_>, primary: &str) -> Result<()> {
     w.field("connectionId", cx.conn.id as i32);
     w.field("minWireVersion", 0);
     w.field("maxWireVersion", MAX_WIRE_VERSION);
-    w.field("readOnly", false);
+    w.field("readOnly", cx.server.kept_for_set);
     if cx.args.get("compression").is_some() && !cx.local.compressors.is_empty() {
         let names: ArrayBuf = cx.local.compressors.iter().map(|c| c.name()).collect();
         w.field("compression", names);

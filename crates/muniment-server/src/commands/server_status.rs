@@ -363,7 +363,7 @@ fn storage_engine(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
         "supportsCommittedReads": true,
         "supportsPendingDrops": true,
         "supportsSnapshotReadConcern": false,
-        "readOnly": false,
+        "readOnly": cx.server.kept_for_set,
         "persistent": store.is_durable(),
     }
 }

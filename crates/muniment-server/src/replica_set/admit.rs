@@ -68,7 +68,7 @@ fn writes(body: Doc<'_>) -> bool {
 /// makes the time come after which it wants to read.
 ///
 /// # Errors
-/// 10107, 13435, 13436 for the member's state; 205 for a time too far ahead; 72 for a time to read
+/// 20 for a write to data that are kept for a set; 10107, 13435, 13436 for the member's state; 205 for a time too far ahead; 72 for a time to read
 /// after that nobody has heard of.
 pub fn admit(
     server: &ServerState,
@@ -78,6 +78,13 @@ pub fn admit(
     generic: &Generic<'_>,
 ) -> Result<()> {
     let Some(set) = &server.replica_set else {
+        if server.kept_for_set && place(spec, request.body) == Place::Primary {
+            return Err(Error::new(
+                Code::IllegalOperation,
+                "the data are those of a member of a replica set and the server was started without \
+                 --replSet: they can be read, and not written",
+            ));
+        }
         return Ok(());
     };
     if let Some(time) = generic.cluster_time {

@@ -110,13 +110,14 @@ impl Driver {
     /// Runs until the server ends or has to begin again.
     pub fn run(mut self) {
         // A primary without its driver would take writes that nobody ever acknowledges.
-        let ended = guarded(|| self.go_on()).unwrap_or_else(|caught| {
-            Err(Error::internal(format!(
-                "the driver panicked; this is a bug: {}: {}",
-                caught.message, caught.report
-            )))
-        });
-        if let Err(e) = ended {
+        let ended =
+            guarded(|| self.go_on()).unwrap_or_else(|caught| Err(caught.into_error("the driver")));
+        // Who waited for room until the server ended has done all it could.
+        let waited = |e: &Error| e.code() == Code::OutOfDiskSpace;
+        let stops = self.server.wait_for_stop_for(Duration::ZERO);
+        if let Err(e) = ended
+            && !(stops && waited(&e))
+        {
             self.fail("replication cannot go on", &e);
         }
     }
@@ -140,9 +141,10 @@ impl Driver {
                 // Who was stopped for long does not make up for it at once.
                 next = (next + self.tick_length()).max(now);
                 self.look_after_peers();
-                self.core
-                    .trimmed(self.store().log_begins_behind()?.index + 1);
-                self.effects()?;
+                if let Some(begins) = unless_full(self.store().log_begins_behind())? {
+                    self.core.trimmed(begins.index + 1);
+                    self.effects()?;
+                }
             }
             // A core that gives up speaks of a log that is not this one any more.
             if !self.done {
@@ -280,8 +282,8 @@ impl Driver {
             return Err(super::ended());
         };
         state.force(config);
-        self.file.write(&state)?;
-        self.store().sync()?;
+        self.when_there_is_room("the state", || self.file.write(&state))?;
+        self.when_there_is_room("the log of the set", || self.store().sync())?;
         if let Some(set) = &self.server.replica_set {
             set.change(&self.server, |m| m.forced = true);
         }
@@ -299,7 +301,9 @@ impl Driver {
     fn note_log(&mut self) -> Result<()> {
         self.note_appended()?;
         self.effects()?;
-        let p = self.positions()?;
+        let Some(p) = self.positions()? else {
+            return Ok(());
+        };
         let durable = p.durable.index.min(self.told);
         if durable > self.durable {
             self.durable = durable;
@@ -322,7 +326,7 @@ impl Driver {
     }
 
     fn note_appended(&mut self) -> Result<()> {
-        let position = self.positions()?.appended;
+        let position = self.store().appended()?;
         if position.index <= self.told {
             return Ok(());
         }
@@ -343,8 +347,9 @@ impl Driver {
         Ok(())
     }
 
-    fn positions(&self) -> Result<Positions> {
-        self.store().position()
+    /// How far the log is; `None` while a full disk keeps it from being there at all.
+    fn positions(&self) -> Result<Option<Positions>> {
+        unless_full(self.store().position())
     }
 
     /// Has the log synced, if anybody waits for that.
@@ -371,9 +376,10 @@ impl Driver {
                 let version = self.core.in_force().config.version as i64;
                 let told = doc! { "msg": "Reconfig set", "version": version };
                 let note = doc! { "op": "n", "ns": "", "o": told };
-                let commit =
+                let commit = self.when_there_is_room("the configuration", || {
                     self.store()
-                        .commit_config(&record, note.as_doc(), &NeverInterrupted)?;
+                        .commit_config(&record, note.as_doc(), &NeverInterrupted)
+                })?;
                 self.configs.push((commit.index, record));
                 self.settle_alone()?;
                 self.note_appended()?;
@@ -438,6 +444,9 @@ impl Driver {
                 self.warn("the state of the election could not be stored", &e);
                 Ok(())
             }
+            Err(e) if e.code() == Code::OutOfDiskSpace => {
+                self.when_there_is_room("the state", || self.file.write(state))
+            }
             other => other,
         }
     }
@@ -445,9 +454,29 @@ impl Driver {
     /// Where nobody else is to be waited for, what the core asks for is durable at once.
     fn settle_alone(&mut self) -> Result<()> {
         if self.is_alone() {
-            self.store().sync()?;
+            self.when_there_is_room("the log of the set", || self.store().sync())?;
         }
         Ok(())
+    }
+
+    /// Waits for room on a full disk: the member takes part in nothing meanwhile, and the others do
+    /// without it.
+    fn when_there_is_room<T>(&self, what: &str, mut store: impl FnMut() -> Result<T>) -> Result<T> {
+        let mut warned = false;
+        loop {
+            match store() {
+                Err(e) if e.code() == Code::OutOfDiskSpace => {
+                    if !std::mem::replace(&mut warned, true) {
+                        let told = format!("{what} could not be stored: {e}");
+                        self.server.log.startup_warning(21_406, &told);
+                    }
+                    if self.server.wait_for_stop_for(Duration::from_millis(100)) {
+                        return Err(e);
+                    }
+                }
+                other => return other,
+            }
+        }
     }
 
     fn close_door(&mut self) -> Result<()> {
@@ -462,13 +491,17 @@ impl Driver {
     }
 
     fn open_door(&mut self, term: u64, no_op: Option<u64>) -> Result<()> {
-        let before = self.positions()?.applied;
+        let before = self.positions()?.unwrap_or_default().applied;
         let began_ms = now_ms();
         self.server.transactions.begin_leading();
         self.store().open_door(term)?;
         self.node.set_leads(true);
         if no_op.is_some() {
-            self.commit_first()?;
+            // On a full disk there is no primary until there is room for the record with which a
+            // term begins.
+            self.when_there_is_room("the election of this member", || {
+                self.store().commit_nothing(&NeverInterrupted)
+            })?;
             self.settle_alone()?;
         }
         self.note_appended()?;
@@ -500,28 +533,6 @@ impl Driver {
         Ok(())
     }
 
-    /// The record with which a term begins. On a full disk there is no primary until there is room for
-    /// it.
-    fn commit_first(&self) -> Result<()> {
-        let mut warned = false;
-        loop {
-            match self.store().commit_nothing(&NeverInterrupted) {
-                Err(e) if e.code() == Code::OutOfDiskSpace => {
-                    if !std::mem::replace(&mut warned, true) {
-                        self.server.log.startup_warning(
-                            21_406,
-                            &format!("the election of this member could not be stored: {e}"),
-                        );
-                    }
-                    if self.server.wait_for_stop_for(Duration::from_millis(100)) {
-                        return Err(e);
-                    }
-                }
-                other => return other.map(|_| ()),
-            }
-        }
-    }
-
     fn append(&mut self, first: u64, last: u64) -> Result<()> {
         let wanted = first..=last;
         let records: Vec<LogRecord<'_>> = self
@@ -535,24 +546,13 @@ impl Driver {
                 payload: &r.payload,
             })
             .collect();
-        loop {
+        self.when_there_is_room("the log of the set", || {
             // What was stored before it failed is there.
-            let there = self.positions()?.appended.index;
+            let there = self.store().appended()?.index;
             let left = records.partition_point(|r| r.index <= there);
             let left = records.get(left..).unwrap_or_default();
-            match self.store().append_replicated(left, &NeverInterrupted) {
-                Ok(()) => break,
-                // The member waits for room: others do without it meanwhile.
-                Err(e) if e.code() == Code::OutOfDiskSpace => {
-                    self.warn("the log of the set cannot be stored", &e);
-                    if self.server.wait_for_stop_for(Duration::from_secs(1)) {
-                        self.done = true;
-                        return Ok(());
-                    }
-                }
-                Err(e) => return Err(e),
-            }
-        }
+            self.store().append_replicated(left, &NeverInterrupted)
+        })?;
         self.told = last;
         self.moved = true;
         self.persist();
@@ -673,7 +673,9 @@ impl Driver {
             return Ok(());
         };
         let member = set.member();
-        let p = self.positions()?;
+        let Some(p) = self.positions()? else {
+            return Ok(());
+        };
         for (id, peer) in &self.peers {
             if !to_all && Some(*id) != leader {
                 continue;
@@ -747,6 +749,14 @@ impl Driver {
             Some(&doc! { "error": e.to_string() }),
         );
         self.server.request_stop(&format!("{message}: {e}"));
+    }
+}
+
+/// `None` while a full disk keeps the log from being there at all: it is opened anew when there is room.
+fn unless_full<T>(asked: Result<T>) -> Result<Option<T>> {
+    match asked {
+        Err(e) if e.code() == Code::OutOfDiskSpace => Ok(None),
+        other => other.map(Some),
     }
 }
 

@@ -28,7 +28,7 @@ impl Incoming {
             None => {}
             Some(Frame::Message(message, records)) => {
                 self.check(message.from)?;
-                self.node.inbox.put(Event::Received(message, records));
+                self.node.inbox.put_message(message, records);
             }
             Some(Frame::Report(d)) => {
                 let report = Report::parse(d.as_doc());

@@ -10,6 +10,7 @@ use super::local;
 use super::node::Node;
 use super::{ReplicaSet, Role};
 use crate::context::CommandContext;
+use crate::guard::guarded;
 use crate::state::{Restart, ServerState};
 use bytes::Bytes;
 use muniment_query::Interrupt;
@@ -28,6 +29,8 @@ const SETTLES: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(2);
 /// A source that says nothing for so long has gone.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// One that cannot be reached in this time cannot be reached.
+const REACHED: Duration = Duration::from_secs(10);
 
 /// A copy that is whole but for the member's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,7 +118,9 @@ pub fn begin(
     set.change(server, |m| m.role = Role::Startup2);
     let (state, syncing) = (Arc::clone(server), Arc::clone(node));
     let run = move || {
-        match copy(&state, &syncing, from, at_least) {
+        // Whatever becomes of it, it can be tried again.
+        let copied = guarded(|| copy(&state, &syncing, from, at_least));
+        match copied.unwrap_or_else(|caught| Err(caught.into_error("the initial sync"))) {
             Ok(copied) => state.request_restart(Restart::Synced(Box::new(copied))),
             Err(e) => {
                 let attr = doc! { "from": from as i64, "error": e.to_string() };
@@ -149,8 +154,9 @@ fn copy(server: &Arc<ServerState>, node: &Node, from: MemberId, at_least: u64) -
     );
     let dir = local::begin_copy(&server.options.dbpath)?;
     let dialled = server.parameters.routes.read().to(host).to_string();
-    let mut c = Connection::connect_timeout(&dialled, PATIENCE)?;
+    let mut c = Connection::connect_timeout(&dialled, REACHED)?;
     c.set_timeout(Some(PATIENCE))?;
+    node.syncs_from(c.stream().try_clone()?);
     let mut command = doc! { "_replSetExport": set.name() };
     command.append_some("setId", config.id.map(Value::ObjectId));
     c.send_command("admin", &command, 0, &[])?;

@@ -31,12 +31,21 @@ pub fn start(server: &Arc<ServerState>) -> Result<()> {
     let file = state_file(server);
     let remembered = file.read()?;
     let Some(set) = &server.replica_set else {
+        let told = match server.kept_for_set {
+            true => {
+                "The data can be read, and not written: the member has to go on from them. To write \
+                 without the others, start it with --replSet and force a configuration of this \
+                 member alone"
+            }
+            false => "It may write: the set has no other member",
+        };
         if remembered.is_some() {
             server.log.startup_warning(
                 20547,
-                "The data directory is that of a member of a replica set, but the server was \
-                 started without --replSet. What it writes now is no part of the set: do not start \
-                 it as a member again unless you are doing maintenance and write nothing",
+                &format!(
+                    "The data directory is that of a member of a replica set, but the server was \
+                     started without --replSet. {told}"
+                ),
             );
         }
         return Ok(());

@@ -48,7 +48,7 @@ use crate::options::ServerOptions;
 use crate::registry::Kind;
 use crate::state::{Restart, ServerState};
 use muniment_query::Interrupt;
-use muniment_repl::{InForce, MemberId, Refusal, StateFile};
+use muniment_repl::{InForce, LocalState, MemberId, Refusal, StateFile};
 use muniment_storage::{OsDisk, Timestamp};
 use muniment_value::{ArrayBuf, Code, DocBuf, Error, Result, Value, doc};
 use parking_lot::{Mutex, RwLock};
@@ -474,18 +474,33 @@ pub fn majority(server: &ServerState) -> Option<muniment_storage::Position> {
     others.then(committed).flatten()
 }
 
-/// Before the storage is opened: takes the copy of another member's data, if there is one, and tells
-/// the place behind which the log has to be cut, as an earlier run of this member has noted.
+/// How the storage is opened.
+pub struct Opening {
+    /// As that of a member.
+    pub member: bool,
+    /// The place behind which the log has to be cut, as an earlier run has noted.
+    pub cut_behind: Option<u64>,
+    /// See [`ServerState::kept_for_set`].
+    pub kept_for_set: bool,
+}
+
+/// Before the storage is opened, and with the directory's lock: takes the copy of another member's
+/// data, if there is one, and tells how the storage is to be opened.
 ///
 /// # Errors
 /// A state that cannot be read.
-pub fn cut_behind(options: &ServerOptions) -> Result<Option<u64>> {
-    if options.replica_set.is_none() {
-        return Ok(None);
-    }
+pub fn opening(options: &ServerOptions) -> Result<Opening> {
     local::take_copy(&options.dbpath)?;
-    let file = StateFile::new(Arc::new(OsDisk), &options.dbpath);
-    Ok(file.read()?.and_then(|state| state.cut))
+    let state = StateFile::new(Arc::new(OsDisk), &options.dbpath).read()?;
+    let in_set = options.replica_set.is_some();
+    // Who is alone in its set may write whatever it likes.
+    let others = |state: &LocalState| state.in_force.config.members.len() != 1;
+    let kept_for_set = !in_set && state.as_ref().is_some_and(others);
+    Ok(Opening {
+        member: in_set || kept_for_set,
+        cut_behind: state.and_then(|state| state.cut),
+        kept_for_set,
+    })
 }
 
 /// Does what a member that begins anew needs before its storage is opened again.

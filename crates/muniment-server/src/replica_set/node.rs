@@ -5,11 +5,15 @@
 //! by its own operation; the driver never waits for any of them.
 
 use super::driver::{Event, Request};
+use super::frame::Record;
 use super::report::Heard;
 use muniment_query::Interrupt;
-use muniment_repl::{Concern, InForce, MemberId, Members, Progress, Refusal, WaiterId, Waiters};
+use muniment_repl::{
+    Concern, InForce, MemberId, Members, Message, Progress, Refusal, WaiterId, Waiters,
+};
 use muniment_storage::Store;
 use muniment_value::{Code, Error, Result};
+use muniment_wire::Stream;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -65,11 +69,16 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// How often who waits asks its operation whether it may go on.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// So many bytes of records may wait for the driver: other members' connections are not read beyond.
+const MOST: usize = 64 << 20;
+
 /// What reaches the driver.
 #[derive(Default)]
 pub struct Inbox {
-    events: Mutex<Vec<Event>>,
+    waiting: Mutex<Waiting>,
     wake: Condvar,
+    /// The driver took what was there.
+    room: Condvar,
     /// The driver waits, or is about to.
     asleep: AtomicBool,
     /// The place of the newest record that the door made.
@@ -81,10 +90,32 @@ pub struct Inbox {
     stop: AtomicBool,
 }
 
+/// What waits for the driver.
+#[derive(Default)]
+struct Waiting {
+    events: Vec<Event>,
+    /// The bytes of its records.
+    bytes: usize,
+}
+
 impl Inbox {
     /// Puts something into it.
     pub fn put(&self, event: Event) {
-        self.events.lock().push(event);
+        self.waiting.lock().events.push(event);
+        self.wake.notify_one();
+    }
+
+    /// Puts a message of another member into it, when there is room for its records or nothing else
+    /// is there.
+    pub fn put_message(&self, message: Message, records: Vec<Record>) {
+        let bytes = records.iter().map(|r| r.payload.len()).sum::<usize>();
+        let mut waiting = self.waiting.lock();
+        while waiting.bytes > 0 && waiting.bytes + bytes > MOST && !self.is_stopped() {
+            self.room.wait(&mut waiting);
+        }
+        waiting.bytes += bytes;
+        waiting.events.push(Event::Received(message, records));
+        drop(waiting);
         self.wake.notify_one();
     }
 
@@ -106,6 +137,7 @@ impl Inbox {
     pub fn stop(&self) {
         self.stop.store(true, SeqCst);
         self.call();
+        self.room.notify_all();
     }
 
     /// True once it has to.
@@ -119,23 +151,24 @@ impl Inbox {
     }
 
     fn call(&self) {
-        drop(self.events.lock());
+        drop(self.waiting.lock());
         self.wake.notify_one();
     }
 
     /// What came, waiting for it until `until`. `told`: the place of the newest record that the
     /// driver knows.
     pub fn take(&self, told: u64, until: Instant) -> Vec<Event> {
-        let mut events = self.events.lock();
+        let mut waiting = self.waiting.lock();
         loop {
             self.asleep.store(true, SeqCst);
             let new = self.eager.load(Relaxed) && self.appended.load(SeqCst) > told;
             let called = self.look.swap(false, SeqCst) || self.is_stopped();
-            if new || called || !events.is_empty() || Instant::now() >= until {
+            if new || called || !waiting.events.is_empty() || Instant::now() >= until {
                 self.asleep.store(false, SeqCst);
-                return std::mem::take(&mut events);
+                self.room.notify_all();
+                return std::mem::take(&mut *waiting).events;
             }
-            self.wake.wait_until(&mut events, until);
+            self.wake.wait_until(&mut waiting, until);
         }
     }
 }
@@ -180,6 +213,8 @@ pub struct Node {
     applied: AtomicU64,
     /// The member's data is being copied.
     syncing: AtomicBool,
+    /// Where from.
+    source: Mutex<Option<Stream>>,
     /// What `sent` of reports counts from.
     pub began: Instant,
 }
@@ -196,6 +231,7 @@ impl Node {
             committed: AtomicU64::new(committed),
             applied: AtomicU64::new(0),
             syncing: AtomicBool::new(false),
+            source: Mutex::new(None),
             tracked: Mutex::new(Tracked {
                 members,
                 committed,
@@ -222,9 +258,28 @@ impl Node {
         self.syncing.load(SeqCst)
     }
 
+    /// The copy comes from there: who ends does not wait for it.
+    pub fn syncs_from(&self, source: Stream) {
+        *self.source.lock() = Some(source);
+        if self.inbox.is_stopped() {
+            self.stop();
+        }
+    }
+
     /// It came to nothing.
     pub fn end_sync(&self) {
+        self.source.lock().take();
         self.syncing.store(false, SeqCst);
+    }
+
+    /// Ends the threads of this member.
+    pub fn stop(&self) {
+        self.inbox.stop();
+        self.persister.call();
+        if let Some(source) = &*self.source.lock() {
+            // It may have ended by itself.
+            let _ = source.shutdown();
+        }
     }
 
     /// The commit point.
@@ -391,4 +446,63 @@ fn stepped_down() -> Error {
         Code::PrimarySteppedDown,
         "Primary stepped down while waiting for replication",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use super::*;
+    use bytes::Bytes;
+    use muniment_repl::Body;
+
+    fn put(inbox: &Inbox, bytes: &Bytes) {
+        let message = Message {
+            from: 1,
+            to: 2,
+            term: 1,
+            body: Body::Append {
+                index: 0,
+                log_term: 0,
+                commit: 0,
+                entries: Vec::new(),
+            },
+        };
+        let record = Record {
+            index: 1,
+            term: 1,
+            at: Default::default(),
+            payload: bytes.clone(),
+        };
+        inbox.put_message(message, vec![record]);
+    }
+
+    /// What is sent faster than it is stored waits in the sender, but for one message, however long.
+    #[test]
+    fn records_wait_for_room() {
+        let inbox = Inbox::default();
+        let (half, all) = (
+            Bytes::from(vec![0; MOST / 2]),
+            Bytes::from(vec![0; MOST * 2]),
+        );
+        let soon = || Instant::now() + Duration::from_secs(30);
+        put(&inbox, &all);
+        assert_eq!(inbox.take(0, soon()).len(), 1);
+        put(&inbox, &half);
+        put(&inbox, &half);
+        std::thread::scope(|s| {
+            let third = s.spawn(|| put(&inbox, &half));
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!third.is_finished());
+            assert_eq!(inbox.take(0, soon()).len(), 2);
+            third.join().unwrap();
+            assert_eq!(inbox.take(0, soon()).len(), 1);
+            // Who ends waits for nobody.
+            put(&inbox, &all);
+            let last = s.spawn(|| put(&inbox, &half));
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!last.is_finished());
+            inbox.stop();
+            last.join().unwrap();
+        });
+    }
 }

@@ -15,7 +15,7 @@ use muniment_wire::{Connection, Stream};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::io::Write;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// After a failure it is tried again.
@@ -71,7 +71,7 @@ impl Peer {
             queue: Mutex::default(),
             wake: Condvar::new(),
         });
-        let (mine, store) = (Arc::clone(&shared), Arc::clone(store));
+        let (mine, store) = (Arc::clone(&shared), Arc::downgrade(store));
         std::thread::Builder::new()
             .name(format!("to member {}", shared.to.id))
             .stack_size(1 << 20)
@@ -120,9 +120,13 @@ impl Drop for Peer {
 }
 
 impl Shared {
-    fn run(&self, store: &Arc<Store>) {
+    /// Who waits for a member that does not answer keeps no store that is to be closed.
+    fn run(&self, store: &Weak<Store>) {
         loop {
-            let ended = self.connect().and_then(|socket| self.serve(store, socket));
+            let ended = self.connect().and_then(|socket| {
+                let store = store.upgrade().ok_or_else(super::ended)?;
+                self.serve(&store, socket)
+            });
             let mut queue = self.queue.lock();
             queue.connected = false;
             queue.messages.clear();
