@@ -110,6 +110,8 @@ impl Server {
             engine: options.engine,
         };
         let store = Store::open_locked(storage, lock)?;
+        // Nobody tells it what the others have.
+        store.set_others(!opening.kept_for_set);
         oplog_window::restore(&options, &store, &log);
         if !store.is_durable() {
             log.log(

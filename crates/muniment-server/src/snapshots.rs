@@ -10,9 +10,10 @@
 
 use crate::generic::Generic;
 use crate::registry::CommandSpec;
-use crate::replica_set::{self, times_of};
+use crate::replica_set::times_of;
 use crate::state::ServerState;
 use muniment_exec::OpContext;
+use muniment_query::Interrupt;
 use muniment_storage::{Snapshot, Store, Timestamp};
 use muniment_value::{Code, Error, Result};
 use parking_lot::Mutex;
@@ -52,20 +53,30 @@ impl Snapshots {
         match concern.and_then(|c| Some((c, c.get_str("level")?))) {
             Some((concern, "snapshot")) => {
                 let at = concern.get("atClusterTime").map(times_of);
-                let view = match (at, replica_set::majority(server)) {
-                    (None, Some(p)) => self.keep(majority_view(store, p.at)?),
-                    _ => self.view(store, at)?,
-                };
-                op.pin(view);
+                op.pin(match at {
+                    Some(at) => self.at(store, at, op)?,
+                    None => match store.majority_snapshot()? {
+                        Some(view) => self.keep(view),
+                        None => self.view(store, None)?,
+                    },
+                });
             }
             // What the majority has may be less than what this member has.
-            Some((_, "majority")) if let Some(p) = replica_set::majority(server) => {
-                let view = majority_view(store, p.at)?;
-                op.pin(view);
-            }
+            Some((_, "majority")) if let Some(view) = store.majority_snapshot()? => op.pin(view),
             _ => {}
         }
         Ok(())
+    }
+
+    /// A view of a point in time, when the majority of the set has what there is in it.
+    ///
+    /// # Errors
+    /// As [`Snapshots::view`]; what `interrupt` says.
+    pub fn at(&self, store: &Store, at: Timestamp, interrupt: &dyn Interrupt) -> Result<Snapshot> {
+        // In this order: what was there at a point in time can be read until the majority has it.
+        let view = self.view(store, Some(at))?;
+        store.wait_for_majority(at.min(view.timestamp()), interrupt)?;
+        Ok(view)
     }
 
     /// Keeps a view, so that others can read at the same point.
@@ -104,16 +115,15 @@ impl Snapshots {
                     ),
                 ));
             }
-            let seen = match at < now {
-                true => seen_at(store, &kept, at).map_err(|e| too_old(at, e))?,
-                false => Some(now),
-            };
-            if let Some((used, view)) = seen.and_then(|seen| kept.get_mut(&seen)) {
-                *used = Instant::now();
-                return Ok(view.clone());
-            }
-            if seen != Some(now) {
-                return Err(no_view(at));
+            if at < now {
+                let seen = seen_at(store, &kept, at).map_err(|e| too_old(at, e))?;
+                if let Some((used, view)) = kept.get_mut(&seen) {
+                    *used = Instant::now();
+                    return Ok(view.clone());
+                }
+                drop(kept);
+                let view = store.snapshot_at(seen).ok_or_else(|| no_view(at))?;
+                return Ok(self.keep(view));
             }
         }
         if kept.len() >= MOST && !kept.contains_key(&now) {
@@ -132,20 +142,20 @@ impl Snapshots {
     }
 }
 
-/// What is to be read at this point, before which everything is visible: the commit that it is within,
-/// or else a view after which nothing was committed up to there.
-fn seen_at(store: &Store, kept: &Kept, at: Timestamp) -> Result<Option<Timestamp>> {
+/// The point that is read at for this one, behind which more is visible: the end of the commit that it is
+/// within, or else that of a view after which nothing was committed up to there, if there is one.
+fn seen_at(store: &Store, kept: &Kept, at: Timestamp) -> Result<Timestamp> {
     let Some(next) = store.record_from(at)? else {
-        return Ok(None);
+        return Ok(at);
     };
     if next.contains(&at) {
-        return Ok(Some(*next.end()));
+        return Ok(*next.end());
     }
-    let Some((before, _)) = kept.range(..at).next_back() else {
-        return Ok(None);
+    let Some((before, _)) = kept.range(..=at).next_back() else {
+        return Ok(at);
     };
     let behind = store.record_from(before.plus(1))?;
-    Ok((behind == Some(next)).then_some(*before))
+    Ok(if behind == Some(next) { *before } else { at })
 }
 
 /// 239.
@@ -162,16 +172,6 @@ fn too_old(at: Timestamp, e: Error) -> Error {
         Code::ChangeStreamHistoryLost => no_view(at),
         _ => e,
     }
-}
-
-/// A view of what the majority of the set has.
-fn majority_view(store: &Store, at: Timestamp) -> Result<Snapshot> {
-    store.snapshot_at(at).ok_or_else(|| {
-        Error::new(
-            Code::ReadConcernMajorityNotAvailableYet,
-            "Read concern majority reads are currently not possible.",
-        )
-    })
 }
 
 /// Lets go of an eighth of them: of those that were asked for the longest time ago.

@@ -20,8 +20,12 @@ use crate::view::Snapshot;
 use muniment_io::Timestamp;
 use muniment_log::{Log, Position, Reader, Record};
 use muniment_query::{Interrupt, NeverInterrupted};
-use muniment_value::{Error, Result};
+use muniment_value::{Code, Error, Result};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How often who waits asks whether it may go on.
+const SLICE: Duration = Duration::from_millis(20);
 
 /// How far a store has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -138,7 +142,56 @@ impl Store {
         };
         inner.trees.set_committed(committed.at);
         inner.trees.views().keep_from(committed.at);
+        inner.watch.advanced();
         Ok(committed)
+    }
+
+    /// Says whether there are members beside this one. Until that is said, there are.
+    pub fn set_others(&self, are: bool) {
+        self.inner.door.set_others(are);
+        self.inner.watch.advanced();
+    }
+
+    /// The newest record that the majority of the set is known to have: nothing takes it back. `None`
+    /// where this server is alone, and whatever is on its disk is as good.
+    pub fn majority(&self) -> Option<Position> {
+        self.inner.door.majority()
+    }
+
+    /// Waits until the majority has everything up to a timestamp, where this server is not alone.
+    ///
+    /// # Errors
+    /// What `interrupt` says; 91 when the store is closed.
+    pub fn wait_for_majority(&self, at: Timestamp, interrupt: &dyn Interrupt) -> Result<()> {
+        let has = || self.majority().is_none_or(|p| p.at >= at);
+        while !self.wait_until(SLICE, has) {
+            interrupt.check()?;
+            self.inner.check_open()?;
+        }
+        Ok(())
+    }
+
+    /// A view of what the majority has; `None` where this server is alone.
+    ///
+    /// # Errors
+    /// 134 ReadConcernMajorityNotAvailableYet.
+    pub fn majority_snapshot(&self) -> Result<Option<Snapshot>> {
+        let mut before = None;
+        while let Some(majority) = self.majority() {
+            // The others may have what is not visible here yet.
+            let at = majority.at.min(self.visible());
+            if let Some(view) = self.snapshot_at(at) {
+                return Ok(Some(view));
+            }
+            // The commit point went on in between, and what was before it was given up.
+            if before.replace(at) == Some(at) {
+                return Err(Error::new(
+                    Code::ReadConcernMajorityNotAvailableYet,
+                    "Read concern majority reads are currently not possible.",
+                ));
+            }
+        }
+        Ok(None)
     }
 
     /// The newest record that is known to be committed, of a member of a replica set; else the newest

@@ -133,8 +133,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// It is another one now. The visible timestamp was moved on by a sequentially consistent
-    /// operation, so whoever is not counted here yet sees it.
+    /// It is another one now, or the commit point is. Either was moved on by a sequentially consistent
+    /// operation or under a lock, so whoever is not counted here yet sees it.
     pub fn advanced(&self) {
         if self.watchers.load(SeqCst) > 0 {
             self.wake();
@@ -250,18 +250,24 @@ impl Store {
 
     /// Waits until something later than `after` is visible; false if nothing was for so long.
     pub fn wait_past(&self, after: Timestamp, timeout: Duration) -> bool {
+        self.wait_until(timeout, || self.visible() > after)
+    }
+
+    /// Waits until this is so, which is asked whenever something became visible or was committed by
+    /// the majority; false if it was not for so long, or the store was closed.
+    pub fn wait_until(&self, timeout: Duration, is_so: impl Fn() -> bool) -> bool {
         let watch = &self.inner.watch;
         let until = Instant::now() + timeout;
         watch.watchers.fetch_add(1, SeqCst);
         let mut guard = watch.lock.lock();
-        while self.visible() <= after && !self.is_closed() {
+        while !is_so() && !self.is_closed() {
             if watch.moved.wait_until(&mut guard, until).timed_out() {
                 break;
             }
         }
         drop(guard);
         watch.watchers.fetch_sub(1, SeqCst);
-        self.visible() > after
+        is_so()
     }
 
     /// Puts a note into the log: a change that is none of a collection's (`dropDatabase`), or what

@@ -442,7 +442,7 @@ fn collections_of_a_transaction_that_a_crash_ended_are_gone() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let never = &NeverInterrupted;
-    let begin = || store.begin_transaction(Duration::from_millis(5), &Default::default());
+    let begin = || store.begin_transaction(Duration::from_millis(5), &Default::default(), None);
     let make = |t: &Transaction, ns: &str, document: DocBuf| {
         let options = CollectionOptions {
             document,
@@ -540,7 +540,7 @@ fn the_greatest_id_that_a_transaction_still_sees_is_a_conflict() {
         }
         let store = open(dir.path());
         let c = store.collection("db.c").unwrap();
-        let t = store.begin_transaction(Duration::from_millis(5), &Default::default());
+        let t = store.begin_transaction(Duration::from_millis(5), &Default::default(), None);
         let mut many = Many::new(&store, &c);
         let key = key_of(&store, &c, 3);
         let doc = bytes(doc! { "_id": 3 });

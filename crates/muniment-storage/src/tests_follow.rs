@@ -125,7 +125,7 @@ fn behind_a_closed_door_nobody_writes() {
         assert_eq!(code(store.drop_index(c, "a_1", never)), no);
         assert_eq!(code(store.modify_index(c, spec, never)), no);
         assert_eq!(code(store.modify_options(c, options, never)), no);
-        let t = store.begin_transaction(Duration::from_millis(1), &Default::default());
+        let t = store.begin_transaction(Duration::from_millis(1), &Default::default(), None);
         assert_eq!(code(store.write_unit_in(&t, c, never)), no);
         assert!(t.snapshot().is_ok() && t.commit(None, never).unwrap().is_none());
     };
@@ -140,7 +140,7 @@ fn behind_a_closed_door_nobody_writes() {
     // What was begun under one opening goes through in no other.
     let mut unit = store.write_unit(&c, never).unwrap();
     unit.insert(&bytes(doc! { "_id": 2 })).unwrap().unwrap();
-    let t = store.begin_transaction(Duration::from_millis(1), &Default::default());
+    let t = store.begin_transaction(Duration::from_millis(1), &Default::default(), None);
     let mut part = store.write_unit_in(&t, &c, never).unwrap();
     part.insert(&bytes(doc! { "_id": 3 })).unwrap().unwrap();
     part.commit().unwrap();

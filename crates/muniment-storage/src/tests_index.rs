@@ -675,7 +675,7 @@ fn a_duplicate_in_a_transaction_does_not_fail_the_build_of_a_unique_index() {
             unit.commit()
         })
     };
-    let begin = || store.begin_transaction(Duration::from_millis(5), &Default::default());
+    let begin = || store.begin_transaction(Duration::from_millis(5), &Default::default(), None);
     // It began before the builder came to the first document, the second one after that.
     let before = begin();
     let slice = [key_of(&store, &c, 1)];

@@ -184,7 +184,7 @@ impl<'a> Noise<'a> {
     fn transact(&self, rng: &mut Random) -> Result<()> {
         let t = self
             .store
-            .begin_transaction(Duration::from_millis(2), &Default::default());
+            .begin_transaction(Duration::from_millis(2), &Default::default(), None);
         for name in ["db.plain", "db.clustered", "db.plain"] {
             let c = self.collection(name)?;
             let mut unit = self.store.write_unit_in(&t, &c, &NeverInterrupted)?;

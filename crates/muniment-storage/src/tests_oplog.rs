@@ -157,7 +157,7 @@ fn a_transaction_is_one_entry_and_a_large_one_several() {
     };
     let (a, b) = (make("db.a"), make("db.b"));
     let begin = store.visible();
-    let t = store.begin_transaction(Duration::from_millis(5), &Arc::default());
+    let t = store.begin_transaction(Duration::from_millis(5), &Arc::default(), None);
     let add = |c: &Arc<Collection>, d: DocBuf| {
         let mut w = store.write_unit_in(&t, c, never).unwrap();
         w.insert(&bytes(d)).unwrap().unwrap();

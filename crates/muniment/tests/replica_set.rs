@@ -235,6 +235,176 @@ fn what_lost_an_election_is_rolled_back() {
     assert_eq!(rbid(second), Some(1));
 }
 
+/// A change stream: its cursor, what it has told of so far, and where to go on.
+struct Watch {
+    cursor: i64,
+    told: Vec<i64>,
+    token: DocBuf,
+}
+
+impl Watch {
+    fn begin(c: &mut Connection, after: Option<&DocBuf>) -> Watch {
+        let mut stage = DocBuf::new();
+        stage.append_some("resumeAfter", after);
+        let cmd = doc! {
+            "aggregate": "c",
+            "pipeline": array![doc! { "$changeStream": stage }],
+            "cursor": doc! {},
+            "$readPreference": doc! { "mode": "secondaryPreferred" },
+        };
+        let mut watch = Watch {
+            cursor: 0,
+            told: Vec::new(),
+            token: DocBuf::new(),
+        };
+        watch.take(&c.command("test", &cmd).unwrap(), "firstBatch");
+        watch
+    }
+
+    fn take(&mut self, reply: &DocBuf, batch: &str) {
+        let cursor = reply.as_doc().get_doc("cursor").unwrap();
+        self.cursor = cursor.get("id").unwrap().as_i64_exact().unwrap();
+        self.token = cursor.get_doc("postBatchResumeToken").unwrap().to_buf();
+        for event in cursor.get_array(batch).unwrap().values() {
+            let key = event.as_doc().unwrap().get_doc("documentKey").unwrap();
+            self.told
+                .push(key.get("_id").unwrap().as_i64_exact().unwrap());
+        }
+    }
+
+    /// Takes what comes until something has not for so long.
+    fn go_on(&mut self, c: &mut Connection, ms: i64) {
+        loop {
+            let before = self.told.len();
+            let cmd = doc! { "getMore": self.cursor, "collection": "c", "maxTimeMS": ms };
+            self.take(&c.command("test", &cmd).unwrap(), "nextBatch");
+            if self.told.len() == before {
+                return;
+            }
+        }
+    }
+
+    /// Takes what comes until this was told.
+    fn until(&mut self, c: &mut Connection, id: i64) {
+        while !self.told.contains(&id) {
+            self.go_on(c, 200);
+        }
+    }
+}
+
+/// What only the primary has is told nowhere: the election takes it back.
+#[test]
+fn a_stream_tells_what_the_majority_has() {
+    let mut set = Set::start(3);
+    let first = set.primary();
+    let others: Vec<usize> = (0..3).filter(|i| *i != first).collect();
+    let mut c = set.connect(first);
+    insert(&mut c, 0, doc! { "w": 3 });
+    let (mut here, mut there) = (set.connect(first), set.connect(others[0]));
+    let mut watch = Watch::begin(&mut here, None);
+    let mut elsewhere = Watch::begin(&mut there, None);
+    for id in 1..20 {
+        insert(&mut c, id, doc! { "w": 1 });
+    }
+    watch.until(&mut here, 19);
+    elsewhere.until(&mut there, 19);
+    let wanted: Vec<i64> = (1..20).collect();
+    assert_eq!((&watch.told, &elsewhere.told), (&wanted, &wanted));
+    for i in &others {
+        set.members[*i].kill9();
+    }
+    for id in 1000..1010 {
+        insert(&mut c, id, doc! { "w": 1, "j": true });
+    }
+    assert_eq!(ids(&mut c).len(), 30);
+    watch.go_on(&mut here, 300);
+    assert_eq!(watch.told, wanted);
+    // Nor does a stream begin behind what it could not go on from.
+    let cmd = doc! {
+        "aggregate": "c",
+        "pipeline": array![doc! { "$changeStream": doc! {} }],
+        "cursor": doc! {},
+        "maxTimeMS": 100,
+    };
+    let late = set.connect(first).command("test", &cmd);
+    assert_eq!(late.unwrap_err().code().0, 50);
+    set.members[first].kill9();
+    for i in &others {
+        set.members[*i].start_again();
+    }
+    let second = set.primary();
+    let mut c = set.connect(second);
+    for id in 20..40 {
+        insert(&mut c, id, doc! { "w": "majority" });
+    }
+    set.members[first].start_again();
+    set.settle();
+    // Wherever it goes on, it is told the same.
+    for (i, token) in [
+        (first, &watch.token),
+        (others[0], &elsewhere.token),
+        (second, &watch.token),
+    ] {
+        let mut c = set.connect(i);
+        let mut watch = Watch::begin(&mut c, Some(token));
+        watch.until(&mut c, 39);
+        assert_eq!(watch.told, (20..40).collect::<Vec<_>>(), "member {i}");
+    }
+}
+
+/// A member that has not come so far waits.
+#[test]
+fn what_was_there_at_a_time_is_read_on_every_member() {
+    let set = Set::start(3);
+    let primary = set.primary();
+    let mut c = set.connect(primary);
+    let mut others: Vec<Connection> = (0..3).map(|i| set.connect(i)).collect();
+    for id in 0..50 {
+        let reply = insert(&mut c, id, doc! { "w": 1 });
+        let at = reply.as_doc().get("operationTime").unwrap();
+        for c in &mut others {
+            let cmd = doc! {
+                "find": "c",
+                "readConcern": doc! { "level": "snapshot", "atClusterTime": at },
+                "$clusterTime": doc! { "clusterTime": at },
+                "$readPreference": doc! { "mode": "secondaryPreferred" },
+            };
+            let found = c.find_all("test", &cmd).unwrap();
+            assert_eq!(found.len() as i32, id + 1);
+        }
+    }
+    // A transaction as well, as long as somebody reads at it; what came since is in its way.
+    insert(&mut c, 50, doc! { "w": 3 });
+    let cmd = doc! { "find": "c", "readConcern": doc! { "level": "snapshot" } };
+    let found = c.command("test", &cmd).unwrap();
+    let cursor = found.as_doc().get_doc("cursor").unwrap();
+    let at = cursor.get("atClusterTime").unwrap();
+    insert(&mut c, 51, doc! { "w": 3 });
+    let within = |mut cmd: DocBuf, number: i64, at: Option<Value<'_>>| {
+        cmd.append(
+            "lsid",
+            doc! { "id": Value::Binary { subtype: 4, bytes: &[7; 16] } },
+        );
+        cmd.append("txnNumber", number);
+        cmd.append("autocommit", false);
+        if let Some(at) = at {
+            cmd.append("startTransaction", true);
+            let concern = doc! { "level": "snapshot", "atClusterTime": at };
+            cmd.append("readConcern", concern);
+        }
+        cmd
+    };
+    let find = || doc! { "find": "c", "filter": doc! { "_id": doc! { "$gte": 50 } } };
+    let found = c.find_all("test", &within(find(), 1, Some(at))).unwrap();
+    assert_eq!(found.len(), 1);
+    let add = doc! { "insert": "c", "documents": array![doc! { "_id": 51 }] };
+    let refused = c.command("test", &within(add, 1, None)).unwrap_err();
+    assert_eq!(refused.code().0, 112, "{refused}");
+    let old = Value::Timestamp { t: 1, i: 1 };
+    let refused = c.command("test", &within(find(), 2, Some(old)));
+    assert_eq!(refused.unwrap_err().code().0, 239);
+}
+
 #[test]
 fn members_come_and_go_by_reconfiguration() {
     let set = Set::prepare(3, &ServerOptions::new());

@@ -6,9 +6,10 @@
 //! to costs nothing. While nobody waits it reads nothing, since who is busy with what came reads what
 //! follows when it gets there; when nobody has waited for a while it ends.
 //!
-//! Invariants: what anybody is told of is on the disk, for an event must not be one that a power cut
-//! takes back; an entry that concerns nobody waits for the journal's own flush. Whoever reads an
-//! entry into memory sees to it that all whom it concerns are woken.
+//! Invariants: what anybody is told of is *kept*, for an event must not be one that a power cut or an
+//! election takes back: it is on the disk, or where there are other members the majority of them has
+//! it. An entry that concerns nobody waits for the journal's own flush. Whoever reads an entry into
+//! memory sees to it that all whom it concerns are woken.
 //!
 //! Locks in this order: `reader`, `waiters`, `ring`.
 
@@ -64,11 +65,11 @@ struct Ring {
     until: Timestamp,
     /// The commit that was read last.
     commit: Option<CommitId>,
-    /// Up to here they are on the disk, and may be handed out.
-    durable: Timestamp,
+    /// Up to here they are kept, and may be handed out.
+    kept: Timestamp,
     /// Up to here it is known whether they concern who waits.
     looked: Timestamp,
-    /// One that is not on the disk yet does.
+    /// One that is not kept yet does.
     wanted: bool,
     flushed: Option<Instant>,
     bytes: usize,
@@ -136,7 +137,12 @@ impl Feed {
             *reader = None;
         }
         let Some(entries) = reader.as_mut() else {
-            let now = store.visible();
+            let majority = store.majority();
+            let now = match majority {
+                // What is older than the log is of no use to anybody.
+                Some(p) => store.visible().min(p.at).max(store.log_begins_after()?),
+                None => store.visible(),
+            };
             let begun = match self.oldest(asked).filter(|at| *at < now) {
                 Some(at) => read_from(store, at, now)?,
                 None => None,
@@ -146,7 +152,9 @@ impl Feed {
                 None => (now, Begun::of(store.log_entries(now)?)),
             };
             // What is before it is read from the log itself.
-            store.sync()?;
+            if majority.is_none() {
+                store.sync()?;
+            }
             self.count.fetch_add(begun.came.len() as u64, Relaxed);
             let any = !begun.came.is_empty();
             let waiters = self.waiters.lock();
@@ -156,7 +164,7 @@ impl Feed {
                 entries: begun.came.into(),
                 bytes: begun.bytes,
                 after,
-                durable: after,
+                kept: after,
                 looked: after,
                 ..Ring::default()
             };
@@ -167,6 +175,9 @@ impl Feed {
             *reader = Some(begun.entries);
             return Ok(any);
         };
+        if store.majority().is_some() && self.ring.lock().is_full() {
+            return Ok(false);
+        }
         let mut came = Vec::new();
         let mut bytes = 0;
         loop {
@@ -205,8 +216,10 @@ impl Feed {
         all.chain(asked).min()
     }
 
-    /// Makes durable what concerns somebody, and wakes those whom it does. `scope`: who asks.
+    /// Makes durable what concerns somebody, unless others have to have it, and wakes those whom it
+    /// does. `scope`: who asks.
     fn settle(&self, store: &Store, scope: Option<&Scope>) -> Result<()> {
+        let majority = store.majority();
         let (until, commit) = {
             let waiters = self.waiters.lock();
             let mut ring = self.ring.lock();
@@ -216,34 +229,40 @@ impl Feed {
                 let waits = |w: &Arc<Waiter>| e.at > w.after && w.scope.may_concern(e);
                 who_asks || (e.at > ring.looked && waiters.all.values().any(waits))
             };
-            let wanted = ring.wanted || ring.later(ring.durable).any(|(e, _)| concerns(e));
+            let wanted = ring.wanted
+                || majority.is_none() && ring.later(ring.kept).any(|(e, _)| concerns(e));
             ring.looked = ring.until;
             ring.wanted = wanted;
-            if ring.until == ring.durable || (flushed && !wanted) {
+            if ring.until == ring.kept || (majority.is_none() && flushed && !wanted) {
                 return Ok(());
             }
             (ring.until, ring.commit)
         };
-        if let Some(commit) = commit {
-            store.sync_up_to(commit)?;
-        }
+        let kept = match (majority, commit) {
+            (Some(majority), _) => until.min(majority.at),
+            (None, Some(commit)) => {
+                store.sync_up_to(commit)?;
+                until
+            }
+            (None, None) => until,
+        };
         let waiters = self.waiters.lock();
         let mut ring = self.ring.lock();
-        let before = ring.durable;
-        ring.durable = ring.durable.max(until);
-        ring.wanted = ring.wanted && ring.until > ring.durable;
+        let before = ring.kept;
+        ring.kept = ring.kept.max(kept);
+        ring.wanted = ring.wanted && ring.until > ring.kept;
         ring.flushed = Some(Instant::now());
         for waiter in waiters.all.values().filter(|w| !w.called.load(SeqCst)) {
             let from = before.max(waiter.after);
-            let mut told = ring.later(from).take_while(|(e, _)| e.at <= ring.durable);
+            let mut told = ring.later(from).take_while(|(e, _)| e.at <= ring.kept);
             if told.any(|(e, _)| waiter.scope.may_concern(e)) {
                 waiter.call();
             }
         }
-        // What has to stay in memory until it is on the disk may be more.
+        // What has to stay in memory until it is kept may be more.
         while ring.bytes > MOST_BYTES && ring.entries.len() > 1 {
-            let durable = ring.durable;
-            let first = ring.entries.front().filter(|(e, _)| e.at <= durable);
+            let kept = ring.kept;
+            let first = ring.entries.front().filter(|(e, _)| e.at <= kept);
             let Some((at, bytes)) = first.map(|(e, bytes)| (e.at, *bytes)) else {
                 break;
             };
@@ -286,9 +305,15 @@ impl Feed {
                 // Nobody calls: it has to look for itself.
                 None => until = until.min(Instant::now() + TAIL_SLICE),
             }
-            // What came before it was in the list woke nobody.
+            // What came before it was in the list woke nobody. But whoever learns that the majority
+            // has it will.
             let ring = self.ring.lock();
-            let missed = ring.later(after).any(|(e, _)| scope.may_concern(e));
+            let until = match store.majority() {
+                Some(_) => ring.kept,
+                None => ring.until,
+            };
+            let mut told = ring.later(after).take_while(|(e, _)| e.at <= until);
+            let missed = told.any(|(e, _)| scope.may_concern(e));
             (me, missed || ring.after > after)
         };
         if !missed {
@@ -439,13 +464,17 @@ fn pump(feed: &Weak<Feed>, store: &Weak<Store>) {
             looked = Instant::now();
             feed.call_ended();
         }
-        let (until, durable) = {
+        let (until, kept, full) = {
             let ring = feed.ring.lock();
-            (ring.until, ring.durable)
+            let full = store.majority().is_some() && ring.is_full();
+            (ring.until, ring.kept, full)
         };
         // What is not on the disk yet is looked at again soon.
-        let wait = if until > durable { FLUSH } else { TAIL_SLICE };
-        store.wait_past(until, wait);
+        let wait = if until > kept { FLUSH } else { TAIL_SLICE };
+        store.wait_until(wait, || {
+            let more = !full && store.visible() > until;
+            more || until > kept && store.majority().is_some_and(|p| p.at > kept)
+        });
     }
 }
 
@@ -456,13 +485,19 @@ impl Ring {
         self.entries.range(first..)
     }
 
+    /// There is no room for more until what is there is kept.
+    fn is_full(&self) -> bool {
+        let first = self.entries.front();
+        self.bytes > 2 * MOST_BYTES && first.is_some_and(|(e, _)| e.at > self.kept)
+    }
+
     fn fetch(&self, after: Timestamp) -> Fetched {
         if after < self.after {
             return Fetched::Behind;
         }
         let (mut all, mut bytes) = (Vec::new(), 0);
         for (entry, size) in self.later(after) {
-            if entry.at > self.durable {
+            if entry.at > self.kept {
                 break;
             }
             bytes += size;
@@ -471,7 +506,7 @@ impl Ring {
                 return Fetched::Entries(all, entry.at);
             }
         }
-        Fetched::Entries(all, self.durable.max(after))
+        Fetched::Entries(all, self.kept.max(after))
     }
 }
 

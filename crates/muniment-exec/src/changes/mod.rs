@@ -6,8 +6,8 @@
 //! events apart.
 //!
 //! Invariants: a stream gives every event behind its place once, in the log's order, and only what is
-//! visible; who begins behind a token gets what follows its event, also after a restart; where the
-//! log does not reach back so far the stream fails (286) and never leaves anything out.
+//! kept (see `feed`); who begins behind a token gets what follows its event, also after a restart;
+//! where the log does not reach back so far the stream fails (286) and never leaves anything out.
 
 mod event;
 pub(crate) mod feed;
@@ -110,9 +110,13 @@ impl Database {
         let link = Link::new(self, &current, request)?;
         let start = Start::of(&spec, self.store.visible())?;
         if spec.resume_after.or(spec.start_after).is_none() && spec.start_at.is_none() {
-            // Its first token says this place. Where a power cut takes back what is before it, what
-            // is written later would lie there too, and nobody who resumes would be told.
-            self.store.sync()?;
+            // Its first token says this place. Where a power cut or an election takes back what is
+            // before it, what is written later would lie there too, and nobody who resumes would be
+            // told.
+            match self.store.majority() {
+                None => self.store.sync()?,
+                Some(_) => self.store.wait_for_majority(start.position(), &**op)?,
+            }
         }
         if start.fragments > 0 && !splits {
             return Err(Error::new(

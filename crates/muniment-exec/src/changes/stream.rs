@@ -39,6 +39,11 @@ pub(super) struct Start {
 }
 
 impl Start {
+    /// Entries up to here are passed over.
+    pub fn position(&self) -> Timestamp {
+        self.position
+    }
+
     /// As the options say; without one, behind everything that is visible.
     ///
     /// # Errors
@@ -361,7 +366,7 @@ impl State {
         told.position = position;
     }
 
-    /// A document as it is now, if its collection is still that one.
+    /// A document as it is now, of what the majority has, if its collection is still that one.
     fn look_up(&self, op: &OpContext, of: &Named, id: Value<'_>) -> Result<Option<Bytes>> {
         op.check()?;
         let store = &self.engine.store;
@@ -371,7 +376,10 @@ impl State {
         if collection.uuid() != of.uuid {
             return Ok(None);
         }
-        let found = store.glance()?.find_by_id(&collection, id)?;
+        let found = match store.majority_snapshot()? {
+            Some(view) => view.find_by_id(&collection, id)?,
+            None => store.glance()?.find_by_id(&collection, id)?,
+        };
         Ok(found.map(|(_, doc)| doc))
     }
 }

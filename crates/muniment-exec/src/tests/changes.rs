@@ -106,7 +106,7 @@ impl<'b> Follower<'b> {
 /// A transaction, and an operation of it.
 fn begin(b: &Bench) -> (Arc<Transaction>, Arc<OpContext>) {
     let store = &b.engine.store;
-    let t = store.begin_transaction(Duration::from_millis(5), &b.engine.memory);
+    let t = store.begin_transaction(Duration::from_millis(5), &b.engine.memory, None);
     let op = OpContext::internal("test");
     op.enter(t.clone());
     (t, op)

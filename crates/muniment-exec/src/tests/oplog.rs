@@ -142,7 +142,7 @@ fn transactions_are_shown_as_one_command_or_as_parts() {
         let t = b
             .engine
             .store
-            .begin_transaction(Duration::from_millis(5), &b.engine.memory);
+            .begin_transaction(Duration::from_millis(5), &b.engine.memory, None);
         for i in first..first + 4 {
             let mut w = b.engine.store.write_unit_in(&t, &c, never).unwrap();
             let d = doc! { "_id": i, "x": "x".repeat(size) };

@@ -23,7 +23,9 @@ impl Numbers {
 /// An operation of a new transaction.
 fn begin(b: &Bench) -> (Arc<OpContext>, Arc<Transaction>) {
     let (engine, patience) = (&b.engine, Duration::from_millis(5));
-    let transaction = engine.store.begin_transaction(patience, &engine.memory);
+    let transaction = engine
+        .store
+        .begin_transaction(patience, &engine.memory, None);
     (part_of(&transaction), transaction)
 }
 

@@ -127,11 +127,16 @@ pub fn admit(
     if concern.get_str("level") == Some("linearizable") {
         still_leads(server, set, op)?;
     }
-    let of_majority = matches!(concern.get_str("level"), Some("majority" | "snapshot"));
-    match concern.get("afterClusterTime") {
-        Some(time) => wait_for(server, set, op, times::of(time), of_majority),
-        None => Ok(()),
+    let at = concern.get("atClusterTime").map(times::of);
+    // A primary has all there is at a time, and `Snapshots` sees to it that the majority has it.
+    if let Some(at) = at.filter(|_| !set.is_primary()) {
+        wait_for(server, set, op, "atClusterTime", at, false)?;
     }
+    let Some(time) = concern.get("afterClusterTime").map(times::of) else {
+        return Ok(());
+    };
+    let of_majority = matches!(concern.get_str("level"), Some("majority" | "snapshot"));
+    wait_for(server, set, op, "afterClusterTime", time, of_majority)
 }
 
 /// A primary sees at once what it has committed; a time that only the clients have heard of comes with
@@ -140,13 +145,14 @@ fn wait_for(
     server: &ServerState,
     set: &super::ReplicaSet,
     op: &OpContext,
+    what: &str,
     time: Timestamp,
     of_majority: bool,
 ) -> Result<()> {
     let store = &server.engine.store;
-    let reached = || match of_majority {
-        true => store.committed().is_ok_and(|p| p.at >= time),
-        false => store.visible() >= time,
+    let reached = || match store.majority().filter(|_| of_majority) {
+        Some(majority) => majority.at >= time && store.visible() >= time,
+        None => store.visible() >= time,
     };
     if reached() {
         return Ok(());
@@ -156,28 +162,23 @@ fn wait_for(
         return Err(Error::new(
             Code::InvalidOptions,
             format!(
-                "readConcern afterClusterTime value must not be greater than the current \
-                 clusterTime. Requested clusterTime: {time}; current clusterTime: {known}"
+                "readConcern {what} value must not be greater than the current clusterTime. \
+                 Requested clusterTime: {time}; current clusterTime: {known}"
             ),
         ));
     }
     if set.is_primary() && time > store.visible() {
         store.commit_nothing(op)?;
     }
-    while !reached() {
+    while !store.wait_until(SLICE, reached) {
         op.check()?;
-        match of_majority {
-            // What is committed is told to nobody who waits here: it comes within a round trip.
-            true => std::thread::sleep(LOOK),
-            false => drop(store.wait_past(store.visible(), SLICE)),
-        }
     }
     Ok(())
 }
 
 /// Has the majority say that nobody else leads: a record that changes nothing is committed only then.
 fn still_leads(server: &ServerState, set: &super::ReplicaSet, op: &OpContext) -> Result<()> {
-    let (Some(node), true) = (set.node(), super::majority(server).is_some()) else {
+    let (Some(node), Some(_)) = (set.node(), server.engine.store.majority()) else {
         return Ok(());
     };
     let commit = server.engine.store.commit_nothing(op)?;
@@ -188,8 +189,6 @@ fn still_leads(server: &ServerState, set: &super::ReplicaSet, op: &OpContext) ->
     node.wait(commit.index, &concern, None, op).map(|_| ())
 }
 
-/// How often who waits for the majority looks.
-const LOOK: Duration = Duration::from_millis(1);
 /// How often who waits asks its operation.
 const SLICE: Duration = Duration::from_millis(20);
 

@@ -638,6 +638,7 @@ impl Driver {
             .lock()
             .retain(|id| in_force.config.member(id).is_some());
         self.node.inbox.set_eager(!self.is_alone());
+        self.store().set_others(!self.is_alone());
         self.moved = true;
         self.persist();
         Ok(())

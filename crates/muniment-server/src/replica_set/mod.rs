@@ -466,14 +466,6 @@ impl ReplicaSet {
     }
 }
 
-/// What the majority of the set has; `None` where that is all there is.
-pub fn majority(server: &ServerState) -> Option<muniment_storage::Position> {
-    let set = server.replica_set.as_ref()?;
-    let others = set.member().config.is_some_and(|c| c.members.len() > 1);
-    let committed = || server.engine.store.committed().ok();
-    others.then(committed).flatten()
-}
-
 /// How the storage is opened.
 pub struct Opening {
     /// As that of a member.

@@ -18,6 +18,7 @@ use crate::context::{CommandContext, Request};
 use crate::generic::Generic;
 use crate::log::iso8601;
 use crate::registry::CommandSpec;
+use crate::replica_set::times_of;
 use crate::sessions::TIMEOUT_MINUTES;
 use crate::state::ServerState;
 use muniment_exec::{OpContext, Retry, session_doc};
@@ -360,9 +361,14 @@ impl Transactions {
         self.abort_running(server, out);
         let patience = server.parameters.transaction_patience_ms.load(Relaxed);
         let patience = Duration::from_millis(patience.max(0) as u64);
-        let engine = &server.engine;
+        let (store, memory) = (&server.engine.store, &server.engine.memory);
+        let concern = generic.read_concern.and_then(|d| d.get("atClusterTime"));
+        let view = match concern {
+            Some(at) => Some(server.snapshots.at(store, times_of(at), op)?),
+            None => None,
+        };
         let running = Running {
-            transaction: engine.store.begin_transaction(patience, &engine.memory),
+            transaction: store.begin_transaction(patience, memory, view),
             number,
             read_concern: generic.read_concern.map(|d| d.to_buf()),
             began: Instant::now(),

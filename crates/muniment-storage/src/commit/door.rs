@@ -8,7 +8,7 @@ use muniment_tree::Views;
 use muniment_value::{Code, Error, Result};
 use parking_lot::{Condvar, MappedMutexGuard, Mutex};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{MutexGuard, PoisonError};
 
 /// How often who waits for another commit looks before it sleeps.
@@ -42,6 +42,8 @@ struct Setting {
     term: AtomicU64,
     /// Of a member of a replica set.
     member: Option<Mutex<Member>>,
+    /// There are other members, as far as is known.
+    others: AtomicBool,
 }
 
 /// What a member keeps of the records that are appended.
@@ -84,6 +86,7 @@ impl Door {
                 opening: AtomicU64::new(open),
                 openings: AtomicU64::new(open),
                 term: AtomicU64::new(last.term),
+                others: AtomicBool::new(true),
                 member: member.map(|places| {
                     Mutex::new(Member {
                         places,
@@ -178,6 +181,17 @@ impl Door {
         Some(parking_lot::MutexGuard::map(member.lock(), |m| {
             &mut m.places
         }))
+    }
+
+    /// See [`Store::set_others`](crate::Store::set_others).
+    pub fn set_others(&self, are: bool) {
+        self.set.others.store(are, SeqCst);
+    }
+
+    /// The newest record that the majority has, of a member that is not alone.
+    pub fn majority(&self) -> Option<Position> {
+        let others = self.set.others.load(SeqCst);
+        Some(self.places().filter(|_| others)?.committed())
     }
 
     /// Who is inside has appended a record, and applies it now. True if that may be done inside

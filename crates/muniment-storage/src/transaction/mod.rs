@@ -105,17 +105,19 @@ pub struct Transaction {
 }
 
 impl Store {
-    /// Begins a transaction that sees what is visible now. It waits for `patience` for what another
+    /// Begins a transaction that sees what is visible now, or what this view does. It waits for `patience` for what another
     /// write or DDL holds: longer than a write that is about to commit takes, and no longer than
     /// makes a difference when it is a transaction's. What it writes takes of the budget `memory`.
     pub fn begin_transaction(
         &self,
         patience: Duration,
         memory: &Arc<MemoryBudget>,
+        view: Option<Snapshot>,
     ) -> Arc<Transaction> {
-        // Before the view: what is committed has not been followed by another member's writes.
+        // Before the view: what is committed has not been followed by another member's writes. Of what
+        // was committed behind an older view, whoever it was by, the trees know when.
         let opening = self.inner.door.opening().unwrap_or(Opening::NONE);
-        let view = self.snapshot();
+        let view = view.unwrap_or_else(|| self.snapshot());
         Arc::new(Transaction {
             inner: self.inner.clone(),
             at: view.timestamp(),
