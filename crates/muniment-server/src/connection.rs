@@ -323,7 +323,11 @@ impl Connection<'_> {
             }
             if msg.more_to_come() {
                 self.counter.network(bytes_in, 0);
-                return Next::Go;
+                // A client that asks for no answer learns of an election by this.
+                return match done.no_primary {
+                    true => Next::Close,
+                    false => Next::Go,
+                };
             }
             if done.exhaust {
                 w.set_flags(sum | MORE_TO_COME);

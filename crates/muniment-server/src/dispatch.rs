@@ -33,6 +33,8 @@ pub struct Done {
     pub close: bool,
     /// Another reply follows without a request.
     pub exhaust: bool,
+    /// It was refused because this member is no primary, or no more.
+    pub no_primary: bool,
 }
 
 /// Most bytes of a command that currentOp and the slow-operation log keep.
@@ -61,6 +63,7 @@ pub fn execute(
                 reply.append("errorLabels", labels);
             }
             let topology = crate::replica_set::topology_of_error(server, error.code());
+            done.no_primary = topology.is_some();
             reply.append_some("topologyVersion", topology.as_ref());
             out.extend_from_slice(reply.as_bytes());
         }

@@ -81,6 +81,38 @@ impl Stream {
         }
     }
 
+    /// How long what was sent may go without a sign that it came, before the connection counts as lost
+    /// (`TCP_USER_TIMEOUT`). Linux only: elsewhere the system's own time holds, which is minutes.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn set_silence(&self, t: Duration) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        if let Stream::Tcp(s) = self {
+            let ms = u32::try_from(t.as_millis()).unwrap_or(u32::MAX);
+            rustix::net::sockopt::set_tcp_user_timeout(s, ms)?;
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = t;
+        Ok(())
+    }
+
+    /// True if the other side has closed the connection, or it has failed, and nothing is there to be
+    /// read before that.
+    pub fn has_ended(&self) -> bool {
+        use rustix::net::{RecvFlags, recv};
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let mut byte = [0_u8];
+        let peeked = match self {
+            Stream::Tcp(s) => recv(s, &mut byte, flags),
+            Stream::Unix(s) => recv(s, &mut byte, flags),
+        };
+        match peeked {
+            Ok((n, _)) => n == 0,
+            Err(e) => !matches!(e, rustix::io::Errno::AGAIN | rustix::io::Errno::INTR),
+        }
+    }
+
     /// Ends both directions, which wakes a read that another handle is in.
     ///
     /// # Errors
@@ -148,4 +180,30 @@ pub fn socket_error(e: &io::Error) -> Error {
         _ => Code::SocketException,
     };
     Error::new(code, e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn the_end_of_the_other_side_is_seen_without_reading() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let near = Stream::connect(&address, None).unwrap();
+        near.set_silence(Duration::from_secs(1)).unwrap();
+        let mut far = listener.accept().unwrap().0;
+        assert!(!near.has_ended());
+        far.write_all(b"x").unwrap();
+        drop(far);
+        // What it has sent comes first.
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!near.has_ended());
+        (&near).try_clone().unwrap().read_exact(&mut [0]).unwrap();
+        while !near.has_ended() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }

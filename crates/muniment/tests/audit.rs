@@ -94,6 +94,36 @@ fn the_embedded_server_keeps_its_promises() {
     assert_eq!(a.leftovers(), Vec::<String>::new());
 }
 
+/// `MUNIMENT_LONG=1`: under every fault, with every check, five times.
+#[test]
+fn a_set_keeps_its_promises() {
+    let a = Audit::new();
+    let o = match std::env::var_os("MUNIMENT_LONG") {
+        None => a.run(&[
+            "--topology",
+            "set",
+            "--faults",
+            "kill-primary,cut-primary",
+            "--concerns",
+            "w:1,majority",
+            "--checks",
+            "concerns,retries",
+        ]),
+        Some(_) => a.run(&["--topology", "set", "--preset", "paper", "--rounds", "5"]),
+    };
+    let text = words(&o);
+    assert!(o.status.success(), "{text}");
+    assert!(!text.contains("BROKEN"), "{text}");
+    let name = |concern, what| format!("{concern}, primary cut off: {what}");
+    for concern in ["w:1", "majority", "retries: exactly once"] {
+        assert!(a.figure(&name(concern, "acknowledged")) > 0.0, "{text}");
+    }
+    assert_eq!(a.figure(&name("majority", "lost")), 0.0, "{text}");
+    // Who is cut off goes on with w:1 until it notices: an audit that does not see that sees nothing.
+    assert!(a.figure(&name("w:1", "lost")) > 0.0, "{text}");
+    assert_eq!(a.leftovers(), Vec::<String>::new());
+}
+
 #[test]
 fn a_long_commit_interval_loses_writes_and_the_audit_sees_them() {
     let a = Audit::new();

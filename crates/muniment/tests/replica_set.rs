@@ -82,6 +82,14 @@ fn what_is_written_is_on_all_members() {
     assert_eq!(o.command("test", &cmd).unwrap_err().code().0, 10107);
     let cmd = doc! { "find": "c" };
     assert_eq!(o.command("test", &cmd).unwrap_err().code().0, 13435);
+    // Who asks for no answer learns it by the end of the connection.
+    let unacknowledged = doc! {
+        "insert": "c",
+        "documents": array![doc! { "_id": -1 }],
+        "writeConcern": doc! { "w": 0 },
+    };
+    o.send_only("test", &unacknowledged).unwrap();
+    o.command("admin", &doc! { "ping": 1 }).unwrap_err();
     // What can never be acknowledged, and what is not in time.
     assert_eq!(error_code(&insert(&mut c, 1000, doc! { "w": 4 })), 100);
     assert_eq!(error_code(&insert(&mut c, 1001, doc! { "w": "nope" })), 79);
@@ -374,12 +382,12 @@ fn what_was_there_at_a_time_is_read_on_every_member() {
         }
     }
     // A transaction as well, as long as somebody reads at it; what came since is in its way.
-    insert(&mut c, 50, doc! { "w": 3 });
+    insert(&mut c, 50, doc! { "w": "majority" });
     let cmd = doc! { "find": "c", "readConcern": doc! { "level": "snapshot" } };
     let found = c.command("test", &cmd).unwrap();
     let cursor = found.as_doc().get_doc("cursor").unwrap();
     let at = cursor.get("atClusterTime").unwrap();
-    insert(&mut c, 51, doc! { "w": 3 });
+    insert(&mut c, 51, doc! { "w": "majority" });
     let within = |mut cmd: DocBuf, number: i64, at: Option<Value<'_>>| {
         cmd.append(
             "lsid",

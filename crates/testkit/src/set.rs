@@ -102,21 +102,30 @@ impl Set {
         c.command("admin", &doc! { "hello": 1 }).ok()
     }
 
-    /// Waits until one member is primary and all others that run are secondaries which vote as the
-    /// configuration wants it.
+    /// Waits until one member is primary and all others that run are secondaries which have what it
+    /// has, and vote as the configuration wants it.
     pub fn settle(&self) {
         let primary = self.primary();
         self.until("the others have not caught up", || {
             let mut c = self.connect(primary);
             let status = c.command("admin", &doc! { "replSetGetStatus": 1 }).ok()?;
             let members = status.as_doc().get_array("members")?;
-            let caught_up = members.values().filter(|v| {
-                let state = v.as_doc().and_then(|d| d.get("state"));
-                matches!(state, Some(Value::Int32(1 | 2)))
-            });
+            let with = |state: i32| {
+                members.values().filter_map(move |v| {
+                    let d = v.as_doc()?;
+                    let is = matches!(d.get("state"), Some(Value::Int32(n)) if n == state);
+                    let at = d.get_doc("optime")?;
+                    let Value::Timestamp { t, i } = at.get("ts")? else {
+                        return None;
+                    };
+                    is.then_some((at.get("t")?.as_i64_exact()?, t, i))
+                })
+            };
+            let first = with(1).next().filter(|_| with(1).count() == 1)?;
+            let caught_up = with(2).filter(|at| *at >= first).count() + 1;
             let voting = status.as_doc().get("votingMembersCount")?.as_i64_exact()?;
             let named = members.count();
-            let all = caught_up.count() >= named.min(self.running().count());
+            let all = caught_up >= named.min(self.running().count());
             (all && voting as usize >= named).then_some(())
         });
     }

@@ -157,9 +157,9 @@ impl Connection {
         *self.lost.of_mut(d) = true;
         self.lines.of_mut(d).clear();
         let back = d.other();
-        if !std::mem::replace(&mut self.sides.of_mut(back).ended, true) {
-            self.enter(back, now, Piece::Reset, wires);
-        }
+        // Also behind its end: who goes on sending to somebody who is gone is told by a reset.
+        self.sides.of_mut(back).ended = true;
+        self.enter(back, now, Piece::Reset, wires);
     }
 
     fn enter(&mut self, d: Direction, now: u64, piece: Piece, wires: &mut Both<Wire>) {

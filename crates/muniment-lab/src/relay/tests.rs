@@ -315,6 +315,19 @@ fn ends_and_resets_go_through() {
 }
 
 #[test]
+fn who_sends_to_somebody_who_has_closed_is_reset() {
+    let (_relay, _, mut near, far) = pair(Conditions::default());
+    drop(far);
+    // The end comes first, as it would if only one direction had ended.
+    assert_eq!(near.read(&mut [0]).unwrap(), 0);
+    let begin = Instant::now();
+    while near.write_all(b"anybody there?").is_ok() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "nobody says so");
+        std::thread::sleep(millis(1));
+    }
+}
+
+#[test]
 fn nobody_at_the_other_end_is_a_reset_after_a_round_trip() {
     let nobody = TcpListener::bind(ANY).unwrap().local_addr().unwrap();
     let (_relay, link) = relay(nobody, Conditions::delayed(millis(20)));

@@ -48,10 +48,14 @@ fn optime(d: Doc<'_>) -> Option<(i64, u32, u32)> {
     Some((term, second, i))
 }
 
-/// Whether all of `count` members serve and have applied what the primary has.
+/// Whether all of `count` members serve and have applied what the primary has. There is one: where
+/// another is shown, one of them is what was last heard of it before it was killed or cut off.
 pub fn all_caught_up(members: &[Seen], count: usize) -> bool {
-    let primary = members.iter().find(|m| m.state == "PRIMARY");
-    let Some(at) = primary.and_then(|p| p.applied) else {
+    let mut primaries = members.iter().filter(|m| m.state == "PRIMARY");
+    let (Some(primary), None) = (primaries.next(), primaries.next()) else {
+        return false;
+    };
+    let Some(at) = primary.applied else {
         return false;
     };
     members.len() == count
@@ -97,6 +101,7 @@ mod tests {
         assert!(!caught_up(&[p, ("b:1", "ROLLBACK", 2, 10)], 2));
         assert!(!caught_up(&[p], 2));
         assert!(!caught_up(&[("b:1", "SECONDARY", 2, 10)], 1));
+        assert!(!caught_up(&[("b:1", "PRIMARY", 1, 10), p], 2));
     }
 
     #[test]

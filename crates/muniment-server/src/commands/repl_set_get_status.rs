@@ -166,6 +166,13 @@ fn other(node: Option<&Node>, m: &MemberConfig, config: &SetConfig) -> DocBuf {
     let heard = node.and_then(|node| node.heard.lock().of(id?).cloned());
     let trouble = node.and_then(|node| node.troubles.lock().get(&id?).cloned());
     let patience = Duration::from_secs(config.heartbeat_timeout_secs.max(1) as u64);
+    // Who cannot be reached and is silent itself has gone.
+    let beats = Duration::from_millis(config.heartbeat_ms.max(1) as u64 * 2);
+    let patience = if trouble.is_some() {
+        beats.min(patience)
+    } else {
+        patience
+    };
     let lively = heard.as_ref().filter(|h| h.at.elapsed() < patience);
     let (state, name) = match lively {
         Some(h) => (h.report.state, Role::name_of(h.report.state)),

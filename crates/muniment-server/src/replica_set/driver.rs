@@ -629,6 +629,7 @@ impl Driver {
                     dialled: self.server.parameters.routes.read().to(&host).to_string(),
                     host,
                     patience: self.patience(),
+                    silence: self.tick_length() * ELECTION_TICKS as u32,
                 };
                 self.peers.insert(id, Peer::start(to, self.store())?);
             }

@@ -10,7 +10,7 @@
 use super::frame::{PIECE, put_message, put_record, put_report};
 use muniment_repl::{MemberId, Message};
 use muniment_storage::{Records as LogRecords, Store};
-use muniment_value::{DocBuf, Error, Result};
+use muniment_value::{Code, DocBuf, Error, Result};
 use muniment_wire::{Connection, Stream};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -33,8 +33,11 @@ pub struct To {
     pub dialled: String,
     /// The command that opens the connection, without `$db`.
     pub greeting: DocBuf,
-    /// Longest wait for it.
+    /// Longest wait for the answer to it.
     pub patience: Duration,
+    /// Longest silence of the network: a way that was cut off for as long is made anew, so that it is
+    /// there soon after it can be again.
+    pub silence: Duration,
 }
 
 /// The way to one other member.
@@ -144,7 +147,8 @@ impl Shared {
     }
 
     fn connect(&self) -> Result<Stream> {
-        let mut c = Connection::connect_timeout(&self.to.dialled, self.to.patience)?;
+        let mut c = Connection::connect_timeout(&self.to.dialled, self.to.silence)?;
+        c.stream().set_silence(self.to.silence)?;
         c.set_timeout(Some(self.to.patience))?;
         c.command("admin", &self.to.greeting)?;
         let socket = c.stream().try_clone()?;
@@ -170,6 +174,14 @@ impl Shared {
                 }
                 (std::mem::take(&mut queue.messages), queue.report.take())
             };
+            // The member never sends anything on it. Something between the two may take what is
+            // sent all the same.
+            if socket.has_ended() {
+                return Err(Error::new(
+                    Code::HostUnreachable,
+                    "the member has closed the connection",
+                ));
+            }
             for mut message in messages {
                 loop {
                     let rest = records.put(store, &mut message, &mut out)?;
