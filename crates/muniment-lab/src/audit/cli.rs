@@ -74,7 +74,8 @@ A set of the lab's own:
   --members N      3 to 7 (3)
   --faults LIST    kill-primary, kill-majority, kill-all, cut-primary, cut-primary-out (it is
                    not heard), cut-primary-in (it does not hear), cut-majority (with as
-                   many others as are no majority); default all, smoke three of them
+                   many others as are no majority), freeze-primary (SIGSTOP, and SIGCONT
+                   after an election); default all, smoke three of them
 
   --json FILE      write every result as JSON lines
   --out DIR        write report.html and results.json here; default ./bench-report
@@ -426,8 +427,8 @@ mod tests {
             let o = parsed(&line.split(' ').collect::<Vec<_>>());
             o.unwrap().unwrap().plan.crashes.len()
         };
-        assert_eq!(faults("--topology set --preset paper"), 6);
-        assert_eq!(faults("--topology set --preset paper --members 5"), 7);
+        assert_eq!(faults("--topology set --preset paper"), 7);
+        assert_eq!(faults("--topology set --preset paper --members 5"), 8);
         assert_eq!(faults("--topology set --faults kill-all,cut-majority"), 2);
     }
 

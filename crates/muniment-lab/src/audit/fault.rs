@@ -20,11 +20,14 @@ pub enum Fault {
     CutPrimaryIn,
     /// The primary is cut off together with as many others as are no majority.
     CutMajority,
+    /// The primary stands still for longer than the others wait for it, and then goes on as if nothing
+    /// had been.
+    FreezePrimary,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 7] = [
+    pub const ALL: [Fault; 8] = [
         Fault::KillPrimary,
         Fault::KillMajority,
         Fault::KillAll,
@@ -32,6 +35,7 @@ impl Fault {
         Fault::CutPrimaryOut,
         Fault::CutPrimaryIn,
         Fault::CutMajority,
+        Fault::FreezePrimary,
     ];
 
     /// As the command line names it.
@@ -44,6 +48,7 @@ impl Fault {
             Fault::CutPrimaryOut => "cut-primary-out",
             Fault::CutPrimaryIn => "cut-primary-in",
             Fault::CutMajority => "cut-majority",
+            Fault::FreezePrimary => "freeze-primary",
         }
     }
 
@@ -57,6 +62,7 @@ impl Fault {
             Fault::CutPrimaryOut => "primary not heard",
             Fault::CutPrimaryIn => "primary deaf",
             Fault::CutMajority => "majority cut off",
+            Fault::FreezePrimary => "primary frozen",
         }
     }
 
@@ -110,10 +116,11 @@ impl Fault {
                 side.extend(along(members - majority - 1));
                 steps.cut = Some((side, Way::Both));
             }
+            Fault::FreezePrimary => steps.frozen = vec![primary],
         }
         let lost = |m: &usize| {
             let cut = steps.cut.as_ref().is_some_and(|(side, _)| side.contains(m));
-            cut || steps.killed.contains(m)
+            cut || steps.killed.contains(m) || steps.frozen.contains(m)
         };
         let left: Vec<usize> = (0..members).filter(|m| !lost(m)).collect();
         if left.len() >= majority {
@@ -128,6 +135,8 @@ impl Fault {
 pub struct Steps {
     /// Killed at once.
     pub killed: Vec<usize>,
+    /// Stopped, and continued when the others have had time to elect somebody.
+    pub frozen: Vec<usize>,
     /// Cut off from all others, in this way (there: from them to the others).
     pub cut: Option<(Vec<usize>, Way)>,
     /// Who can have a new primary while it lasts; nobody where there is no majority.
@@ -173,7 +182,8 @@ mod tests {
                 for primary in 0..members {
                     let s = fault.steps(members, primary);
                     let hit = |m| {
-                        s.killed.contains(&m) || s.cut.as_ref().is_some_and(|c| c.0.contains(&m))
+                        let cut = s.cut.as_ref().is_some_and(|c| c.0.contains(&m));
+                        cut || s.killed.contains(&m) || s.frozen.contains(&m)
                     };
                     assert!(hit(primary));
                     assert!(s.electors.iter().all(|m| !hit(*m)));

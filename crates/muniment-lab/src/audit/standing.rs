@@ -18,6 +18,7 @@ use crate::conn::Conn;
 use crate::fail::{Failure, Result};
 use crate::lab::DB;
 use crate::process;
+use crate::stop;
 use crate::topology::cluster::{Cluster, PATIENCE};
 use crate::topology::floors::Layout;
 use crate::topology::shape::Shape;
@@ -72,6 +73,21 @@ impl Standing {
     /// What happens next.
     pub fn expect(&mut self, fault: Fault) {
         self.fault = fault;
+    }
+
+    /// Stops members for as long as an election may take.
+    fn freeze(&self) -> Result<()> {
+        for &m in &self.steps.frozen {
+            self.cluster.freeze(m)?;
+        }
+        let begin = Instant::now();
+        while begin.elapsed() < self.cluster.shape.election * 3 && !stop::asked() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        for &m in &self.steps.frozen {
+            self.cluster.thaw(m)?;
+        }
+        Ok(())
     }
 
     /// One member's documents, as a number that two members have in common only with their content.
@@ -139,6 +155,9 @@ impl Victim for Standing {
                 .collect();
             let addresses = addresses?;
             self.watch = Some(std::thread::spawn(move || watch(addresses)));
+        }
+        if !self.steps.frozen.is_empty() {
+            self.freeze()?;
         }
         Ok(())
     }

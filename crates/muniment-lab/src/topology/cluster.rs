@@ -304,6 +304,29 @@ impl Cluster {
         Ok(())
     }
 
+    /// Stops a member with SIGSTOP: it does nothing, and does not notice.
+    ///
+    /// # Errors
+    /// There is no such member, or it does not run.
+    pub fn freeze(&self, member: usize) -> Result<()> {
+        self.signal(member, rustix::process::Signal::STOP)
+    }
+
+    /// Lets a member that was stopped go on.
+    ///
+    /// # Errors
+    /// As [`Cluster::freeze`].
+    pub fn thaw(&self, member: usize) -> Result<()> {
+        self.signal(member, rustix::process::Signal::CONT)
+    }
+
+    fn signal(&self, member: usize, signal: rustix::process::Signal) -> Result<()> {
+        let m = self.members.get(member).ok_or_else(nobody)?;
+        let pid = rustix::process::Pid::from_raw(m.process.pid() as i32);
+        let pid = pid.ok_or_else(nobody)?;
+        rustix::process::kill_process(pid, signal).context("sending a signal to a member")
+    }
+
     /// Starts a member that was killed.
     ///
     /// # Errors
