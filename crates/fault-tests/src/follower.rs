@@ -28,7 +28,7 @@ impl Follow {
     pub fn run(self, address: &Address, mut each: impl FnMut(Doc<'_>) -> ControlFlow<()>) -> u64 {
         let mut opened = 0;
         let mut token: Option<DocBuf> = None;
-        while let Some(at) = address.get() {
+        while let Some(at) = address.get(0) {
             let Ok(mut c) = Connection::connect(&at) else {
                 std::thread::sleep(Duration::from_millis(2));
                 continue;
@@ -56,7 +56,7 @@ impl Follow {
                     "getMore": id, "collection": self.collection.unwrap_or("$cmd.aggregate"),
                     "batchSize": self.batch, "maxTimeMS": 500,
                 };
-                if address.get().is_none() {
+                if address.get(0).is_none() {
                     break;
                 }
                 reply = c.command_raw(DB, &more);

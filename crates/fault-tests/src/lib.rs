@@ -14,10 +14,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod appends;
 mod check;
 pub mod clients;
 pub mod follower;
 pub mod isolation;
+pub mod linear;
 mod rng;
 pub mod session;
 pub mod wire;

@@ -6,14 +6,20 @@ use muniment_wire::Connection;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// Where the server is, for threads that go on when it comes back elsewhere.
+/// Where the server is, or the members of a set are, for threads that go on when it comes back
+/// elsewhere.
 #[derive(Debug)]
-pub struct Address(Mutex<Option<String>>);
+pub struct Address(Mutex<Option<Vec<String>>>);
 
 impl Address {
     /// The server's address now.
     pub fn new(address: String) -> Address {
-        Address(Mutex::new(Some(address)))
+        Address::of_set(vec![address])
+    }
+
+    /// The addresses of a set's members.
+    pub fn of_set(members: Vec<String>) -> Address {
+        Address(Mutex::new(Some(members)))
     }
 
     /// The server came back at this address.
@@ -21,15 +27,18 @@ impl Address {
     /// # Panics
     /// If a thread did that holds it.
     pub fn set(&self, address: String) {
-        *self.0.lock().unwrap() = Some(address);
+        *self.0.lock().unwrap() = Some(vec![address]);
     }
 
-    /// Where it is; `None` when the test failed elsewhere, and nobody is to go on.
+    /// Where it is, or one of several members, by turns; `None` when the test failed elsewhere, and
+    /// nobody is to go on.
     ///
     /// # Panics
     /// As [`Address::set`].
-    pub fn get(&self) -> Option<String> {
-        self.0.lock().unwrap().clone()
+    pub fn get(&self, turn: usize) -> Option<String> {
+        let all = self.0.lock().unwrap();
+        let all = all.as_ref()?;
+        all.get(turn % all.len().max(1)).cloned()
     }
 
     /// To be held by the thread that runs the others: they end when it panics.
@@ -52,10 +61,15 @@ impl Drop for Guard<'_> {
     }
 }
 
+/// How long a member may take to connect, and to answer.
+const PATIENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
+
 /// A session of a client that loses its server and finds it again at another address.
 pub struct Session<'a> {
     address: &'a Address,
     connection: Option<Connection>,
+    /// Which of the addresses.
+    turn: usize,
     lsid: [u8; 16],
     number: i64,
 }
@@ -68,6 +82,7 @@ impl<'a> Session<'a> {
         Session {
             address,
             connection: None,
+            turn: 0,
             lsid,
             number: 0,
         }
@@ -100,21 +115,32 @@ impl<'a> Session<'a> {
         d
     }
 
-    /// Sends once; `None` when the connection ended before the answer, or there is no server.
+    /// The next command goes to the next member.
+    pub fn elsewhere(&mut self) {
+        self.connection = None;
+        self.turn += 1;
+    }
+
+    /// Sends once; `None` when the connection ended before the answer, there was none for long, or
+    /// there is no server. What is sent next goes to the next member.
     ///
     /// # Panics
     /// If the test failed elsewhere.
     pub fn send(&mut self, db: &str, command: &DocBuf) -> Option<DocBuf> {
-        let address = self.address.get().expect("another thread failed");
+        let address = self.address.get(self.turn).expect("another thread failed");
         if self.connection.is_none() {
-            self.connection = Connection::connect(&address).ok();
-            if self.connection.is_none() {
+            let connection = Connection::connect_timeout(&address, PATIENCE.0);
+            self.connection = connection.ok();
+            if let Some(c) = &mut self.connection {
+                c.set_timeout(Some(PATIENCE.1)).ok()?;
+            } else {
+                self.turn += 1;
                 std::thread::sleep(Duration::from_millis(2));
             }
         }
         let reply = self.connection.as_mut()?.command_raw(db, command).ok();
         if reply.is_none() {
-            self.connection = None;
+            self.elsewhere();
         }
         reply
     }
@@ -124,4 +150,10 @@ impl<'a> Session<'a> {
 pub fn code_of(reply: &DocBuf) -> Option<Code> {
     let code = reply.as_doc().get("code").and_then(number::to_i64_exact)?;
     i32::try_from(code).ok().map(Code)
+}
+
+/// Whether an error has this label.
+pub fn has_label(reply: &DocBuf, label: &str) -> bool {
+    let labels = reply.as_doc().get_array("errorLabels");
+    labels.is_some_and(|all| all.values().any(|v| v.as_str() == Some(label)))
 }

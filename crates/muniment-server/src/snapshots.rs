@@ -61,8 +61,13 @@ impl Snapshots {
                     },
                 });
             }
-            // What the majority has may be less than what this member has.
-            Some((_, "majority")) if let Some(view) = store.majority_snapshot()? => op.pin(view),
+            // What the majority has may be less than what this member has. Of a linearizable read it is
+            // no older than the read: see `replica_set::admit`.
+            Some((_, "majority" | "linearizable"))
+                if let Some(view) = store.majority_snapshot()? =>
+            {
+                op.pin(view)
+            }
             _ => {}
         }
         Ok(())

@@ -16,7 +16,7 @@ mod shell;
 pub use damage::{files_below, flip_bit, truncate_file};
 pub use power::{layer, materialise, probe};
 pub use script::run_script;
-pub use server::{Server, ServerOptions};
+pub use server::{Server, ServerOptions, binary};
 pub use set::Set;
 pub use shell::{shell, shell_text, shell_value};
 

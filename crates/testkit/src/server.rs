@@ -109,7 +109,10 @@ pub(crate) fn engine() -> Option<String> {
 }
 
 /// The binary under test: `MUNIMENT_BIN`, or this build's.
-fn binary() -> PathBuf {
+///
+/// # Panics
+/// If there is none.
+pub fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("MUNIMENT_BIN") {
         return path.into();
     }

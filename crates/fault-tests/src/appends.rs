@@ -1,0 +1,225 @@
+//! Clients whose transactions append numbers to lists and read them: see [`isolation`](crate::isolation).
+
+use crate::isolation::{Fate, Step, Transaction};
+use crate::session::{Address, Session, code_of, has_label};
+use crate::{DB, Rng};
+use muniment_value::{Code, Doc, DocBuf, array, doc, number};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::SeqCst};
+
+/// Lists that are in use at a time.
+const ACTIVE: i64 = 8;
+/// Committed transactions after which other lists take their place, so that none gets long.
+const EPOCH: usize = 100;
+
+/// What all clients share.
+pub struct Shared {
+    /// Where they write to.
+    pub address: Address,
+    /// They end.
+    pub stop: AtomicBool,
+    /// Transactions that were committed.
+    pub committed: AtomicUsize,
+    numbers: AtomicI64,
+    manner: Manner,
+}
+
+/// How the clients read and write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// To one server.
+    Alone,
+    /// To one server, with a fault put in: reads see the newest state, not that of the transaction.
+    Newest,
+    /// To a set, whose majority has what is committed. What a transaction reads that is not committed
+    /// may be given up by an election, and says nothing.
+    Majority,
+}
+
+impl Shared {
+    /// For clients of this server or set.
+    pub fn new(address: Address, manner: Manner) -> Shared {
+        Shared {
+            address,
+            stop: AtomicBool::new(false),
+            committed: AtomicUsize::new(0),
+            numbers: AtomicI64::new(1),
+            manner,
+        }
+    }
+
+    /// Client number `i` runs transactions until it is to end; what they did.
+    ///
+    /// # Panics
+    /// If an answer is not what may be.
+    pub fn run(&self, i: u64, seed: u64) -> Vec<Transaction> {
+        let mut client = Client {
+            shared: self,
+            session: Session::new(&self.address, i as u8 + 1),
+            rng: Rng::new(seed ^ (i + 1)),
+        };
+        let mut done = Vec::new();
+        while !self.stop.load(SeqCst) {
+            let mut t = client.run();
+            if t.fate == Fate::Committed {
+                self.committed.fetch_add(1, SeqCst);
+            } else if self.manner == Manner::Majority {
+                t.steps.retain(|step| matches!(step, Step::Append(..)));
+            }
+            if !t.steps.is_empty() {
+                done.push(t);
+            }
+        }
+        done
+    }
+}
+
+struct Client<'a> {
+    shared: &'a Shared,
+    session: Session<'a>,
+    rng: Rng,
+}
+
+/// How a command of a transaction ended.
+enum Said {
+    Ok(DocBuf),
+    /// The transaction is given up.
+    GaveUp,
+    /// No answer came, or none that tells.
+    Nothing,
+}
+
+impl Client<'_> {
+    fn send(&mut self, db: &str, command: &DocBuf, starts: bool, inside: bool) -> Said {
+        let command = match inside {
+            true => &self.session.in_transaction(command, starts),
+            false => command,
+        };
+        let Some(reply) = self.session.send(db, command) else {
+            return Said::Nothing;
+        };
+        let several = self.shared.manner == Manner::Majority;
+        match code_of(&reply) {
+            None => Said::Ok(reply),
+            Some(Code::WriteConflict) => Said::GaveUp,
+            // Another primary may have it still, or not know of it yet.
+            Some(Code::NoSuchTransaction) if several => Said::Nothing,
+            Some(Code::NoSuchTransaction) => Said::GaveUp,
+            Some(_) if several && retry(&reply) => {
+                self.session.elsewhere();
+                Said::Nothing
+            }
+            Some(_) => panic!("{reply:?}"),
+        }
+    }
+
+    /// Commits; asks again where no answer tells.
+    fn commit(&mut self) -> Fate {
+        let several = self.shared.manner == Manner::Majority;
+        let mut commit = doc! { "commitTransaction": 1 };
+        if several {
+            commit.append("writeConcern", doc! { "w": "majority", "wtimeout": 5000 });
+        }
+        for _ in 0..if several { 3 } else { 1 } {
+            match self.send("admin", &commit, false, true) {
+                Said::Ok(reply) if reply.as_doc().get("writeConcernError").is_none() => {
+                    return Fate::Committed;
+                }
+                Said::GaveUp => return Fate::Aborted,
+                Said::Ok(_) | Said::Nothing => {}
+            }
+        }
+        Fate::Unknown
+    }
+
+    fn run(&mut self) -> Transaction {
+        self.session.begin();
+        let epoch = (self.shared.committed.load(SeqCst) / EPOCH) as i64;
+        let mut t = Transaction {
+            fate: Fate::Aborted,
+            steps: Vec::new(),
+        };
+        let steps = 1 + self.rng.below(4);
+        let mut inside = false;
+        for _ in 0..steps {
+            let key = epoch * ACTIVE + self.rng.below(ACTIVE as u64) as i64;
+            if self.rng.below(2) == 0 {
+                // By its `_id`, and by an index.
+                let filter = match self.rng.below(2) {
+                    0 => doc! { "_id": key },
+                    _ => doc! { "k": key },
+                };
+                let find = doc! { "find": "lists", "filter": filter };
+                let with = self.shared.manner != Manner::Newest;
+                let reply = match self.send(DB, &find, with && !inside, with) {
+                    Said::Ok(reply) => reply,
+                    _ => return t,
+                };
+                inside |= with;
+                t.steps.push(Step::Read(key, list_of(&reply)));
+            } else {
+                let n = self.shared.numbers.fetch_add(1, SeqCst);
+                let update = doc! {
+                    "q": doc! { "_id": key }, "upsert": true,
+                    "u": doc! { "$push": doc! { "list": n }, "$set": doc! { "k": key } },
+                };
+                let update = doc! { "update": "lists", "updates": array![update] };
+                t.steps.push(Step::Append(key, n));
+                match self.send(DB, &update, !inside, true) {
+                    Said::Ok(reply) => {
+                        // A conflict may also stand there.
+                        assert!(reply.as_doc().get("writeErrors").is_none(), "{reply:?}");
+                    }
+                    _ => return t,
+                }
+                inside = true;
+            }
+        }
+        if !inside {
+            t.fate = Fate::Committed;
+            return t;
+        }
+        t.fate = self.commit();
+        t
+    }
+}
+
+fn list_of(reply: &DocBuf) -> Vec<i64> {
+    let cursor = reply.as_doc().get_doc("cursor").unwrap();
+    let first = cursor.get_array("firstBatch").unwrap().values().next();
+    let list = first.and_then(|d| d.as_doc()?.get_array("list"));
+    let list = list.unwrap_or(Doc::EMPTY);
+    list.values().filter_map(number::to_i64_exact).collect()
+}
+
+/// An answer of a member that is no primary, or no more, or a set that is not there for a while.
+fn retry(reply: &DocBuf) -> bool {
+    let elsewhere = matches!(
+        code_of(reply),
+        Some(
+            Code::NotWritablePrimary
+                | Code::NotPrimaryNoSecondaryOk
+                | Code::NotPrimaryOrSecondary
+                | Code::PrimarySteppedDown
+                | Code::InterruptedDueToReplStateChange
+                | Code::ShutdownInProgress
+                | Code::InterruptedAtShutdown
+        )
+    );
+    elsewhere || has_label(reply, "TransientTransactionError")
+}
+
+/// All lists, from the documents that hold them.
+///
+/// # Panics
+/// If one of them holds none.
+pub fn lists(documents: &[DocBuf]) -> BTreeMap<i64, Vec<i64>> {
+    let one = |d: &DocBuf| {
+        let d = d.as_doc();
+        let key = d.get("_id").and_then(number::to_i64_exact).unwrap();
+        let list = d.get_array("list").unwrap();
+        let list = list.values().filter_map(number::to_i64_exact);
+        (key, list.collect())
+    };
+    documents.iter().map(one).collect()
+}

@@ -1,0 +1,183 @@
+//! A judge of single documents: is there an order of all operations on a register, each at some
+//! moment between its call and its answer, by which every answer is right?
+//!
+//! The search is Wing and Gong's with Lowe's memory of what was tried, over the list of calls and
+//! answers as Horn and Kroening arrange it ("Faster linearizability checking via P-compositionality",
+//! 2015). An operation whose answer never came may take effect at any time after its call, or never.
+
+use std::collections::HashSet;
+
+/// What an operation did, by its answer. A register holds a number; 0 at first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Found this.
+    Read(i64),
+    /// Put this.
+    Write(i64),
+    /// Found the first, and put the second.
+    Swapped(i64, i64),
+    /// Found something else than this, and put nothing.
+    Kept(i64),
+}
+
+/// One operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation {
+    /// When it was sent.
+    pub called: u64,
+    /// When its answer came; `None`: never.
+    pub answered: Option<u64>,
+    /// What it did, or would have.
+    pub what: What,
+}
+
+impl What {
+    /// The register after it; `None` if it cannot have been like that.
+    fn on(self, register: i64) -> Option<i64> {
+        match self {
+            What::Read(v) => (v == register).then_some(register),
+            What::Write(v) => Some(v),
+            What::Swapped(old, new) => (old == register).then_some(new),
+            What::Kept(other) => (other != register).then_some(register),
+        }
+    }
+}
+
+/// True if there is such an order.
+pub fn is_linearizable(operations: &[Operation]) -> bool {
+    // Times of calls and answers, in one row: a call at the same time as an answer comes first.
+    let mut row: Vec<(u64, bool, usize)> = Vec::new();
+    for (i, o) in operations.iter().enumerate() {
+        row.push((o.called, false, i));
+        row.push((o.answered.unwrap_or(u64::MAX), true, i));
+    }
+    row.sort_unstable();
+    let end = row.len();
+    // Of each entry its neighbours; `end` is both head and tail.
+    let mut next: Vec<usize> = (1..=end).chain([0]).collect();
+    let mut before: Vec<usize> = (0..=end).map(|i| i.checked_sub(1).unwrap_or(end)).collect();
+    let mut place = vec![(0, 0); operations.len()];
+    for (at, (_, is_answer, i)) in row.iter().enumerate() {
+        match is_answer {
+            false => place[*i].0 = at,
+            true => place[*i].1 = at,
+        }
+    }
+    let must = operations.iter().filter(|o| o.answered.is_some()).count();
+    let (mut done, mut register) = (vec![0_u64; operations.len().div_ceil(64)], 0);
+    let mut tried: HashSet<(Vec<u64>, i64)> = HashSet::new();
+    let mut stack: Vec<(usize, i64)> = Vec::new();
+    let mut answered = 0;
+    let mut at = next[end];
+    loop {
+        if answered == must {
+            return true;
+        }
+        let dead = match row.get(at) {
+            None => true,
+            // Who is answered here has not taken effect yet.
+            Some((_, true, _)) => true,
+            Some((_, false, i)) => {
+                let o = &operations[*i];
+                let after = o.what.on(register).filter(|after| {
+                    let mut with = done.clone();
+                    with[i / 64] |= 1 << (i % 64);
+                    tried.insert((with, *after))
+                });
+                match after {
+                    Some(after) => {
+                        stack.push((*i, register));
+                        done[i / 64] |= 1 << (i % 64);
+                        register = after;
+                        answered += usize::from(o.answered.is_some());
+                        for at in [place[*i].0, place[*i].1] {
+                            (next[before[at]], before[next[at]]) = (next[at], before[at]);
+                        }
+                        at = next[end];
+                    }
+                    None => at = next[at],
+                }
+                false
+            }
+        };
+        if !dead {
+            continue;
+        }
+        let Some((i, was)) = stack.pop() else {
+            return false;
+        };
+        register = was;
+        done[i / 64] &= !(1 << (i % 64));
+        answered -= usize::from(operations[i].answered.is_some());
+        for at in [place[i].1, place[i].0] {
+            (next[before[at]], before[next[at]]) = (at, at);
+        }
+        at = next[place[i].0];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::What::{Kept, Read, Swapped, Write};
+    use super::*;
+
+    fn check(all: &[(u64, u64, What)]) -> bool {
+        let one = |(called, answered, what): &(u64, u64, What)| Operation {
+            called: *called,
+            answered: Some(*answered).filter(|at| *at > 0),
+            what: *what,
+        };
+        is_linearizable(&all.iter().map(one).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn what_may_be_and_what_may_not() {
+        assert!(check(&[]));
+        assert!(check(&[(1, 2, Read(0)), (3, 4, Write(7)), (5, 6, Read(7))]));
+        // Stale.
+        assert!(!check(&[(1, 2, Write(7)), (3, 4, Read(0))]));
+        // At the same time either may come first, but not both ways.
+        assert!(check(&[(1, 4, Write(7)), (2, 3, Read(0))]));
+        assert!(check(&[(1, 4, Write(7)), (2, 3, Read(7))]));
+        assert!(!check(&[
+            (1, 9, Write(7)),
+            (2, 3, Read(7)),
+            (4, 5, Read(0))
+        ]));
+        // What was never answered may have happened late, or never.
+        assert!(check(&[(1, 0, Write(7)), (2, 3, Read(0)), (4, 5, Read(7))]));
+        assert!(check(&[(1, 0, Write(7)), (2, 3, Read(0)), (4, 5, Read(0))]));
+        assert!(!check(&[
+            (1, 0, Write(7)),
+            (2, 3, Read(7)),
+            (4, 5, Read(0))
+        ]));
+        assert!(!check(&[(4, 0, Write(7)), (2, 3, Read(7))]));
+        assert!(check(&[
+            (1, 2, Swapped(0, 3)),
+            (3, 4, Kept(0)),
+            (5, 6, Swapped(3, 4))
+        ]));
+        assert!(!check(&[(1, 2, Swapped(0, 3)), (3, 4, Swapped(0, 4))]));
+        assert!(!check(&[(1, 2, Write(3)), (3, 4, Kept(3))]));
+    }
+
+    /// Many at once, of which only one order is right.
+    #[test]
+    fn long_histories_of_many_clients_are_judged() {
+        let all = |stale: bool| {
+            let mut all: Vec<(u64, u64, What)> = Vec::new();
+            for i in 0..300_i64 {
+                let at = i as u64 * 10 + 100;
+                all.push((at - 45, at + 45, Swapped(i, i + 1)));
+                all.push((at + 1, at + 3, Read(i + 1)));
+            }
+            if stale {
+                all.push((2000, 2001, Read(150)));
+            }
+            all
+        };
+        assert!(check(&all(false)));
+        assert!(!check(&all(true)));
+    }
+}

@@ -1,0 +1,320 @@
+//! A set of three under everything that can happen to it: kills, standstills, partitions in one
+//! direction and both. Registers must be linearizable, transactions isolated, and nothing that was
+//! acknowledged by the majority lost.
+//!
+//! `MUNIMENT_LONG=1`: for half an hour.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use fault_tests::appends::{Manner, Shared, lists};
+use fault_tests::isolation::judge;
+use fault_tests::linear::{Operation, What, is_linearizable};
+use fault_tests::session::{Address, Session, code_of};
+use fault_tests::{DB, Rng, long, seed};
+use muniment_lab::topology::cluster::{Cluster, PATIENCE, Way};
+use muniment_lab::topology::shape::Shape;
+use muniment_value::{DocBuf, array, doc, number};
+use muniment_wire::Connection;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// Clients of registers, and as many of lists.
+const CLIENTS: u64 = 3;
+/// Operations on a register after which another takes its place.
+const OPERATIONS: i64 = 120;
+
+/// What the clients of registers share.
+struct Registers {
+    begin: Instant,
+    stop: AtomicBool,
+    operations: AtomicI64,
+    values: AtomicI64,
+}
+
+/// Majority, and not for ever.
+fn concern() -> DocBuf {
+    doc! { "w": "majority", "wtimeout": 4000 }
+}
+
+impl Registers {
+    fn now(&self) -> u64 {
+        self.begin.elapsed().as_nanos() as u64
+    }
+
+    /// Client number `i`: what it did, by registers.
+    fn run(&self, address: &Address, i: u64, seed: u64) -> Vec<(i64, Operation)> {
+        let mut session = Session::new(address, 100 + i as u8);
+        let mut rng = Rng::new(seed ^ (0x100 + i));
+        let mut done = Vec::new();
+        // What it saw last, which is what it swaps.
+        let mut seen = (0, 0);
+        while !self.stop.load(SeqCst) {
+            let register = self.operations.fetch_add(1, SeqCst) / OPERATIONS;
+            if seen.0 != register {
+                seen = (register, 0);
+            }
+            // A register that is not there yet is swapped by nobody.
+            let kinds = if seen.1 == 0 { 2 } else { 3 };
+            let (what, command) = match rng.below(kinds) {
+                0 => {
+                    let find = doc! {
+                        "find": "registers",
+                        "filter": doc! { "_id": register },
+                        "readConcern": doc! { "level": "linearizable" },
+                        "maxTimeMS": 4000,
+                    };
+                    (What::Read(0), find)
+                }
+                1 => {
+                    let v = self.values.fetch_add(1, SeqCst);
+                    let update = doc! {
+                        "q": doc! { "_id": register },
+                        "u": doc! { "$set": doc! { "v": v } },
+                        "upsert": true,
+                    };
+                    let update = doc! {
+                        "update": "registers", "updates": array![update], "writeConcern": concern(),
+                    };
+                    (What::Write(v), update)
+                }
+                _ => {
+                    let v = self.values.fetch_add(1, SeqCst);
+                    let swap = doc! {
+                        "findAndModify": "registers",
+                        "query": doc! { "_id": register, "v": seen.1 },
+                        "update": doc! { "$set": doc! { "v": v } },
+                        "writeConcern": concern(),
+                    };
+                    (What::Swapped(seen.1, v), swap)
+                }
+            };
+            let called = self.now();
+            let reply = session.send(DB, &command);
+            let answered = self.now();
+            let Some((what, answered)) = outcome(&mut session, reply, what, answered) else {
+                continue;
+            };
+            if answered.is_none() {
+                // Who does not know what came of many has too many orders to try.
+                let next = (register + 1) * OPERATIONS;
+                self.operations.fetch_max(next, SeqCst);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            seen.1 = match (what, answered) {
+                (What::Read(v) | What::Write(v) | What::Swapped(_, v), Some(_)) => v,
+                _ => seen.1,
+            };
+            let operation = Operation {
+                called,
+                answered,
+                what,
+            };
+            done.push((register, operation));
+        }
+        done
+    }
+}
+
+/// What an answer tells of an operation; `None` if it says nothing, or that nothing was done.
+fn outcome(
+    session: &mut Session<'_>,
+    reply: Option<DocBuf>,
+    what: What,
+    answered: u64,
+) -> Option<(What, Option<u64>)> {
+    let writes = !matches!(what, What::Read(_));
+    let unknown = writes.then_some((what, None));
+    let Some(reply) = reply else {
+        return unknown;
+    };
+    let d = reply.as_doc();
+    if let Some(code) = code_of(&reply) {
+        session.elsewhere();
+        // Refused before anything was done.
+        return unknown.filter(|_| code.0 != 10107);
+    }
+    if d.get("writeErrors").is_some() {
+        // Two upserts of the same register at a time: one of them did nothing.
+        return None;
+    }
+    let acknowledged = d.get("writeConcernError").is_none();
+    let value = |d: Option<muniment_value::Doc<'_>>| {
+        let v = d.and_then(|d| d.get("v")).and_then(number::to_i64_exact);
+        v.unwrap_or(0)
+    };
+    let what = match what {
+        What::Read(_) => {
+            let cursor = d.get_doc("cursor").unwrap();
+            let first = cursor.get_array("firstBatch").unwrap().values().next();
+            What::Read(value(first.and_then(|v| v.as_doc())))
+        }
+        What::Swapped(old, new) => match d.get_doc("value") {
+            Some(_) => What::Swapped(old, new),
+            // What was found may be given up by an election.
+            None if !acknowledged => return None,
+            None => What::Kept(old),
+        },
+        other => other,
+    };
+    Some((what, acknowledged.then_some(answered)))
+}
+
+/// What happens to the set, until the end.
+fn misfortunes(
+    cluster: &mut Cluster,
+    rng: &mut Rng,
+    until: Instant,
+) -> BTreeMap<&'static str, usize> {
+    let mut count = BTreeMap::new();
+    let pause = |rng: &mut Rng, least: u64, most: u64| {
+        std::thread::sleep(Duration::from_millis(least + rng.below(most - least)));
+    };
+    while Instant::now() < until {
+        pause(rng, 300, 1500);
+        let primary = cluster.primary_of(&[0, 1, 2], PATIENCE).unwrap();
+        let any = rng.below(3) as usize;
+        let one = if rng.below(3) > 0 { primary } else { any };
+        let others: Vec<usize> = (0..3).filter(|m| *m != one).collect();
+        let ways = [Way::Both, Way::There, Way::Back];
+        let name = match rng.below(6) {
+            0 => {
+                cluster.kill(one).unwrap();
+                pause(rng, 100, 3000);
+                cluster.restart(one).unwrap();
+                "killed"
+            }
+            1 => {
+                let two = [one, others[rng.below(2) as usize]];
+                two.iter().for_each(|m| cluster.kill(*m).unwrap());
+                pause(rng, 100, 2000);
+                two.iter().for_each(|m| cluster.restart(*m).unwrap());
+                "two killed"
+            }
+            2 => {
+                (0..3).for_each(|m| cluster.kill(m).unwrap());
+                (0..3).for_each(|m| cluster.restart(m).unwrap());
+                "all killed"
+            }
+            3 => {
+                cluster.freeze(one).unwrap();
+                pause(rng, 500, 4000);
+                cluster.thaw(one).unwrap();
+                "frozen"
+            }
+            4 => {
+                let way = ways[rng.below(3) as usize];
+                cluster.part(&[one], &others, way).unwrap();
+                pause(rng, 500, 4000);
+                cluster.heal().unwrap();
+                "cut off"
+            }
+            _ => {
+                // A line between two of them, who both reach the third.
+                let other = others[rng.below(2) as usize];
+                let way = ways[rng.below(3) as usize];
+                cluster.part(&[one], &[other], way).unwrap();
+                pause(rng, 500, 4000);
+                cluster.heal().unwrap();
+                "line cut"
+            }
+        };
+        *count.entry(name).or_default() += 1;
+    }
+    count
+}
+
+#[test]
+fn a_set_is_linearizable_and_isolated_whatever_happens() {
+    let time = Duration::from_secs(if long() { 1800 } else { 25 });
+    let seed = seed();
+    let dir = tempfile::tempdir().unwrap();
+    let program = testkit::binary();
+    let shape = Shape::side_by_side(3);
+    let mut cluster = Cluster::start(shape, &program, dir.path(), 0.1).unwrap();
+    let first = cluster.wait_until_well(PATIENCE).unwrap();
+    let mut c = Connection::connect(cluster.address(first).unwrap()).unwrap();
+    let index = doc! { "key": doc! { "k": 1 }, "name": "k" };
+    let create = doc! { "createIndexes": "lists", "indexes": array![index] };
+    c.command(DB, &create).unwrap();
+    c.command(DB, &doc! { "create": "registers" }).unwrap();
+    let appends = Shared::new(Address::of_set(cluster.addresses()), Manner::Majority);
+    let registers = Registers {
+        begin: Instant::now(),
+        stop: AtomicBool::new(false),
+        operations: AtomicI64::new(0),
+        values: AtomicI64::new(1),
+    };
+    let (transactions, mut operations, what) = std::thread::scope(|s| {
+        let _guard = appends.address.guard();
+        let (appends, registers) = (&appends, &registers);
+        let lists: Vec<_> = (0..CLIENTS)
+            .map(|i| s.spawn(move || appends.run(i, seed)))
+            .collect();
+        let single: Vec<_> = (0..CLIENTS)
+            .map(|i| s.spawn(move || registers.run(&appends.address, i, seed)))
+            .collect();
+        let what = misfortunes(&mut cluster, &mut Rng::new(seed), Instant::now() + time);
+        appends.stop.store(true, SeqCst);
+        registers.stop.store(true, SeqCst);
+        let transactions: Vec<_> = lists.into_iter().flat_map(|c| c.join().unwrap()).collect();
+        let operations: Vec<_> = single.into_iter().flat_map(|c| c.join().unwrap()).collect();
+        (transactions, operations, what)
+    });
+    let primary = cluster.wait_until_well(PATIENCE).unwrap();
+    let mut c = Connection::connect(cluster.address(primary).unwrap()).unwrap();
+    let find = |of: &str| {
+        doc! { "find": of, "readConcern": doc! { "level": "linearizable" } }
+    };
+    let last = lists(&c.find_all(DB, &find("lists")).unwrap());
+    let verdict = judge(&transactions, &last);
+    // The last word on every register.
+    for d in c.find_all(DB, &find("registers")).unwrap() {
+        let number = |name| d.as_doc().get(name).and_then(number::to_i64_exact).unwrap();
+        let now = registers.now();
+        let read = Operation {
+            called: now,
+            answered: Some(now + 1),
+            what: What::Read(number("v")),
+        };
+        operations.push((number("_id"), read));
+    }
+    let mut by_register: BTreeMap<i64, Vec<Operation>> = BTreeMap::new();
+    for (register, operation) in operations {
+        by_register.entry(register).or_default().push(operation);
+    }
+    let answered = |all: &[Operation]| all.iter().filter(|o| o.answered.is_some()).count();
+    println!(
+        "{what:?}: {} transactions committed of {}, {} operations on {} registers, {} write skews",
+        verdict.committed,
+        transactions.len(),
+        by_register.values().map(|all| answered(all)).sum::<usize>(),
+        by_register.len(),
+        verdict.write_skews,
+    );
+    assert!(verdict.anomalies.is_empty(), "{:#?}", verdict.anomalies);
+    for (register, all) in &mut by_register {
+        all.sort_by_key(|o| o.called);
+        let mut lines = Vec::new();
+        for o in all.iter() {
+            lines.push(format!("{:?}", (o.called, o.answered, o.what)));
+        }
+        assert!(
+            is_linearizable(all),
+            "register {register}:\n{}",
+            lines.join("\n")
+        );
+    }
+    assert!(verdict.committed > 100, "{}", verdict.committed);
+    assert!(by_register.len() > 3, "{}", by_register.len());
+    // All members hold the same.
+    let hash = |m: usize| {
+        let mut c = Connection::connect(cluster.address(m).unwrap()).unwrap();
+        let command = doc! {
+            "dbHash": 1, "$readPreference": doc! { "mode": "secondaryPreferred" },
+        };
+        let reply = c.command(DB, &command).unwrap();
+        reply.as_doc().get_str("md5").unwrap().to_string()
+    };
+    cluster.wait_until_well(PATIENCE).unwrap();
+    assert_eq!((hash(0), hash(1)), (hash(1), hash(2)));
+}
