@@ -261,7 +261,7 @@ impl Connection<'_> {
             },
             OP_QUERY => self.op_query(message),
             OP_REPLICATION => match &mut self.local.member {
-                Some(member) => match member.take(message) {
+                Some(member) => match member.take(self.server, message) {
                     Ok(()) => Next::Go,
                     Err(e) => {
                         self.complain(&e);

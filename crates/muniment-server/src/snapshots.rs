@@ -54,7 +54,7 @@ impl Snapshots {
             Some((concern, "snapshot")) => {
                 let at = concern.get("atClusterTime").map(times_of);
                 op.pin(match at {
-                    Some(at) => self.at(store, at, op)?,
+                    Some(at) => self.at(server, at, op)?,
                     None => match store.majority_snapshot()? {
                         Some(view) => self.keep(view),
                         None => self.view(store, None)?,
@@ -73,14 +73,28 @@ impl Snapshots {
         Ok(())
     }
 
-    /// A view of a point in time, when the majority of the set has what there is in it.
+    /// A view of a point in time, when the majority of the set has all there is up to then.
     ///
     /// # Errors
     /// As [`Snapshots::view`]; what `interrupt` says.
-    pub fn at(&self, store: &Store, at: Timestamp, interrupt: &dyn Interrupt) -> Result<Snapshot> {
+    pub fn at(
+        &self,
+        server: &ServerState,
+        at: Timestamp,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Snapshot> {
+        let store = &server.engine.store;
         // In this order: what was there at a point in time can be read until the majority has it.
         let view = self.view(store, Some(at))?;
-        store.wait_for_majority(at.min(view.timestamp()), interrupt)?;
+        let Some(majority) = store.majority().filter(|p| p.at < at) else {
+            return Ok(view);
+        };
+        // Who was primary and does not know that another one is has nothing of what that has
+        // committed: only the majority can say that nothing is missing.
+        if at > store.visible().max(majority.at) && server.is_writable() {
+            store.commit_nothing(interrupt)?;
+        }
+        store.wait_for_majority(at, interrupt)?;
         Ok(view)
     }
 

@@ -14,6 +14,7 @@
 use crate::collection::Collection;
 use crate::commit::MustLand;
 use crate::commit::apply::Applied;
+use crate::commit::ops::{self, Op};
 use crate::index::Index;
 use crate::store::{Inner, Store, position};
 use crate::view::Snapshot;
@@ -317,6 +318,23 @@ impl Records {
     }
 }
 
+/// Whether a record adds nothing but to the catalog. One that cannot be read is another's to refuse.
+fn only_frees(payload: &[u8]) -> bool {
+    let Some(mut ops) = ops::Reader::new(payload) else {
+        return false;
+    };
+    loop {
+        match ops.next() {
+            Ok(None) => return true,
+            Ok(Some(
+                Op::Insert { .. } | Op::Replace { .. } | Op::Diff { .. } | Op::Entries { .. },
+            ))
+            | Err(_) => return false,
+            Ok(Some(_)) => {}
+        }
+    }
+}
+
 fn no_member() -> Error {
     Error::internal("this store is no member of a replica set")
 }
@@ -330,7 +348,14 @@ fn first_of(mut reader: Reader) -> Result<Position> {
 impl Inner {
     /// Appends one record of another member and applies it.
     fn follow(&self, record: &Record<'_>, interrupt: &dyn Interrupt) -> Result<()> {
-        self.admit(record.payload.len(), false, interrupt)?;
+        // What frees space on the primary has to come here for that, too.
+        let len = record.payload.len();
+        match self.admit(len, false, interrupt) {
+            Err(e) if e.code() == Code::OutOfDiskSpace && only_frees(record.payload) => {
+                self.admit(len, true, interrupt)?;
+            }
+            admitted => admitted?,
+        }
         // No seal comes between the log and the trees.
         let _gate = self.gate.share(interrupt)?;
         let guard = {

@@ -336,6 +336,22 @@ fn a_stream_tells_what_the_majority_has() {
     };
     let late = set.connect(first).command("test", &cmd);
     assert_eq!(late.unwrap_err().code().0, 50);
+    // Nor does it know what there is at a time that others may have written at.
+    let hello = c.command("admin", &doc! { "hello": 1 }).unwrap();
+    let now = hello.as_doc().get("operationTime").unwrap();
+    let Value::Timestamp { t, i } = now else {
+        panic!("{now:?}");
+    };
+    let at = Value::Timestamp { t: t + 1, i };
+    let cmd = doc! {
+        "find": "c",
+        "readConcern": doc! { "level": "snapshot", "atClusterTime": at },
+        "$clusterTime": doc! { "clusterTime": at },
+        "$readPreference": doc! { "mode": "primaryPreferred" },
+        "maxTimeMS": 100,
+    };
+    let found = c.command("test", &cmd);
+    assert_eq!(found.unwrap_err().code().0, 50);
     set.members[first].kill9();
     for i in &others {
         set.members[*i].start_again();

@@ -132,17 +132,13 @@ impl Feed {
         let mut reader = self.reader.lock();
         let until = self.ring.lock().until;
         let ahead = |at: Timestamp| at > until;
-        if asked.is_none_or(ahead) && self.oldest(asked).is_some_and(ahead) {
+        let now = begins_at(store)?;
+        // A reader that would begin no further than this one is gains nothing.
+        if asked.is_none_or(ahead) && self.oldest(asked).is_some_and(ahead) && ahead(now) {
             // Whoever needs what lies between is behind, and reads the log itself.
             *reader = None;
         }
         let Some(entries) = reader.as_mut() else {
-            let majority = store.majority();
-            let now = match majority {
-                // What is older than the log is of no use to anybody.
-                Some(p) => store.visible().min(p.at).max(store.log_begins_after()?),
-                None => store.visible(),
-            };
             let begun = match self.oldest(asked).filter(|at| *at < now) {
                 Some(at) => read_from(store, at, now)?,
                 None => None,
@@ -152,7 +148,7 @@ impl Feed {
                 None => (now, Begun::of(store.log_entries(now)?)),
             };
             // What is before it is read from the log itself.
-            if majority.is_none() {
+            if store.majority().is_none() {
                 store.sync()?;
             }
             self.count.fetch_add(begun.came.len() as u64, Relaxed);
@@ -372,6 +368,15 @@ impl Begun {
             bytes: 0,
         }
     }
+}
+
+/// Where a reader begins that nobody who waits is behind of: all before it is kept.
+fn begins_at(store: &Store) -> Result<Timestamp> {
+    Ok(match store.majority() {
+        // What is older than the log is of no use to anybody.
+        Some(p) => store.visible().min(p.at).max(store.log_begins_after()?),
+        None => store.visible(),
+    })
 }
 
 /// Reads from a place on to `now`, so that all who are there need not do so each for itself; `None`

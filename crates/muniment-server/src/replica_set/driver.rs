@@ -287,7 +287,9 @@ impl Driver {
         if let Some(set) = &self.server.replica_set {
             set.change(&self.server, |m| m.forced = true);
         }
-        self.core = super::initiate::core_of(&self.server, state)?;
+        self.core = self.when_there_is_room("the log", || {
+            super::initiate::core_of(&self.server, state.clone())
+        })?;
         self.configs.clear();
         self.told = self.core.last();
         self.durable = self.told;
@@ -422,7 +424,10 @@ impl Driver {
     fn save(&self, state: &LocalState) -> Result<()> {
         if let Some(behind) = state.cut {
             // Before it is noted that they go: the next start may be one after a crash.
-            let (files, documents) = match rollback::write(&self.server, behind) {
+            let written = self.when_there_is_room("what is rolled back", || {
+                rollback::write(&self.server, behind)
+            });
+            let (files, documents) = match written {
                 // Without it nothing could be written down, and the member could never come back.
                 Err(e) if e.code() == Code::ChangeStreamHistoryLost => {
                     self.warn("what is rolled back could not be written to files", &e);
@@ -460,30 +465,72 @@ impl Driver {
     }
 
     /// Waits for room on a full disk: the member takes part in nothing meanwhile, and the others do
-    /// without it.
+    /// without it. It tells nobody either that it is primary: another one may be, and it would not hear
+    /// of that.
     fn when_there_is_room<T>(&self, what: &str, mut store: impl FnMut() -> Result<T>) -> Result<T> {
         let mut warned = false;
+        let set = self.server.replica_set.as_ref();
+        let was_primary = set.is_some_and(|set| set.is_primary());
         loop {
             match store() {
                 Err(e) if e.code() == Code::OutOfDiskSpace => {
                     if !std::mem::replace(&mut warned, true) {
                         let told = format!("{what} could not be stored: {e}");
                         self.server.log.startup_warning(21_406, &told);
+                        // Who votes alone has nobody beside it.
+                        if !self.votes_alone() {
+                            self.leads_no_more();
+                        }
                     }
                     if self.server.wait_for_stop_for(Duration::from_millis(100)) {
                         return Err(e);
                     }
                 }
-                other => return other,
+                done => {
+                    if warned && self.store().is_door_open() && !self.votes_alone() {
+                        self.node.set_leads(true);
+                        if was_primary {
+                            self.show_primary(None);
+                        }
+                    }
+                    return done;
+                }
             }
         }
     }
 
-    fn close_door(&mut self) -> Result<()> {
+    /// Tells everybody that this member is no primary.
+    fn leads_no_more(&self) {
         if let Some(set) = &self.server.replica_set {
             set.no_primary(&self.server);
         }
         self.node.set_leads(false);
+    }
+
+    /// Tells everybody that it is, by this election if it was not before.
+    fn show_primary(&self, election: Option<Election>) {
+        let Some(set) = &self.server.replica_set else {
+            return;
+        };
+        let term = self.core.term() as i64;
+        set.change(&self.server, |m| {
+            m.role = Role::Primary;
+            m.term = term;
+            m.leader = Some(m.id);
+            m.show_term();
+            if let Some(election) = election {
+                m.election = Some(election);
+            }
+        });
+        self.info(
+            21_331,
+            "Transition to primary complete; database writes are now permitted",
+            &doc! { "term": term },
+        );
+    }
+
+    fn close_door(&mut self) -> Result<()> {
+        self.leads_no_more();
         self.store().close_door();
         self.server.transactions.kill_all(&self.server);
         self.note_appended()?;
@@ -494,7 +541,7 @@ impl Driver {
         let before = self.positions()?.unwrap_or_default().applied;
         let began_ms = now_ms();
         self.server.transactions.begin_leading();
-        self.store().open_door(term)?;
+        self.when_there_is_room("the log", || self.store().open_door(term))?;
         self.node.set_leads(true);
         if no_op.is_some() {
             // On a full disk there is no primary until there is room for the record with which a
@@ -505,29 +552,13 @@ impl Driver {
             self.settle_alone()?;
         }
         self.note_appended()?;
-        let Some(set) = &self.server.replica_set else {
-            return Ok(());
-        };
-        set.change(&self.server, |m| {
-            m.role = Role::Primary;
-            m.term = term as i64;
-            m.leader = Some(m.id);
-            m.show_term();
-            if no_op.is_some() {
-                m.election = Some(Election {
-                    reason: "electionTimeout",
-                    before: (before.at, before.term as i64),
-                    at: self.server.engine.store.visible(),
-                    began_ms,
-                    ready_ms: now_ms(),
-                });
-            }
-        });
-        self.info(
-            21_331,
-            "Transition to primary complete; database writes are now permitted",
-            &doc! { "term": term as i64 },
-        );
+        self.show_primary(no_op.map(|_| Election {
+            reason: "electionTimeout",
+            before: (before.at, before.term as i64),
+            at: self.server.engine.store.visible(),
+            began_ms,
+            ready_ms: now_ms(),
+        }));
         self.moved = true;
         crate::replica_set::became_primary(&self.server);
         Ok(())

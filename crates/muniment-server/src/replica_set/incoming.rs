@@ -23,12 +23,13 @@ impl Incoming {
     ///
     /// # Errors
     /// 17 ProtocolError for what no member sends; the connection has to end.
-    pub fn take(&mut self, message: &[u8]) -> Result<()> {
+    pub fn take(&mut self, server: &ServerState, message: &[u8]) -> Result<()> {
         match self.assembler.take(message)? {
             None => {}
             Some(Frame::Message(message, records)) => {
                 self.check(message.from)?;
-                self.node.inbox.put_message(message, records);
+                let stops = || server.is_stopping();
+                self.node.inbox.put_message(message, records, stops);
             }
             Some(Frame::Report(d)) => {
                 let report = Report::parse(d.as_doc());

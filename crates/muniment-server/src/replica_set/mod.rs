@@ -485,8 +485,14 @@ pub fn opening(options: &ServerOptions) -> Result<Opening> {
     local::take_copy(&options.dbpath)?;
     let state = StateFile::new(Arc::new(OsDisk), &options.dbpath).read()?;
     let in_set = options.replica_set.is_some();
-    // Who is alone in its set may write whatever it likes.
-    let others = |state: &LocalState| state.in_force.config.members.len() != 1;
+    // Who is alone in its set, and has nobody's vote to wait for, may write whatever it likes.
+    let others = |state: &LocalState| {
+        let now = &state.in_force;
+        let alone = now.config.members.iter().all(|m| m.id == state.id)
+            && now.voters.iter().eq([&state.id])
+            && now.learners.is_empty();
+        !alone
+    };
     let kept_for_set = !in_set && state.as_ref().is_some_and(others);
     Ok(Opening {
         member: in_set || kept_for_set,

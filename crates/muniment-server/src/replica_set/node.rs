@@ -106,12 +106,13 @@ impl Inbox {
     }
 
     /// Puts a message of another member into it, when there is room for its records or nothing else
-    /// is there.
-    pub fn put_message(&self, message: Message, records: Vec<Record>) {
+    /// is there, or the server `stops`.
+    pub fn put_message(&self, message: Message, records: Vec<Record>, stops: impl Fn() -> bool) {
         let bytes = records.iter().map(|r| r.payload.len()).sum::<usize>();
         let mut waiting = self.waiting.lock();
-        while waiting.bytes > 0 && waiting.bytes + bytes > MOST && !self.is_stopped() {
-            self.room.wait(&mut waiting);
+        let full = |w: &Waiting| w.bytes > 0 && w.bytes + bytes > MOST;
+        while full(&waiting) && !self.is_stopped() && !stops() {
+            self.room.wait_for(&mut waiting, PAUSE);
         }
         waiting.bytes += bytes;
         waiting.events.push(Event::Received(message, records));
@@ -473,7 +474,7 @@ mod tests {
             at: Default::default(),
             payload: bytes.clone(),
         };
-        inbox.put_message(message, vec![record]);
+        inbox.put_message(message, vec![record], || false);
     }
 
     /// What is sent faster than it is stored waits in the sender, but for one message, however long.

@@ -31,10 +31,13 @@ pub fn write(server: &ServerState, index: u64) -> Result<(Vec<String>, usize)> {
             fs::create_dir_all(&of)?;
             let path = of.join(format!("removed.{}.bson", stamp(now_ms())));
             let mut file = fs::File::create(&path)?;
-            for d in &docs {
-                file.write_all(d)?;
+            let mut all = docs.iter().map(|d| file.write_all(d));
+            let written = all.try_for_each(|done| done).and_then(|()| file.sync_all());
+            if let Err(e) = written {
+                // It takes the room that the next try needs. The first error is what is told.
+                let _ = fs::remove_file(&path);
+                return Err(e);
             }
-            file.sync_all()?;
             for dir in [&*of, &*folder, &*server.options.dbpath] {
                 sync_dir(dir)?;
             }

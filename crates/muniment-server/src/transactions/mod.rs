@@ -364,7 +364,7 @@ impl Transactions {
         let (store, memory) = (&server.engine.store, &server.engine.memory);
         let concern = generic.read_concern.and_then(|d| d.get("atClusterTime"));
         let view = match concern {
-            Some(at) => Some(server.snapshots.at(store, times_of(at), op)?),
+            Some(at) => Some(server.snapshots.at(server, times_of(at), op)?),
             None => None,
         };
         let running = Running {
