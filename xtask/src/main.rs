@@ -33,10 +33,11 @@ cargo xtask <task>
         fails is a failure of the run; --update writes that file. --filter names a folder or
         file below the suite's tests; --causes groups the failures by the first line of cause.
         --set runs what needs a replica set, against a set of one (passing-set.txt).
-  drivers --driver node|pymongo --suite PATH [--only PATH]...
+  drivers --driver node|pymongo --suite PATH [--uri URI] [--only PATH]...
         Runs a driver's own integration tests (a checkout of its repository, outside of ours)
         against a set of one: some ten minutes each. What is known to fail stands with its reason
         in tests/unified/known-failures-DRIVER.txt. --only names files or folders of the suite.
+        --uri takes a deployment that runs, such as a set of three, of which less is known.
         The Node driver's packages are installed into the checkout.
   docs [--check]
         Writes the generated pages below docs/ (or fails when they are stale).

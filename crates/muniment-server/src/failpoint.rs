@@ -52,13 +52,17 @@ pub struct Failure {
 /// Fails getMore when it has its cursor.
 const GET_MORE: &str = "failGetMoreAfterCursorCheckout";
 
+/// A secondary takes no records.
+pub const STOP_PRODUCER: &str = "stopReplProducer";
+
 /// The failpoints there are.
-pub const NAMES: [&str; 5] = [
+pub const NAMES: [&str; 6] = [
     "failCommand",
     GET_MORE,
     "maxTimeAlwaysTimeOut",
     "maxTimeNeverTimeOut",
     "onPrimaryTransactionalWrite",
+    STOP_PRODUCER,
 ];
 
 impl Default for FailPoints {

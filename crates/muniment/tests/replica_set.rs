@@ -71,6 +71,18 @@ fn what_is_written_is_on_all_members() {
         assert_eq!(ids(&mut c), (0..100).collect::<Vec<_>>(), "member {i}");
         assert_eq!(hash(&mut c), wanted, "member {i}");
     }
+    // What reads waits for nobody's acknowledgement, on no member.
+    for i in 0..3 {
+        let cmd = doc! {
+            "aggregate": "c",
+            "pipeline": array![doc! { "$count": "n" }],
+            "cursor": doc! {},
+            "$readPreference": doc! { "mode": "secondaryPreferred" },
+        };
+        let reply = set.connect(i).command("test", &cmd).unwrap();
+        let told = reply.as_doc().get("writeConcernError");
+        assert!(told.is_none(), "member {i}: {reply:?}");
+    }
     // A snapshot is what the majority has, whatever comes meanwhile.
     insert(&mut c, 500, doc! { "w": 1 });
     let at_once = doc! { "find": "c", "readConcern": doc! { "level": "snapshot" } };

@@ -3,9 +3,11 @@
 //! A failure to acknowledge is no failure of the write, which stays: it is told as
 //! `writeConcernError` in a reply with `ok: 1`.
 
+use super::admit::writes;
 use super::config::counts;
 use crate::concern::{W, WriteConcern};
 use crate::context::CommandContext;
+use crate::registry::Kind;
 use muniment_query::Interrupt;
 use muniment_repl::Concern;
 use muniment_value::{Code, DocBuf, Error, Result, doc};
@@ -16,7 +18,9 @@ use std::time::{Duration, Instant};
 /// # Errors
 /// Those of the journal, where nobody but this server is waited for.
 pub fn acknowledge(cx: &CommandContext<'_>) -> Result<Option<DocBuf>> {
-    if !cx.spec.write_concern {
+    // What reads has a write concern for the sake of stages that write.
+    let reads = cx.spec.kind == Kind::Read && !writes(cx.request.body);
+    if !cx.spec.write_concern || reads {
         return Ok(None);
     }
     let (wc, store) = (&cx.write_concern, &cx.engine().store);

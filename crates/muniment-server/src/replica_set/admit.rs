@@ -53,7 +53,7 @@ fn place(spec: &CommandSpec, body: Doc<'_>) -> Place {
 }
 
 /// True for a reading command that writes what it finds into a collection.
-fn writes(body: Doc<'_>) -> bool {
+pub fn writes(body: Doc<'_>) -> bool {
     let stages = body.get_array("pipeline").unwrap_or(Doc::EMPTY);
     let last = stages.values().last().and_then(|v| v.as_doc());
     let stage = last.and_then(|d| d.first()).map_or("", |e| e.name());

@@ -13,6 +13,7 @@ use super::node::{Node, Outcome};
 use super::peer::{Peer, To};
 use super::report::Report;
 use super::{Election, Role, SetConfig, initial_sync, rollback};
+use crate::failpoint::STOP_PRODUCER;
 use crate::guard::guarded;
 use crate::log::{Severity, now_ms};
 use crate::state::{Restart, ServerState, hostname};
@@ -198,6 +199,9 @@ impl Driver {
         match event {
             // What is acknowledged from here on would not be in the copy that takes the place of all.
             Event::Received(..) if self.node.is_syncing() => {}
+            // They come again when it is off: to the consensus they are lost.
+            Event::Received(message, _)
+                if message.records().is_some() && self.server.failpoints.fires(STOP_PRODUCER) => {}
             Event::Received(message, records) => {
                 self.came = records;
                 self.core.receive(message).map_err(fatal)?;
