@@ -101,6 +101,8 @@ pub struct CommandContext<'a> {
     pub transaction: Option<CheckedOut>,
     /// The command has appended `ok` itself.
     pub said_ok: bool,
+    /// Another member has run it, and waited for its write concern.
+    pub elsewhere: bool,
 }
 
 /// The documents of a field that may come as an array or as a document sequence.

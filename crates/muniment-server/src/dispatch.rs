@@ -244,6 +244,7 @@ fn try_execute(
         uuid: None,
         transaction: checked_out,
         said_ok: false,
+        elsewhere: false,
     };
     let running = muniment_query::running::enter(op.clone());
     let (lost, refused) = match op.retry() {
@@ -397,6 +398,7 @@ pub fn run_within(
         uuid,
         transaction: None,
         said_ok: false,
+        elsewhere: false,
     };
     let result = (spec.run)(&mut part);
     let commit = part.commit;

@@ -83,6 +83,22 @@ fn what_is_written_is_on_all_members() {
         let told = reply.as_doc().get("writeConcernError");
         assert!(told.is_none(), "member {i}: {reply:?}");
     }
+    // The primary writes what is found, and it can be read where it was asked for.
+    for i in 0..3 {
+        let to = format!("out{i}");
+        let cmd = doc! {
+            "aggregate": "c",
+            "pipeline": array![doc! { "$out": to.as_str() }],
+            "cursor": doc! {},
+            "$readPreference": doc! { "mode": "secondaryPreferred" },
+        };
+        let mut c = set.connect(i);
+        c.command("test", &cmd).unwrap();
+        let cmd = doc! {
+            "find": to.as_str(), "$readPreference": doc! { "mode": "secondaryPreferred" },
+        };
+        assert_eq!(c.find_all("test", &cmd).unwrap().len(), 100);
+    }
     // A snapshot is what the majority has, whatever comes meanwhile.
     insert(&mut c, 500, doc! { "w": 1 });
     let at_once = doc! { "find": "c", "readConcern": doc! { "level": "snapshot" } };

@@ -216,6 +216,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let last = stages.values().last().and_then(|v| v.as_doc());
     let writes = last.is_some_and(|d| d.get("$out").is_some() || d.get("$merge").is_some());
     match writes {
+        true if crate::replica_set::forward(cx)? => Ok(()),
         // What it has written stays.
         true => answer(cx),
         false => cx.replan(answer),

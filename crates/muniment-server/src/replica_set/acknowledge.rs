@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 pub fn acknowledge(cx: &CommandContext<'_>) -> Result<Option<DocBuf>> {
     // What reads has a write concern for the sake of stages that write.
     let reads = cx.spec.kind == Kind::Read && !writes(cx.request.body);
-    if !cx.spec.write_concern || reads {
+    if !cx.spec.write_concern || reads || cx.elsewhere {
         return Ok(None);
     }
     let (wc, store) = (&cx.write_concern, &cx.engine().store);

@@ -44,7 +44,8 @@ fn place(spec: &CommandSpec, body: Doc<'_>) -> Place {
         Kind::Write | Kind::Ddl => Place::Primary,
         // A cursor was opened where that was allowed.
         Kind::Read if spec.name == "getMore" => Place::Anywhere,
-        Kind::Read if writes(body) => Place::Primary,
+        // The primary writes what an aggregation finds: see `forward`.
+        Kind::Read if writes(body) && spec.name != "aggregate" => Place::Primary,
         Kind::Read => Place::Readable,
         _ if PRIMARY.contains(&spec.name) => Place::Primary,
         _ if READING.contains(&spec.name) => Place::Readable,
@@ -78,7 +79,8 @@ pub fn admit(
     generic: &Generic<'_>,
 ) -> Result<()> {
     let Some(set) = &server.replica_set else {
-        if server.kept_for_set && place(spec, request.body) == Place::Primary {
+        let reads = place(spec, request.body) != Place::Primary && !writes(request.body);
+        if server.kept_for_set && !reads {
             return Err(Error::new(
                 Code::IllegalOperation,
                 "the data are those of a member of a replica set and the server was started without \
@@ -235,7 +237,7 @@ mod tests {
             ),
             (
                 doc! { "aggregate": "c", "pipeline": array![doc! { "$out": "x" }] },
-                Place::Primary,
+                Place::Readable,
             ),
             (
                 doc! { "mapReduce": "c", "out": doc! { "inline": 1 } },
