@@ -21,6 +21,10 @@ pub struct Parameters {
     pub test_commands: AtomicBool,
     /// ttlMonitorEnabled.
     pub ttl_enabled: AtomicBool,
+    /// enableFlowControl.
+    pub flow_control: AtomicBool,
+    /// flowControlTargetLagSeconds.
+    pub most_lag_secs: AtomicI64,
     /// ttlMonitorSleepSecs.
     pub ttl_sleep_secs: AtomicI64,
     /// See its entry in the list.
@@ -69,6 +73,8 @@ impl Default for Parameters {
         Parameters {
             test_commands: AtomicBool::new(false),
             ttl_enabled: AtomicBool::new(true),
+            flow_control: AtomicBool::new(true),
+            most_lag_secs: AtomicI64::new(10),
             ttl_sleep_secs: AtomicI64::new(60),
             transaction_lifetime_secs: AtomicI64::new(60),
             snapshot_window_secs: AtomicI64::new(300),
@@ -168,6 +174,13 @@ pub const ALL: &[Parameter] = &[
         },
     },
     Parameter {
+        name: "enableFlowControl",
+        doc: "Whether a primary holds writers back while its majority is behind",
+        get: |s| v(s.parameters.flow_control.load(Relaxed)),
+        set: Set::Bool(|p| &p.flow_control),
+        apply: Parameters::set_flow_control,
+    },
+    Parameter {
         name: "enableTestCommands",
         doc: "Allows configureFailPoint",
         get: |s| v(s.parameters.test_commands.load(Relaxed)),
@@ -180,6 +193,13 @@ pub const ALL: &[Parameter] = &[
         get: |_| v(doc! { "version": "8.0" }),
         set: Set::Fixed,
         apply: nothing,
+    },
+    Parameter {
+        name: "flowControlTargetLagSeconds",
+        doc: "How many seconds the majority may be behind",
+        get: |s| v(s.parameters.most_lag_secs.load(Relaxed) as i32),
+        set: Set::Int(|p| &p.most_lag_secs, 1, i32::MAX as i64),
+        apply: Parameters::set_flow_control,
     },
     Parameter {
         name: "ingressConnectionEstablishmentBurstCapacitySecs",
@@ -472,6 +492,17 @@ pub fn find(name: &str) -> Option<&'static Parameter> {
 }
 
 impl Parameters {
+    /// Tells the storage of the server how far its majority may be behind.
+    pub fn set_flow_control(server: &ServerState) {
+        let p = &server.parameters;
+        let secs = u64::try_from(p.most_lag_secs.load(Relaxed)).unwrap_or(1);
+        let target = p
+            .flow_control
+            .load(Relaxed)
+            .then_some(Duration::from_secs(secs));
+        server.engine.store.set_flow_control(target);
+    }
+
     /// Sets one from the command line.
     ///
     /// # Errors

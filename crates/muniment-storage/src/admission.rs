@@ -4,6 +4,9 @@
 //! Writers are slowed down in proportion before memory or unmerged runs pile up, by handing out
 //! the bytes a second that flushes and compactions are known to keep up with.
 //!
+//! The primary of a set nearly stops taking writes while its majority is too far behind: what the
+//! majority does not have can be lost, and has to stay in memory.
+//!
 //! After a failed sync the log takes nothing more: what it had written is of unknown durability.
 //! It is opened anew in place, which reads what is there, writes it again and syncs it, as soon as
 //! a probe can be written; until then reads are served and writes are refused.
@@ -43,6 +46,9 @@ pub(crate) struct Admission {
     /// When the bytes admitted so far are paid for.
     paid: Mutex<Instant>,
     delayed_micros: AtomicU64,
+    /// The majority may be so many seconds behind; 0: as far as it likes.
+    most_lag: AtomicU64,
+    lag: Mutex<Lag>,
     /// The last record of a log that is being opened anew.
     acknowledged: Mutex<Position>,
 }
@@ -57,6 +63,8 @@ impl Admission {
             rate: AtomicU64::new(0),
             paid: Mutex::new(Instant::now()),
             delayed_micros: AtomicU64::new(0),
+            most_lag: AtomicU64::new(0),
+            lag: Mutex::default(),
             acknowledged: Mutex::default(),
         }
     }
@@ -64,6 +72,35 @@ impl Admission {
     /// Microseconds that commits were held back, all together.
     pub fn delayed_micros(&self) -> u64 {
         self.delayed_micros.load(Relaxed)
+    }
+
+    /// See [`Store::set_flow_control`](crate::Store::set_flow_control).
+    pub fn set_most_lag(&self, seconds: u64) {
+        self.most_lag.store(seconds, Relaxed);
+    }
+
+    /// See [`Store::flow_control`](crate::Store::flow_control).
+    pub fn lagged(&self) -> (u64, u64, bool) {
+        let lag = self.lag.lock();
+        let now = lag.since.map_or(Duration::ZERO, |since| since.elapsed());
+        let all = (lag.ended + now).as_micros() as u64;
+        (lag.count, all, lag.since.is_some())
+    }
+
+    /// Notes whether the majority is too far behind.
+    fn note_lag(&self, lags: bool) {
+        let mut lag = self.lag.lock();
+        match (lag.since, lags) {
+            (None, true) => {
+                lag.since = Some(Instant::now());
+                lag.count += 1;
+            }
+            (Some(since), false) => {
+                lag.ended += since.elapsed();
+                lag.since = None;
+            }
+            _ => {}
+        }
     }
 
     fn delay(&self, bytes: u64, rate: u64, interrupt: &dyn Interrupt) -> Result<()> {
@@ -89,6 +126,18 @@ impl Admission {
         Ok(())
     }
 }
+
+/// Times in which the majority was too far behind.
+#[derive(Default)]
+struct Lag {
+    since: Option<Instant>,
+    ended: Duration,
+    count: u64,
+}
+
+/// Bytes a second that are taken while the majority is too far behind: so many small writes that
+/// nobody's client gives up.
+const WHILE_LAGGING: u64 = 64 << 10;
 
 /// Bytes a second under this pressure; 0 is no limit.
 fn rate(p: &Sizes) -> u64 {
@@ -199,6 +248,29 @@ impl Inner {
     /// Bytes a second that may be committed; 0 is no limit. A memtable that has grown far beyond
     /// its size waits to be sealed: that is pressure, too.
     fn rate(&self) -> u64 {
+        match (self.flush_rate(), self.majority_lags()) {
+            (rate, false) => rate,
+            (0, true) => WHILE_LAGGING,
+            (rate, true) => rate.min(WHILE_LAGGING),
+        }
+    }
+
+    /// Whether the majority lacks what was written so long ago that no more is to come.
+    fn majority_lags(&self) -> bool {
+        let most = self.admission.most_lag.load(Relaxed);
+        let majority = self.door.majority().filter(|_| most > 0);
+        let Some(majority) = majority.filter(|_| !self.door.is_closed()) else {
+            return false;
+        };
+        let last = self.door.places().map_or(majority, |p| p.last());
+        let behind = last.at.seconds().saturating_sub(majority.at.seconds());
+        let lags = last.index > majority.index && u64::from(behind) > most;
+        self.admission.note_lag(lags);
+        lags
+    }
+
+    /// Bytes a second that flushes and compactions keep up with; 0 is no limit.
+    fn flush_rate(&self) -> u64 {
         if !self.trees.is_durable() {
             // There is no flush that could be behind.
             return 0;

@@ -22,8 +22,45 @@ use muniment_io::Timestamp;
 use muniment_log::{Log, Position, Reader, Record};
 use muniment_query::{Interrupt, NeverInterrupted};
 use muniment_value::{Code, Error, Result};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// What was applied of other members' records since the start.
+#[derive(Default)]
+pub(crate) struct Followed {
+    ops: [AtomicU64; 4],
+    bytes: AtomicU64,
+    batches: AtomicU64,
+    micros: AtomicU64,
+}
+
+impl Followed {
+    fn add(&self, ops: &[u64; 4], bytes: usize) {
+        for (all, n) in self.ops.iter().zip(ops) {
+            all.fetch_add(*n, Relaxed);
+        }
+        self.bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    fn end_batch(&self, time: Duration) {
+        self.batches.fetch_add(1, Relaxed);
+        self.micros.fetch_add(time.as_micros() as u64, Relaxed);
+    }
+}
+
+/// What a member has applied of others' records since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FollowStats {
+    /// Documents that came, were changed and went, and changes of the catalog.
+    pub ops: [u64; 4],
+    /// Bytes of the records.
+    pub bytes: u64,
+    /// Times that records came.
+    pub batches: u64,
+    /// How long they took to be applied, in microseconds.
+    pub micros: u64,
+}
 
 /// How often who waits asks whether it may go on.
 const SLICE: Duration = Duration::from_millis(20);
@@ -117,14 +154,39 @@ impl Store {
     ) -> Result<()> {
         let inner = &self.inner;
         let _following = inner.following.lock();
+        let began = Instant::now();
         for record in records {
             inner.follow(record, interrupt)?;
         }
+        inner.followed.end_batch(began.elapsed());
         let behind = inner.door.places().is_some_and(|places| places.is_behind());
         if behind {
             self.set_committed(0)?;
         }
         Ok(())
+    }
+
+    /// What was applied of other members' records since the start.
+    pub fn follow_stats(&self) -> FollowStats {
+        let f = &self.inner.followed;
+        FollowStats {
+            ops: std::array::from_fn(|i| f.ops.get(i).map_or(0, |n| n.load(Relaxed))),
+            bytes: f.bytes.load(Relaxed),
+            batches: f.batches.load(Relaxed),
+            micros: f.micros.load(Relaxed),
+        }
+    }
+
+    /// Writers are held back while the majority is more than `target` behind; `None`: never.
+    pub fn set_flow_control(&self, target: Option<Duration>) {
+        let target = target.map_or(0, |t| t.as_secs().max(1));
+        self.inner.admission.set_most_lag(target);
+    }
+
+    /// How often writers were held back because the majority was behind, for how long in
+    /// microseconds, and whether they are now.
+    pub fn flow_control(&self) -> (u64, u64, bool) {
+        self.inner.admission.lagged()
     }
 
     /// Everything up to the record with this index is committed: it may go to files, and views of
@@ -387,9 +449,10 @@ impl Inner {
             }
         };
         std::mem::forget(guard);
+        self.followed.add(&applied.ops, record.payload.len());
         self.rely_on(&applied);
         self.trees.views().advance(record.at);
-        for (collection, inserted) in applied.iter().filter(|(_, n)| *n > 0) {
+        for (collection, inserted) in applied.collections.iter().filter(|(_, n)| *n > 0) {
             collection.notify_inserts(*inserted);
         }
         self.watch.advanced();
@@ -398,7 +461,8 @@ impl Inner {
 
     /// What something was written to does not go with the transaction that made it.
     fn rely_on(&self, applied: &Applied) {
-        for (collection, _) in applied.iter().filter(|(c, _)| c.is_pending()) {
+        let pending = applied.collections.iter().filter(|(c, _)| c.is_pending());
+        for (collection, _) in pending {
             self.marked.lock().insert(collection.id);
             collection.claim();
         }

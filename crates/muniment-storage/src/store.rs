@@ -6,6 +6,7 @@ use crate::catalog::names::{Catalog, DroppedTree};
 use crate::collection::Collection;
 use crate::commit::door::Door;
 use crate::commit::stage::Buffers;
+use crate::follow::Followed;
 use crate::gate::Gate;
 use crate::hints::Hints;
 use crate::history::History;
@@ -223,6 +224,8 @@ pub(crate) struct Inner {
     pub marked: Mutex<HashSet<u32>>,
     /// Held by who appends another member's records, and by who opens the door.
     pub following: Mutex<()>,
+    /// What they came to.
+    pub followed: Followed,
     /// Collections that a command made for itself and that could not be dropped yet.
     pub discarded: Mutex<Vec<Arc<Collection>>>,
     _lock: Option<DirLock>,
@@ -581,6 +584,7 @@ impl Inner {
             discarded: Mutex::default(),
             marked: Mutex::default(),
             following: Mutex::default(),
+            followed: Followed::default(),
             latches: Latches::new(),
             hints: Arc::default(),
             gate: Gate::default(),

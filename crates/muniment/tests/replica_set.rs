@@ -3,6 +3,7 @@
 
 use muniment_value::{DocBuf, Value, array, doc};
 use muniment_wire::Connection;
+use std::time::{Duration, Instant};
 use testkit::{ServerOptions, Set};
 
 fn insert(c: &mut Connection, id: i32, wc: DocBuf) -> DocBuf {
@@ -506,4 +507,65 @@ fn a_primary_steps_down_for_who_has_caught_up() {
         reply.as_doc().get("writeConcernError").is_none(),
         "{reply:?}"
     );
+}
+
+/// A majority that does not follow: the primary takes next to nothing any more, and says so.
+#[test]
+fn writers_wait_for_a_majority_that_is_behind() {
+    let options = ServerOptions::new().arg("--setParameter");
+    let options = options.arg("enableTestCommands=1").arg("--setParameter");
+    let set = Set::prepare(3, &options.arg("flowControlTargetLagSeconds=1"));
+    let members = (0..3).map(|i| doc! { "_id": i as i32, "host": set.host(i) });
+    set.initiate(&set.config(members.collect()));
+    let primary = set.primary();
+    let producer = |mode: &str| {
+        for i in (0..3).filter(|i| *i != primary) {
+            let cmd = doc! { "configureFailPoint": "stopReplProducer", "mode": mode };
+            set.connect(i).command("admin", &cmd).unwrap();
+        }
+    };
+    let mut c = set.connect(primary);
+    let text = "x".repeat(2000);
+    let mut id = 0;
+    let mut write_for = |c: &mut Connection, ms: u64| {
+        let (begin, before) = (Instant::now(), id);
+        while begin.elapsed() < Duration::from_millis(ms) {
+            id += 1;
+            let cmd = doc! {
+                "insert": "c",
+                "documents": array![doc! { "_id": id, "text": text.as_str() }],
+                "writeConcern": doc! { "w": 1 },
+            };
+            c.command("test", &cmd).unwrap();
+        }
+        id - before
+    };
+    let status = |c: &mut Connection, section: &str| {
+        let reply = c.command("admin", &doc! { "serverStatus": 1 }).unwrap();
+        reply.as_doc().get_doc(section).unwrap().to_buf()
+    };
+    let lags = |c: &mut Connection| {
+        let found = status(c, "flowControl");
+        matches!(found.as_doc().get("isLagged"), Some(Value::Bool(true)))
+    };
+    let before = write_for(&mut c, 1000);
+    assert!(!lags(&mut c));
+    producer("alwaysOn");
+    write_for(&mut c, 3500);
+    assert!(lags(&mut c));
+    let held = write_for(&mut c, 1000);
+    assert!(held < before / 4, "{held} a second after {before}");
+    producer("off");
+    set.settle();
+    set.until("the primary holds its writers back still", || {
+        write_for(&mut c, 50);
+        (!lags(&mut c)).then_some(())
+    });
+    set.settle();
+    // Those who follow have counted what they applied.
+    for i in (0..3).filter(|i| *i != primary) {
+        let counted = status(&mut set.connect(i), "opcountersRepl");
+        let inserts = counted.as_doc().get("insert").unwrap().as_i64_exact();
+        assert!(inserts.unwrap() >= i64::from(id), "member {i}: {counted:?}");
+    }
 }

@@ -27,6 +27,7 @@ const SECTIONS: &[(&str, Section)] = &[
     ("catalogStats", catalog_stats),
     ("connections", connections),
     ("extra_info", extra_info),
+    ("flowControl", flow_control),
     ("globalLock", global_lock),
     ("locks", locks),
     ("logicalSessionRecordCache", sessions),
@@ -37,7 +38,10 @@ const SECTIONS: &[(&str, Section)] = &[
     ("network", network),
     ("opLatencies", latencies),
     ("opcounters", |_, t| counters(&t.ops)),
-    ("opcountersRepl", |_, _| counters(&[0; 6])),
+    ("opcountersRepl", |cx, _| {
+        let [inserts, updates, deletes, commands] = cx.engine().store.follow_stats().ops;
+        counters(&[inserts, 0, updates, deletes, 0, commands])
+    }),
     ("queues", queues),
     ("repl", replication),
     ("storageEngine", storage_engine),
@@ -55,7 +59,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let sections: Vec<(&str, DocBuf)> = SECTIONS
         .iter()
         .filter(|(name, _)| wanted(name))
-        .filter(|(name, _)| *name != "repl" || cx.server.replica_set.is_some())
+        .filter(|(name, _)| !OF_SETS.contains(name) || cx.server.replica_set.is_some())
         .map(|(name, f)| (*name, f(cx, &totals)))
         .collect();
     let w = &mut cx.reply;
@@ -73,6 +77,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     }
     Ok(())
 }
+
+/// Sections that only members of sets have.
+const OF_SETS: &[&str] = &["flowControl", "repl"];
 
 /// Sections that are written only when they are asked for.
 const ASKED_FOR: &[&str] = &["mirroredReads"];
@@ -239,10 +246,35 @@ fn metrics(cx: &CommandContext<'_>, t: &Totals) -> DocBuf {
             "updated": t.docs_updated as i64,
         },
         "operation": doc! { "slow": t.slow as i64, "failed": t.errors as i64 },
+        "repl": applied(cx),
         "ttl": doc! {
             "deletedDocuments": m.ttl_deleted.load(Relaxed) as i64,
             "passes": m.ttl_passes.load(Relaxed) as i64,
         },
+    }
+}
+
+/// What came from other members and was applied.
+fn applied(cx: &CommandContext<'_>) -> DocBuf {
+    let f = cx.engine().store.follow_stats();
+    let ops = f.ops.iter().sum::<u64>() as i64;
+    doc! {
+        "apply": doc! {
+            "batches": doc! { "num": f.batches as i64, "totalMillis": (f.micros / 1000) as i64 },
+            "ops": ops,
+        },
+        "network": doc! { "bytes": f.bytes as i64, "ops": ops },
+    }
+}
+
+/// How the primary holds writers back while its majority is behind.
+fn flow_control(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
+    let (count, micros, lags) = cx.engine().store.flow_control();
+    doc! {
+        "enabled": cx.server.parameters.flow_control.load(Relaxed),
+        "isLagged": lags,
+        "isLaggedCount": count as i64,
+        "isLaggedTimeMicros": micros as i64,
     }
 }
 

@@ -28,8 +28,14 @@ enum Change {
     Drop(u32),
 }
 
-/// What a record has put into collections: documents that are new in each.
-pub(crate) type Applied = Vec<(Arc<Collection>, u64)>;
+/// What a record came to.
+#[derive(Default)]
+pub(crate) struct Applied {
+    /// How many documents came to which collections.
+    pub collections: Vec<(Arc<Collection>, u64)>,
+    /// Operations by kind: documents that came, were changed and went, and changes of the catalog.
+    pub ops: [u64; 4],
+}
 
 impl Inner {
     /// Applies one record. The caller moves the visible timestamp on. Others may read meanwhile.
@@ -52,7 +58,7 @@ impl Inner {
         let mut stage = Stage::of_payload(payload);
         let mut entries = Entries::default();
         let mut totals: Vec<(Arc<Collection>, i64, i64)> = Vec::new();
-        let mut changes = Vec::new();
+        let (mut changes, mut ops) = (Vec::new(), [0; 4]);
         // The same key may come twice in one record.
         stage.replaces();
         loop {
@@ -61,6 +67,16 @@ impl Inner {
                 Ok(None) => break,
                 Err(offset) => return Err(damaged(offset, "a malformed operation")),
             };
+            let kind = match &op {
+                Op::Insert { .. } => Some(0),
+                Op::Replace { .. } | Op::Diff { .. } => Some(1),
+                Op::Delete { .. } => Some(2),
+                Op::Collection { .. } | Op::Drop { .. } => Some(3),
+                _ => None,
+            };
+            if let Some(n) = kind.and_then(|kind: usize| ops.get_mut(kind)) {
+                *n += 1;
+            }
             let part = |range: &Range<usize>| payload.get(range.clone()).unwrap_or_default();
             let known = |id: u32, offset: usize| {
                 self.catalog
@@ -194,7 +210,10 @@ impl Inner {
                 self.publish_drop(&c, at);
             }
         }
-        Ok(applied.into_values().collect())
+        Ok(Applied {
+            collections: applied.into_values().collect(),
+            ops,
+        })
     }
 
     /// The newest value of a key, what is staged included.
