@@ -8,9 +8,12 @@
 //! core; what cannot be carried out (a state that cannot be saved, a record that cannot be applied)
 //! ends the process, because nobody may go on from half of it. Must not wait for another member.
 
+mod others;
+mod room;
+
 use super::frame::Record;
 use super::node::{Node, Outcome};
-use super::peer::{Peer, To};
+use super::peer::Peer;
 use super::report::Report;
 use super::{Election, Role, SetConfig, initial_sync, rollback};
 use crate::failpoint::STOP_PRODUCER;
@@ -24,6 +27,7 @@ use muniment_repl::{
 };
 use muniment_storage::{Positions, Record as LogRecord};
 use muniment_value::{Code, Doc, Error, Result, doc};
+use room::unless_full;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -212,25 +216,6 @@ impl Driver {
             Event::Ask(request) => self.asked(request)?,
         }
         Ok(())
-    }
-
-    fn heard(&mut self, report: Report) -> Result<()> {
-        let from = report.from;
-        self.core
-            .syncing(from, report.state == Role::Startup2.state().0);
-        let told = muniment_repl::Report {
-            term: report.term as u64,
-            log_term: report.log_term,
-            position: report.position,
-        };
-        let patience = self.patience();
-        let clock = self.node.clock();
-        self.node
-            .heard
-            .lock()
-            .note(report, clock, now_ms(), patience);
-        self.core.report(from, told);
-        self.effects()
     }
 
     fn asked(&mut self, request: Request) -> Result<()> {
@@ -460,79 +445,6 @@ impl Driver {
         }
     }
 
-    /// Where nobody else is to be waited for, what the core asks for is durable at once.
-    fn settle_alone(&mut self) -> Result<()> {
-        if self.is_alone() {
-            self.when_there_is_room("the log of the set", || self.store().sync())?;
-        }
-        Ok(())
-    }
-
-    /// Waits for room on a full disk: the member takes part in nothing meanwhile, and the others do
-    /// without it. It tells nobody either that it is primary: another one may be, and it would not hear
-    /// of that.
-    fn when_there_is_room<T>(&self, what: &str, mut store: impl FnMut() -> Result<T>) -> Result<T> {
-        let mut warned = false;
-        let set = self.server.replica_set.as_ref();
-        let was_primary = set.is_some_and(|set| set.is_primary());
-        loop {
-            match store() {
-                Err(e) if e.code() == Code::OutOfDiskSpace => {
-                    if !std::mem::replace(&mut warned, true) {
-                        let told = format!("{what} could not be stored: {e}");
-                        self.server.log.startup_warning(21_406, &told);
-                        // Who votes alone has nobody beside it.
-                        if !self.votes_alone() {
-                            self.leads_no_more();
-                        }
-                    }
-                    if self.server.wait_for_stop_for(Duration::from_millis(100)) {
-                        return Err(e);
-                    }
-                }
-                done => {
-                    if warned && self.store().is_door_open() && !self.votes_alone() {
-                        self.node.set_leads(true);
-                        if was_primary {
-                            self.show_primary(None);
-                        }
-                    }
-                    return done;
-                }
-            }
-        }
-    }
-
-    /// Tells everybody that this member is no primary.
-    fn leads_no_more(&self) {
-        if let Some(set) = &self.server.replica_set {
-            set.no_primary(&self.server);
-        }
-        self.node.set_leads(false);
-    }
-
-    /// Tells everybody that it is, by this election if it was not before.
-    fn show_primary(&self, election: Option<Election>) {
-        let Some(set) = &self.server.replica_set else {
-            return;
-        };
-        let term = self.core.term() as i64;
-        set.change(&self.server, |m| {
-            m.role = Role::Primary;
-            m.term = term;
-            m.leader = Some(m.id);
-            m.show_term();
-            if let Some(election) = election {
-                m.election = Some(election);
-            }
-        });
-        self.info(
-            21_331,
-            "Transition to primary complete; database writes are now permitted",
-            &doc! { "term": term },
-        );
-    }
-
     fn close_door(&mut self) -> Result<()> {
         self.leads_no_more();
         self.store().close_door();
@@ -647,28 +559,7 @@ impl Driver {
                 }
             });
         }
-        let others: BTreeMap<MemberId, String> = in_force
-            .config
-            .members
-            .iter()
-            .filter(|m| m.id != self.node.id)
-            .filter_map(|m| Some((m.id, config.member(m.key)?.host.clone())))
-            .collect();
-        self.peers
-            .retain(|id, peer| others.get(id).is_some_and(|host| host == peer.host()));
-        for (id, host) in others {
-            if !self.peers.contains_key(&id) {
-                let to = To {
-                    id,
-                    greeting: super::greeting(&config, in_force, self.node.id, id),
-                    dialled: self.server.parameters.routes.read().to(&host).to_string(),
-                    host,
-                    patience: self.patience(),
-                    silence: self.tick_length() * ELECTION_TICKS as u32,
-                };
-                self.peers.insert(id, Peer::start(to, self.store())?);
-            }
-        }
+        self.connect_to_others(&config, in_force)?;
         self.node
             .heard
             .lock()
@@ -678,81 +569,6 @@ impl Driver {
         self.moved = true;
         self.persist();
         Ok(())
-    }
-
-    fn patience(&self) -> Duration {
-        let config = self
-            .server
-            .replica_set
-            .as_ref()
-            .and_then(|s| s.member().config);
-        let secs = config.map_or(10, |c| c.heartbeat_timeout_secs);
-        Duration::from_secs(u64::try_from(secs).unwrap_or(10).max(1))
-    }
-
-    /// Tells the others how this member is: the leader at once when something moved, all of them
-    /// now and then.
-    fn report(&mut self) -> Result<()> {
-        let config = self
-            .server
-            .replica_set
-            .as_ref()
-            .and_then(|s| s.member().config);
-        let every = config.map_or(2000, |c| c.heartbeat_ms);
-        let every = Duration::from_millis(u64::try_from(every).unwrap_or(2000));
-        let due = self.reported.elapsed() >= every;
-        if !due && !self.moved {
-            return Ok(());
-        }
-        let (role, _, leader) = self.role;
-        let to_all = due || role == CoreRole::Leader && self.reported.elapsed() >= every / 4;
-        let Some(set) = &self.server.replica_set else {
-            return Ok(());
-        };
-        let member = set.member();
-        let Some(p) = self.positions()? else {
-            return Ok(());
-        };
-        for (id, peer) in &self.peers {
-            if !to_all && Some(*id) != leader {
-                continue;
-            }
-            let report = Report {
-                from: self.node.id,
-                term: self.core.term() as i64,
-                log_term: p.appended.term,
-                position: places(&p),
-                applied_at: (p.applied.at, p.applied.term as i64),
-                durable_at: (p.durable.at, p.durable.term as i64),
-                state: member.role.state().0,
-                config: member
-                    .config
-                    .as_ref()
-                    .map_or((0, -1), |c| (c.version, c.term.unwrap_or(-1))),
-                elected_at: (member.role == Role::Primary)
-                    .then(|| member.election.map(|e| e.at))
-                    .flatten(),
-                follows: leader,
-                sent: self.node.clock(),
-                echo: self.node.heard.lock().echo(*id),
-            };
-            peer.report(report.to_doc());
-        }
-        if to_all {
-            self.reported = Instant::now();
-        }
-        self.moved = false;
-        Ok(())
-    }
-
-    fn look_after_peers(&mut self) {
-        let mut troubles = self.node.troubles.lock();
-        troubles.clear();
-        for (id, peer) in &self.peers {
-            if let Some(e) = peer.trouble() {
-                troubles.insert(*id, e);
-            }
-        }
     }
 
     fn restart(&mut self, how: Restart) {
@@ -786,14 +602,6 @@ impl Driver {
             Some(&doc! { "error": e.to_string() }),
         );
         self.server.request_stop(&format!("{message}: {e}"));
-    }
-}
-
-/// `None` while a full disk keeps the log from being there at all: it is opened anew when there is room.
-fn unless_full<T>(asked: Result<T>) -> Result<Option<T>> {
-    match asked {
-        Err(e) if e.code() == Code::OutOfDiskSpace => Ok(None),
-        other => other.map(Some),
     }
 }
 

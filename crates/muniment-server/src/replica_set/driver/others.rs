@@ -1,0 +1,139 @@
+//! The driver's part on the other members: the ways to them, and what they tell each other of how
+//! they are.
+
+use super::{Driver, ELECTION_TICKS, places};
+use crate::log::now_ms;
+use crate::replica_set::peer::{Peer, To};
+use crate::replica_set::report::Report;
+use crate::replica_set::{Role, SetConfig};
+use muniment_repl::{InForce, MemberId, Role as CoreRole};
+use muniment_value::Result;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+impl Driver {
+    /// Has a way to every other member of a configuration, and to nobody else.
+    pub(super) fn connect_to_others(
+        &mut self,
+        config: &SetConfig,
+        in_force: &InForce,
+    ) -> Result<()> {
+        let others: BTreeMap<MemberId, String> = in_force
+            .config
+            .members
+            .iter()
+            .filter(|m| m.id != self.node.id)
+            .filter_map(|m| Some((m.id, config.member(m.key)?.host.clone())))
+            .collect();
+        self.peers
+            .retain(|id, peer| others.get(id).is_some_and(|host| host == peer.host()));
+        for (id, host) in others {
+            if !self.peers.contains_key(&id) {
+                let to = To {
+                    id,
+                    greeting: crate::replica_set::greeting(config, in_force, self.node.id, id),
+                    dialled: self.server.parameters.routes.read().to(&host).to_string(),
+                    host,
+                    patience: self.patience(),
+                    silence: self.tick_length() * ELECTION_TICKS as u32,
+                };
+                self.peers.insert(id, Peer::start(to, self.store())?);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn heard(&mut self, report: Report) -> Result<()> {
+        let from = report.from;
+        self.core
+            .syncing(from, report.state == Role::Startup2.state().0);
+        let told = muniment_repl::Report {
+            term: report.term as u64,
+            log_term: report.log_term,
+            position: report.position,
+        };
+        let patience = self.patience();
+        let clock = self.node.clock();
+        self.node
+            .heard
+            .lock()
+            .note(report, clock, now_ms(), patience);
+        self.core.report(from, told);
+        self.effects()
+    }
+
+    pub(super) fn patience(&self) -> Duration {
+        let config = self
+            .server
+            .replica_set
+            .as_ref()
+            .and_then(|s| s.member().config);
+        let secs = config.map_or(10, |c| c.heartbeat_timeout_secs);
+        Duration::from_secs(u64::try_from(secs).unwrap_or(10).max(1))
+    }
+
+    /// Tells the others how this member is: the leader at once when something moved, all of them
+    /// now and then.
+    pub(super) fn report(&mut self) -> Result<()> {
+        let config = self
+            .server
+            .replica_set
+            .as_ref()
+            .and_then(|s| s.member().config);
+        let every = config.map_or(2000, |c| c.heartbeat_ms);
+        let every = Duration::from_millis(u64::try_from(every).unwrap_or(2000));
+        let due = self.reported.elapsed() >= every;
+        if !due && !self.moved {
+            return Ok(());
+        }
+        let (role, _, leader) = self.role;
+        let to_all = due || role == CoreRole::Leader && self.reported.elapsed() >= every / 4;
+        let Some(set) = &self.server.replica_set else {
+            return Ok(());
+        };
+        let member = set.member();
+        let Some(p) = self.positions()? else {
+            return Ok(());
+        };
+        for (id, peer) in &self.peers {
+            if !to_all && Some(*id) != leader {
+                continue;
+            }
+            let report = Report {
+                from: self.node.id,
+                term: self.core.term() as i64,
+                log_term: p.appended.term,
+                position: places(&p),
+                applied_at: (p.applied.at, p.applied.term as i64),
+                durable_at: (p.durable.at, p.durable.term as i64),
+                state: member.role.state().0,
+                config: member
+                    .config
+                    .as_ref()
+                    .map_or((0, -1), |c| (c.version, c.term.unwrap_or(-1))),
+                elected_at: (member.role == Role::Primary)
+                    .then(|| member.election.map(|e| e.at))
+                    .flatten(),
+                follows: leader,
+                sent: self.node.clock(),
+                echo: self.node.heard.lock().echo(*id),
+            };
+            peer.report(report.to_doc());
+        }
+        if to_all {
+            self.reported = Instant::now();
+        }
+        self.moved = false;
+        Ok(())
+    }
+
+    pub(super) fn look_after_peers(&mut self) {
+        let mut troubles = self.node.troubles.lock();
+        troubles.clear();
+        for (id, peer) in &self.peers {
+            if let Some(e) = peer.trouble() {
+                troubles.insert(*id, e);
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What the driver does while its disk is full: it waits, and leads nobody meanwhile.
+
+use super::Driver;
+use crate::replica_set::{Election, Role};
+use muniment_value::{Code, Result, doc};
+use std::time::Duration;
+
+impl Driver {
+    /// Waits for room on a full disk: the member takes part in nothing meanwhile, and the others do
+    /// without it. It tells nobody either that it is primary: another one may be, and it would not hear
+    /// of that.
+    pub(super) fn when_there_is_room<T>(
+        &self,
+        what: &str,
+        mut store: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        let mut warned = false;
+        let set = self.server.replica_set.as_ref();
+        let was_primary = set.is_some_and(|set| set.is_primary());
+        loop {
+            match store() {
+                Err(e) if e.code() == Code::OutOfDiskSpace => {
+                    if !std::mem::replace(&mut warned, true) {
+                        let told = format!("{what} could not be stored: {e}");
+                        self.server.log.startup_warning(21_406, &told);
+                        // Who votes alone has nobody beside it.
+                        if !self.votes_alone() {
+                            self.leads_no_more();
+                        }
+                    }
+                    if self.server.wait_for_stop_for(Duration::from_millis(100)) {
+                        return Err(e);
+                    }
+                }
+                done => {
+                    if warned && self.store().is_door_open() && !self.votes_alone() {
+                        self.node.set_leads(true);
+                        if was_primary {
+                            self.show_primary(None);
+                        }
+                    }
+                    return done;
+                }
+            }
+        }
+    }
+
+    /// Tells everybody that this member is no primary.
+    pub(super) fn leads_no_more(&self) {
+        if let Some(set) = &self.server.replica_set {
+            set.no_primary(&self.server);
+        }
+        self.node.set_leads(false);
+    }
+
+    /// Tells everybody that it is, by this election if it was not before.
+    pub(super) fn show_primary(&self, election: Option<Election>) {
+        let Some(set) = &self.server.replica_set else {
+            return;
+        };
+        let term = self.core.term() as i64;
+        set.change(&self.server, |m| {
+            m.role = Role::Primary;
+            m.term = term;
+            m.leader = Some(m.id);
+            m.show_term();
+            if let Some(election) = election {
+                m.election = Some(election);
+            }
+        });
+        self.info(
+            21_331,
+            "Transition to primary complete; database writes are now permitted",
+            &doc! { "term": term },
+        );
+    }
+
+    /// Where nobody else is to be waited for, what the core asks for is durable at once.
+    pub(super) fn settle_alone(&mut self) -> Result<()> {
+        if self.is_alone() {
+            self.when_there_is_room("the log of the set", || self.store().sync())?;
+        }
+        Ok(())
+    }
+}
+
+/// `None` while a full disk keeps the log from being there at all: it is opened anew when there is room.
+pub(super) fn unless_full<T>(asked: Result<T>) -> Result<Option<T>> {
+    match asked {
+        Err(e) if e.code() == Code::OutOfDiskSpace => Ok(None),
+        other => other.map(Some),
+    }
+}
