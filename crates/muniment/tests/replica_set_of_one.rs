@@ -550,13 +550,17 @@ fn stepping_down_for_a_while() {
     may_read.append("$readPreference", doc! { "mode": "secondaryPreferred" });
     let out =
         doc! { "aggregate": "c", "pipeline": array![doc! { "$out": "d" }], "cursor": doc! {} };
+    // One that may be sent here has a primary to run it, and there is none.
+    let mut sent = out.clone();
+    sent.append("$readPreference", doc! { "mode": "secondaryPreferred" });
     let linear = || doc! { "readConcern": doc! { "level": "linearizable" } };
     let mut linearizable = may_read.clone();
     linearizable.append_all(linear().as_doc());
     for (command, wanted) in [
         (insert(2), 10107),
         (doc! { "drop": "c" }, 10107),
-        (out, 10107),
+        (out, 13435),
+        (sent, 10107),
         (doc! { "find": "c" }, 13435),
         (may_read, 0),
         (linearizable, 10107),
