@@ -72,6 +72,14 @@ pub fn execute(
     done
 }
 
+/// A change of the catalog that failed because it, or the opposite, had been made before.
+fn is_done_already(e: &Error) -> bool {
+    matches!(
+        e.code(),
+        Code::NamespaceExists | Code::NamespaceNotFound | Code::IndexNotFound
+    )
+}
+
 type Failed = (Error, Option<muniment_value::ArrayBuf>);
 
 fn plain(e: Error) -> Failed {
@@ -279,25 +287,26 @@ fn try_execute(
     let result = Transactions::end_command(&mut cx, result);
     // Others are waited for without a ticket.
     drop(ticket);
-    let acknowledged = match result {
-        Ok(()) => crate::replica_set::acknowledge(&cx),
-        // Of what fails a part may be told as done.
-        Err(e) if cx.commit.is_some() => crate::replica_set::acknowledge(&cx).and(Err(e)),
-        Err(e) => Err(e),
+    // Of what fails a part may be told as done, or it fails because it is done already: who is told that
+    // relies on it.
+    let relied_on = match &result {
+        Ok(()) => true,
+        Err(e) => cx.commit.is_some() || spec.kind == Kind::Ddl && is_done_already(e),
     };
-    let (result, concern) = match acknowledged {
-        Ok(concern) => (Ok(()), concern),
-        Err(e) => (Err(e), None),
+    let (result, concern) = match relied_on.then(|| crate::replica_set::acknowledge(&cx)) {
+        Some(Ok(concern)) => (result, concern),
+        Some(Err(e)) => (Err(e), None),
+        None => (result, None),
     };
     reload_cluster_parameters(server, spec, request);
     let (op_count, exhaust) = (cx.op_count, cx.exhaust);
     // A write concern that cannot be satisfied is told beside an error, too, since what failed may
     // have written.
-    let beside = result
-        .is_err()
-        .then(|| crate::replica_set::write_concern_error(&cx))
-        .flatten();
-    let result = result.map_err(|e| match beside {
+    let beside = result.is_err().then(|| {
+        let known = concern.clone();
+        known.or_else(|| crate::replica_set::write_concern_error(&cx))
+    });
+    let result = result.map_err(|e| match beside.flatten() {
         Some(concern) => e.with_extra(doc! { "writeConcernError": concern }),
         None => e,
     });

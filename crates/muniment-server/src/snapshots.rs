@@ -24,6 +24,9 @@ use std::time::{Duration, Instant};
 /// read within the window.
 const MOST: usize = 4096;
 
+/// How often who waits asks whether it may go on.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// Views by their points, with when they were asked for last.
 type Kept = BTreeMap<Timestamp, (Instant, Snapshot)>;
 
@@ -86,16 +89,26 @@ impl Snapshots {
         let store = &server.engine.store;
         // In this order: what was there at a point in time can be read until the majority has it.
         let view = self.view(store, Some(at))?;
-        let Some(majority) = store.majority().filter(|p| p.at < at) else {
+        let writable = server.is_writable();
+        if !writable && server.replica_set.is_none() {
+            // Nothing comes any more.
             return Ok(view);
-        };
+        }
         // Who was primary and does not know that another one is has nothing of what that has
-        // committed: only the majority can say that nothing is missing.
-        if at > store.visible().max(majority.at) && server.is_writable() {
+        // committed: only the majority can say that nothing is missing. And a commit may have a
+        // timestamp and not be visible yet.
+        if at > store.visible() && writable {
             store.commit_nothing(interrupt)?;
         }
         store.wait_for_majority(at, interrupt)?;
-        Ok(view)
+        if view.timestamp() >= at {
+            return Ok(view);
+        }
+        while !store.wait_until(LOOK, || store.visible() >= at) {
+            interrupt.check()?;
+        }
+        // The same again, if nothing came in between.
+        self.view(store, Some(at))
     }
 
     /// Keeps a view, so that others can read at the same point.

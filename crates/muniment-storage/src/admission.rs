@@ -256,15 +256,20 @@ impl Inner {
     }
 
     /// Whether the majority lacks what was written so long ago that no more is to come.
-    fn majority_lags(&self) -> bool {
+    pub fn majority_lags(&self) -> bool {
         let most = self.admission.most_lag.load(Relaxed);
         let majority = self.door.majority().filter(|_| most > 0);
         let Some(majority) = majority.filter(|_| !self.door.is_closed()) else {
+            self.admission.note_lag(false);
             return false;
         };
-        let last = self.door.places().map_or(majority, |p| p.last());
-        let behind = last.at.seconds().saturating_sub(majority.at.seconds());
-        let lags = last.index > majority.index && u64::from(behind) > most;
+        // From the oldest record that the majority lacks: before that there may have been nothing.
+        let (lacks, last) = match self.door.places() {
+            Some(places) => (places.at(majority.index + 1), places.last()),
+            None => (None, majority),
+        };
+        let behind = lacks.map_or(0, |p| last.at.seconds().saturating_sub(p.at.seconds()));
+        let lags = u64::from(behind) > most;
         self.admission.note_lag(lags);
         lags
     }

@@ -16,6 +16,7 @@ use crate::commit::MustLand;
 use crate::commit::apply::Applied;
 use crate::commit::ops::{self, Op};
 use crate::index::Index;
+use crate::sessions::LITTLE;
 use crate::store::{Inner, Store, position};
 use crate::view::Snapshot;
 use muniment_io::Timestamp;
@@ -186,6 +187,7 @@ impl Store {
     /// How often writers were held back because the majority was behind, for how long in
     /// microseconds, and whether they are now.
     pub fn flow_control(&self) -> (u64, u64, bool) {
+        self.inner.majority_lags();
         self.inner.admission.lagged()
     }
 
@@ -392,6 +394,8 @@ fn only_frees(payload: &[u8]) -> bool {
                 Op::Insert { .. } | Op::Replace { .. } | Op::Diff { .. } | Op::Entries { .. },
             ))
             | Err(_) => return false,
+            // A findAndModify that removes remembers the whole document.
+            Ok(Some(Op::Session { added, .. })) if added.len() > LITTLE => return false,
             Ok(Some(_)) => {}
         }
     }

@@ -201,7 +201,7 @@ mod tests {
         // What it has sent comes first.
         std::thread::sleep(Duration::from_millis(20));
         assert!(!near.has_ended());
-        (&near).try_clone().unwrap().read_exact(&mut [0]).unwrap();
+        near.try_clone().unwrap().read_exact(&mut [0]).unwrap();
         while !near.has_ended() {
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -609,7 +609,7 @@ impl OpContext {
     ///
     /// # Errors
     /// What stops the operation before it has a ticket again.
-    pub(crate) fn without_ticket<T>(&self, wait: impl FnOnce() -> T) -> Result<T> {
+    pub fn without_ticket<T>(&self, wait: impl FnOnce() -> T) -> Result<T> {
         match self.pool.get() {
             Some(pool) => pool.lend(self, wait),
             None => Ok(wait()),

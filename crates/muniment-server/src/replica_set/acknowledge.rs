@@ -102,7 +102,8 @@ fn failed(wc: &WriteConcern, e: &Error) -> DocBuf {
 pub fn write_concern_error(cx: &CommandContext<'_>) -> Option<DocBuf> {
     let set = cx.server.replica_set.as_ref()?;
     let wc = &cx.write_concern;
-    if !cx.spec.write_concern || matches!(wc.w, W::Majority | W::Nodes(..=1)) {
+    let asks = cx.spec.write_concern && !cx.elsewhere;
+    if !asks || matches!(wc.w, W::Majority | W::Nodes(..=1)) {
         return None;
     }
     let e = set.member().config?.unsatisfiable(&wc.w)?;

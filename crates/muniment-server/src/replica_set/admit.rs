@@ -188,7 +188,9 @@ fn still_leads(server: &ServerState, set: &super::ReplicaSet, op: &OpContext) ->
         w: W::Majority,
         journaled: false,
     };
-    node.wait(commit.index, &concern, None, op).map(|_| ())
+    node.wait(commit.index, &concern, None, op)?;
+    // The storage may learn a moment later how far the majority is.
+    server.engine.store.wait_for_majority(commit.at, op)
 }
 
 /// How often who waits asks its operation.

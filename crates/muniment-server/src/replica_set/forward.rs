@@ -21,8 +21,8 @@ const OWN: [&str; 6] = [
     "$configTime",
     "$db",
     "$readPreference",
-    "ok",
     "operationTime",
+    "topologyVersion",
 ];
 
 /// Has the primary run the command, if there is another one than this member, and takes its reply.
@@ -47,26 +47,54 @@ pub fn forward(cx: &mut CommandContext<'_>) -> Result<bool> {
             command.append_elem(e);
         }
     }
-    let reply = ask(&dialled, cx.db(), command, &**cx.op)?;
-    let d = reply.as_doc();
-    client::check_ok(d)?;
-    if let Some(time) = d.get("operationTime").map(of) {
-        let store = &cx.server.engine.store;
-        while !store.wait_until(LOOK, || store.visible() >= time) {
-            cx.op.check()?;
-        }
-    }
-    for e in d {
-        if !OWN.contains(&e.name()) {
-            cx.reply.field(e.name(), e.value());
-        }
-    }
+    // Whatever comes of it, its write concern was the primary's to wait for.
     cx.elsewhere = true;
+    let leads = || set.member().leader == leader;
+    let op = &**cx.op;
+    // Others read meanwhile.
+    let reply = op.without_ticket(|| ask(&dialled, cx.db(), command, op, &leads))??;
+    let time = reply.as_doc().get("operationTime").map(of);
+    let mut told = DocBuf::new();
+    for e in reply.as_doc() {
+        if !OWN.contains(&e.name()) {
+            told.append_elem(e);
+        }
+    }
+    client::check_ok(told.as_doc())?;
+    if let Some(time) = time {
+        let store = &cx.server.engine.store;
+        op.without_ticket(|| {
+            while !store.wait_until(LOOK, || store.visible() >= time) {
+                op.check()?;
+                if !leads() {
+                    return Err(changed());
+                }
+            }
+            Ok(())
+        })??;
+    }
+    for e in told.as_doc().iter().filter(|e| e.name() != "ok") {
+        cx.reply.field(e.name(), e.value());
+    }
     Ok(true)
 }
 
+/// 11602.
+fn changed() -> Error {
+    Error::new(
+        Code::InterruptedDueToReplStateChange,
+        "the primary that was asked is none any more",
+    )
+}
+
 /// Sends the command from a thread of its own, so that who waits for the answer can be interrupted.
-fn ask(to: &str, db: &str, command: DocBuf, interrupt: &dyn Interrupt) -> Result<DocBuf> {
+fn ask(
+    to: &str,
+    db: &str,
+    command: DocBuf,
+    interrupt: &dyn Interrupt,
+    leads: &dyn Fn() -> bool,
+) -> Result<DocBuf> {
     let mut c = Connection::connect_timeout(to, CONNECTING)?;
     let socket: Stream = c.stream().try_clone()?;
     let (answer, answers) = sync_channel(1);
@@ -82,7 +110,11 @@ fn ask(to: &str, db: &str, command: DocBuf, interrupt: &dyn Interrupt) -> Result
         match answers.recv_timeout(LOOK) {
             Ok(reply) => return reply,
             Err(RecvTimeoutError::Timeout) => {
-                if let Err(e) = interrupt.check() {
+                let goes_on = interrupt.check().and_then(|()| match leads() {
+                    true => Ok(()),
+                    false => Err(changed()),
+                });
+                if let Err(e) = goes_on {
                     // The primary ends what nobody waits for.
                     let _ = socket.shutdown();
                     return Err(e);

@@ -6,11 +6,12 @@
 
 use crate::log::now_ms;
 use crate::state::ServerState;
+use bytes::Bytes;
 use muniment_storage::{Store, Timestamp};
 use muniment_value::{Error, Result};
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Where they are, below the data directory.
 const FOLDER: &str = "rollback";
@@ -23,32 +24,36 @@ const FOLDER: &str = "rollback";
 pub fn write(server: &ServerState, index: u64) -> Result<(Vec<String>, usize)> {
     let after = timestamp_of(&server.engine.store, index)?;
     let undone = server.engine.undone_by_giving_up(after)?;
-    let (mut files, mut documents) = (Vec::new(), 0);
     let folder = server.options.dbpath.join(FOLDER);
+    let (mut files, mut documents) = (Vec::new(), 0);
     for (uuid, docs) in undone {
         let of = folder.join(name_of(&uuid));
-        let write = || -> std::io::Result<PathBuf> {
-            fs::create_dir_all(&of)?;
-            let path = of.join(format!("removed.{}.bson", stamp(now_ms())));
-            let mut file = fs::File::create(&path)?;
-            let mut all = docs.iter().map(|d| file.write_all(d));
-            let written = all.try_for_each(|done| done).and_then(|()| file.sync_all());
-            if let Err(e) = written {
-                // It takes the room that the next try needs. The first error is what is told.
-                let _ = fs::remove_file(&path);
-                return Err(e);
-            }
-            for dir in [&*of, &*folder, &*server.options.dbpath] {
-                sync_dir(dir)?;
-            }
-            Ok(path)
-        };
-        let failed = |e| Error::from(e).context(&format!("cannot write below {}: ", of.display()));
-        let path = write().map_err(failed)?;
+        let path = of.join(format!("removed.{}.bson", stamp(now_ms())));
         files.push(path.to_string_lossy().into_owned());
         documents += docs.len();
+        if let Err(e) = write_file(&path, &docs, &server.options.dbpath) {
+            // All of them are written anew the next time, for which they take the room.
+            for file in &files {
+                let _ = fs::remove_file(file);
+            }
+            return Err(Error::from(e).context(&format!("cannot write below {}: ", of.display())));
+        }
     }
     Ok((files, documents))
+}
+
+/// Writes documents into a file two folders below `dbpath`, durably.
+fn write_file(path: &Path, docs: &[Bytes], dbpath: &Path) -> std::io::Result<()> {
+    let folders: Vec<&Path> = path.ancestors().skip(1).take(2).collect();
+    if let Some(folder) = folders.first() {
+        fs::create_dir_all(folder)?;
+    }
+    let mut file = fs::File::create(path)?;
+    for d in docs {
+        file.write_all(d)?;
+    }
+    file.sync_all()?;
+    folders.into_iter().chain([dbpath]).try_for_each(sync_dir)
 }
 
 /// The timestamp of the record with this index; of the beginning, for none.
