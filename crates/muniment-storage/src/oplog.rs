@@ -79,6 +79,8 @@ pub enum Image {
 pub struct LogEntry {
     /// Its timestamp, which no other entry has.
     pub at: Timestamp,
+    /// The term of the primary that committed it; 0 where there was no set.
+    pub term: u64,
     /// The wall clock's time, in milliseconds since 1970.
     pub wall_ms: i64,
     /// The operations. None: a record that only moves the clock on.
@@ -148,6 +150,13 @@ impl Watch {
     }
 }
 
+/// See [`LogEntries::early`].
+struct Early {
+    commit: CommitId,
+    term: u64,
+    payload: Bytes,
+}
+
 /// Reads entries in order. At the end it can be asked again.
 pub struct LogEntries {
     inner: Arc<Inner>,
@@ -163,7 +172,7 @@ pub struct LogEntries {
     /// The commit that was read last.
     commit: CommitId,
     /// A record that was read before it was visible.
-    early: Option<(Timestamp, CommitId, Bytes)>,
+    early: Option<Early>,
     names: HashMap<u32, Option<Arc<Named>>>,
 }
 
@@ -353,7 +362,7 @@ impl LogEntries {
                 continue;
             }
             let visible = self.inner.trees.views().visible();
-            let (at, commit, payload) = match self.early.take() {
+            let record = match self.early.take() {
                 Some(early) => early,
                 None => {
                     let Some(record) = self.reader.next()? else {
@@ -371,15 +380,20 @@ impl LogEntries {
                         index: record.index,
                         at: record.at,
                     };
-                    (record.at, commit, Bytes::copy_from_slice(record.payload))
+                    Early {
+                        commit,
+                        term: record.term,
+                        payload: Bytes::copy_from_slice(record.payload),
+                    }
                 }
             };
+            let at = record.commit.at;
             if at > visible {
-                self.early = Some((at, commit, payload));
+                self.early = Some(record);
                 return Ok(None);
             }
-            self.commit = commit;
-            self.read(at, &payload)?;
+            self.commit = record.commit;
+            self.read(at, record.term, &record.payload)?;
             // Records that tell nothing bring readers on as well.
             if self.ready.is_empty() {
                 self.position = self.position.max(at);
@@ -394,7 +408,7 @@ impl LogEntries {
     }
 
     /// Reads a record.
-    fn read(&mut self, at: Timestamp, payload: &Bytes) -> Result<()> {
+    fn read(&mut self, at: Timestamp, term: u64, payload: &Bytes) -> Result<()> {
         let inner = self.inner.clone();
         let bad = |offset: usize| {
             damaged(
@@ -520,6 +534,7 @@ impl LogEntries {
         let mut told = |at, ops, whole| {
             self.ready.push_back(LogEntry {
                 at,
+                term,
                 wall_ms,
                 ops,
                 whole,

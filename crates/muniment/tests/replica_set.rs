@@ -1,7 +1,7 @@
 //! Replica sets of several members: real servers, over the wire.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use muniment_value::{DocBuf, Value, array, doc};
+use muniment_value::{ArrayBuf, DocBuf, Value, array, doc};
 use muniment_wire::Connection;
 use std::time::{Duration, Instant};
 use testkit::{ServerOptions, Set};
@@ -162,7 +162,17 @@ fn a_killed_primary_is_replaced_and_comes_back() {
     );
     let wanted: Vec<i64> = (0..=101).collect();
     for i in 0..3 {
-        assert_eq!(ids(&mut set.connect(i)), wanted, "member {i}");
+        let mut c = set.connect(i);
+        assert_eq!(ids(&mut c), wanted, "member {i}");
+        // Every member tells of the terms in which it was written.
+        let term = |c: &mut Connection, id: i32| {
+            let cmd = doc! { "find": "oplog.rs", "filter": doc! { "o._id": id } };
+            let found = c.find_all("local", &cmd).unwrap();
+            assert_eq!(found.len(), 1, "member {i}: {found:?}");
+            found[0].as_doc().get("t").unwrap().as_i64_exact().unwrap()
+        };
+        let (first, last) = (term(&mut c, 0), term(&mut c, 101));
+        assert!(first >= 1 && last > first, "member {i}: {first}, {last}");
     }
 }
 
@@ -515,8 +525,13 @@ fn writers_wait_for_a_majority_that_is_behind() {
     let options = ServerOptions::new().arg("--setParameter");
     let options = options.arg("enableTestCommands=1").arg("--setParameter");
     let set = Set::prepare(3, &options.arg("flowControlTargetLagSeconds=1"));
-    let members = (0..3).map(|i| doc! { "_id": i as i32, "host": set.host(i) });
-    set.initiate(&set.config(members.collect()));
+    let members = (0..3).map(|i| doc! { "_id": i, "host": set.host(i as usize) });
+    // Nobody is elected because the machine is busy.
+    set.initiate(&doc! {
+        "_id": "rs0",
+        "members": members.collect::<Vec<_>>().iter().collect::<ArrayBuf>(),
+        "settings": doc! { "electionTimeoutMillis": 30_000, "heartbeatIntervalMillis": 200 },
+    });
     let primary = set.primary();
     let producer = |mode: &str| {
         for i in (0..3).filter(|i| *i != primary) {

@@ -10,8 +10,7 @@ use muniment_storage::{
 };
 use muniment_value::{ArrayBuf, Doc, DocBuf, Type, Value, doc};
 
-/// The term of all entries: a server that is its set's only member never has to tell the entries of
-/// one primary from those of another.
+/// The term of entries from before there was a set, and the least that an entry tells.
 const TERM: i64 = 1;
 /// `multiOpType` of what is no transaction although it is an applyOps of a session.
 const APPLIED_SEPARATELY: i32 = 1;
@@ -202,13 +201,14 @@ pub(crate) fn entry(entry: &LogEntry) -> Option<DocBuf> {
         }
     }
     d.append("ts", stamp(entry.at));
-    d.append("t", TERM);
+    let term = TERM.max(i64::try_from(entry.term).unwrap_or(i64::MAX));
+    d.append("t", term);
     d.append("v", VERSION);
     d.append("wall", Value::DateTime(entry.wall_ms));
     let in_transaction = matches!(entry.whole, Whole::Transaction(_));
     if entry.session.is_some() || in_transaction {
         let previous = match entry.previous {
-            Some(at) => op_time(at, TERM),
+            Some(at) => op_time(at, term),
             None => op_time(Timestamp::ZERO, -1),
         };
         d.append("prevOpTime", previous);
