@@ -201,21 +201,19 @@ fn misfortunes(
                 cluster.thaw(one).unwrap();
                 "frozen"
             }
-            4 => {
+            cut => {
+                // All of its lines, or one of them: then both still reach the third.
+                let all = cut == 4;
+                let to = if all {
+                    &others[..]
+                } else {
+                    &others[rng.below(2) as usize..][..1]
+                };
                 let way = ways[rng.below(3) as usize];
-                cluster.part(&[one], &others, way).unwrap();
+                cluster.part(&[one], to, way).unwrap();
                 pause(rng, 500, 4000);
                 cluster.heal().unwrap();
-                "cut off"
-            }
-            _ => {
-                // A line between two of them, who both reach the third.
-                let other = others[rng.below(2) as usize];
-                let way = ways[rng.below(3) as usize];
-                cluster.part(&[one], &[other], way).unwrap();
-                pause(rng, 500, 4000);
-                cluster.heal().unwrap();
-                "line cut"
+                if all { "cut off" } else { "line cut" }
             }
         };
         *count.entry(name).or_default() += 1;

@@ -195,6 +195,22 @@ fn rolled_back(dir: &std::path::Path) -> usize {
     n
 }
 
+/// All are dead: the others come back and write 20 to 39, then the first one comes back, too. Returns the
+/// primary that they elected.
+fn go_on_without(set: &mut Set, first: usize) -> usize {
+    for i in (0..3).filter(|i| *i != first) {
+        set.members[i].start_again();
+    }
+    let second = set.primary();
+    let mut c = set.connect(second);
+    for id in 20..40 {
+        insert(&mut c, id, doc! { "w": "majority" });
+    }
+    set.members[first].start_again();
+    set.settle();
+    second
+}
+
 /// The others are dead when the primary writes, so nobody has it but the primary, and it is dead when
 /// they come back.
 #[test]
@@ -246,16 +262,7 @@ fn what_lost_an_election_is_rolled_back() {
     ));
     member.terminate();
     member.set_args(&["--replSet", "rs0"]);
-    for i in &others {
-        set.members[*i].start_again();
-    }
-    let second = set.primary();
-    let mut c = set.connect(second);
-    for id in 20..40 {
-        insert(&mut c, id, doc! { "w": "majority" });
-    }
-    set.members[first].start_again();
-    set.settle();
+    let second = go_on_without(&mut set, first);
     let mut c = set.connect(set.primary());
     let reply = insert(&mut c, 40, doc! { "w": 3 });
     assert!(
@@ -392,16 +399,7 @@ fn a_stream_tells_what_the_majority_has() {
     let found = c.command("test", &cmd);
     assert_eq!(found.unwrap_err().code().0, 50);
     set.members[first].kill9();
-    for i in &others {
-        set.members[*i].start_again();
-    }
-    let second = set.primary();
-    let mut c = set.connect(second);
-    for id in 20..40 {
-        insert(&mut c, id, doc! { "w": "majority" });
-    }
-    set.members[first].start_again();
-    set.settle();
+    let second = go_on_without(&mut set, first);
     // Wherever it goes on, it is told the same.
     for (i, token) in [
         (first, &watch.token),

@@ -132,13 +132,15 @@ impl Feed {
         let mut reader = self.reader.lock();
         let until = self.ring.lock().until;
         let ahead = |at: Timestamp| at > until;
-        let now = begins_at(store)?;
-        // A reader that would begin no further than this one is gains nothing.
-        if asked.is_none_or(ahead) && self.oldest(asked).is_some_and(ahead) && ahead(now) {
-            // Whoever needs what lies between is behind, and reads the log itself.
-            *reader = None;
+        if asked.is_none_or(ahead) && self.oldest(asked).is_some_and(ahead) {
+            // Whoever needs what lies between is behind, and reads the log itself. A reader that
+            // would begin no further than this one is gains nothing.
+            if ahead(begins_at(store)?) {
+                *reader = None;
+            }
         }
         let Some(entries) = reader.as_mut() else {
+            let now = begins_at(store)?;
             let begun = match self.oldest(asked).filter(|at| *at < now) {
                 Some(at) => read_from(store, at, now)?,
                 None => None,

@@ -4,6 +4,7 @@ use super::cursor_reply::limits;
 use crate::args::{Args, Field, Types, check_type, opt, refused, req};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
+use crate::replica_set::{forward, writes};
 use muniment_exec::{AggregateRequest, BatchLimits, Explainable, Hint, Verbosity};
 use muniment_value::{Code, Doc, Error, Result, Value, number};
 
@@ -70,16 +71,6 @@ const NOT_IN_API_V1: [&str; 15] = [
     "$searchMeta",
     "$vectorSearch",
 ];
-
-/// Whether the pipeline ends with a stage that writes.
-fn writes(body: Doc<'_>) -> bool {
-    let stages = body.get_array("pipeline");
-    let last = stages
-        .and_then(|p| p.values().last())
-        .and_then(|v| v.as_doc());
-    let name = last.and_then(|d| d.first()).map(|e| e.name());
-    matches!(name, Some("$out" | "$merge"))
-}
 
 /// What an explained pipeline with a write concern fails with.
 pub fn no_write_concern() -> Error {
@@ -212,11 +203,8 @@ pub(super) fn request<'a>(
 }
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
-    let stages = cx.args.array("pipeline").unwrap_or(Doc::EMPTY);
-    let last = stages.values().last().and_then(|v| v.as_doc());
-    let writes = last.is_some_and(|d| d.get("$out").is_some() || d.get("$merge").is_some());
-    match writes {
-        true if crate::replica_set::forward(cx)? => Ok(()),
+    match writes(cx.request.body) {
+        true if forward(cx)? => Ok(()),
         // What it has written stays.
         true => answer(cx),
         false => cx.replan(answer),

@@ -49,23 +49,21 @@ pub struct SetConfig {
     pub term: Option<i64>,
     /// `members`, at least one.
     pub members: Vec<MemberConfig>,
-    /// `settings.chainingAllowed`.
-    pub chaining: bool,
     /// `settings.heartbeatIntervalMillis`.
     pub heartbeat_ms: i64,
     /// `settings.heartbeatTimeoutSecs`.
     pub heartbeat_timeout_secs: i64,
     /// `settings.electionTimeoutMillis`.
     pub election_ms: i64,
-    /// `settings.catchUpTimeoutMillis`.
-    pub catch_up_ms: i64,
-    /// `settings.catchUpTakeoverDelayMillis`.
-    pub takeover_ms: i64,
     /// `settings.getLastErrorModes`.
     pub modes: DocBuf,
     /// `settings.replicaSetId`; `None` until it is initiated.
     pub id: Option<[u8; 12]>,
 }
+
+/// `settings.catchUpTimeoutMillis` and `settings.catchUpTakeoverDelayMillis`, which nothing here goes by.
+const CATCH_UP_MS: i32 = -1;
+const TAKEOVER_MS: i32 = 30_000;
 
 /// 93 InvalidReplicaSetConfig.
 pub(super) fn invalid(message: impl Into<String>) -> Error {
@@ -87,12 +85,9 @@ impl SetConfig {
             version: 1,
             term: None,
             members: Vec::new(),
-            chaining: true,
             heartbeat_ms: 2000,
             heartbeat_timeout_secs: 10,
             election_ms: 10_000,
-            catch_up_ms: -1,
-            takeover_ms: 30_000,
             modes: DocBuf::new(),
             id: None,
         }
@@ -209,16 +204,27 @@ impl SetConfig {
     fn take_settings(&mut self, d: Doc<'_>) -> Result<()> {
         let args = Args::parse("ReplSetConfig.settings", SETTINGS, d)?;
         let most = i64::from(i32::MAX);
-        self.chaining = args.bool("chainingAllowed", self.chaining);
         for (name, least, at) in [
             ("heartbeatIntervalMillis", 1, &mut self.heartbeat_ms),
             ("heartbeatTimeoutSecs", 1, &mut self.heartbeat_timeout_secs),
             ("electionTimeoutMillis", 1, &mut self.election_ms),
-            ("catchUpTimeoutMillis", -1, &mut self.catch_up_ms),
-            ("catchUpTakeoverDelayMillis", -1, &mut self.takeover_ms),
         ] {
             if let Some(n) = args.int(name, least, most)? {
                 *at = n;
+            }
+        }
+        for (name, usual) in [
+            ("catchUpTimeoutMillis", CATCH_UP_MS),
+            ("catchUpTakeoverDelayMillis", TAKEOVER_MS),
+        ] {
+            if args
+                .int(name, -1, most)?
+                .is_some_and(|n| n != i64::from(usual))
+            {
+                return Err(invalid(format!(
+                    "{name} other than {usual} is not supported: who is elected has everything that \
+                     was committed, and catches up with nobody"
+                )));
             }
         }
         if let Some(defaults) = args.doc("getLastErrorDefaults") {
@@ -387,12 +393,13 @@ impl SetConfig {
         d.append("protocolVersion", 1_i64);
         d.append("writeConcernMajorityJournalDefault", true);
         let mut settings = doc! {
-            "chainingAllowed": self.chaining,
+            // Whether it may be or not: every member gets the log from the primary.
+            "chainingAllowed": false,
             "heartbeatIntervalMillis": self.heartbeat_ms as i32,
             "heartbeatTimeoutSecs": self.heartbeat_timeout_secs as i32,
             "electionTimeoutMillis": self.election_ms as i32,
-            "catchUpTimeoutMillis": self.catch_up_ms as i32,
-            "catchUpTakeoverDelayMillis": self.takeover_ms as i32,
+            "catchUpTimeoutMillis": CATCH_UP_MS,
+            "catchUpTakeoverDelayMillis": TAKEOVER_MS,
             "getLastErrorModes": &self.modes,
             "getLastErrorDefaults": doc! { "w": 1, "wtimeout": 0 },
         };
@@ -572,6 +579,11 @@ mod tests {
                 doc! { "_id": "rs", "version": 1, "members": array![member()],
                 "settings": doc! { "getLastErrorDefaults": doc! { "w": 2 } } },
                 5_624_101,
+            ),
+            (
+                doc! { "_id": "rs", "version": 1, "members": array![member()],
+                "settings": doc! { "catchUpTimeoutMillis": 0 } },
+                93,
             ),
         ] {
             let e = SetConfig::parse(d.as_doc()).unwrap_err();

@@ -30,7 +30,7 @@ mod routes;
 mod times;
 
 pub use acknowledge::{acknowledge, write_concern_error};
-pub use admit::admit;
+pub use admit::{admit, writes};
 pub use config::SetConfig;
 pub use driver::{ELECTION_TICKS, Request};
 pub use forward::forward;

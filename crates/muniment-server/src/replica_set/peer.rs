@@ -174,14 +174,6 @@ impl Shared {
                 }
                 (std::mem::take(&mut queue.messages), queue.report.take())
             };
-            // The member never sends anything on it. Something between the two may take what is
-            // sent all the same.
-            if socket.has_ended() {
-                return Err(Error::new(
-                    Code::HostUnreachable,
-                    "the member has closed the connection",
-                ));
-            }
             for mut message in messages {
                 loop {
                     let rest = records.put(store, &mut message, &mut out)?;
@@ -195,6 +187,14 @@ impl Shared {
                 }
             }
             if let Some(report) = report {
+                // The member never sends anything on it. Something between the two may take what is
+                // sent all the same; this is asked now and then.
+                if socket.has_ended() {
+                    return Err(Error::new(
+                        Code::HostUnreachable,
+                        "the member has closed the connection",
+                    ));
+                }
                 put_report(&mut out, report.as_doc());
             }
             flush(&mut socket, &mut out)?;

@@ -188,13 +188,13 @@ impl Driver {
         now.voters.len() == 1 && now.voters.contains(&self.node.id) && now.learners.is_empty()
     }
 
+    /// The configuration that holds, if there is one.
+    fn config(&self) -> Option<Arc<SetConfig>> {
+        self.server.replica_set.as_ref()?.member().config
+    }
+
     fn tick_length(&self) -> Duration {
-        let config = self
-            .server
-            .replica_set
-            .as_ref()
-            .and_then(|s| s.member().config);
-        let timeout = config.map_or(10_000, |c| c.election_ms);
+        let timeout = self.config().map_or(10_000, |c| c.election_ms);
         let timeout = u64::try_from(timeout).unwrap_or(10_000);
         Duration::from_millis((timeout / ELECTION_TICKS).max(1))
     }

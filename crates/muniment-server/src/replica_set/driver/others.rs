@@ -63,24 +63,14 @@ impl Driver {
     }
 
     pub(super) fn patience(&self) -> Duration {
-        let config = self
-            .server
-            .replica_set
-            .as_ref()
-            .and_then(|s| s.member().config);
-        let secs = config.map_or(10, |c| c.heartbeat_timeout_secs);
+        let secs = self.config().map_or(10, |c| c.heartbeat_timeout_secs);
         Duration::from_secs(u64::try_from(secs).unwrap_or(10).max(1))
     }
 
     /// Tells the others how this member is: the leader at once when something moved, all of them
     /// now and then.
     pub(super) fn report(&mut self) -> Result<()> {
-        let config = self
-            .server
-            .replica_set
-            .as_ref()
-            .and_then(|s| s.member().config);
-        let every = config.map_or(2000, |c| c.heartbeat_ms);
+        let every = self.config().map_or(2000, |c| c.heartbeat_ms);
         let every = Duration::from_millis(u64::try_from(every).unwrap_or(2000));
         let due = self.reported.elapsed() >= every;
         if !due && !self.moved {
