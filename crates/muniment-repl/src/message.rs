@@ -158,6 +158,13 @@ impl Message {
         })
     }
 
+    /// Leaves the entries behind the first `n` out, as if they had been lost on the way.
+    pub fn truncate(&mut self, n: usize) {
+        if let Body::Append { entries, .. } = &mut self.body {
+            entries.truncate(n);
+        }
+    }
+
     /// Whether it is one that a member could have sent: entries without gaps, terms that never
     /// fall and are not above the sender's, nobody who is no one.
     pub fn is_sound(&self) -> bool {

@@ -244,11 +244,11 @@ impl Inner {
         }
         let now = self.clock.now_ms() / 1000;
         let since = u64::try_from(now).unwrap_or(0);
-        let since = since.saturating_sub(window.time.as_secs());
+        let since = since.saturating_sub(window.longest().as_secs());
         Keep {
             bytes: window.bytes,
             // Where all is in memory only its size counts.
-            later_than: match window.time.is_zero() || !self.trees.is_durable() {
+            later_than: match window.longest().is_zero() || !self.trees.is_durable() {
                 true => Timestamp::MAX,
                 false => Timestamp::new(u32::try_from(since).unwrap_or(0), 0),
             },

@@ -254,7 +254,14 @@ impl Store {
     /// How much of the log is kept for its readers: so many bytes, and whatever is not older than so
     /// long. Where the disk is nearly full it gives way.
     pub fn keep_log(&self, bytes: u64, time: Duration) {
-        *self.inner.window.lock() = Window { bytes, time };
+        let mut window = self.inner.window.lock();
+        (window.bytes, window.time) = (bytes, time);
+    }
+
+    /// How far back the log is kept for other members that are to get it late, whatever
+    /// [`Store::keep_log`] says. Where the disk is nearly full it gives way, too.
+    pub fn keep_log_for_others(&self, time: Duration) {
+        self.inner.window.lock().for_others = time;
     }
 
     /// Waits until something later than `after` is visible; false if nothing was for so long.
@@ -321,6 +328,8 @@ impl Store {
 pub(crate) struct Window {
     pub bytes: u64,
     pub time: Duration,
+    /// See [`Store::keep_log_for_others`].
+    pub for_others: Duration,
 }
 
 impl Window {
@@ -332,7 +341,13 @@ impl Window {
         Window {
             bytes: most.min(free / 20),
             time: Duration::ZERO,
+            for_others: Duration::ZERO,
         }
+    }
+
+    /// What is not older than so long is kept.
+    pub fn longest(&self) -> Duration {
+        self.time.max(self.for_others)
     }
 }
 

@@ -30,6 +30,15 @@ fn is_true(d: &DocBuf, name: &str) -> bool {
     matches!(d.as_doc().get(name), Some(Value::Bool(true)))
 }
 
+/// How many members are to vote.
+fn voters(c: &mut Connection) -> Option<usize> {
+    let reply = c.command("admin", &doc! { "replSetGetConfig": 1 }).ok()?;
+    let config = reply.as_doc().get_doc("config")?;
+    let votes = |v: Value<'_>| v.as_doc()?.get("votes")?.as_i64_exact();
+    let members = config.get_array("members")?;
+    Some(members.values().filter(|v| votes(*v) == Some(1)).count())
+}
+
 impl Set {
     /// Starts so many servers that are to be a set, and do not know each other.
     pub fn prepare(n: usize, options: &ServerOptions) -> Set {
@@ -124,9 +133,8 @@ impl Set {
             let first = with(1).next().filter(|_| with(1).count() == 1)?;
             let caught_up = with(2).filter(|at| *at >= first).count() + 1;
             let voting = status.as_doc().get("votingMembersCount")?.as_i64_exact()?;
-            let named = members.count();
-            let all = caught_up >= named.min(self.running().count());
-            (all && voting as usize >= named).then_some(())
+            let all = caught_up >= members.count().min(self.running().count());
+            (all && voting as usize >= voters(&mut c)?).then_some(())
         });
     }
 

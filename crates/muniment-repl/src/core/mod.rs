@@ -618,6 +618,13 @@ impl Core {
         }
     }
 
+    /// This member gets the log with a delay: what is sent to it before it is due is lost on the way
+    /// and asked for again, so that one message on its way is enough.
+    pub fn delayed(&mut self, member: MemberId, delayed: bool) {
+        let window = if delayed { 1 } else { WINDOW };
+        self.node.raft.adjust_max_inflight_msgs(member, window);
+    }
+
     /// The log begins here now.
     pub fn trimmed(&mut self, first: u64) {
         if !self.halted {

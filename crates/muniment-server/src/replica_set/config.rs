@@ -516,6 +516,7 @@ mod tests {
             hidden: true,
             priority: 0.0,
             votes: false,
+            delay_secs: 3600,
             ..MemberConfig::new(7, "h:2".to_string())
         });
         c.modes = doc! { "m": doc! { "dc": 1 } };
@@ -541,7 +542,8 @@ mod tests {
             ("votes", Value::Int32(2), 2),
             ("hidden", Value::Bool(true), 2),
             ("buildIndexes", Value::Bool(false), 93),
-            ("secondaryDelaySecs", Value::Int32(1), 93),
+            ("secondaryDelaySecs", Value::Int32(1), 2),
+            ("secondaryDelaySecs", Value::Int32(-1), 2),
             ("slaveDelay", Value::Int32(1), 40415),
             ("foo", Value::Int32(1), 40415),
             ("tags", Value::Document(doc! { "a": 1 }.as_doc()), 14),

@@ -98,7 +98,13 @@ pub fn greet(server: &Arc<ServerState>, d: Doc<'_>, only_checks: bool) -> Result
         ));
     };
     let node = match set.node() {
-        Some(node) => node,
+        Some(node) => {
+            if node.members().in_force().config.version < in_force.config.version {
+                node.inbox
+                    .put(Event::Greeted(from, Box::new(in_force.clone())));
+            }
+            node
+        }
         None => initiate::join(server, to, in_force)?,
     };
     let own = set.member().config.and_then(|c| c.id);

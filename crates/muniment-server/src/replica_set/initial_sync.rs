@@ -138,19 +138,16 @@ pub fn begin(
 
 fn copy(server: &Arc<ServerState>, node: &Node, from: MemberId, at_least: u64) -> Result<Copied> {
     let set = server.replica_set.as_ref().ok_or_else(super::ended)?;
-    let (_, config) = set.initialized()?;
-    let members = node.members();
-    let source = members.in_force().config.member(from);
-    let source = source.and_then(|m| config.member(m.key));
-    let host = &source
-        .ok_or_else(|| Error::new(Code::NodeNotFound, "the source is no member"))?
-        .host;
+    let (member, config) = set.initialized()?;
+    let host = set
+        .host_of(&member, Some(from))
+        .ok_or_else(|| Error::new(Code::NodeNotFound, "the source is no member"))?;
     server.log.info(
         "INITSYNC",
         21_164,
         "initialsync",
         "Starting initial sync",
-        &doc! { "from": host.as_str() },
+        &doc! { "from": host },
     );
     let dir = local::begin_copy(&server.options.dbpath)?;
     let dialled = server.parameters.routes.read().to(host).to_string();

@@ -41,6 +41,8 @@ pub struct MemberConfig {
     pub tags: DocBuf,
     /// `votes` is 1.
     pub votes: bool,
+    /// `secondaryDelaySecs`: it gets the log so many seconds after the others.
+    pub delay_secs: u32,
 }
 
 impl MemberConfig {
@@ -53,6 +55,7 @@ impl MemberConfig {
             priority: 1.0,
             tags: DocBuf::new(),
             votes: true,
+            delay_secs: 0,
         }
     }
 
@@ -82,12 +85,8 @@ impl MemberConfig {
                  what index builds found (member {id})"
             )));
         }
-        if args.int("secondaryDelaySecs", 0, MAX_DELAY)?.unwrap_or(0) > 0 {
-            return Err(invalid(format!(
-                "secondaryDelaySecs is not supported: every member applies the log as it comes (member \
-                 {id})"
-            )));
-        }
+        let delay = args.int("secondaryDelaySecs", 0, MAX_DELAY)?.unwrap_or(0);
+        member.delay_secs = u32::try_from(delay).unwrap_or(0);
         if let Some(v) = args.get("priority") {
             member.priority = number::to_f64(v).unwrap_or(f64::NAN);
             if !(0.0..=MAX_PRIORITY).contains(&member.priority) {
@@ -100,6 +99,7 @@ impl MemberConfig {
         for (wrong, what) in [
             (!member.votes, "non-voting (votes:0)"),
             (member.hidden, "hidden=true"),
+            (member.delay_secs > 0, "secondaryDelaySecs is used"),
         ] {
             if wrong && member.priority != 0.0 {
                 return Err(Error::bad_value(format!("priority must be 0 when {what}")));
@@ -157,7 +157,7 @@ impl MemberConfig {
             "hidden": self.hidden,
             "priority": whole_or_fraction(self.priority),
             "tags": &self.tags,
-            "secondaryDelaySecs": 0_i64,
+            "secondaryDelaySecs": i64::from(self.delay_secs),
             "votes": i32::from(self.votes),
         }
     }

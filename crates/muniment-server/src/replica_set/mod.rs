@@ -54,6 +54,7 @@ use muniment_repl::{InForce, LocalState, MemberId, Refusal, StateFile};
 use muniment_storage::{OsDisk, Timestamp};
 use muniment_value::{ArrayBuf, Code, DocBuf, Error, Result, Value, doc};
 use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -150,6 +151,17 @@ pub struct Member {
     pub rollback_id: u64,
     /// The configuration was forced here since the start.
     pub forced: bool,
+    /// Members that only newer configurations have than the one in force here.
+    pub ahead: BTreeMap<MemberId, Ahead>,
+}
+
+/// A member that the configuration in force here does not have yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ahead {
+    /// The version of a configuration that has it.
+    pub version: u64,
+    /// Where it is.
+    pub host: String,
 }
 
 impl Member {
@@ -213,6 +225,7 @@ impl ReplicaSet {
                 election: None,
                 rollback_id: 1,
                 forced: false,
+                ahead: BTreeMap::new(),
             }),
             primary: AtomicBool::new(false),
             timed: AtomicBool::new(false),
@@ -454,8 +467,10 @@ impl ReplicaSet {
     fn host_of<'m>(&self, member: &'m Member, id: Option<MemberId>) -> Option<&'m str> {
         let node = self.node()?;
         let members = node.members();
-        let key = members.in_force().config.member(id?)?.key;
-        Some(member.config.as_ref()?.member(key)?.host.as_str())
+        match members.in_force().config.member(id?) {
+            Some(m) => Some(member.config.as_ref()?.member(m.key)?.host.as_str()),
+            None => Some(member.ahead.get(&id?)?.host.as_str()),
+        }
     }
 
     /// A time in ticks of the driver, at least one unless it is none.
@@ -632,6 +647,9 @@ pub fn describe(server: &ServerState, set: &ReplicaSet, primary: &str, counter: 
         if is {
             d.append(name, true);
         }
+    }
+    if own.delay_secs > 0 {
+        d.append("secondaryDelaySecs", i64::from(own.delay_secs));
     }
     if !own.tags.as_doc().is_empty() {
         d.append("tags", &own.tags);

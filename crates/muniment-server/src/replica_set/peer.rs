@@ -4,17 +4,24 @@
 //! reports only the newest counts. Records of the log are read when they are sent, so that a slow
 //! member costs no memory but their places.
 //!
+//! A member with a delay (`secondaryDelaySecs`) is sent no record before it is due: what stands behind
+//! such a one is left out of the message, as if it had been lost, and the consensus asks for it again.
+//! So the member has neither in its data nor in its log what it is not to have yet, also behind a
+//! restart, or when it is started by itself to look at it.
+//!
 //! Invariant: messages of one connection arrive in the order in which they were given. Must not
 //! wait for the member in any other thread.
 
 use super::frame::{PIECE, put_message, put_record, put_report};
+use crate::log::now_ms;
 use muniment_repl::{MemberId, Message};
-use muniment_storage::{Records as LogRecords, Store};
+use muniment_storage::{Records as LogRecords, Store, Timestamp};
 use muniment_value::{Code, DocBuf, Error, Result};
 use muniment_wire::{Connection, Stream};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::io::Write;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -47,6 +54,8 @@ pub struct Peer {
 
 struct Shared {
     to: To,
+    /// Seconds by which records are older when they are sent.
+    delay: AtomicU32,
     queue: Mutex<Queue>,
     wake: Condvar,
 }
@@ -71,6 +80,7 @@ impl Peer {
     pub fn start(to: To, store: &Arc<Store>) -> Result<Peer> {
         let shared = Arc::new(Shared {
             to,
+            delay: AtomicU32::new(0),
             queue: Mutex::default(),
             wake: Condvar::new(),
         });
@@ -85,6 +95,11 @@ impl Peer {
     /// Where it leads.
     pub fn host(&self) -> &str {
         &self.shared.to.host
+    }
+
+    /// Records are so many seconds old, at least, when they are sent.
+    pub fn set_delay(&self, secs: u32) {
+        self.shared.delay.store(secs, Relaxed);
     }
 
     /// Sends a message, if the member can be reached.
@@ -176,7 +191,8 @@ impl Shared {
             };
             for mut message in messages {
                 loop {
-                    let rest = records.put(store, &mut message, &mut out)?;
+                    let delay = self.delay.load(Relaxed);
+                    let rest = records.put(store, &mut message, &mut out, delay)?;
                     if out.len() >= PIECE || rest.is_some() {
                         flush(&mut socket, &mut out)?;
                     }
@@ -211,6 +227,11 @@ fn flush(socket: &mut Stream, out: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
+/// Whether a record of this time is so many seconds old.
+fn is_due(at: Timestamp, delay: u32) -> bool {
+    delay == 0 || i64::from(at.seconds()) + i64::from(delay) <= now_ms() / 1000
+}
+
 /// Reads the log's records in the order in which they are sent, mostly one behind the other.
 #[derive(Default)]
 struct Records {
@@ -221,12 +242,14 @@ struct Records {
 
 impl Records {
     /// Appends a message with its records to `out`; what does not fit is left for another one. What
-    /// the log no longer has is not sent at all: the member is told that it is too far behind.
+    /// the log no longer has is not sent at all: the member is told that it is too far behind. What is
+    /// younger than `delay` is left out.
     fn put(
         &mut self,
         store: &Arc<Store>,
         message: &mut Message,
         out: &mut Vec<u8>,
+        delay: u32,
     ) -> Result<Option<Message>> {
         let Some(wanted) = message.records() else {
             put_message(out, message, &[]);
@@ -244,6 +267,11 @@ impl Records {
             };
             let (reader, _) = self.reader.insert((reader, index + 1));
             match reader.next()? {
+                Some(record) if record.index == index && !is_due(record.at, delay) => {
+                    self.reader = None;
+                    message.truncate(n);
+                    break;
+                }
                 Some(record) if record.index == index => {
                     put_record(&mut self.gathered, record.at, record.payload);
                 }

@@ -1,7 +1,7 @@
 //! What members tell each other of how they are, beside the consensus: positions, state, times. It
 //! is what write concerns count by and what `replSetGetStatus` shows of the others.
 
-use crate::replica_set::{times_of, timestamp};
+use crate::replica_set::{Role, times_of, timestamp};
 use muniment_repl::{MemberId, Position};
 use muniment_storage::Timestamp;
 use muniment_value::{Doc, DocBuf, Value, doc, number};
@@ -111,6 +111,15 @@ pub struct HeardOf {
     pub ping: Option<Duration>,
     /// Since when it has been heard of without a break.
     pub since: Instant,
+}
+
+impl HeardOf {
+    /// It is on its way into the set.
+    pub fn joins(&self) -> bool {
+        [Role::Startup, Role::Startup2]
+            .map(|r| r.state().0)
+            .contains(&self.report.state)
+    }
 }
 
 /// What was heard of the other members.

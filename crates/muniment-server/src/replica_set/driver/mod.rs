@@ -43,6 +43,8 @@ pub enum Event {
     Received(Message, Vec<Record>),
     /// Another member's word on itself.
     Report(Report),
+    /// A member has opened its way to this one, and has a newer configuration.
+    Greeted(MemberId, Box<InForce>),
     /// A request of a command.
     Ask(Request),
 }
@@ -213,6 +215,7 @@ impl Driver {
                 self.came.clear();
             }
             Event::Report(report) => self.heard(report)?,
+            Event::Greeted(from, in_force) => self.greeted(from, &in_force)?,
             Event::Ask(request) => self.asked(request)?,
         }
         Ok(())

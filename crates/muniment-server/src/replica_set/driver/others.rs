@@ -4,11 +4,12 @@
 use super::{Driver, ELECTION_TICKS, places};
 use crate::log::now_ms;
 use crate::replica_set::peer::{Peer, To};
-use crate::replica_set::report::Report;
-use crate::replica_set::{Role, SetConfig};
+use crate::replica_set::report::{HeardOf, Report};
+use crate::replica_set::{Ahead, Role, SetConfig};
 use muniment_repl::{InForce, MemberId, Role as CoreRole};
-use muniment_value::Result;
+use muniment_value::{Doc, Result};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 impl Driver {
@@ -25,22 +26,93 @@ impl Driver {
             .filter(|m| m.id != self.node.id)
             .filter_map(|m| Some((m.id, config.member(m.key)?.host.clone())))
             .collect();
-        self.peers
-            .retain(|id, peer| others.get(id).is_some_and(|host| host == peer.host()));
+        let version = in_force.config.version;
+        let mut ahead = BTreeMap::new();
+        if let Some(set) = &self.server.replica_set {
+            set.change(&self.server, |m| {
+                m.ahead.retain(|_, ahead| ahead.version > version);
+                ahead.clone_from(&m.ahead);
+            });
+        }
+        self.peers.retain(|id, peer| {
+            ahead.contains_key(id) || others.get(id).is_some_and(|host| host == peer.host())
+        });
         for (id, host) in others {
             if !self.peers.contains_key(&id) {
-                let to = To {
-                    id,
-                    greeting: crate::replica_set::greeting(config, in_force, self.node.id, id),
-                    dialled: self.server.parameters.routes.read().to(&host).to_string(),
-                    host,
-                    patience: self.patience(),
-                    silence: self.tick_length() * ELECTION_TICKS as u32,
-                };
-                self.peers.insert(id, Peer::start(to, self.store())?);
+                self.connect_to(id, host, config, in_force)?;
             }
         }
+        self.delay_others();
         Ok(())
+    }
+
+    fn connect_to(
+        &mut self,
+        id: MemberId,
+        host: String,
+        config: &SetConfig,
+        in_force: &InForce,
+    ) -> Result<()> {
+        let to = To {
+            id,
+            greeting: crate::replica_set::greeting(config, in_force, self.node.id, id),
+            dialled: self.server.parameters.routes.read().to(&host).to_string(),
+            host,
+            patience: self.patience(),
+            silence: self.tick_length() * ELECTION_TICKS as u32,
+        };
+        self.peers.insert(id, Peer::start(to, self.store())?);
+        Ok(())
+    }
+
+    /// A member that this one does not know yet is answered all the same: it may lead, and without
+    /// an answer could never send the records of the configuration that it is in.
+    pub(super) fn greeted(&mut self, from: MemberId, newer: &InForce) -> Result<()> {
+        let now = Arc::clone(self.core.in_force());
+        if self.peers.contains_key(&from) || newer.config.version <= now.config.version {
+            return Ok(());
+        }
+        let Ok(theirs) = SetConfig::parse(Doc::new(&newer.config.document)) else {
+            return Ok(());
+        };
+        let key = newer.config.member(from).map(|m| m.key);
+        let member = key.and_then(|key| theirs.member(key));
+        let set = self.server.replica_set.as_ref();
+        let (Some(member), Some(config), Some(set)) = (member, self.config(), set) else {
+            return Ok(());
+        };
+        let ahead = Ahead {
+            version: newer.config.version,
+            host: member.host.clone(),
+        };
+        set.change(&self.server, |m| _ = m.ahead.insert(from, ahead));
+        self.connect_to(from, member.host.clone(), &config, &now)
+    }
+
+    /// Has those wait for the log whose configuration says so. Who joins gets it at once until it has
+    /// joined: it has nothing to look back at before.
+    pub(super) fn delay_others(&mut self) {
+        let Some(config) = self.config() else {
+            return;
+        };
+        let in_force = Arc::clone(self.core.in_force());
+        let mut longest = 0;
+        for (id, peer) in &self.peers {
+            let member = in_force.config.member(*id);
+            let delay = member.and_then(|m| config.member(m.key));
+            let delay = delay.map_or(0, |m| m.delay_secs);
+            longest = longest.max(delay);
+            let waits_for_vote = member.is_some_and(|m| m.votes) && !in_force.voters.contains(id);
+            let joins =
+                waits_for_vote || self.node.heard.lock().of(*id).is_some_and(HeardOf::joins);
+            let delay = if joins { 0 } else { delay };
+            peer.set_delay(delay);
+            self.core.delayed(*id, delay > 0);
+        }
+        // Who does not find it when it is due has to copy everything anew.
+        let kept = Duration::from_secs(u64::from(longest)) + self.patience() * 6;
+        let kept = if longest == 0 { Duration::ZERO } else { kept };
+        self.store().keep_log_for_others(kept);
     }
 
     pub(super) fn heard(&mut self, report: Report) -> Result<()> {
@@ -118,6 +190,7 @@ impl Driver {
     }
 
     pub(super) fn look_after_peers(&mut self) {
+        self.delay_others();
         let mut troubles = self.node.troubles.lock();
         troubles.clear();
         for (id, peer) in &self.peers {

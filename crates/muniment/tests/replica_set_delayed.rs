@@ -1,0 +1,185 @@
+//! Members that get the log late: because the configuration says so, or because they were away while
+//! it changed. Real servers, over the wire.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use muniment_value::{DocBuf, Value, array, doc, number};
+use muniment_wire::Connection;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use testkit::{ServerOptions, Set};
+
+/// Seconds by which the delayed member is behind.
+const DELAY: i64 = 4;
+
+fn now_ms() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    now.as_millis() as i64
+}
+
+/// Writes a document that knows its time; gives what the server says about the write concern.
+fn insert(c: &mut Connection, w: i32, wtimeout: i32) -> Option<i64> {
+    let cmd = doc! {
+        "insert": "c",
+        "documents": array![doc! { "at": now_ms() }],
+        "writeConcern": doc! { "w": w, "wtimeout": wtimeout },
+    };
+    let reply = c.command("test", &cmd).unwrap();
+    let e = reply.as_doc().get_doc("writeConcernError")?;
+    e.get("code").and_then(number::to_i64_exact)
+}
+
+/// The times of all documents.
+fn times(c: &mut Connection) -> Vec<i64> {
+    let cmd = doc! { "find": "c", "$readPreference": doc! { "mode": "secondaryPreferred" } };
+    let found = c.find_all("test", &cmd).unwrap();
+    let at = |d: &DocBuf| d.as_doc().get("at").and_then(number::to_i64_exact);
+    found.iter().map(|d| at(d).unwrap()).collect()
+}
+
+/// A member has nothing that is younger than the delay, of which a second counts as a whole one.
+fn check_age(times: &[i64], asked: i64) {
+    let youngest = times.iter().max().copied().unwrap_or(0);
+    assert!(
+        asked - youngest > (DELAY - 1) * 1000,
+        "{} ms old",
+        asked - youngest
+    );
+}
+
+/// Writes for so many seconds and looks at the delayed member meanwhile.
+fn write_for(set: &Set, secs: u64, delayed: usize) {
+    let mut c = set.connect(set.primary());
+    let mut d = set.connect(delayed);
+    for _ in 0..secs * 10 {
+        insert(&mut c, 1, 0);
+        // Asked first: what comes in between is older then, not younger.
+        let found = times(&mut d);
+        check_age(&found, now_ms());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn reconfigure(set: &Set, members: Vec<DocBuf>) {
+    let mut c = set.connect(set.primary());
+    let reply = c.command("admin", &doc! { "replSetGetConfig": 1 }).unwrap();
+    let config = reply.as_doc().get_doc("config").unwrap();
+    let version = config
+        .get("version")
+        .and_then(number::to_i64_exact)
+        .unwrap();
+    let mut next = set.config(members);
+    next.append("version", version + 1);
+    c.command("admin", &doc! { "replSetReconfig": next })
+        .unwrap();
+}
+
+/// Three members, of which the last one is delayed and has a vote or none.
+fn members(set: &Set, delay: i64, votes: i32) -> Vec<DocBuf> {
+    let one = |i: usize| doc! { "_id": i as i32, "host": set.host(i) };
+    let mut last = one(2);
+    last.append("priority", 0);
+    last.append("votes", votes);
+    last.append("hidden", true);
+    last.append("secondaryDelaySecs", delay);
+    vec![one(0), one(1), last]
+}
+
+#[test]
+fn a_delayed_member_has_what_is_so_old() {
+    let mut set = Set::prepare(3, &ServerOptions::new());
+    set.initiate(&set.config(members(&set, DELAY, 0)));
+    let first = set.primary();
+    set.until("the delayed member to join", || {
+        let reply = set.connect(2).command("admin", &doc! { "hello": 1 }).ok()?;
+        let d = reply.as_doc();
+        let secondary = matches!(d.get("secondary"), Some(Value::Bool(true)));
+        let delay = d.get("secondaryDelaySecs").and_then(number::to_i64_exact);
+        (secondary && delay == Some(DELAY)).then_some(())
+    });
+    write_for(&set, 6, 2);
+    // It counts among those who acknowledge, when it has the write.
+    let mut c = set.connect(first);
+    assert_eq!(insert(&mut c, 3, 500), Some(64));
+    assert_eq!(insert(&mut c, 3, 60_000), None);
+    // It is late also behind its restart, and alone.
+    for _ in 0..20 {
+        insert(&mut c, 2, 0);
+    }
+    set.members[2].kill9();
+    set.members[2].start_again();
+    let found = set.until("the delayed member", || {
+        let mut d = Connection::connect(&set.members[2].address()).ok()?;
+        let cmd = doc! { "ping": 1 };
+        d.command("admin", &cmd).ok().map(|_| times(&mut d))
+    });
+    check_age(&found, now_ms());
+    // And under another primary, which goes on where the first one was.
+    set.members[first].kill9();
+    set.members[first].start_again();
+    let before = times(&mut set.connect(2)).len();
+    write_for(&set, 6, 2);
+    assert!(times(&mut set.connect(2)).len() > before);
+    // Who is not delayed any more has everything at once.
+    reconfigure(&set, members(&set, 0, 0));
+    let mut c = set.connect(set.primary());
+    assert_eq!(insert(&mut c, 3, 60_000), None);
+    set.settle();
+    let wanted = times(&mut c);
+    assert_eq!(times(&mut set.connect(2)), wanted);
+    // And who is again keeps what it has.
+    reconfigure(&set, members(&set, 3600, 0));
+    insert(&mut c, 2, 0);
+    assert_eq!(insert(&mut c, 3, 2000), Some(64));
+    assert_eq!(times(&mut set.connect(2)), wanted);
+}
+
+/// A delayed member votes: it has joined at once, and a majority that needs it waits for it.
+#[test]
+fn a_delayed_voter_is_waited_for() {
+    let mut set = Set::prepare(3, &ServerOptions::new());
+    set.initiate(&set.config(members(&set, DELAY, 1)));
+    let primary = set.primary();
+    let majority = |c: &mut Connection, wtimeout: i32| {
+        let cmd = doc! {
+            "insert": "c",
+            "documents": array![doc! { "at": now_ms() }],
+            "writeConcern": doc! { "w": "majority", "wtimeout": wtimeout },
+        };
+        let reply = c.command("test", &cmd).unwrap();
+        reply.as_doc().get_doc("writeConcernError").is_none()
+    };
+    let mut c = set.connect(primary);
+    assert!(majority(&mut c, 60_000));
+    // It was sent everything at once until it voted.
+    std::thread::sleep(Duration::from_secs(1));
+    let other = 1 - primary;
+    set.members[other].kill9();
+    assert!(!majority(&mut c, 1000));
+    assert!(majority(&mut c, 60_000));
+    set.members[other].start_again();
+    set.settle();
+}
+
+/// A member that was away while another one came, which leads when it is back: nobody has told it of
+/// that one, whose log it needs.
+#[test]
+fn a_leader_that_came_meanwhile_is_answered() {
+    let mut set = Set::prepare(4, &ServerOptions::new());
+    let one = |set: &Set, i: usize| doc! { "_id": i as i32, "host": set.host(i) };
+    set.initiate(&set.config((0..3).map(|i| one(&set, i)).collect()));
+    let away = (set.primary() + 1) % 3;
+    let mut c = set.connect(set.primary());
+    assert_eq!(insert(&mut c, 3, 60_000), None);
+    set.members[away].kill9();
+    let mut all: Vec<DocBuf> = (0..4).map(|i| one(&set, i)).collect();
+    all[3].append("priority", 5);
+    reconfigure(&set, all);
+    set.until("the new member to lead", || {
+        let reply = set.connect(3).command("admin", &doc! { "hello": 1 }).ok()?;
+        let leads = reply.as_doc().get("isWritablePrimary");
+        matches!(leads, Some(Value::Bool(true))).then_some(())
+    });
+    set.members[away].start_again();
+    let mut c = set.connect(3);
+    assert_eq!(insert(&mut c, 4, 60_000), None);
+    set.settle();
+}
