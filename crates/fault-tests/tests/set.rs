@@ -1,5 +1,5 @@
 //! A set of three under everything that can happen to it: kills, standstills, partitions in one
-//! direction and both. Registers must be linearizable, transactions isolated, and nothing that was
+//! direction and both, clocks that jump. Registers must be linearizable, transactions isolated, and nothing that was
 //! acknowledged by the majority lost.
 //!
 //! `MUNIMENT_LONG=1`: for half an hour.
@@ -22,6 +22,9 @@ use std::time::{Duration, Instant};
 const CLIENTS: u64 = 3;
 /// Operations on a register after which another takes its place.
 const OPERATIONS: i64 = 120;
+
+/// A clock is wrong by so many milliseconds at most.
+const CLOCK: u64 = 300_000;
 
 /// What the clients of registers share.
 struct Registers {
@@ -176,7 +179,7 @@ fn misfortunes(
         let one = if rng.below(3) > 0 { primary } else { any };
         let others: Vec<usize> = (0..3).filter(|m| *m != one).collect();
         let ways = [Way::Both, Way::There, Way::Back];
-        let name = match rng.below(6) {
+        let name = match rng.below(7) {
             0 => {
                 cluster.kill(one).unwrap();
                 pause(rng, 100, 3000);
@@ -201,9 +204,15 @@ fn misfortunes(
                 cluster.thaw(one).unwrap();
                 "frozen"
             }
+            4 => {
+                // It stays so until its next jump.
+                let ms = rng.below(2 * CLOCK) as i64 - CLOCK as i64;
+                cluster.set_clock(one, ms).unwrap();
+                "clock set"
+            }
             cut => {
                 // All of its lines, or one of them: then both still reach the third.
-                let all = cut == 4;
+                let all = cut == 5;
                 let to = if all {
                     &others[..]
                 } else {
@@ -228,7 +237,8 @@ fn a_set_is_linearizable_and_isolated_whatever_happens() {
     let dir = tempfile::tempdir().unwrap();
     let program = testkit::binary();
     let shape = Shape::side_by_side(3);
-    let mut cluster = Cluster::start(shape, &program, dir.path(), 0.1).unwrap();
+    let mut cluster =
+        Cluster::start_under(Some(testkit::layer()), shape, &program, dir.path(), 0.1).unwrap();
     let first = cluster.wait_until_well(PATIENCE).unwrap();
     let mut c = Connection::connect(cluster.address(first).unwrap()).unwrap();
     let index = doc! { "key": doc! { "k": 1 }, "name": "k" };

@@ -30,6 +30,8 @@ pub struct Settings {
     pub sync_us: u64,
     /// The file with the number of bytes that may be written.
     pub budget: Option<PathBuf>,
+    /// The file with the milliseconds by which the wall clock is ahead.
+    pub clock: Option<PathBuf>,
 }
 
 impl Settings {
@@ -49,6 +51,9 @@ impl Settings {
         }
         if let Some(budget) = &self.budget {
             command.env("POWERLOSS_BUDGET", budget);
+        }
+        if let Some(clock) = &self.clock {
+            command.env("POWERLOSS_CLOCK", clock);
         }
     }
 }

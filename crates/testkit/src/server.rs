@@ -278,6 +278,7 @@ impl Server {
             ordered: o.ordered,
             sync_us: o.sync_delay.as_micros() as u64,
             budget: o.budget.map(|_| self.budget_path()),
+            clock: None,
         };
         layer.apply(command);
     }

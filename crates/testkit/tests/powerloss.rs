@@ -31,6 +31,7 @@ impl Disk {
             ordered: self.ordered,
             sync_us: 0,
             budget: Some(home.join("budget")),
+            clock: None,
         };
         let mut probe = Command::new(testkit::probe());
         probe.arg(steps).current_dir(home.join("live"));
@@ -264,4 +265,27 @@ fn a_write_past_the_layer_is_noticed() {
     assert_eq!(out.status.signal(), Some(6));
     let why = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(why.contains("passed this layer by"), "{why}");
+}
+
+#[test]
+fn a_clock_is_as_wrong_as_the_file_says() {
+    let home = tempfile::tempdir().unwrap();
+    let layer = powerloss_image::Settings {
+        library: testkit::layer().to_owned(),
+        clock: Some(home.path().join("clock")),
+        ..Default::default()
+    };
+    let told = |ms: &str| {
+        fs::write(home.path().join("clock"), ms).unwrap();
+        let mut date = Command::new("date");
+        layer.apply(date.arg("+%s%3N"));
+        let out = date.output().unwrap();
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        text.trim().parse::<i64>().unwrap()
+    };
+    let right = told("0");
+    for ms in [3_600_700, -3_600_700] {
+        let off = told(&ms.to_string()) - right - ms;
+        assert!((0..60_000).contains(&off), "{ms}: {off}");
+    }
 }

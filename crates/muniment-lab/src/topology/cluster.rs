@@ -15,7 +15,9 @@ use crate::relay::{Link, Relay, Route, measure::ANY};
 use crate::stop;
 use crate::uri::Uri;
 use muniment_value::{DocBuf, doc};
+use std::fs::OpenOptions;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -54,6 +56,15 @@ pub enum Way {
     Both,
 }
 
+/// In place and of one width, so that no reader ever sees a part of a number.
+fn write_clock(file: &Path, ms: i64) -> Result<()> {
+    let mut open = OpenOptions::new();
+    let open = open.create(true).truncate(false).write(true).open(file);
+    let text = format!("{ms:<24}");
+    let written = open.and_then(|f| f.write_all_at(text.as_bytes(), 0));
+    written.context("setting a member's clock")
+}
+
 impl Cluster {
     /// Starts members of `program` below `parent`, each with this cache, and relays between them,
     /// makes a set of them, and waits until all of them serve.
@@ -61,7 +72,21 @@ impl Cluster {
     /// # Errors
     /// What a member or the set says to it.
     pub fn start(shape: Shape, program: &Path, parent: &Path, cache_gb: f64) -> Result<Cluster> {
-        let cluster = Cluster::unborn(shape, program, parent, cache_gb)?;
+        Cluster::start_under(None, shape, program, parent, cache_gb)
+    }
+
+    /// The same under this file layer, for [`Cluster::set_clock`].
+    ///
+    /// # Errors
+    /// As [`Cluster::start`].
+    pub fn start_under(
+        layer: Option<&Path>,
+        shape: Shape,
+        program: &Path,
+        parent: &Path,
+        cache_gb: f64,
+    ) -> Result<Cluster> {
+        let cluster = Cluster::unborn(layer, shape, program, parent, cache_gb)?;
         let first = cluster.address(0)?.to_string();
         let config = cluster.shape.config(&cluster.addresses());
         ask(&first, PATIENCE, &doc! { "replSetInitiate": config })?;
@@ -70,7 +95,13 @@ impl Cluster {
     }
 
     /// The members and relays, before they are a set.
-    fn unborn(shape: Shape, program: &Path, parent: &Path, cache_gb: f64) -> Result<Cluster> {
+    fn unborn(
+        layer: Option<&Path>,
+        shape: Shape,
+        program: &Path,
+        parent: &Path,
+        cache_gb: f64,
+    ) -> Result<Cluster> {
         let addresses = free_addresses(shape.centres.len())?;
         let pairs = shape.relayed();
         let mut all = Vec::new();
@@ -111,7 +142,15 @@ impl Cluster {
                 ]);
             }
             let dir = TempDir::new(parent)?;
+            let clock = dir.path().join("clock");
+            write_clock(&clock, 0)?;
+            let layer = layer.map(|library| powerloss_image::Settings {
+                library: library.to_path_buf(),
+                clock: Some(clock),
+                ..Default::default()
+            });
             let options = ServerOptions {
+                layer,
                 program: program.to_path_buf(),
                 data: dir.path().join("data"),
                 port: address.port(),
@@ -134,6 +173,18 @@ impl Cluster {
             links,
             relay,
         })
+    }
+
+    /// The wall clock of a member is ahead of the machine's by so many milliseconds from now on, also
+    /// behind a restart.
+    ///
+    /// # Errors
+    /// There is no such member, or it was not started under the layer; the disk's.
+    pub fn set_clock(&self, member: usize, ms: i64) -> Result<()> {
+        let m = self.members.get(member).ok_or_else(nobody)?;
+        let layer = m.options.layer.as_ref();
+        let clock = layer.and_then(|l| l.clock.as_ref());
+        write_clock(clock.ok_or_else(nobody)?, ms)
     }
 
     /// `host:port` of each member, as the configuration has it.
@@ -421,7 +472,7 @@ mod tests {
     fn set(shape: Shape, does: &str) -> (TempDir, Result<Cluster>) {
         let dir = TempDir::new(&std::env::temp_dir()).unwrap();
         let file = program(&dir, does);
-        let cluster = Cluster::unborn(shape, &file, dir.path(), 0.1);
+        let cluster = Cluster::unborn(None, shape, &file, dir.path(), 0.1);
         (dir, cluster)
     }
 
