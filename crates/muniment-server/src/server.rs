@@ -142,6 +142,7 @@ impl Server {
                 port: listener.port(),
                 max_conns,
                 kept_for_set: opening.kept_for_set,
+                ways: Box::new(crate::replica_set::Sockets),
             },
         ));
         let weak = Arc::downgrade(&state);

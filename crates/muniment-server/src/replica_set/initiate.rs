@@ -359,7 +359,7 @@ fn drive(
     server.spawn_member("persister", move || {
         persisting.persister.run(&persisting, &synced);
     })?;
-    let driver = Driver::new(server, &node, core, file);
+    let driver = Driver::new(server, &node, core, file, Instant::now());
     server.spawn_member("replication", move || driver.run())
 }
 

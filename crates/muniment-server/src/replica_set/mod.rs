@@ -42,6 +42,7 @@ pub use initiate::{initiate, start};
 pub use local::documents as local_documents;
 pub use member_config::MemberConfig;
 pub use node::Node;
+pub use peer::{Sockets, Ways};
 pub use routes::Routes;
 pub use times::{append_times, of as times_of, parse as parse_time};
 

@@ -47,8 +47,40 @@ pub struct To {
     pub silence: Duration,
 }
 
-/// The way to one other member.
-pub struct Peer {
+/// The way to one other member: what the driver knows of it.
+pub trait Way: Send {
+    /// Where it leads.
+    fn host(&self) -> &str;
+    /// Sends a message, if the member can be reached.
+    fn send(&self, message: Message);
+    /// Sends a report in the place of one that was not sent yet.
+    fn report(&self, report: DocBuf);
+    /// Records are so many seconds old, at least, when they are sent.
+    fn set_delay(&self, secs: u32);
+    /// Why the member cannot be reached; `None` if it can.
+    fn trouble(&self) -> Option<Error>;
+}
+
+/// Makes ways to other members.
+pub trait Ways: Send + Sync {
+    /// Begins to connect. Records that are to be sent are read from `store`.
+    ///
+    /// # Errors
+    /// The system has no thread.
+    fn to(&self, to: To, store: &Arc<Store>) -> Result<Box<dyn Way>>;
+}
+
+/// Ways over TCP and Unix sockets, each with a thread.
+pub struct Sockets;
+
+impl Ways for Sockets {
+    fn to(&self, to: To, store: &Arc<Store>) -> Result<Box<dyn Way>> {
+        Ok(Box::new(Peer::start(to, store)?))
+    }
+}
+
+/// The way of a thread and a socket.
+struct Peer {
     shared: Arc<Shared>,
 }
 
@@ -73,11 +105,7 @@ struct Queue {
 }
 
 impl Peer {
-    /// Begins to connect.
-    ///
-    /// # Errors
-    /// The system has no thread.
-    pub fn start(to: To, store: &Arc<Store>) -> Result<Peer> {
+    fn start(to: To, store: &Arc<Store>) -> Result<Peer> {
         let shared = Arc::new(Shared {
             to,
             delay: AtomicU32::new(0),
@@ -91,19 +119,18 @@ impl Peer {
             .spawn(move || mine.run(&store))?;
         Ok(Peer { shared })
     }
+}
 
-    /// Where it leads.
-    pub fn host(&self) -> &str {
+impl Way for Peer {
+    fn host(&self) -> &str {
         &self.shared.to.host
     }
 
-    /// Records are so many seconds old, at least, when they are sent.
-    pub fn set_delay(&self, secs: u32) {
+    fn set_delay(&self, secs: u32) {
         self.shared.delay.store(secs, Relaxed);
     }
 
-    /// Sends a message, if the member can be reached.
-    pub fn send(&self, message: Message) {
+    fn send(&self, message: Message) {
         let mut queue = self.shared.queue.lock();
         if queue.connected && queue.messages.len() < MOST {
             queue.messages.push_back(message);
@@ -111,8 +138,7 @@ impl Peer {
         }
     }
 
-    /// Sends a report in the place of one that was not sent yet.
-    pub fn report(&self, report: DocBuf) {
+    fn report(&self, report: DocBuf) {
         let mut queue = self.shared.queue.lock();
         if queue.connected {
             queue.report = Some(report);
@@ -120,8 +146,7 @@ impl Peer {
         }
     }
 
-    /// Why the member cannot be reached; `None` if it can.
-    pub fn trouble(&self) -> Option<Error> {
+    fn trouble(&self) -> Option<Error> {
         self.shared.queue.lock().trouble.clone()
     }
 }

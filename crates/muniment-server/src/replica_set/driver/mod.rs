@@ -2,7 +2,8 @@
 //!
 //! Everything that reaches it goes through its [`Inbox`]: what other members say, requests of
 //! commands, how far log and disk are. It alone owns the core, the state file and the ways to the
-//! other members, so none of them has a lock.
+//! other members, so none of them has a lock. What it does when something reached it, or time has
+//! passed, is a [`Driver::turn`], which its thread calls, or who simulates a set in virtual time.
 //!
 //! Invariants: effects are carried out in their order, and before anything else is given to the
 //! core; what cannot be carried out (a state that cannot be saved, a record that cannot be applied)
@@ -13,7 +14,7 @@ mod room;
 
 use super::frame::Record;
 use super::node::{Node, Outcome};
-use super::peer::Peer;
+use super::peer::Way;
 use super::report::Report;
 use super::{Election, Role, SetConfig, initial_sync, rollback};
 use crate::failpoint::STOP_PRODUCER;
@@ -67,7 +68,7 @@ pub struct Driver {
     node: Arc<Node>,
     core: Core,
     file: StateFile,
-    peers: BTreeMap<MemberId, Peer>,
+    peers: BTreeMap<MemberId, Box<dyn Way>>,
     /// The place up to which the core was told of the log's records.
     told: u64,
     /// The place up to which it was told that they are durable.
@@ -82,6 +83,10 @@ pub struct Driver {
     outcomes: HashMap<u64, Outcome>,
     role: (CoreRole, u64, Option<MemberId>),
     reported: Instant,
+    /// When the turn began.
+    now: Instant,
+    /// When the next tick is due.
+    next: Instant,
     /// Something moved that the others are to hear of.
     moved: bool,
     /// The configuration names this server.
@@ -91,7 +96,13 @@ pub struct Driver {
 
 impl Driver {
     /// For a core that has just begun.
-    pub fn new(server: &Arc<ServerState>, node: &Arc<Node>, core: Core, file: StateFile) -> Driver {
+    pub fn new(
+        server: &Arc<ServerState>,
+        node: &Arc<Node>,
+        core: Core,
+        file: StateFile,
+        now: Instant,
+    ) -> Driver {
         let last = core.last();
         Driver {
             server: Arc::clone(server),
@@ -107,7 +118,9 @@ impl Driver {
             token: 0,
             outcomes: HashMap::new(),
             role: (CoreRole::Follower, 0, None),
-            reported: Instant::now(),
+            reported: now,
+            now,
+            next: now,
             moved: true,
             named: true,
             done: false,
@@ -130,34 +143,65 @@ impl Driver {
     }
 
     fn go_on(&mut self) -> Result<()> {
+        self.begin(Instant::now())?;
+        while !self.has_ended() {
+            let events = self.node.inbox.take(self.told, self.due());
+            self.turn(events, Instant::now())?;
+        }
+        Ok(())
+    }
+
+    /// What comes before the first turn.
+    pub fn begin(&mut self, now: Instant) -> Result<()> {
         self.effects()?;
         self.lead_alone()?;
-        let mut next = Instant::now() + self.tick_length();
-        while !self.done && !self.node.inbox.is_stopped() {
-            for event in self.node.inbox.take(self.told, next) {
-                self.handle(event)?;
-            }
-            self.note_log()?;
-            let now = Instant::now();
-            if now >= next {
-                if !self.node.is_syncing() {
-                    self.core.tick();
-                    self.effects()?;
-                    self.lead_alone()?;
-                }
-                // Who was stopped for long does not make up for it at once.
-                next = (next + self.tick_length()).max(now);
-                self.look_after_peers();
-                if let Some(begins) = unless_full(self.store().log_begins_behind())? {
-                    self.core.trimmed(begins.index + 1);
-                    self.effects()?;
-                }
-            }
-            // A core that gives up speaks of a log that is not this one any more.
-            if !self.done {
-                self.report()?;
-                self.publish();
-            }
+        (self.now, self.next) = (now, now + self.tick_length());
+        Ok(())
+    }
+
+    /// The server ends, or begins anew: there is no further turn.
+    pub fn has_ended(&self) -> bool {
+        self.done || self.node.inbox.is_stopped()
+    }
+
+    /// When there has to be a turn although nothing came.
+    pub fn due(&self) -> Instant {
+        self.next
+    }
+
+    /// Does what follows from what came, from what is new in the log, and from the time.
+    ///
+    /// # Errors
+    /// Nobody may go on after one.
+    pub fn turn(&mut self, events: Vec<Event>, now: Instant) -> Result<()> {
+        self.now = now;
+        for event in events {
+            self.handle(event)?;
+        }
+        self.note_log()?;
+        if now >= self.next {
+            self.tick()?;
+        }
+        // A core that gives up speaks of a log that is not this one any more.
+        if !self.done {
+            self.report()?;
+            self.publish();
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<()> {
+        if !self.node.is_syncing() {
+            self.core.tick();
+            self.effects()?;
+            self.lead_alone()?;
+        }
+        // Who was stopped for long does not make up for it at once.
+        self.next = (self.next + self.tick_length()).max(self.now);
+        self.look_after_peers();
+        if let Some(begins) = unless_full(self.store().log_begins_behind())? {
+            self.core.trimmed(begins.index + 1);
+            self.effects()?;
         }
         Ok(())
     }

@@ -3,14 +3,14 @@
 
 use super::{Driver, ELECTION_TICKS, places};
 use crate::log::now_ms;
-use crate::replica_set::peer::{Peer, To};
+use crate::replica_set::peer::To;
 use crate::replica_set::report::{HeardOf, Report};
 use crate::replica_set::{Ahead, Role, SetConfig};
 use muniment_repl::{InForce, MemberId, Role as CoreRole};
 use muniment_value::{Doc, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 impl Driver {
     /// Has a way to every other member of a configuration, and to nobody else.
@@ -61,7 +61,8 @@ impl Driver {
             patience: self.patience(),
             silence: self.tick_length() * ELECTION_TICKS as u32,
         };
-        self.peers.insert(id, Peer::start(to, self.store())?);
+        let way = self.server.ways.to(to, self.store())?;
+        self.peers.insert(id, way);
         Ok(())
     }
 
@@ -144,12 +145,13 @@ impl Driver {
     pub(super) fn report(&mut self) -> Result<()> {
         let every = self.config().map_or(2000, |c| c.heartbeat_ms);
         let every = Duration::from_millis(u64::try_from(every).unwrap_or(2000));
-        let due = self.reported.elapsed() >= every;
+        let since = self.now.saturating_duration_since(self.reported);
+        let due = since >= every;
         if !due && !self.moved {
             return Ok(());
         }
         let (role, _, leader) = self.role;
-        let to_all = due || role == CoreRole::Leader && self.reported.elapsed() >= every / 4;
+        let to_all = due || role == CoreRole::Leader && since >= every / 4;
         let Some(set) = &self.server.replica_set else {
             return Ok(());
         };
@@ -183,7 +185,7 @@ impl Driver {
             peer.report(report.to_doc());
         }
         if to_all {
-            self.reported = Instant::now();
+            self.reported = self.now;
         }
         self.moved = false;
         Ok(())
