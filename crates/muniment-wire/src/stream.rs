@@ -113,6 +113,23 @@ impl Stream {
         }
     }
 
+    /// Writes as much of `bytes` as the system takes at once, without waiting; 0 if that is nothing.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn write_at_once(&self, bytes: &[u8]) -> io::Result<usize> {
+        use rustix::net::{SendFlags, send};
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let sent = match self {
+            Stream::Tcp(s) => send(s, bytes, flags),
+            Stream::Unix(s) => send(s, bytes, flags),
+        };
+        match sent {
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(0),
+            other => Ok(other?),
+        }
+    }
+
     /// Ends both directions, which wakes a read that another handle is in.
     ///
     /// # Errors
@@ -187,6 +204,24 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use std::net::TcpListener;
+
+    #[test]
+    fn what_is_written_at_once_waits_for_nobody() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let near = Stream::connect(&address, None).unwrap();
+        let mut far = listener.accept().unwrap().0;
+        let bytes = vec![7; 1 << 20];
+        let mut sent = 0;
+        // Nobody reads, and the system takes only so much.
+        while let n @ 1.. = near.write_at_once(&bytes).unwrap() {
+            sent += n;
+        }
+        drop(near);
+        let mut came = Vec::new();
+        far.read_to_end(&mut came).unwrap();
+        assert_eq!(came, vec![7; sent]);
+    }
 
     #[test]
     fn the_end_of_the_other_side_is_seen_without_reading() {

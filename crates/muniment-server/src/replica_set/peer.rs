@@ -1,5 +1,9 @@
 //! The way to one other member: a thread that connects, and sends what is to be sent to it.
 //!
+//! What is little and finds nothing before it goes from the driver's thread straight into the socket,
+//! as far as that takes it at once, since waking another thread costs more than it. The rest is the
+//! thread's.
+//!
 //! Messages of the consensus may be lost, so none is kept for a member that cannot be reached. Of
 //! reports only the newest counts. Records of the log are read when they are sent, so that a slow
 //! member costs no memory but their places.
@@ -30,6 +34,11 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// Messages that may wait; what comes then is lost, as on a network that is too slow.
 const MOST: usize = 4096;
 
+/// The thread reads more records than so many.
+const FEW: usize = 64;
+/// Who sends more bytes than so many at a time leaves the next ones to the thread, too.
+const LITTLE: usize = 128 << 10;
+
 /// Whom to connect to, and how.
 pub struct To {
     /// The member's number.
@@ -51,10 +60,12 @@ pub struct To {
 pub trait Way: Send {
     /// Where it leads.
     fn host(&self) -> &str;
-    /// Sends a message, if the member can be reached.
+    /// Sends a message with the next [`Way::flush`], if the member can be reached.
     fn send(&self, message: Message);
-    /// Sends a report in the place of one that was not sent yet.
+    /// Sends a report then, in the place of one that was not sent yet.
     fn report(&self, report: DocBuf);
+    /// Sends what was given since the last time, or has somebody send it. Waits for nobody.
+    fn flush(&self, store: &Arc<Store>);
     /// Records are so many seconds old, at least, when they are sent.
     fn set_delay(&self, secs: u32);
     /// Why the member cannot be reached; `None` if it can.
@@ -90,12 +101,25 @@ struct Shared {
     delay: AtomicU32,
     queue: Mutex<Queue>,
     wake: Condvar,
+    /// Who sends. Who has the queue may only try to have it.
+    sending: Mutex<Sending>,
+}
+
+/// What is being sent.
+#[derive(Default)]
+struct Sending {
+    records: Records,
+    out: Vec<u8>,
+    /// What was sent last was much, and so is what comes next, likely.
+    much: bool,
 }
 
 #[derive(Default)]
 struct Queue {
     messages: VecDeque<Message>,
     report: Option<DocBuf>,
+    /// There is something for the thread.
+    called: bool,
     connected: bool,
     stop: bool,
     /// Why the last connection ended or could not be made.
@@ -111,6 +135,7 @@ impl Peer {
             delay: AtomicU32::new(0),
             queue: Mutex::default(),
             wake: Condvar::new(),
+            sending: Mutex::default(),
         });
         let (mine, store) = (Arc::clone(&shared), Arc::downgrade(store));
         std::thread::Builder::new()
@@ -134,7 +159,6 @@ impl Way for Peer {
         let mut queue = self.shared.queue.lock();
         if queue.connected && queue.messages.len() < MOST {
             queue.messages.push_back(message);
-            self.shared.wake.notify_one();
         }
     }
 
@@ -142,6 +166,16 @@ impl Way for Peer {
         let mut queue = self.shared.queue.lock();
         if queue.connected {
             queue.report = Some(report);
+        }
+    }
+
+    fn flush(&self, store: &Arc<Store>) {
+        let mut queue = self.shared.queue.lock();
+        if queue.messages.is_empty() && queue.report.is_none() {
+            return;
+        }
+        if !self.shared.send_at_once(&mut queue, store) {
+            queue.called = true;
             self.shared.wake.notify_one();
         }
     }
@@ -174,6 +208,7 @@ impl Shared {
             queue.connected = false;
             queue.messages.clear();
             queue.report = None;
+            queue.called = false;
             queue.socket = None;
             queue.trouble = ended.err();
             if queue.stop {
@@ -192,34 +227,46 @@ impl Shared {
         c.set_timeout(Some(self.to.patience))?;
         c.command("admin", &self.to.greeting)?;
         let socket = c.stream().try_clone()?;
+        Ok(socket)
+    }
+
+    /// What is given from here on goes into this socket.
+    fn open(&self, socket: &Stream) -> Result<()> {
         let mut queue = self.queue.lock();
         queue.socket = Some(socket.try_clone()?);
         queue.trouble = None;
         queue.connected = true;
-        Ok(socket)
+        Ok(())
     }
 
     /// Sends until something fails or the end is asked for.
     fn serve(&self, store: &Arc<Store>, mut socket: Stream) -> Result<()> {
-        let mut records = Records::default();
-        let mut out = Vec::new();
+        *self.sending.lock() = Sending::default();
+        self.open(&socket)?;
         loop {
-            let (messages, report) = {
+            {
                 let mut queue = self.queue.lock();
-                while !queue.stop && queue.messages.is_empty() && queue.report.is_none() {
+                while !queue.stop && !queue.called {
                     self.wake.wait(&mut queue);
                 }
                 if queue.stop {
                     return Ok(());
                 }
+            }
+            let mut sending = self.sending.lock();
+            let (messages, report) = {
+                let mut queue = self.queue.lock();
+                queue.called = false;
                 (std::mem::take(&mut queue.messages), queue.report.take())
             };
+            let mut bytes = sending.out.len();
             for mut message in messages {
                 loop {
                     let delay = self.delay.load(Relaxed);
-                    let rest = records.put(store, &mut message, &mut out, delay)?;
-                    if out.len() >= PIECE || rest.is_some() {
-                        flush(&mut socket, &mut out)?;
+                    let rest = sending.put(store, &mut message, delay)?;
+                    if sending.out.len() >= PIECE || rest.is_some() {
+                        bytes += sending.out.len();
+                        flush(&mut socket, &mut sending.out)?;
                     }
                     match rest {
                         Some(rest) => message = rest,
@@ -236,13 +283,54 @@ impl Shared {
                         "the member has closed the connection",
                     ));
                 }
-                put_report(&mut out, report.as_doc());
+                put_report(&mut sending.out, report.as_doc());
             }
-            flush(&mut socket, &mut out)?;
-            if out.capacity() > 2 * PIECE {
-                out = Vec::new();
+            bytes += sending.out.len();
+            flush(&mut socket, &mut sending.out)?;
+            sending.much = bytes > LITTLE;
+            if sending.out.capacity() > 2 * PIECE {
+                sending.out = Vec::new();
             }
         }
+    }
+
+    /// Sends what is there without waiting for anything; false if something is left for the thread.
+    fn send_at_once(&self, queue: &mut Queue, store: &Arc<Store>) -> bool {
+        let entries = |m: &Message| m.records().map_or(0, |r| r.count());
+        let few = queue.messages.iter().map(entries).sum::<usize>() <= FEW;
+        let Some(socket) = queue.socket.as_ref().filter(|_| few && !queue.called) else {
+            return false;
+        };
+        let Some(mut sending) = self.sending.try_lock() else {
+            return false;
+        };
+        // The thread finds out what is wrong.
+        if sending.much || !sending.out.is_empty() || queue.report.is_some() && socket.has_ended() {
+            return false;
+        }
+        let delay = self.delay.load(Relaxed);
+        while let Some(mut message) = queue.messages.pop_front() {
+            match sending.put(store, &mut message, delay) {
+                Ok(None) => {}
+                Ok(Some(rest)) => {
+                    queue.messages.push_front(rest);
+                    break;
+                }
+                Err(_) => {
+                    queue.messages.push_front(message);
+                    break;
+                }
+            }
+        }
+        if queue.messages.is_empty()
+            && let Some(report) = queue.report.take()
+        {
+            put_report(&mut sending.out, report.as_doc());
+        }
+        sending.much = sending.out.len() > LITTLE;
+        let sent = socket.write_at_once(&sending.out).unwrap_or(0);
+        sending.out.drain(..sent);
+        sending.out.is_empty() && queue.messages.is_empty()
     }
 }
 
@@ -255,6 +343,18 @@ fn flush(socket: &mut Stream, out: &mut Vec<u8>) -> Result<()> {
 /// Whether a record of this time is so many seconds old.
 fn is_due(at: Timestamp, delay: u32) -> bool {
     delay == 0 || i64::from(at.seconds()) + i64::from(delay) <= now_ms() / 1000
+}
+
+impl Sending {
+    /// Appends a message to what is sent; see [`Records::put`].
+    fn put(
+        &mut self,
+        store: &Arc<Store>,
+        message: &mut Message,
+        delay: u32,
+    ) -> Result<Option<Message>> {
+        self.records.put(store, message, &mut self.out, delay)
+    }
 }
 
 /// Reads the log's records in the order in which they are sent, mostly one behind the other.

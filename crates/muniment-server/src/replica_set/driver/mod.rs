@@ -156,6 +156,7 @@ impl Driver {
         self.effects()?;
         self.lead_alone()?;
         (self.now, self.next) = (now, now + self.tick_length());
+        self.flush();
         Ok(())
     }
 
@@ -187,7 +188,15 @@ impl Driver {
             self.report()?;
             self.publish();
         }
+        self.flush();
         Ok(())
+    }
+
+    /// Sends what was given to the ways to other members.
+    fn flush(&self) {
+        for peer in self.peers.values() {
+            peer.flush(self.store());
+        }
     }
 
     fn tick(&mut self) -> Result<()> {
