@@ -31,6 +31,8 @@ pub struct Parameters {
     pub transaction_lifetime_secs: AtomicI64,
     /// See its entry in the list.
     pub snapshot_window_secs: AtomicI64,
+    /// munimentVersionHistorySeconds.
+    pub history_secs: AtomicI64,
     /// See its entry in the list.
     pub transaction_patience_ms: AtomicI64,
     /// cursorTimeoutMillis.
@@ -78,6 +80,7 @@ impl Default for Parameters {
             ttl_sleep_secs: AtomicI64::new(60),
             transaction_lifetime_secs: AtomicI64::new(60),
             snapshot_window_secs: AtomicI64::new(300),
+            history_secs: AtomicI64::new(10),
             transaction_patience_ms: AtomicI64::new(5),
             cursor_timeout_ms: AtomicI64::new(CURSOR_TIMEOUT),
             slow_ms: AtomicI64::new(100),
@@ -314,6 +317,17 @@ pub const ALL: &[Parameter] = &[
             s.engine
                 .memory
                 .set_limit(bytes(&s.parameters.memory_budget))
+        },
+    },
+    Parameter {
+        name: "munimentVersionHistorySeconds",
+        doc: "Seconds for which a member of a set with others can be read at a time that nobody has read at here before",
+        get: |s| v(s.parameters.history_secs.load(Relaxed) as i32),
+        set: Set::Int(|p| &p.history_secs, 0, 86_400),
+        apply: |s| {
+            let secs = s.parameters.history_secs.load(Relaxed);
+            let secs = u32::try_from(secs).unwrap_or(0);
+            s.engine.store.keep_history(secs);
         },
     },
     Parameter {

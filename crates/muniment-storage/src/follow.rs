@@ -206,9 +206,19 @@ impl Store {
             places.commit(index, visible, durable)
         };
         inner.trees.set_committed(committed.at);
-        inner.trees.views().keep_from(committed.at);
+        inner
+            .trees
+            .views()
+            .keep_from(inner.history_from(committed.at));
         inner.watch.advanced();
         Ok(committed)
+    }
+
+    /// Views can be opened at timestamps that are up to so many seconds before the commit point, where
+    /// there are other members: who reads at a time may come to this member later than that is. All
+    /// that was changed meanwhile is kept as it was.
+    pub fn keep_history(&self, secs: u32) {
+        self.inner.history_secs.store(secs, Relaxed);
     }
 
     /// Says whether there are members beside this one. Until that is said, there are.
@@ -317,8 +327,8 @@ impl Store {
         })
     }
 
-    /// A view of what was there at a timestamp: from the commit point on, of a member, up to what is
-    /// visible. `None` for others.
+    /// A view of what was there at a timestamp: of a member from the commit point on, or the history
+    /// that is kept, up to what is visible. `None` for others.
     pub fn snapshot_at(&self, at: Timestamp) -> Option<Snapshot> {
         let inner = &self.inner;
         if inner.check_open().is_err() {
@@ -412,6 +422,15 @@ fn first_of(mut reader: Reader) -> Result<Position> {
 }
 
 impl Inner {
+    /// Where views can be opened from, when everything up to `committed` is committed.
+    fn history_from(&self, committed: Timestamp) -> Timestamp {
+        let secs = self.history_secs.load(Relaxed);
+        if secs == 0 || self.door.majority().is_none() {
+            return committed;
+        }
+        Timestamp::new(committed.seconds().saturating_sub(secs), 0)
+    }
+
     /// Appends one record of another member and applies it.
     fn follow(&self, record: &Record<'_>, interrupt: &dyn Interrupt) -> Result<()> {
         // What frees space on the primary has to come here for that, too.

@@ -187,6 +187,8 @@ pub(crate) struct Inner {
     pub history: Mutex<History>,
     /// What is kept of the log for its readers.
     pub window: Mutex<Window>,
+    /// See [`Store::keep_history`].
+    pub history_secs: AtomicU32,
     pub space: crate::space::SpaceGuard,
     pub latches: Latches,
     pub hints: Arc<Hints>,
@@ -576,6 +578,7 @@ impl Inner {
             door: Door::new(Position::default(), None),
             watch: Watch::default(),
             history: Mutex::default(),
+            history_secs: AtomicU32::new(0),
             window: Mutex::new(Window::of(trees.is_durable(), &options.path)),
             admission: Admission::new(),
             dropped: Mutex::default(),

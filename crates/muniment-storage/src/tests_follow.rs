@@ -8,6 +8,8 @@ use crate::*;
 use muniment_query::NeverInterrupted;
 use muniment_value::{Code, Value, doc};
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -232,7 +234,7 @@ fn who_follows_has_the_same_at_every_position() {
     let mut path = dir_b.path().to_path_buf();
     let mut kept = Vec::new();
     let (stop, commits) = (AtomicBool::new(false), AtomicU64::new(0));
-    let mut rng = Random(11);
+    let (mut rng, mut looked) = (Random(11), 0);
     std::thread::scope(|s| {
         let _stopper = Stopper(&stop);
         Noise {
@@ -244,7 +246,7 @@ fn who_follows_has_the_same_at_every_position() {
         .start(s);
         for round in 0..rounds(6) {
             let b = open_member(&path);
-            follow_for_a_while(&a, &b, &stop, &mut rng);
+            looked += follow_for_a_while(&a, &b, &stop, &mut rng);
             as_the_log_says(&b);
             let at = b.position().unwrap();
             assert_eq!(at.appended, at.applied, "round {round}");
@@ -268,6 +270,7 @@ fn who_follows_has_the_same_at_every_position() {
         a.set_committed(u64::MAX).unwrap();
     });
     assert!(commits.load(SeqCst) > 100, "{commits:?}");
+    assert!(looked > 10, "{looked}");
     a.close_door();
     let b = open_member(&path);
     ship(&a, &b, &mut rng);
@@ -277,19 +280,58 @@ fn who_follows_has_the_same_at_every_position() {
     totals_are_right(&b);
 }
 
-/// Ships for some time, while others read and flush.
-fn follow_for_a_while(a: &Store, b: &Arc<Store>, stop: &AtomicBool, rng: &mut Random) {
-    let done = AtomicBool::new(false);
+/// What a view sees of each collection, in short.
+fn documents(store: &Store, view: &Snapshot) -> BTreeMap<u32, u64> {
+    let mut seen = BTreeMap::new();
+    for c in store.collections("db") {
+        let mut hasher = DefaultHasher::new();
+        let mut docs = view.docs(&c, &KeyRange::all(), Direction::Forward);
+        while let Some((key, d)) = docs.next().unwrap() {
+            (key, &d[..]).hash(&mut hasher);
+        }
+        // What is dropped is given up when nobody is left who began before it.
+        if !c.is_dropped() && c.named_since() <= view.timestamp() {
+            seen.insert(c.id, hasher.finish());
+        }
+    }
+    seen
+}
+
+/// What was seen at a time is seen at it again, for as long as that is kept; how often it was.
+fn look_back(store: &Store, past: &mut Vec<(Timestamp, BTreeMap<u32, u64>)>, n: u64) -> u64 {
+    let view = store.snapshot();
+    past.push((view.timestamp(), documents(store, &view)));
+    drop(view);
+    let (at, wanted) = &past[n as usize % past.len()];
+    let Some(view) = store.snapshot_at(*at) else {
+        return 0;
+    };
+    for (id, hash) in documents(store, &view) {
+        assert_eq!(wanted.get(&id), Some(&hash), "collection {id} at {at}");
+    }
+    u64::from(view.timestamp() < store.committed().unwrap().at)
+}
+
+/// Ships for some time, while others read and flush. How often somebody has looked at what was before
+/// the commit point.
+fn follow_for_a_while(a: &Store, b: &Arc<Store>, stop: &AtomicBool, rng: &mut Random) -> u64 {
+    let (done, looked) = (AtomicBool::new(false), AtomicU64::new(0));
+    b.keep_history(2);
     std::thread::scope(|s| {
         let _stopper = Stopper(&done);
-        for kind in 0..3 {
-            let done = &done;
+        for kind in 0..4 {
+            let (done, looked) = (&done, &looked);
             s.spawn(move || {
                 let _stopper = Stopper(stop);
+                let (mut past, mut rng) = (Vec::new(), Random(kind));
                 while !done.load(SeqCst) && !stop.load(SeqCst) {
                     match kind {
                         0 => b.flush().unwrap(),
                         1 => one_state(b, &b.snapshot()),
+                        2 => {
+                            let n = look_back(b, &mut past, rng.below(u64::MAX));
+                            looked.fetch_add(n, SeqCst);
+                        }
                         _ => {
                             let committed = b.committed().unwrap();
                             if let Some(view) = b.snapshot_at(committed.at) {
@@ -317,6 +359,7 @@ fn follow_for_a_while(a: &Store, b: &Arc<Store>, stop: &AtomicBool, rng: &mut Ra
         }
         done.store(true, SeqCst);
     });
+    looked.into_inner()
 }
 
 /// The primary changes in the middle of everything, again and again, without and with a tail that

@@ -434,6 +434,34 @@ fn what_was_there_at_a_time_is_read_on_every_member() {
             assert_eq!(found.len() as i32, id + 1);
         }
     }
+    // What came later is no hindrance for a while, whoever is asked.
+    let before = insert(&mut c, 60, doc! { "w": 3 });
+    let first = before.as_doc().get("operationTime").unwrap();
+    let mut reply = before.clone();
+    for n in 0..100 {
+        let update = doc! { "q": doc! { "_id": 60 }, "u": doc! { "$set": doc! { "n": n } } };
+        let cmd = doc! {
+            "update": "c", "updates": array![update], "writeConcern": doc! { "w": 3 },
+        };
+        reply = c.command("test", &cmd).unwrap();
+    }
+    let last = reply.as_doc().get("operationTime").unwrap();
+    for c in &mut others {
+        for (at, wanted) in [(first, None), (last, Some(99)), (first, None)] {
+            let cmd = doc! {
+                "find": "c",
+                "filter": doc! { "_id": 60 },
+                "readConcern": doc! { "level": "snapshot", "atClusterTime": at },
+                "$readPreference": doc! { "mode": "secondaryPreferred" },
+            };
+            let found = c.find_all("test", &cmd).unwrap();
+            let n = found[0].as_doc().get("n").and_then(|v| v.as_i64_exact());
+            assert_eq!(n, wanted);
+        }
+    }
+    let delete = doc! { "q": doc! { "_id": 60 }, "limit": 1 };
+    c.command("test", &doc! { "delete": "c", "deletes": array![delete] })
+        .unwrap();
     // A transaction as well, as long as somebody reads at it; what came since is in its way.
     insert(&mut c, 50, doc! { "w": "majority" });
     let cmd = doc! { "find": "c", "readConcern": doc! { "level": "snapshot" } };
