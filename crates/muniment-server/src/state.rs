@@ -8,7 +8,7 @@ use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::parameters::Parameters;
 use crate::profiler::Profile;
-use crate::replica_set::{Copied, ReplicaSet};
+use crate::replica_set::{Copied, Keys, ReplicaSet};
 use crate::sessions::Sessions;
 use crate::snapshots::Snapshots;
 use crate::transactions::Transactions;
@@ -104,6 +104,8 @@ pub struct ServerState {
     pub failpoints: FailPoints,
     /// The replica set that the server is a member of.
     pub replica_set: Option<ReplicaSet>,
+    /// The keys by which the set's members know each other.
+    pub keys: Option<Arc<Keys>>,
     /// Logical sessions.
     pub sessions: Sessions,
     /// Views of reads at a point in time.
@@ -180,6 +182,8 @@ pub struct Parts {
     pub max_conns: usize,
     /// See [`ServerState::kept_for_set`].
     pub kept_for_set: bool,
+    /// See [`ServerState::keys`].
+    pub keys: Option<Arc<Keys>>,
 }
 
 impl ServerState {
@@ -190,6 +194,7 @@ impl ServerState {
             replica_set: options.replica_set.clone().map(ReplicaSet::new),
             options,
             kept_for_set: parts.kept_for_set,
+            keys: parts.keys,
             cluster_parameters: ClusterParameters::new(parts.engine.image_seconds()),
             engine: parts.engine,
             log: parts.log,
