@@ -76,6 +76,8 @@ pub enum Role {
     Primary,
     /// It follows.
     Secondary,
+    /// It follows, and is in maintenance.
+    Recovering,
     /// It copies another member's data.
     Startup2,
     /// The configuration does not name this server.
@@ -99,6 +101,7 @@ impl Role {
             Role::Startup => (0, "STARTUP"),
             Role::Primary => (1, "PRIMARY"),
             Role::Secondary => (2, "SECONDARY"),
+            Role::Recovering => (3, "RECOVERING"),
             Role::Startup2 => (5, "STARTUP2"),
             Role::Removed => (10, "REMOVED"),
         }
@@ -110,6 +113,7 @@ impl Role {
             Role::Startup,
             Role::Primary,
             Role::Secondary,
+            Role::Recovering,
             Role::Startup2,
             Role::Removed,
         ];
@@ -154,6 +158,8 @@ pub struct Member {
     pub rollback_id: u64,
     /// The configuration was forced here since the start.
     pub forced: bool,
+    /// How often maintenance was begun and not ended.
+    pub maintenance: u32,
 }
 
 impl Member {
@@ -217,6 +223,7 @@ impl ReplicaSet {
                 election: None,
                 rollback_id: 1,
                 forced: false,
+                maintenance: 0,
             }),
             primary: AtomicBool::new(false),
             timed: AtomicBool::new(false),
@@ -268,6 +275,12 @@ impl ReplicaSet {
         let mut member = self.member.write();
         let before = member.shown();
         change(&mut member);
+        // Whatever else happens to it: maintenance is a way of being a secondary.
+        member.role = match (member.role, member.maintenance) {
+            (Role::Secondary, 1..) => Role::Recovering,
+            (Role::Recovering, 0) => Role::Secondary,
+            (role, _) => role,
+        };
         // Who is told of a primary may write at once.
         let primary = member.role == Role::Primary;
         self.primary.store(primary, Ordering::Release);
@@ -436,7 +449,7 @@ impl ReplicaSet {
     /// 95 NotSecondary for a primary.
     pub fn freeze(&self, time: Duration, interrupt: &dyn Interrupt) -> Result<()> {
         let member = self.member();
-        if member.role != Role::Secondary {
+        if !matches!(member.role, Role::Secondary | Role::Recovering) {
             return Err(Error::new(
                 Code::NotSecondary,
                 format!(
@@ -452,6 +465,15 @@ impl ReplicaSet {
         let ticks = self.ticks(time);
         let answer = node.ask_and_wait(|outcome| Request::Freeze(ticks, outcome), interrupt)?;
         answer.map_err(|_| ended())
+    }
+
+    /// Begins maintenance of this secondary once more, or ends it once.
+    ///
+    /// # Errors
+    /// 95 NotSecondary for a primary; 96 when there is none to end.
+    pub fn maintain(&self, begins: bool, interrupt: &dyn Interrupt) -> Result<()> {
+        let node = self.node().ok_or_else(ended)?;
+        node.ask_and_wait(|outcome| Request::Maintain(begins, outcome), interrupt)?
     }
 
     /// Where a member is.

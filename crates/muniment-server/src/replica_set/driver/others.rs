@@ -50,6 +50,8 @@ impl Driver {
         let from = report.from;
         self.core
             .syncing(from, report.state == Role::Startup2.state().0);
+        self.core
+            .abstain(from, report.state == Role::Recovering.state().0);
         let told = muniment_repl::Report {
             term: report.term as u64,
             log_term: report.log_term,
