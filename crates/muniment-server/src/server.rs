@@ -122,7 +122,7 @@ impl Server {
         let store = Store::open_locked(storage, lock)?;
         // Nobody tells it what the others have.
         store.set_others(!opening.kept_for_set);
-        oplog_window::restore(&options, &store, &log);
+        let oplog_window = oplog_window::restore(&options, &store, &log);
         if !store.is_durable() {
             log.log(
                 Severity::Warning,
@@ -149,6 +149,7 @@ impl Server {
                 port: listener.port(),
                 max_conns,
                 kept_for_set: opening.kept_for_set,
+                oplog_window,
                 keys,
             },
         ));

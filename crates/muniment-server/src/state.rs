@@ -106,6 +106,8 @@ pub struct ServerState {
     pub replica_set: Option<ReplicaSet>,
     /// The keys by which the set's members know each other.
     pub keys: Option<Arc<Keys>>,
+    /// What replSetResizeOplog has set.
+    pub oplog_window: Mutex<DocBuf>,
     /// Logical sessions.
     pub sessions: Sessions,
     /// Views of reads at a point in time.
@@ -182,6 +184,8 @@ pub struct Parts {
     pub max_conns: usize,
     /// See [`ServerState::kept_for_set`].
     pub kept_for_set: bool,
+    /// See [`ServerState::oplog_window`].
+    pub oplog_window: DocBuf,
     /// See [`ServerState::keys`].
     pub keys: Option<Arc<Keys>>,
 }
@@ -195,6 +199,7 @@ impl ServerState {
             options,
             kept_for_set: parts.kept_for_set,
             keys: parts.keys,
+            oplog_window: Mutex::new(parts.oplog_window),
             cluster_parameters: ClusterParameters::new(parts.engine.image_seconds()),
             engine: parts.engine,
             log: parts.log,

@@ -5,7 +5,7 @@ mod set;
 
 use muniment_value::{ArrayBuf, DocBuf, Value, array, doc};
 use muniment_wire::{Connection, Header};
-use set::{config, ids, insert, status_of};
+use set::{config, ids, initiate_over_data, insert, lines, status_of};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -60,15 +60,9 @@ fn a_set_with_a_key_does_all_that_sets_do() {
     let mut set = Set::prepare(4, &options);
     // What is there before is copied by the others.
     let key = dir.path().join("key");
-    let member = &mut set.members[0];
-    member.terminate();
-    member.set_args(&[]);
-    member.start_again();
-    insert(&mut member.connect(), -1, doc! {});
-    member.terminate();
-    member.set_args(&["--replSet", "rs0", "--keyFile", key.to_str().unwrap()]);
-    member.start_again();
-    set.initiate(&members(&set, 3));
+    let args = ["--replSet", "rs0", "--keyFile", key.to_str().unwrap()];
+    let config = members(&set, 3);
+    initiate_over_data(&mut set, -1, &args, &config);
     let mut c = set.connect(set.primary());
     for id in 0..20 {
         told(&insert(&mut c, id, doc! { "w": 3 }));
@@ -109,10 +103,6 @@ fn a_set_with_a_key_does_all_that_sets_do() {
     set.connect(other).command("test", &cmd).unwrap();
     let n = c.command("test", &doc! { "count": "out" }).unwrap();
     assert_eq!(n.as_doc().get("n").unwrap().as_i64_exact(), Some(23));
-}
-
-fn lines(server: &Server, what: &str) -> usize {
-    server.log().lines().filter(|l| l.contains(what)).count()
 }
 
 #[test]

@@ -5,8 +5,8 @@ mod set;
 
 use muniment_value::{DocBuf, Value, doc};
 use muniment_wire::Connection;
-use set::{ids, insert, status_of};
-use testkit::Set;
+use set::{ids, initiate_over_data, insert, lines, status_of};
+use testkit::{ServerOptions, Set};
 
 fn admin(c: &mut Connection, cmd: DocBuf) -> DocBuf {
     c.command("admin", &cmd)
@@ -108,4 +108,73 @@ fn a_member_in_maintenance_follows_and_is_neither_read_nor_elected() {
     set.members[kept].restart();
     set.settle();
     assert_eq!(ids(&mut set.connect(kept)).len(), 23);
+}
+
+/// MB and hours of the oplog that the member keeps, as it shows them.
+fn window(c: &mut Connection) -> (i64, String) {
+    let stats = c
+        .command("local", &doc! { "collStats": "oplog.rs" })
+        .unwrap();
+    let find = doc! { "find": "replset.oplogWindow", "projection": doc! { "_id": 0 } };
+    let shown = c.find_all("local", &find).unwrap();
+    let shown: Vec<_> = shown.iter().map(|d| d.as_doc().to_display()).collect();
+    (int(&stats, "maxSize") >> 20, shown.concat())
+}
+
+#[test]
+fn a_size_of_the_oplog_is_of_one_member() {
+    if !testkit::persistent() {
+        return;
+    }
+    let options = ServerOptions::new().arg("--oplogSize").arg("64");
+    let mut set = Set::prepare(3, &options);
+    let members = (0..3).map(|i| doc! { "_id": i, "host": set.host(i as usize) });
+    let config = set.config(members.collect());
+    let args = ["--oplogSize", "64", "--replSet", "rs0"];
+    initiate_over_data(&mut set, 0, &args, &config);
+    let primary = set.primary();
+    let (small, other) = ((primary + 1) % 3, (primary + 2) % 3);
+    let resize = |i: usize, mb: f64| doc! { "replSetResizeOplog": 1, "size": mb + i as f64 };
+    let kept = |i: usize, mb: i64| {
+        let mb = mb + i as i64;
+        (mb, format!("{{ size: {} }}", mb << 20))
+    };
+    admin(&mut set.connect(small), resize(small, 1000.0));
+    admin(&mut set.connect(primary), resize(primary, 2000.0));
+    let check = |set: &Set| {
+        assert_eq!(window(&mut set.connect(small)), kept(small, 1000));
+        assert_eq!(window(&mut set.connect(primary)), kept(primary, 2000));
+        assert_eq!(window(&mut set.connect(other)), (64, String::new()));
+    };
+    check(&set);
+    told(&insert(&mut set.connect(primary), 1, doc! { "w": 3 }));
+    for i in 0..3 {
+        let member = &mut set.members[i];
+        member.kill9();
+        member.start_again();
+        set.settle();
+    }
+    check(&set);
+    // Who has lost all but that copies another one's data, and keeps it.
+    let member = &mut set.members[small];
+    member.terminate();
+    for entry in std::fs::read_dir(member.dir()).unwrap() {
+        let path = entry.unwrap().path();
+        match path.file_name().unwrap() == "oplogWindow" {
+            true => {}
+            false if path.is_dir() => std::fs::remove_dir_all(&path).unwrap(),
+            false => std::fs::remove_file(&path).unwrap(),
+        }
+    }
+    let before = lines(member, "Starting initial sync");
+    let begun = lines(member, "Waiting for connections");
+    member.start_again();
+    let synced = |set: &Set| {
+        let ready = lines(&set.members[small], "Waiting for connections");
+        lines(&set.members[small], "Starting initial sync") > before && ready > begun + 1
+    };
+    set.until("nothing is copied", || synced(&set).then_some(()));
+    set.settle();
+    assert_eq!(ids(&mut set.connect(small)), [0, 1]);
+    check(&set);
 }

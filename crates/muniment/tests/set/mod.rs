@@ -3,6 +3,7 @@
 
 use muniment_value::{DocBuf, array, doc};
 use muniment_wire::Connection;
+use testkit::{Server, Set};
 
 /// Stores `{_id: id}`.
 pub fn insert(c: &mut Connection, id: i32, wc: DocBuf) -> DocBuf {
@@ -20,6 +21,25 @@ pub fn ids(c: &mut Connection) -> Vec<i64> {
     let all = c.find_all("test", &cmd).unwrap();
     let id = |d: &DocBuf| d.as_doc().get("_id").unwrap().as_i64_exact().unwrap();
     all.iter().map(id).collect()
+}
+
+/// Initiates the set over a document that its first member has had before, so that the others have to copy
+/// it. `args`: those of the member.
+pub fn initiate_over_data(set: &mut Set, id: i32, args: &[&str], config: &DocBuf) {
+    let member = &mut set.members[0];
+    member.terminate();
+    member.set_args(&[]);
+    member.start_again();
+    insert(&mut member.connect(), id, doc! {});
+    member.terminate();
+    member.set_args(args);
+    member.start_again();
+    set.initiate(config);
+}
+
+/// How many lines of the server's log hold this.
+pub fn lines(server: &Server, what: &str) -> usize {
+    server.log().lines().filter(|l| l.contains(what)).count()
 }
 
 /// The configuration that the member has.
