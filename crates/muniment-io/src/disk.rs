@@ -38,6 +38,20 @@ pub trait Disk: Send + Sync {
     fn free_space(&self, dir: &Path) -> io::Result<u64>;
 }
 
+/// Puts `bytes` in the place of a file that is small enough to be written anew each time. When this has
+/// returned, the new one is there after any crash; when it failed, the old one or the new one is.
+///
+/// # Errors
+/// The machine's.
+pub fn replace(disk: &dyn Disk, dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let new = dir.join(format!("{name}.new"));
+    let file = disk.open(&new, Open::Create)?;
+    file.write_at(bytes, 0)?;
+    file.sync()?;
+    disk.rename(&new, &dir.join(name))?;
+    disk.sync_dir(dir)
+}
+
 /// An open file. Reads and writes name their place, so any thread may use it.
 #[allow(clippy::len_without_is_empty)]
 pub trait File: Send + Sync {

@@ -15,7 +15,7 @@ pub mod spread;
 mod timestamp;
 
 pub use clock::{Clock, SystemClock, thread_time};
-pub use disk::{Disk, File, Open};
+pub use disk::{Disk, File, Open, replace};
 pub use os::{OsDisk, space};
 pub use sim::SimDisk;
 pub use spread::{Spread, SpreadLock};

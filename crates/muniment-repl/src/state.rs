@@ -10,7 +10,7 @@
 
 use crate::bytes::{Reader, Writer};
 use crate::config::{Config, ConfigRecord, InForce, MemberId};
-use muniment_io::{Disk, Open};
+use muniment_io::{Disk, Open, replace};
 use muniment_value::{Code, Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -19,7 +19,6 @@ use std::sync::Arc;
 
 /// The file's name in the data directory.
 pub const FILE: &str = "replication";
-const NEW: &str = "replication.new";
 const MAGIC: &[u8; 8] = b"munirepl";
 const VERSION: u32 = 1;
 /// No state is longer; a longer file is none.
@@ -252,16 +251,8 @@ impl StateFile {
     /// # Errors
     /// The disk's.
     pub fn write(&self, state: &LocalState) -> Result<()> {
-        let (new, path) = (self.dir.join(NEW), self.dir.join(FILE));
-        let written = self.disk.open(&new, Open::Create).and_then(|file| {
-            file.write_at(&state.encode(), 0)?;
-            file.sync()
-        });
-        written.map_err(|e| failed("writing", &new, &e))?;
-        let named = self.disk.rename(&new, &path);
-        named
-            .and_then(|()| self.disk.sync_dir(&self.dir))
-            .map_err(|e| failed("renaming to", &path, &e))
+        replace(&*self.disk, &self.dir, FILE, &state.encode())
+            .map_err(|e| failed("writing", &self.dir.join(FILE), &e))
     }
 
     /// Removes it: the directory belongs to no set any more.

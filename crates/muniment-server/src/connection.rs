@@ -349,6 +349,9 @@ impl Connection<'_> {
             };
             self.counter
                 .network(std::mem::take(&mut bytes_in), bytes_out);
+            if done.last {
+                return Next::Close;
+            }
             if !done.exhaust || self.server.is_stopping() {
                 return Next::Go;
             }

@@ -63,6 +63,8 @@ pub struct ConnLocal {
     pub top: Option<(String, Arc<crate::metrics::TopEntry>)>,
     /// The last session and when it was noted.
     pub session: Option<(SessionKey, std::time::Instant)>,
+    /// How far the caller has proven that it is a member of the set.
+    pub proof: crate::replica_set::Proof,
     /// What another member of the set sends on this connection.
     pub member: Option<crate::replica_set::Incoming>,
 }

@@ -15,6 +15,7 @@ use crate::log::Severity;
 use crate::metrics::{Counter, LatencyKind, OpKind, TopEntry};
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
+use crate::replica_set::Proof;
 use crate::state::{ConnShared, ServerState};
 use crate::transactions::{self, Transactions};
 use muniment_exec::{OpContext, OpStart, TicketPool};
@@ -31,6 +32,8 @@ use std::time::{Duration, Instant};
 pub struct Done {
     /// Close it without a reply.
     pub close: bool,
+    /// Close it behind the reply.
+    pub last: bool,
     /// Another reply follows without a request.
     pub exhaust: bool,
     /// It was refused because this member is no primary, or no more.
@@ -69,6 +72,7 @@ pub fn execute(
         }
     }
     crate::replica_set::append_times(server, out, at);
+    done.last = matches!(local.proof, Proof::Failed);
     done
 }
 
@@ -157,6 +161,7 @@ fn try_execute(
             "The apiVersion parameter is required, please configure your MongoClient's API version",
         )));
     }
+    crate::replica_set::check_caller(server, conn, local, spec).map_err(plain)?;
     transactions::check_command(spec, &generic).map_err(plain)?;
     let ns = namespace_of(server, spec, request).map_err(plain)?;
     let write_concern = write_concern_of(server, spec, request, &generic).map_err(plain)?;

@@ -3,6 +3,7 @@
 
 use crate::catalog_figures;
 use crate::commands::{coll_stats, current_op, list_collections};
+use crate::oplog_window;
 use crate::sessions::digest_of;
 use crate::state::ServerState;
 use muniment_exec::{Figures, OpContext, session_doc};
@@ -51,8 +52,9 @@ impl Figures for ServerFigures {
 
     fn local(&self, namespace: &str) -> Vec<DocBuf> {
         let server = self.0.upgrade();
-        server.map_or_else(Vec::new, |server| {
-            crate::replica_set::local_documents(&server, namespace)
+        server.map_or_else(Vec::new, |server| match namespace {
+            oplog_window::NAMESPACE => oplog_window::document(&server).into_iter().collect(),
+            _ => crate::replica_set::local_documents(&server, namespace),
         })
     }
 }

@@ -1,21 +1,26 @@
 //! How much of the oplog is kept: what the options say, and what `replSetResizeOplog` has said, which
-//! outlives the server, as the options of MongoDB's oplog collection do.
+//! outlives the server, as the options of MongoDB's oplog collection do. It is each member's own, so it
+//! stands in a file of the data directory, beside the log, which is the same on all members; one that
+//! copies another member's data keeps it. `local.replset.oplogWindow` is made from it when it is read.
 //!
 //! Invariant: it is told to the storage before anything can trim the log with another one.
 
 use crate::log::{Logger, Severity};
 use crate::options::ServerOptions;
-use crate::own_collections;
 use crate::state::ServerState;
-use muniment_exec::{OpContext, UpdateStatement};
-use muniment_query::Interrupt;
-use muniment_storage::{CollectionOptions, Store};
-use muniment_value::{Doc, DocBuf, Result, Value, doc, number};
-use std::sync::Arc;
+use muniment_exec::OpContext;
+use muniment_storage::{OsDisk, Store, replace};
+use muniment_value::{Doc, DocBuf, Error, Result, Value, doc, number, validate};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
 use std::time::Duration;
 
-/// Where it is stored: beside what else a member has for itself alone.
-const NAMESPACE: &str = "local.replset.oplogWindow";
+/// The file: a document with what was set, each time written anew.
+const FILE: &str = "oplogWindow";
+/// What it is shown as. Versions before this one stored it there, with whatever else members have in
+/// common.
+pub const NAMESPACE: &str = "local.replset.oplogWindow";
 /// The `_id` of its only document.
 const ID: &str = "oplogWindow";
 /// Bytes.
@@ -34,28 +39,29 @@ pub fn time_of(hours: f64) -> Option<Duration> {
 /// Tells the storage what holds at a start. What was resized has its size whatever the options say,
 /// as in MongoDB, where they make a new oplog only; the time that the options say is newer than a
 /// stored one. Without either: of a set 5 % of the free disk, but at least 990 MB and at most 50 GB, as
-/// MongoDB does; of a standalone what the storage has.
-pub fn restore(options: &ServerOptions, store: &Store, log: &Logger) {
+/// MongoDB does; of a standalone what the storage has. Returns what was resized.
+pub fn restore(options: &ServerOptions, store: &Store, log: &Logger) -> DocBuf {
     let (own, _) = store.log_window();
     let for_members = || {
         let free = muniment_storage::disk_space(&options.dbpath).map(|(free, _)| free);
         free.map(|free| (free / 20).clamp(990 << 20, 50 << 30))
     };
     let of_set = options.replica_set.is_some() && store.is_durable();
-    let stored = stored(store).unwrap_or_else(|e| {
+    let stored = stored(options, store).unwrap_or_else(|e| {
         log.log(
             Severity::Warning,
             "STORAGE",
             6_226_302,
             "initandlisten",
             "What replSetResizeOplog has set cannot be read",
-            Some(&doc! { "namespace": NAMESPACE, "error": e.to_string() }),
+            Some(&doc! { "file": FILE, "error": e.to_string() }),
         );
         DocBuf::new()
     });
     let (bytes, time) = chosen(stored.as_doc(), options);
     let bytes = bytes.or_else(|| of_set.then(for_members).flatten());
     store.keep_log(bytes.unwrap_or(own), time);
+    stored
 }
 
 /// The size, if anybody has said one, and the time.
@@ -67,43 +73,124 @@ fn chosen(stored: Doc<'_>, options: &ServerOptions) -> (Option<u64>, Duration) {
     (size.or(options.oplog_bytes), time)
 }
 
-fn stored(store: &Store) -> Result<DocBuf> {
-    let Some(collection) = store.collection(NAMESPACE) else {
-        return Ok(DocBuf::new());
-    };
-    let found = store.glance()?.find_by_id(&collection, Value::String(ID))?;
-    Ok(found.map_or_else(DocBuf::new, |(_, d)| Doc::new(&d).to_buf()))
+/// What the file says; where there is none, what an earlier version has stored, which is in the file
+/// from here on.
+fn stored(options: &ServerOptions, store: &Store) -> Result<DocBuf> {
+    let path = options.dbpath.join(FILE);
+    match fs::read(&path) {
+        Ok(bytes) => Ok(validate(&bytes)?.to_buf()),
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            let earlier = of_earlier_version(store)?;
+            if !earlier.as_doc().is_empty() {
+                write(options, store, &earlier)?;
+            }
+            Ok(earlier)
+        }
+        Err(e) => Err(failed("reading", &path, e)),
+    }
 }
 
-/// Stores what was given of `bytes` and `hours`, and waits until it is on the disk.
+fn of_earlier_version(store: &Store) -> Result<DocBuf> {
+    let mut d = DocBuf::new();
+    let Some(collection) = store.collection(NAMESPACE) else {
+        return Ok(d);
+    };
+    if let Some((_, found)) = store.glance()?.find_by_id(&collection, Value::String(ID))? {
+        let found = Doc::new(&found);
+        d.append_some(SIZE, found.get(SIZE));
+        d.append_some(HOURS, found.get(HOURS));
+    }
+    Ok(d)
+}
+
+/// Removes what an earlier version has stored, where this server may: it is in the file.
 ///
 /// # Errors
-/// A write's.
-pub fn store(
-    server: &ServerState,
-    op: &Arc<OpContext>,
-    bytes: Option<u64>,
-    hours: Option<f64>,
-) -> Result<()> {
-    let mut given = DocBuf::new();
-    given.append_some(SIZE, bytes.and_then(|n| i64::try_from(n).ok()));
-    given.append_some(HOURS, hours);
-    let filter = doc! { "_id": ID };
-    let set = doc! { "$set": given };
-    let statement = UpdateStatement {
-        upsert: true,
-        ..UpdateStatement::new(filter.as_doc(), Value::Document(set.as_doc()))
-    };
-    own_collections::collection(server, op, NAMESPACE, CollectionOptions::default())?;
-    server.engine.update(op, NAMESPACE, &statement)?;
+/// The storage's.
+pub fn drop_earlier(server: &ServerState, op: &OpContext) -> Result<()> {
     let store = &server.engine.store;
-    let interrupt: &dyn Interrupt = &**op;
-    store.wait_journaled(store.last_commit(), interrupt)
+    if store.collection(NAMESPACE).is_some() && server.is_writable() {
+        store.drop_collection(NAMESPACE, op)?;
+    }
+    Ok(())
+}
+
+/// Where nothing survives the process, this does not, either.
+fn write(options: &ServerOptions, store: &Store, d: &DocBuf) -> Result<()> {
+    if !store.is_durable() {
+        return Ok(());
+    }
+    replace(&OsDisk, &options.dbpath, FILE, d.as_doc().as_bytes())
+        .map_err(|e| failed("writing", &options.dbpath.join(FILE), e))
+}
+
+fn failed(doing: &str, path: &Path, e: std::io::Error) -> Error {
+    Error::from(e).context(&format!("{doing} {}: ", path.display()))
+}
+
+/// Stores what was given of `bytes` and `hours`: it is on the disk behind this.
+///
+/// # Errors
+/// The disk's.
+pub fn store(server: &ServerState, bytes: Option<u64>, hours: Option<f64>) -> Result<()> {
+    let mut window = server.oplog_window.lock();
+    let mut next = DocBuf::new();
+    let size = bytes.and_then(|n| i64::try_from(n).ok()).map(Value::Int64);
+    let hours = hours.map(Value::Double);
+    next.append_some(SIZE, size.or_else(|| window.as_doc().get(SIZE)));
+    next.append_some(HOURS, hours.or_else(|| window.as_doc().get(HOURS)));
+    write(&server.options, &server.engine.store, &next)?;
+    *window = next;
+    Ok(())
+}
+
+/// The document of [`NAMESPACE`], once there is something to show.
+pub fn document(server: &ServerState) -> Option<DocBuf> {
+    let window = server.oplog_window.lock();
+    let mut d = doc! { "_id": ID };
+    d.append_all(window.as_doc());
+    (!window.as_doc().is_empty()).then_some(d)
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::server::Server;
+    use bytes::Bytes;
+    use muniment_query::NeverInterrupted;
+    use muniment_storage::{CollectionOptions, StoreOptions};
+
+    #[test]
+    fn what_an_earlier_version_stored_holds() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(StoreOptions::new(dir.path())).unwrap();
+        let options = CollectionOptions::default();
+        let c = store.create_collection(NAMESPACE, options, &NeverInterrupted);
+        let mut unit = store.write_unit(&c.unwrap(), &NeverInterrupted).unwrap();
+        let stored = doc! { "_id": ID, "size": 7_i64 << 20, "minRetentionHours": 2.0 };
+        unit.insert(&Bytes::from(stored.into_bytes()))
+            .unwrap()
+            .unwrap();
+        unit.commit().unwrap();
+        store.close().unwrap();
+        drop(store);
+        let options = ServerOptions::embedded(dir.path().to_path_buf());
+        let two_hours = Duration::from_secs(7200);
+        for (wanted, set) in [(7_i64, None), (7, Some(9)), (9, None)] {
+            let server = Server::start(options.clone()).unwrap();
+            let state = server.state();
+            let shown = doc! { "_id": ID, "size": wanted << 20, "minRetentionHours": 2.0 };
+            assert_eq!(document(state), Some(shown));
+            let own = &state.engine.store;
+            assert_eq!(own.log_window(), ((wanted as u64) << 20, two_hours));
+            assert!(own.collection(NAMESPACE).is_none());
+            if let Some(mb) = set {
+                super::store(state, Some(mb << 20), None).unwrap();
+            }
+            server.shutdown().unwrap();
+        }
+    }
 
     #[test]
     fn what_was_resized_and_what_the_options_say() {

@@ -26,6 +26,8 @@ pub struct ServerOptions {
     pub engine: EngineKind,
     /// The replica set that the server is a member of.
     pub replica_set: Option<String>,
+    /// The file with the keys by which the set's members know each other.
+    pub key_file: Option<PathBuf>,
     /// Initiate the set with this server as its only member, if it is not initiated.
     pub auto_initiate: bool,
     /// Bytes of the oplog that are kept; `None`: what suits the disk (see [`Server::start`]).
@@ -90,6 +92,7 @@ impl Default for ServerOptions {
             cache_bytes: None,
             engine: EngineKind::default(),
             replica_set: None,
+            key_file: None,
             auto_initiate: false,
             oplog_bytes: None,
             oplog_min_retention: None,

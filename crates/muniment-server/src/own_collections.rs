@@ -6,6 +6,7 @@
 //! warning in the log, and tried again at the next start or refresh.
 
 use crate::log::now_ms;
+use crate::oplog_window;
 use crate::sessions::{Job, TIMEOUT_MINUTES};
 use crate::state::{ServerState, hostname};
 use muniment_exec::{
@@ -48,6 +49,8 @@ fn prepare_shared(server: &ServerState, op: &Arc<OpContext>) {
     told(server, VERSION, version(server, op));
     told(server, SESSIONS, sessions(server, op).map(|_| ()));
     told(server, "system.views", series(server, op));
+    let earlier = oplog_window::drop_earlier(server, op);
+    told(server, oplog_window::NAMESPACE, earlier);
 }
 
 fn told(server: &ServerState, name: &str, made: Result<()>) {
@@ -63,7 +66,7 @@ fn told(server: &ServerState, name: &str, made: Result<()>) {
 ///
 /// # Errors
 /// What making it raises.
-pub fn collection(
+fn collection(
     server: &ServerState,
     op: &OpContext,
     name: &str,

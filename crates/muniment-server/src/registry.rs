@@ -44,6 +44,8 @@ pub enum Access {
     Anyone,
     /// Privileges on its namespace or on the cluster.
     Privileged,
+    /// Other members of the replica set only.
+    Member,
 }
 
 /// One command: its file exports this as `COMMAND`.

@@ -5,6 +5,7 @@ use crate::log::{Logger, Severity};
 use crate::oplog_window;
 use crate::options::{LogTarget, ServerOptions, memory_limit};
 use crate::parameters::Parameters;
+use crate::replica_set::Keys;
 use crate::state::{Parts, Restart, ServerState};
 use muniment_exec::Database;
 use muniment_storage::{DirLock, EngineKind, Store, StoreOptions};
@@ -50,6 +51,8 @@ struct Stays {
     listener: Arc<Listener>,
     /// Signals go where they went.
     waker: Arc<Waker>,
+    /// The file may be another one by now: it is read at a start.
+    keys: Option<Arc<Keys>>,
 }
 
 impl Server {
@@ -86,6 +89,13 @@ impl Server {
         muniment_query::running::set_javascript(options.javascript);
         log.set_level(parameters.log_level.load(Ordering::Relaxed) as i32);
         log_start(&log, &options);
+        let keys = match &stays {
+            Some(stays) => stays.keys.clone(),
+            None => {
+                let keys = options.key_file.as_deref().map(Keys::read).transpose()?;
+                keys.map(Arc::new)
+            }
+        };
         let max_conns = raise_file_limit(options.max_conns, &log);
         fs::create_dir_all(&options.dbpath).map_err(|e| {
             Error::from(e).context(&format!(
@@ -112,7 +122,7 @@ impl Server {
         let store = Store::open_locked(storage, lock)?;
         // Nobody tells it what the others have.
         store.set_others(!opening.kept_for_set);
-        oplog_window::restore(&options, &store, &log);
+        let oplog_window = oplog_window::restore(&options, &store, &log);
         if !store.is_durable() {
             log.log(
                 Severity::Warning,
@@ -126,12 +136,9 @@ impl Server {
         }
         let engine = Database::new(store, options.dbpath.join("_tmp"));
         // Only who owns the data directory may touch the address.
-        let Stays { listener, waker } = match stays {
-            Some(stays) => stays,
-            None => Stays {
-                listener: Arc::new(Listener::bind(&options)?),
-                waker: Arc::new(Waker::new()?),
-            },
+        let (listener, waker) = match stays {
+            Some(stays) => (stays.listener, stays.waker),
+            None => (Arc::new(Listener::bind(&options)?), Arc::new(Waker::new()?)),
         };
         let state = Arc::new(ServerState::new(
             options,
@@ -143,6 +150,8 @@ impl Server {
                 max_conns,
                 kept_for_set: opening.kept_for_set,
                 ways: Box::new(crate::replica_set::Sockets),
+                oplog_window,
+                keys,
             },
         ));
         let weak = Arc::downgrade(&state);
@@ -247,6 +256,7 @@ impl Server {
         let stays = Stays {
             listener: Arc::clone(&self.listener),
             waker: Arc::clone(&self.waker),
+            keys: self.state.keys.clone(),
         };
         self.ended = true;
         // What the last sync says does not matter: the log is read again.
@@ -421,6 +431,13 @@ fn log_start(log: &Logger, options: &ServerOptions) {
         "Access control is not enabled for the database. Read and write access to data and \
          configuration is unrestricted",
     );
+    if options.key_file.is_some() {
+        log.startup_warning(
+            22_121,
+            "The key file authenticates the members of the replica set to each other only: with this \
+             version of Muniment clients are not asked for credentials",
+        );
+    }
     if options
         .bind_ip
         .iter()

@@ -8,7 +8,7 @@ use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::parameters::Parameters;
 use crate::profiler::Profile;
-use crate::replica_set::{Copied, ReplicaSet, Ways};
+use crate::replica_set::{Copied, Keys, ReplicaSet, Ways};
 use crate::sessions::Sessions;
 use crate::snapshots::Snapshots;
 use crate::transactions::Transactions;
@@ -106,6 +106,10 @@ pub struct ServerState {
     pub replica_set: Option<ReplicaSet>,
     /// The ways to its other members.
     pub ways: Box<dyn Ways>,
+    /// The keys by which the set's members know each other.
+    pub keys: Option<Arc<Keys>>,
+    /// What replSetResizeOplog has set.
+    pub oplog_window: Mutex<DocBuf>,
     /// Logical sessions.
     pub sessions: Sessions,
     /// Views of reads at a point in time.
@@ -184,6 +188,10 @@ pub struct Parts {
     pub kept_for_set: bool,
     /// See [`ServerState::ways`].
     pub ways: Box<dyn Ways>,
+    /// See [`ServerState::oplog_window`].
+    pub oplog_window: DocBuf,
+    /// See [`ServerState::keys`].
+    pub keys: Option<Arc<Keys>>,
 }
 
 impl ServerState {
@@ -195,6 +203,8 @@ impl ServerState {
             ways: parts.ways,
             options,
             kept_for_set: parts.kept_for_set,
+            keys: parts.keys,
+            oplog_window: Mutex::new(parts.oplog_window),
             cluster_parameters: ClusterParameters::new(parts.engine.image_seconds()),
             engine: parts.engine,
             log: parts.log,

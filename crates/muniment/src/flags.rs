@@ -405,14 +405,17 @@ pub const ALL: &[Opt] = &[
         "keyFile",
         "security.keyFile",
         Arg::Text,
-        "not supported yet",
-        not_yet,
+        "keys by which the set's members know each other; clients are asked for none (yet)",
+        |g, v| {
+            g.server.key_file = Some(PathBuf::from(v));
+            Ok(())
+        },
     ),
     opt(
         "replSet",
         "replication.replSet",
         Arg::Text,
-        "name of the replica set that the server is a member of (of one member only, so far)",
+        "name of the replica set that the server is a member of",
         replica_set,
     ),
     opt(
@@ -549,6 +552,13 @@ impl Gathered {
         }
         if self.server.auto_initiate && self.server.replica_set.is_none() {
             return Err("--autoInitiate has to be used with --replSet".to_string());
+        }
+        if self.server.key_file.is_some() && self.server.replica_set.is_none() {
+            return Err(
+                "--keyFile has to be used with --replSet: it is what members know each other \
+                        by, and clients are not asked for credentials"
+                    .to_string(),
+            );
         }
         // Listening on :: takes IPv4 as well.
         if self.server.ipv6 && self.server.bind_ip == ["0.0.0.0"] {

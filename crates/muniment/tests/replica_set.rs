@@ -1,15 +1,13 @@
 //! Replica sets of several members: real servers, over the wire.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod set;
+
 use muniment_value::{ArrayBuf, DocBuf, Value, array, doc};
 use muniment_wire::Connection;
+use set::{ids, insert};
 use std::time::{Duration, Instant};
 use testkit::{ServerOptions, Set};
-
-fn insert(c: &mut Connection, id: i32, wc: DocBuf) -> DocBuf {
-    let cmd = doc! { "insert": "c", "documents": array![doc! { "_id": id }], "writeConcern": wc };
-    c.command("test", &cmd).unwrap()
-}
 
 fn count(c: &mut Connection) -> i64 {
     let cmd = doc! {
@@ -18,17 +16,6 @@ fn count(c: &mut Connection) -> i64 {
     };
     let reply = c.command("test", &cmd).unwrap();
     reply.as_doc().get("n").unwrap().as_i64_exact().unwrap()
-}
-
-fn ids(c: &mut Connection) -> Vec<i64> {
-    let cmd = doc! {
-        "find": "c",
-        "sort": doc! { "_id": 1 },
-        "$readPreference": doc! { "mode": "secondaryPreferred" },
-    };
-    let all = c.find_all("test", &cmd).unwrap();
-    let id = |d: &DocBuf| d.as_doc().get("_id").unwrap().as_i64_exact().unwrap();
-    all.iter().map(id).collect()
 }
 
 fn hash(c: &mut Connection) -> String {

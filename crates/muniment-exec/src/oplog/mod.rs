@@ -99,6 +99,10 @@ static ALL: &[Generated] = &[
         source: Source::Table(|database| local(database, "local.replset.election")),
     },
     Generated {
+        namespace: "local.replset.oplogWindow",
+        source: Source::Table(|database| local(database, "local.replset.oplogWindow")),
+    },
+    Generated {
         namespace: "local.system.replset",
         source: Source::Table(|database| local(database, "local.system.replset")),
     },

@@ -74,6 +74,15 @@ impl Core {
         self.frozen_until = self.now.saturating_add(ticks);
     }
 
+    /// A member, this one or one that has said so, does not campaign until further notice; or does
+    /// again. It votes all the same.
+    pub fn abstain(&mut self, member: MemberId, abstains: bool) {
+        match abstains {
+            true => self.abstaining.insert(member),
+            false => self.abstaining.remove(&member),
+        };
+    }
+
     /// Puts a configuration in place of the one in force. At most one voter may come or go; new
     /// members become voters when they have caught up. Members' numbers as [`Config::number`]
     /// gives them.
@@ -330,7 +339,8 @@ impl Core {
         let able = candidates.filter_map(|id| {
             let rank = self.in_force.rank(*id);
             let progress = self.node.raft.prs().get(*id)?;
-            let able = rank > 0 && progress.matched >= mark && progress.recent_active;
+            let stands = rank > 0 && !self.abstaining.contains(id);
+            let able = stands && progress.matched >= mark && progress.recent_active;
             able.then_some((rank, progress.matched, *id))
         });
         Some(able.max()?.2)

@@ -36,7 +36,7 @@ use raft::eraftpb::{
 };
 use raft::{RawNode, StateRole};
 use settle::raft_change;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
@@ -261,6 +261,8 @@ pub struct Core {
     patience: u64,
     drawn_for: (u64, StateRole),
     frozen_until: u64,
+    /// Members that said they do not campaign; this one may be one of them.
+    abstaining: BTreeSet<MemberId>,
     effects: VecDeque<Effect>,
     door: Door,
     /// The term with which the door is or was open.
@@ -368,6 +370,7 @@ impl Core {
             patience: 0,
             drawn_for: (0, StateRole::Leader),
             frozen_until: 0,
+            abstaining: BTreeSet::new(),
             effects: VecDeque::new(),
             door: Door::Closed,
             door_term: 0,
@@ -788,6 +791,7 @@ impl Core {
         let raft = &self.node.raft;
         raft.promotable()
             && self.now >= self.frozen_until
+            && !self.abstaining.contains(&self.id())
             && raft.raft_log.persisted == raft.raft_log.last_index()
     }
 

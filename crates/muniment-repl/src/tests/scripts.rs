@@ -144,6 +144,16 @@ impl Script {
                     });
                 });
             }
+            // ID WHOM [again]
+            "abstain" => {
+                let (whom, abstains) = (second(), args.get(2) != Some(&"again"));
+                c.with(first(), |n| {
+                    n.input(|core| {
+                        core.abstain(whom, abstains);
+                        Ok(())
+                    });
+                });
+            }
             "stepdown" => {
                 let (patience, freeze) = (second(), number(args.get(2)));
                 let force = args.get(3) == Some(&"force");

@@ -16,7 +16,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
                 c.name,
                 doc! {
                     "help": c.doc,
-                    "requiresAuth": c.access == Access::Privileged,
+                    "requiresAuth": c.access != Access::Anyone,
                     "secondaryOk": !c.write_concern,
                     "adminOnly": c.admin_only,
                     "apiVersions": if c.api_v1 { ["1"].iter().collect() } else { ArrayBuf::new() },

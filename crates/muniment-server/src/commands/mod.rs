@@ -28,6 +28,7 @@ macro_rules! registry {
 
 registry! {
     repl_set_export,
+    repl_set_prove,
     repl_set_stream,
     abort_transaction,
     aggregate,

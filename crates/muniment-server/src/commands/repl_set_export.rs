@@ -2,7 +2,7 @@
 
 use super::repl_set::set_of;
 use crate::args::{Types, opt};
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{Access, CommandSpec, Kind};
 use crate::replica_set::export;
 
 /// The command.
@@ -10,6 +10,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     name: "_replSetExport",
     doc: "Internal: another member of the replica set copies everything that is committed",
     kind: Kind::Admin,
+    access: Access::Member,
     admin_only: true,
     fields: &[opt("setId", Types::ANY)],
     run: |cx| {

@@ -3,12 +3,12 @@
 use super::repl_set::set_of;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
-use muniment_value::{Code, Error, Result};
+use muniment_value::Result;
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "replSetMaintenance",
-    doc: "Fails: members have no maintenance mode",
+    doc: "Nobody reads from this secondary, and it is not elected, until that is taken back",
     kind: Kind::Admin,
     admin_only: true,
     run,
@@ -18,17 +18,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let set = set_of(cx)?;
     set.initialized()?;
-    Err(if set.is_primary() {
-        Error::new(
-            Code::NotSecondary,
-            "primaries can't modify maintenance mode",
-        )
-    } else if cx.target().truthy() {
-        Error::new(
-            Code::IllegalOperation,
-            "there is no maintenance mode: hide the member by a reconfiguration, or stop it",
-        )
-    } else {
-        Error::new(Code::OperationFailed, "already out of maintenance mode")
-    })
+    set.maintain(cx.target().truthy(), &**cx.op)
 }

@@ -14,7 +14,7 @@ const FIELDS: &[Field] = &[
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "replSetResizeOplog",
-    doc: "How much of the oplog is kept, from then on",
+    doc: "How much of the oplog this server keeps, from then on",
     kind: Kind::Admin,
     admin_only: true,
     fields: FIELDS,
@@ -52,7 +52,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         };
         time = Some((hours, of));
     }
-    oplog_window::store(cx.server, cx.op, bytes, time.map(|(hours, _)| hours))?;
+    oplog_window::store(cx.server, bytes, time.map(|(hours, _)| hours))?;
     let (own_bytes, own_time) = store.log_window();
     let time = time.map_or(own_time, |(_, of)| of);
     store.keep_log(bytes.unwrap_or(own_bytes), time);

@@ -2,7 +2,7 @@
 
 use crate::args::{Types, opt};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{Access, CommandSpec, Kind};
 use crate::replica_set::greet;
 use muniment_value::Result;
 
@@ -11,6 +11,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     name: "_replSetStream",
     doc: "Internal: another member of the replica set begins to send",
     kind: Kind::Admin,
+    access: Access::Member,
     admin_only: true,
     fields: &[
         opt("from", Types::NUMBER),

@@ -34,6 +34,8 @@ const READING: &[&str] = &[
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Anywhere,
+    /// Where data can be read: a cursor was opened where that was allowed.
+    Cursor,
     /// Where data can be read, on a secondary only if the client says so.
     Readable,
     Primary,
@@ -42,8 +44,7 @@ enum Place {
 fn place(spec: &CommandSpec, body: Doc<'_>) -> Place {
     match spec.kind {
         Kind::Write | Kind::Ddl => Place::Primary,
-        // A cursor was opened where that was allowed.
-        Kind::Read if spec.name == "getMore" => Place::Anywhere,
+        Kind::Read if spec.name == "getMore" => Place::Cursor,
         // The primary writes what an aggregation finds: see `forward`.
         Kind::Read if writes(body) && spec.name != "aggregate" => Place::Primary,
         Kind::Read => Place::Readable,
@@ -208,7 +209,7 @@ fn refuse(set: &super::ReplicaSet, spec: &CommandSpec, request: &Request<'_>) ->
     let secondary_ok = preference
         .and_then(|d| d.get_str("mode"))
         .is_some_and(|mode| mode != "primary");
-    if !secondary_ok {
+    if place != Place::Cursor && !secondary_ok {
         return Err(Error::new(
             Code::NotPrimaryNoSecondaryOk,
             "not primary and secondaryOk=false",
@@ -216,6 +217,10 @@ fn refuse(set: &super::ReplicaSet, spec: &CommandSpec, request: &Request<'_>) ->
     }
     match set.member().role {
         super::Role::Primary | super::Role::Secondary => Ok(()),
+        super::Role::Recovering => Err(Error::new(
+            Code::NotPrimaryOrSecondary,
+            "node is recovering",
+        )),
         _ => Err(Error::new(
             Code::NotPrimaryOrSecondary,
             "node is not in primary or recovering state",
@@ -250,7 +255,7 @@ mod tests {
             (doc! { "create": "c" }, Place::Primary),
             (doc! { "setDefaultRWConcern": 1 }, Place::Primary),
             (doc! { "listCollections": 1 }, Place::Readable),
-            (doc! { "getMore": 1_i64 }, Place::Anywhere),
+            (doc! { "getMore": 1_i64 }, Place::Cursor),
             (doc! { "hello": 1 }, Place::Anywhere),
             (doc! { "serverStatus": 1 }, Place::Anywhere),
         ] {

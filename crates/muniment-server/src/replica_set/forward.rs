@@ -3,6 +3,7 @@
 //!
 //! The reply is passed on when what it tells of is here, too: whoever goes on reading here finds it.
 
+use super::prove::Caller;
 use super::times::of;
 use crate::context::CommandContext;
 use muniment_query::Interrupt;
@@ -11,7 +12,7 @@ use muniment_wire::{Connection, Stream, client};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-/// How long the primary may take to let us connect.
+/// How long the primary may take for each step of letting us connect.
 const CONNECTING: Duration = Duration::from_secs(5);
 /// How often it is asked whether the operation may go on.
 const LOOK: Duration = Duration::from_millis(20);
@@ -29,8 +30,8 @@ const OWN: [&str; 6] = [
 /// False: this member has to run it.
 ///
 /// # Errors
-/// 10107 if nobody knows of a primary; 6 HostUnreachable and 9001 if it cannot be reached; the
-/// primary's; what the operation says while it waits.
+/// 10107 if nobody knows of a primary; 6 HostUnreachable and 9001 if it cannot be reached; 18 if one of the
+/// two does not know the set's key; the primary's; what the operation says while it waits.
 pub fn forward(cx: &mut CommandContext<'_>) -> Result<bool> {
     let Some(set) = cx.server.replica_set.as_ref().filter(|s| !s.is_primary()) else {
         return Ok(false);
@@ -52,7 +53,10 @@ pub fn forward(cx: &mut CommandContext<'_>) -> Result<bool> {
     let leads = || set.member().leader == leader;
     let op = &**cx.op;
     // Others read meanwhile.
-    let reply = op.without_ticket(|| ask(&dialled, cx.db(), command, op, &leads))??;
+    let reply = op.without_ticket(|| {
+        let c = Caller::of(cx.server).call(host, &dialled, CONNECTING)?;
+        ask(c, cx.db(), command, op, &leads)
+    })??;
     let time = reply.as_doc().get("operationTime").map(of);
     let mut told = DocBuf::new();
     for e in reply.as_doc() {
@@ -89,13 +93,13 @@ fn changed() -> Error {
 
 /// Sends the command from a thread of its own, so that who waits for the answer can be interrupted.
 fn ask(
-    to: &str,
+    mut c: Connection,
     db: &str,
     command: DocBuf,
     interrupt: &dyn Interrupt,
     leads: &dyn Fn() -> bool,
 ) -> Result<DocBuf> {
-    let mut c = Connection::connect_timeout(to, CONNECTING)?;
+    c.set_timeout(None)?;
     let socket: Stream = c.stream().try_clone()?;
     let (answer, answers) = sync_channel(1);
     let db = db.to_string();

@@ -1,6 +1,7 @@
 //! What other members send: a connection that one of them has opened by `_replSetStream`, on which
 //! it sends frames and hears nothing.
 
+use super::ReplicaSet;
 use super::driver::Event;
 use super::frame::{Assembler, Frame};
 use super::initiate;
@@ -55,6 +56,29 @@ impl Incoming {
     }
 }
 
+/// The set that another member names.
+///
+/// # Errors
+/// 76 without `--replSet`; 93 for another one.
+pub fn named_set<'s>(server: &'s ServerState, name: &str) -> Result<&'s ReplicaSet> {
+    let set = server.replica_set.as_ref().ok_or_else(|| {
+        Error::new(
+            Code::NoReplicationEnabled,
+            "This node was not started with replication enabled.",
+        )
+    })?;
+    match name == set.name() {
+        true => Ok(set),
+        false => Err(Error::new(
+            Code::InconsistentReplicaSetNames,
+            format!(
+                "replica set name doesn't match: this server is of {}, the other of {name}",
+                set.name()
+            ),
+        )),
+    }
+}
+
 /// Answers `_replSetStream`: another member wants to send. A server that is no member yet becomes
 /// one. `only_checks`: whether it could, before the set is initiated.
 ///
@@ -62,22 +86,8 @@ impl Incoming {
 /// 76 without `--replSet`; 93 for another set or another member; 23 and 110 where the server has
 /// been something else before.
 pub fn greet(server: &Arc<ServerState>, d: Doc<'_>, only_checks: bool) -> Result<Option<Incoming>> {
-    let set = server.replica_set.as_ref().ok_or_else(|| {
-        Error::new(
-            Code::NoReplicationEnabled,
-            "This node was not started with replication enabled.",
-        )
-    })?;
     let name = d.get_str("_replSetStream").unwrap_or_default();
-    if name != set.name() {
-        return Err(Error::new(
-            Code::InconsistentReplicaSetNames,
-            format!(
-                "replica set name doesn't match: this server is of {}, the other of {name}",
-                set.name()
-            ),
-        ));
-    }
+    let set = named_set(server, name)?;
     if only_checks {
         return match set.node() {
             Some(_) => Err(Error::new(Code::AlreadyInitialized, "already initialized")),

@@ -8,6 +8,7 @@
 use super::frame::{Assembler, Frame, OP_REPLICATION, put_export, put_report, taken_export};
 use super::local;
 use super::node::Node;
+use super::prove::Caller;
 use super::{ReplicaSet, Role};
 use crate::context::CommandContext;
 use crate::guard::guarded;
@@ -151,7 +152,7 @@ fn copy(server: &Arc<ServerState>, node: &Node, from: MemberId, at_least: u64) -
     );
     let dir = local::begin_copy(&server.options.dbpath)?;
     let dialled = server.parameters.routes.read().to(host).to_string();
-    let mut c = Connection::connect_timeout(&dialled, REACHED)?;
+    let mut c = Caller::of(server).call(host, &dialled, REACHED)?;
     c.set_timeout(Some(PATIENCE))?;
     node.syncs_from(c.stream().try_clone()?);
     let mut command = doc! { "_replSetExport": set.name() };

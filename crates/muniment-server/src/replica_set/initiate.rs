@@ -5,13 +5,13 @@ use super::config::{SetConfig, invalid};
 use super::driver::{Driver, ELECTION_TICKS, HEARTBEAT_TICKS};
 use super::host_port::HostPort;
 use super::node::Node;
+use super::prove::Caller;
 use super::{ReplicaSet, Role};
 use crate::state::{ServerState, hostname};
 use muniment_query::Interrupt;
 use muniment_repl::{Core, InForce, LocalState, LogEnds, MemberId, Options, StateFile};
 use muniment_storage::OsDisk;
 use muniment_value::{Code, Doc, Error, Result, doc};
-use muniment_wire::Connection;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -290,12 +290,12 @@ fn check_others(
     me: i32,
     interrupt: &dyn Interrupt,
 ) -> Result<()> {
+    let caller = Caller::of(server);
     let mut failed = Vec::new();
     for m in config.members.iter().filter(|m| m.id != me) {
         interrupt.check()?;
         let dialled = server.parameters.routes.read().to(&m.host).to_string();
-        let asked = Connection::connect_timeout(&dialled, PATIENCE).and_then(|mut c| {
-            c.set_timeout(Some(PATIENCE))?;
+        let asked = caller.call(&m.host, &dialled, PATIENCE).and_then(|mut c| {
             c.command(
                 "admin",
                 &doc! { "_replSetStream": set.name(), "onlyChecks": true },

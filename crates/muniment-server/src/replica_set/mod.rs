@@ -20,10 +20,12 @@ mod host_port;
 mod incoming;
 mod initial_sync;
 mod initiate;
+mod key;
 mod local;
 mod member_config;
 mod node;
 mod peer;
+mod prove;
 mod report;
 mod rollback;
 mod routes;
@@ -39,10 +41,12 @@ pub use host_port::HostPort;
 pub use incoming::{Incoming, greet};
 pub use initial_sync::{Copied, export};
 pub use initiate::{initiate, start};
+pub use key::Keys;
 pub use local::documents as local_documents;
 pub use member_config::MemberConfig;
 pub use node::Node;
 pub use peer::{Sockets, Ways};
+pub use prove::{Proof, answer as answer_proof, check as check_caller};
 pub use routes::Routes;
 pub use times::{append_times, of as times_of, parse as parse_time};
 
@@ -74,6 +78,8 @@ pub enum Role {
     Primary,
     /// It follows.
     Secondary,
+    /// It follows, and is in maintenance.
+    Recovering,
     /// It copies another member's data.
     Startup2,
     /// The configuration does not name this server.
@@ -97,6 +103,7 @@ impl Role {
             Role::Startup => (0, "STARTUP"),
             Role::Primary => (1, "PRIMARY"),
             Role::Secondary => (2, "SECONDARY"),
+            Role::Recovering => (3, "RECOVERING"),
             Role::Startup2 => (5, "STARTUP2"),
             Role::Removed => (10, "REMOVED"),
         }
@@ -108,6 +115,7 @@ impl Role {
             Role::Startup,
             Role::Primary,
             Role::Secondary,
+            Role::Recovering,
             Role::Startup2,
             Role::Removed,
         ];
@@ -154,6 +162,8 @@ pub struct Member {
     pub forced: bool,
     /// Members that only newer configurations have than the one in force here.
     pub ahead: BTreeMap<MemberId, Ahead>,
+    /// How often maintenance was begun and not ended.
+    pub maintenance: u32,
 }
 
 /// A member that the configuration in force here does not have yet.
@@ -227,6 +237,7 @@ impl ReplicaSet {
                 rollback_id: 1,
                 forced: false,
                 ahead: BTreeMap::new(),
+                maintenance: 0,
             }),
             primary: AtomicBool::new(false),
             timed: AtomicBool::new(false),
@@ -278,6 +289,12 @@ impl ReplicaSet {
         let mut member = self.member.write();
         let before = member.shown();
         change(&mut member);
+        // Whatever else happens to it: maintenance is a way of being a secondary.
+        member.role = match (member.role, member.maintenance) {
+            (Role::Secondary, 1..) => Role::Recovering,
+            (Role::Recovering, 0) => Role::Secondary,
+            (role, _) => role,
+        };
         // Who is told of a primary may write at once.
         let primary = member.role == Role::Primary;
         self.primary.store(primary, Ordering::Release);
@@ -446,7 +463,7 @@ impl ReplicaSet {
     /// 95 NotSecondary for a primary.
     pub fn freeze(&self, time: Duration, interrupt: &dyn Interrupt) -> Result<()> {
         let member = self.member();
-        if member.role != Role::Secondary {
+        if !matches!(member.role, Role::Secondary | Role::Recovering) {
             return Err(Error::new(
                 Code::NotSecondary,
                 format!(
@@ -462,6 +479,15 @@ impl ReplicaSet {
         let ticks = self.ticks(time);
         let answer = node.ask_and_wait(|outcome| Request::Freeze(ticks, outcome), interrupt)?;
         answer.map_err(|_| ended())
+    }
+
+    /// Begins maintenance of this secondary once more, or ends it once.
+    ///
+    /// # Errors
+    /// 95 NotSecondary for a primary; 96 when there is none to end.
+    pub fn maintain(&self, begins: bool, interrupt: &dyn Interrupt) -> Result<()> {
+        let node = self.node().ok_or_else(ended)?;
+        node.ask_and_wait(|outcome| Request::Maintain(begins, outcome), interrupt)?
     }
 
     /// Where a member is.

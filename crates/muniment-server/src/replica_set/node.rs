@@ -311,11 +311,11 @@ impl Node {
     ///
     /// # Errors
     /// What `interrupt` says while it waits; 91 when the driver has ended.
-    pub fn ask_and_wait(
+    pub fn ask_and_wait<T>(
         &self,
-        request: impl FnOnce(Outcome) -> Request,
+        request: impl FnOnce(SyncSender<T>) -> Request,
         interrupt: &dyn Interrupt,
-    ) -> Result<Result<(), Refusal>> {
+    ) -> Result<T> {
         let (to, from) = std::sync::mpsc::sync_channel(1);
         self.ask(request(to));
         loop {

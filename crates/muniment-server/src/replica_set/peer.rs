@@ -17,6 +17,7 @@
 //! wait for the member in any other thread.
 
 use super::frame::{PIECE, put_message, put_record, put_report};
+use super::prove::Caller;
 use crate::log::now_ms;
 use muniment_repl::{MemberId, Message};
 use muniment_storage::{Records as LogRecords, Store, Timestamp};
@@ -31,6 +32,8 @@ use std::time::Duration;
 
 /// After a failure it is tried again.
 const PAUSE: Duration = Duration::from_millis(250);
+/// After a refusal: nothing but another key file helps.
+const REFUSED: Duration = Duration::from_secs(2);
 /// Messages that may wait; what comes then is lost, as on a network that is too slow.
 const MOST: usize = 4096;
 
@@ -47,9 +50,11 @@ pub struct To {
     pub host: String,
     /// What to connect to.
     pub dialled: String,
+    /// As whom.
+    pub caller: Caller,
     /// The command that opens the connection, without `$db`.
     pub greeting: DocBuf,
-    /// Longest wait for the answer to it.
+    /// Longest wait for an answer.
     pub patience: Duration,
     /// Longest silence of the network: a way that was cut off for as long is made anew, so that it is
     /// there soon after it can be again.
@@ -214,7 +219,12 @@ impl Shared {
             if queue.stop {
                 return;
             }
-            self.wake.wait_for(&mut queue, PAUSE);
+            let refused = |e: &Error| e.code() == Code::AuthenticationFailed;
+            let pause = match queue.trouble.as_ref().is_some_and(refused) {
+                true => REFUSED,
+                false => PAUSE,
+            };
+            self.wake.wait_for(&mut queue, pause);
             if queue.stop {
                 return;
             }
@@ -222,10 +232,12 @@ impl Shared {
     }
 
     fn connect(&self) -> Result<Stream> {
-        let mut c = Connection::connect_timeout(&self.to.dialled, self.to.silence)?;
-        c.stream().set_silence(self.to.silence)?;
-        c.set_timeout(Some(self.to.patience))?;
-        c.command("admin", &self.to.greeting)?;
+        let to = &self.to;
+        let mut c = Connection::connect_timeout(&to.dialled, to.silence)?;
+        c.stream().set_silence(to.silence)?;
+        c.set_timeout(Some(to.patience))?;
+        to.caller.prove(&mut c, &to.host)?;
+        c.command("admin", &to.greeting)?;
         let socket = c.stream().try_clone()?;
         Ok(socket)
     }

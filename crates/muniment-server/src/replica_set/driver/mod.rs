@@ -9,6 +9,7 @@
 //! core; what cannot be carried out (a state that cannot be saved, a record that cannot be applied)
 //! ends the process, because nobody may go on from half of it. Must not wait for another member.
 
+mod maintain;
 mod others;
 mod room;
 
@@ -31,6 +32,7 @@ use muniment_value::{Code, Doc, Error, Result, doc};
 use room::unless_full;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 /// A follower's election timeout is so many ticks.
@@ -58,6 +60,8 @@ pub enum Request {
     Reconfigure(Box<muniment_repl::Config>, Outcome),
     /// `replSetFreeze`: so many ticks.
     Freeze(u64, Outcome),
+    /// `replSetMaintenance`: whether it begins, and why it does not.
+    Maintain(bool, SyncSender<Result<()>>),
     /// `replSetReconfig` that nobody else is asked about.
     Force(Box<muniment_repl::Config>, Outcome),
 }
@@ -291,6 +295,13 @@ impl Driver {
                 self.lead_alone()?;
                 self.done(&outcome);
             }
+            Request::Maintain(begins, outcome) => {
+                let done = self.maintain(begins);
+                self.lead_alone()?;
+                self.publish();
+                // Nobody waits any more if this fails.
+                let _ = outcome.send(done);
+            }
             // The copy that is being made takes the place of all that would be written meanwhile.
             Request::Force(_, outcome) if self.node.is_syncing() => {
                 // Nobody waits any more if this fails.
@@ -335,6 +346,7 @@ impl Driver {
         self.core = self.when_there_is_room("the log", || {
             super::initiate::core_of(&self.server, state.clone())
         })?;
+        self.abstain();
         self.configs.clear();
         self.told = self.core.last();
         self.durable = self.told;

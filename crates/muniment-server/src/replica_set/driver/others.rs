@@ -2,12 +2,14 @@
 //! they are.
 
 use super::{Driver, ELECTION_TICKS, places};
+use crate::log::Severity;
 use crate::log::now_ms;
 use crate::replica_set::peer::To;
+use crate::replica_set::prove::Caller;
 use crate::replica_set::report::{HeardOf, Report};
 use crate::replica_set::{Ahead, Role, SetConfig};
 use muniment_repl::{InForce, MemberId, Role as CoreRole};
-use muniment_value::{Doc, Result};
+use muniment_value::{Code, Doc, Error, Result, doc};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +59,7 @@ impl Driver {
             id,
             greeting: crate::replica_set::greeting(config, in_force, self.node.id, id),
             dialled: self.server.parameters.routes.read().to(&host).to_string(),
+            caller: Caller::of(&self.server),
             host,
             patience: self.patience(),
             silence: self.tick_length() * ELECTION_TICKS as u32,
@@ -120,6 +123,8 @@ impl Driver {
         let from = report.from;
         self.core
             .syncing(from, report.state == Role::Startup2.state().0);
+        self.core
+            .abstain(from, report.state == Role::Recovering.state().0);
         let told = muniment_repl::Report {
             term: report.term as u64,
             log_term: report.log_term,
@@ -193,12 +198,30 @@ impl Driver {
 
     pub(super) fn look_after_peers(&mut self) {
         self.delay_others();
-        let mut troubles = self.node.troubles.lock();
-        troubles.clear();
-        for (id, peer) in &self.peers {
-            if let Some(e) = peer.trouble() {
-                troubles.insert(*id, e);
+        let now: BTreeMap<MemberId, Error> = self
+            .peers
+            .iter()
+            .filter_map(|(id, peer)| Some((*id, peer.trouble()?)))
+            .collect();
+        let before = std::mem::replace(&mut *self.node.troubles.lock(), now.clone());
+        let refused = |e: &Error| e.code() == Code::AuthenticationFailed;
+        for (id, e) in now.iter().filter(|(_, e)| refused(e)) {
+            if !before.get(id).is_some_and(refused) {
+                let host = self.peers.get(id).map_or("", |way| way.host());
+                self.refused(host, e);
             }
         }
+    }
+
+    /// Said once: it is tried again and again.
+    fn refused(&self, host: &str, e: &Error) {
+        self.server.log.log(
+            Severity::Warning,
+            "REPL",
+            23_715,
+            "ReplCoord",
+            "A member and this one do not prove to each other that they know the key of the set",
+            Some(&doc! { "member": host, "error": e.to_string() }),
+        );
     }
 }

@@ -1,0 +1,254 @@
+//! The beginning of every connection between members: both show that they know a key (`--keyFile`)
+//! before anything of the set is told or taken.
+//!
+//! MongoDB's members log in as a user, `__system`, by SCRAM, since their connections are those of
+//! clients. Ours speak among themselves only, have no users, and no password that was stored by
+//! somebody who must not know it, which is what SCRAM's salts and rounds are for; a challenge to each
+//! side is all there is to show. `_replSetProve` goes twice: the caller sends a nonce and gets one,
+//! then sends its proofs and gets one back. The caller proves first, so that nobody who merely
+//! connects is given anything to guess keys by.
+//!
+//! Who has no key says so, and is taken by who has none either: either both have one or neither.
+//!
+//! Invariants: what only members may send (`Access::Member`) is refused with 13 on a connection
+//! without a proof when there is a key; a proof holds for its connection alone, and for the member that
+//! the caller meant. Must not go on with a connection that failed. What it cannot do: keep somebody who
+//! sits on the wire between two members from changing what they send afterwards.
+
+use super::host_port::HostPort;
+use super::incoming::named_set;
+use super::key::{Exchange, Keys, LEN, MOST, Nonce, Side};
+use crate::context::{CommandContext, ConnLocal};
+use crate::log::Severity;
+use crate::registry::{Access, CommandSpec};
+use crate::state::{ConnShared, ServerState, hostname};
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_wire::Connection;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Who calls other members.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    set: String,
+    own: String,
+    keys: Option<Arc<Keys>>,
+}
+
+impl Caller {
+    /// This server.
+    pub fn of(server: &ServerState) -> Caller {
+        let set = server.replica_set.as_ref();
+        Caller {
+            set: set.map_or_else(String::new, |set| set.name().to_string()),
+            own: server.host.clone(),
+            keys: server.keys.clone(),
+        }
+    }
+
+    /// Connects to the member at `host`, by way of `dialled`, and proves both to be members. `step`:
+    /// longest wait for each step, and, until it is set anew, for each answer.
+    ///
+    /// # Errors
+    /// 6 for who cannot be reached; 18 where one side does not prove itself.
+    pub fn call(&self, host: &str, dialled: &str, step: Duration) -> Result<Connection> {
+        let mut c = Connection::connect_timeout(dialled, step)?;
+        c.set_timeout(Some(step))?;
+        self.prove(&mut c, host)?;
+        Ok(c)
+    }
+
+    /// Proves both ends of a connection to `host` to be members.
+    ///
+    /// # Errors
+    /// 18 where one side does not prove itself.
+    pub fn prove(&self, c: &mut Connection, host: &str) -> Result<()> {
+        let mut first =
+            doc! { "_replSetProve": self.set.as_str(), "from": self.own.as_str(), "to": host };
+        let Some(keys) = &self.keys else {
+            return c.command("admin", &first).map(|_| ());
+        };
+        let caller = nonce()?;
+        first.append("nonce", binary(&caller));
+        let challenge = c.command("admin", &first)?;
+        let called = bytes_of(challenge.as_doc().get("nonce"));
+        let called = called.and_then(|b| Nonce::try_from(b).ok());
+        let exchange = Exchange {
+            set: self.set.clone(),
+            from: self.own.clone(),
+            to: host.to_string(),
+            caller,
+            called: called.ok_or_else(|| failed(format!("{host} has no key file")))?,
+        };
+        let proofs = keys.proofs(Side::Caller, &exchange);
+        let proofs: ArrayBuf = proofs.iter().map(|p| binary(p)).collect();
+        let second = doc! { "_replSetProve": self.set.as_str(), "proofs": proofs };
+        let reply = c.command("admin", &second)?;
+        let proof = bytes_of(reply.as_doc().get("proof"));
+        match keys.proven(Side::Called, &exchange, proof.into_iter()) {
+            Some(_) => Ok(()),
+            None => Err(failed(format!(
+                "{host} does not show that it knows the key"
+            ))),
+        }
+    }
+}
+
+/// How far the caller of a connection has shown who it is.
+#[derive(Debug, Default)]
+pub enum Proof {
+    /// Not at all.
+    #[default]
+    None,
+    /// It was given a nonce.
+    Challenged(Exchange),
+    /// It knows a key.
+    Given,
+    /// It does not: the connection ends.
+    Failed,
+}
+
+/// Answers `_replSetProve`.
+///
+/// # Errors
+/// 18 for who does not know a key, and where one side has none; 76 without `--replSet`; 93 for another
+/// set.
+pub fn answer(cx: &mut CommandContext<'_>) -> Result<()> {
+    let body = cx.request.body;
+    let name = cx.target().as_str().unwrap_or_default();
+    named_set(cx.server, name)?;
+    // Whatever goes wrong, it begins again with another connection.
+    let before = std::mem::replace(&mut cx.local.proof, Proof::Failed);
+    let answered = match (body.get("proofs"), before) {
+        (Some(_), Proof::Challenged(exchange)) => prove_back(cx.server, body, &exchange),
+        (Some(_), _) => Err(failed("proofs without a challenge")),
+        (None, _) => challenge(cx.server, body),
+    };
+    let (proof, reply) = answered.inspect_err(|e| {
+        tell(cx.server, cx.conn, body.get_str("from"), e);
+    })?;
+    cx.local.proof = proof;
+    for e in reply.as_doc() {
+        cx.reply.field(e.name(), e.value());
+    }
+    Ok(())
+}
+
+fn challenge(server: &ServerState, body: Doc<'_>) -> Result<(Proof, DocBuf)> {
+    let named = |name: &str| body.get_str(name).unwrap_or_default().to_string();
+    let (from, to) = (named("from"), named("to"));
+    let caller = bytes_of(body.get("nonce")).and_then(|b| Nonce::try_from(b).ok());
+    match (caller, &server.keys) {
+        (None, None) => return Ok((Proof::None, DocBuf::new())),
+        (Some(_), None) => {
+            return Err(failed(format!(
+                "{} has no key file, and {from} has one",
+                server.host
+            )));
+        }
+        (None, Some(_)) => {
+            return Err(failed(format!(
+                "{} has a key file, and {from} has none",
+                server.host
+            )));
+        }
+        (Some(_), Some(_)) => {}
+    }
+    let own = HostPort::parse(&to).is_ok_and(|to| to.is_own(server.port, &hostname()));
+    if !own {
+        return Err(failed(format!("{from} takes {} for {to}", server.host)));
+    }
+    let exchange = Exchange {
+        set: body
+            .get_str("_replSetProve")
+            .unwrap_or_default()
+            .to_string(),
+        from,
+        to,
+        caller: caller.unwrap_or_default(),
+        called: nonce()?,
+    };
+    let reply = doc! { "nonce": binary(&exchange.called) };
+    Ok((Proof::Challenged(exchange), reply))
+}
+
+fn prove_back(server: &ServerState, body: Doc<'_>, exchange: &Exchange) -> Result<(Proof, DocBuf)> {
+    let proofs = body.get_array("proofs").unwrap_or(Doc::EMPTY);
+    let proofs = proofs.values().take(MOST);
+    let proofs = proofs.filter_map(|v| bytes_of(Some(v)));
+    let keys = server.keys.as_ref();
+    let common = keys.and_then(|keys| keys.proven(Side::Caller, exchange, proofs));
+    let proof = common.and_then(|key| key.proofs(Side::Called, exchange).pop());
+    let proof = proof.ok_or_else(|| {
+        failed(format!(
+            "the key files of {} and {} have no key in common",
+            exchange.from, server.host
+        ))
+    })?;
+    Ok((Proof::Given, doc! { "proof": binary(&proof) }))
+}
+
+/// Whether the command may come on the connection.
+///
+/// # Errors
+/// 13 for one of members where there is a key, and the caller has not proven that it knows it.
+pub fn check(
+    server: &ServerState,
+    conn: &ConnShared,
+    local: &mut ConnLocal,
+    spec: &CommandSpec,
+) -> Result<()> {
+    if spec.access != Access::Member || server.keys.is_none() || matches!(local.proof, Proof::Given)
+    {
+        return Ok(());
+    }
+    local.proof = Proof::Failed;
+    let e = Error::new(
+        Code::Unauthorized,
+        format!(
+            "{} is for members of the replica set, which know its key",
+            spec.name
+        ),
+    );
+    tell(server, conn, None, &e);
+    Err(e)
+}
+
+fn tell(server: &ServerState, conn: &ConnShared, from: Option<&str>, e: &Error) {
+    let mut attr = doc! { "remote": &*conn.peer };
+    attr.append_some("from", from);
+    attr.append("error", e.to_string());
+    server.log.log(
+        Severity::Info,
+        "ACCESS",
+        5_286_307,
+        &format!("conn{}", conn.id),
+        "Failed to authenticate",
+        Some(&attr),
+    );
+}
+
+fn failed(why: impl std::fmt::Display) -> Error {
+    Error::new(
+        Code::AuthenticationFailed,
+        format!("Authentication failed: {why}"),
+    )
+}
+
+fn nonce() -> Result<Nonce> {
+    let mut nonce = [0; LEN];
+    // Without randomness there is no proof.
+    getrandom::fill(&mut nonce).map_err(|e| Error::internal(format!("no random bytes: {e}")))?;
+    Ok(nonce)
+}
+
+fn binary(bytes: &[u8]) -> Value<'_> {
+    Value::Binary { subtype: 0, bytes }
+}
+
+fn bytes_of(v: Option<Value<'_>>) -> Option<&[u8]> {
+    match v {
+        Some(Value::Binary { bytes, .. }) => Some(bytes),
+        _ => None,
+    }
+}

@@ -1,0 +1,180 @@
+//! What is each member's own in a replica set: real servers, over the wire.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod set;
+
+use muniment_value::{DocBuf, Value, doc};
+use muniment_wire::Connection;
+use set::{ids, initiate_over_data, insert, lines, status_of};
+use testkit::{ServerOptions, Set};
+
+fn admin(c: &mut Connection, cmd: DocBuf) -> DocBuf {
+    c.command("admin", &cmd)
+        .unwrap_or_else(|e| panic!("{cmd:?}: {e}"))
+}
+
+fn refused(c: &mut Connection, db: &str, cmd: &DocBuf) -> i32 {
+    c.command(db, cmd).unwrap_err().code().0
+}
+
+fn int(d: &DocBuf, name: &str) -> i64 {
+    let (name, rest) = name.split_once('.').unwrap_or((name, ""));
+    let found = d.as_doc().get(name);
+    match (found, rest) {
+        (Some(Value::Document(d)), rest) if !rest.is_empty() => int(&d.to_buf(), rest),
+        (Some(v), "") => v.as_i64_exact().unwrap(),
+        _ => panic!("no {name} in {d:?}"),
+    }
+}
+
+fn told(reply: &DocBuf) {
+    let failed = reply.as_doc().get("writeConcernError");
+    assert!(failed.is_none(), "{reply:?}");
+}
+
+fn is(d: &DocBuf, name: &str) -> bool {
+    matches!(d.as_doc().get(name), Some(Value::Bool(true)))
+}
+
+#[test]
+fn a_member_in_maintenance_follows_and_is_neither_read_nor_elected() {
+    let mut set = Set::start(3);
+    let primary = set.primary();
+    let (kept, other) = ((primary + 1) % 3, (primary + 2) % 3);
+    let mut c = set.connect(primary);
+    for id in 0..20 {
+        told(&insert(&mut c, id, doc! { "w": 3 }));
+    }
+    let mut m = set.connect(kept);
+    let find = doc! {
+        "find": "c", "batchSize": 5, "$readPreference": doc! { "mode": "secondary" },
+    };
+    let cursor = m.command("test", &find).unwrap();
+    let more = doc! { "getMore": int(&cursor, "cursor.id"), "collection": "c", "batchSize": 5 };
+    m.command("test", &more).unwrap();
+    let before = admin(&mut m, doc! { "hello": 1 });
+    assert!(is(&before, "secondary"));
+    let on = || doc! { "replSetMaintenance": true };
+    let off = || doc! { "replSetMaintenance": false };
+    assert_eq!(refused(&mut c, "admin", &on()), 95);
+    assert_eq!(refused(&mut m, "admin", &off()), 96);
+    // Once more than once.
+    admin(&mut m, on());
+    admin(&mut m, on());
+    let hello = admin(&mut m, doc! { "hello": 1 });
+    assert!(
+        !is(&hello, "secondary") && !is(&hello, "isWritablePrimary"),
+        "{hello:?}"
+    );
+    let counter = |d: &DocBuf| int(d, "topologyVersion.counter");
+    assert!(counter(&hello) > counter(&before));
+    let is_master = admin(&mut m, doc! { "isMaster": 1 });
+    assert!(!is(&is_master, "secondary") && !is(&is_master, "ismaster"));
+    assert_eq!(
+        int(&admin(&mut m, doc! { "replSetGetStatus": 1 }), "myState"),
+        3
+    );
+    let host = set.host(kept);
+    set.until("the others do not hear of it", || {
+        let told = [primary, other].map(|i| status_of(&mut set.connect(i), &host));
+        let recovering = |d: &DocBuf| d.as_doc().get_str("stateStr") == Some("RECOVERING");
+        told.iter().all(recovering).then_some(())
+    });
+    assert_eq!(refused(&mut m, "test", &find), 13436);
+    assert_eq!(refused(&mut m, "test", &more), 13436);
+    assert_eq!(refused(&mut m, "test", &doc! { "find": "c" }), 13435);
+    assert_eq!(refused(&mut m, "test", &doc! { "drop": "c" }), 10107);
+    // It has what is written, and says so.
+    told(&insert(&mut c, 20, doc! { "w": 3 }));
+    // Who steps down knows whom it cannot hand over to.
+    let down = doc! { "replSetStepDown": 2, "secondaryCatchUpPeriodSecs": 1 };
+    admin(&mut c, down);
+    assert_eq!(set.primary(), other);
+    told(&insert(&mut set.connect(other), 21, doc! { "w": 3 }));
+    // And it votes: the one that is left needs its vote.
+    set.members[other].kill9();
+    assert_eq!(set.primary(), primary);
+    told(&insert(&mut set.connect(primary), 22, doc! { "w": 2 }));
+    set.members[other].start_again();
+    admin(&mut m, off());
+    assert_eq!(refused(&mut m, "test", &find), 13436);
+    admin(&mut m, off());
+    assert_eq!(refused(&mut m, "admin", &off()), 96);
+    set.settle();
+    assert_eq!(ids(&mut m), (0..=22).collect::<Vec<_>>());
+    m.command("test", &more).unwrap();
+    // It ends with the process.
+    admin(&mut m, on());
+    set.members[kept].restart();
+    set.settle();
+    assert_eq!(ids(&mut set.connect(kept)).len(), 23);
+}
+
+/// MB and hours of the oplog that the member keeps, as it shows them.
+fn window(c: &mut Connection) -> (i64, String) {
+    let stats = c
+        .command("local", &doc! { "collStats": "oplog.rs" })
+        .unwrap();
+    let find = doc! { "find": "replset.oplogWindow", "projection": doc! { "_id": 0 } };
+    let shown = c.find_all("local", &find).unwrap();
+    let shown: Vec<_> = shown.iter().map(|d| d.as_doc().to_display()).collect();
+    (int(&stats, "maxSize") >> 20, shown.concat())
+}
+
+#[test]
+fn a_size_of_the_oplog_is_of_one_member() {
+    if !testkit::persistent() {
+        return;
+    }
+    let options = ServerOptions::new().arg("--oplogSize").arg("64");
+    let mut set = Set::prepare(3, &options);
+    let members = (0..3).map(|i| doc! { "_id": i, "host": set.host(i as usize) });
+    let config = set.config(members.collect());
+    let args = ["--oplogSize", "64", "--replSet", "rs0"];
+    initiate_over_data(&mut set, 0, &args, &config);
+    let primary = set.primary();
+    let (small, other) = ((primary + 1) % 3, (primary + 2) % 3);
+    let resize = |i: usize, mb: f64| doc! { "replSetResizeOplog": 1, "size": mb + i as f64 };
+    let kept = |i: usize, mb: i64| {
+        let mb = mb + i as i64;
+        (mb, format!("{{ size: {} }}", mb << 20))
+    };
+    admin(&mut set.connect(small), resize(small, 1000.0));
+    admin(&mut set.connect(primary), resize(primary, 2000.0));
+    let check = |set: &Set| {
+        assert_eq!(window(&mut set.connect(small)), kept(small, 1000));
+        assert_eq!(window(&mut set.connect(primary)), kept(primary, 2000));
+        assert_eq!(window(&mut set.connect(other)), (64, String::new()));
+    };
+    check(&set);
+    told(&insert(&mut set.connect(primary), 1, doc! { "w": 3 }));
+    for i in 0..3 {
+        let member = &mut set.members[i];
+        member.kill9();
+        member.start_again();
+        set.settle();
+    }
+    check(&set);
+    // Who has lost all but that copies another one's data, and keeps it.
+    let member = &mut set.members[small];
+    member.terminate();
+    for entry in std::fs::read_dir(member.dir()).unwrap() {
+        let path = entry.unwrap().path();
+        match path.file_name().unwrap() == "oplogWindow" {
+            true => {}
+            false if path.is_dir() => std::fs::remove_dir_all(&path).unwrap(),
+            false => std::fs::remove_file(&path).unwrap(),
+        }
+    }
+    let before = lines(member, "Starting initial sync");
+    let begun = lines(member, "Waiting for connections");
+    member.start_again();
+    let synced = |set: &Set| {
+        let ready = lines(&set.members[small], "Waiting for connections");
+        lines(&set.members[small], "Starting initial sync") > before && ready > begun + 1
+    };
+    set.until("nothing is copied", || synced(&set).then_some(()));
+    set.settle();
+    assert_eq!(ids(&mut set.connect(small)), [0, 1]);
+    check(&set);
+}

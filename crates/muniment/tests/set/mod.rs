@@ -1,0 +1,58 @@
+//! What the tests of replica sets ask members.
+#![allow(clippy::unwrap_used, dead_code)]
+
+use muniment_value::{DocBuf, array, doc};
+use muniment_wire::Connection;
+use testkit::{Server, Set};
+
+/// Stores `{_id: id}`.
+pub fn insert(c: &mut Connection, id: i32, wc: DocBuf) -> DocBuf {
+    let cmd = doc! { "insert": "c", "documents": array![doc! { "_id": id }], "writeConcern": wc };
+    c.command("test", &cmd).unwrap()
+}
+
+/// The `_id`s that the member has.
+pub fn ids(c: &mut Connection) -> Vec<i64> {
+    let cmd = doc! {
+        "find": "c",
+        "sort": doc! { "_id": 1 },
+        "$readPreference": doc! { "mode": "secondaryPreferred" },
+    };
+    let all = c.find_all("test", &cmd).unwrap();
+    let id = |d: &DocBuf| d.as_doc().get("_id").unwrap().as_i64_exact().unwrap();
+    all.iter().map(id).collect()
+}
+
+/// Initiates the set over a document that its first member has had before, so that the others have to copy
+/// it. `args`: those of the member.
+pub fn initiate_over_data(set: &mut Set, id: i32, args: &[&str], config: &DocBuf) {
+    let member = &mut set.members[0];
+    member.terminate();
+    member.set_args(&[]);
+    member.start_again();
+    insert(&mut member.connect(), id, doc! {});
+    member.terminate();
+    member.set_args(args);
+    member.start_again();
+    set.initiate(config);
+}
+
+/// How many lines of the server's log hold this.
+pub fn lines(server: &Server, what: &str) -> usize {
+    server.log().lines().filter(|l| l.contains(what)).count()
+}
+
+/// The configuration that the member has.
+pub fn config(c: &mut Connection) -> DocBuf {
+    let reply = c.command("admin", &doc! { "replSetGetConfig": 1 }).unwrap();
+    reply.as_doc().get_doc("config").unwrap().to_buf()
+}
+
+/// What the member says of the one at `host` in `replSetGetStatus`.
+pub fn status_of(c: &mut Connection, host: &str) -> DocBuf {
+    let reply = c.command("admin", &doc! { "replSetGetStatus": 1 }).unwrap();
+    let members = reply.as_doc().get_array("members").unwrap();
+    let mut members = members.values().filter_map(|v| v.as_doc());
+    let found = members.find(|d| d.get_str("name") == Some(host));
+    found.unwrap().to_buf()
+}
