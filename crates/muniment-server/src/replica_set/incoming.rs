@@ -12,6 +12,9 @@ use muniment_repl::{InForce, MemberId};
 use muniment_value::{Code, Doc, Error, Result, Value, number};
 use std::sync::Arc;
 
+/// Records with more bytes are another thread's to append.
+const LITTLE: usize = 64 << 10;
+
 /// The receiving end of another member's connection.
 pub struct Incoming {
     node: Arc<Node>,
@@ -30,12 +33,20 @@ impl Incoming {
             Some(Frame::Message(message, records)) => {
                 self.check(message.from)?;
                 let stops = || server.is_stopping();
+                let bytes = records.iter().map(|r| r.payload.len()).sum::<usize>();
                 self.node.inbox.put_message(message, records, stops);
+                if bytes > LITTLE {
+                    // While that is applied this thread reads what comes next.
+                    self.node.inbox.wake();
+                } else {
+                    self.node.help();
+                }
             }
             Some(Frame::Report(d)) => {
                 let report = Report::parse(d.as_doc());
                 self.check(report.from)?;
-                self.node.inbox.put(Event::Report(report));
+                self.node.inbox.put_report(report);
+                self.node.help();
             }
         }
         Ok(())

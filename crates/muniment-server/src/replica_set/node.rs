@@ -1,12 +1,15 @@
 //! What commands and connections see of the thread that drives the consensus: where to put what
 //! reaches it, how far the set is, and waiting for that.
 //!
+//! Whoever brings something takes the driver's turn itself where nobody else has it ([`Node::help`]):
+//! waking a thread takes longer than most turns.
+//!
 //! Invariant: whoever waits is woken when what it waits for is there, when the leadership ends, or
 //! by its own operation; the driver never waits for any of them.
 
-use super::driver::{Event, Request};
+use super::driver::{Driver, Event, Request};
 use super::frame::Record;
-use super::report::Heard;
+use super::report::{Heard, Report};
 use muniment_query::Interrupt;
 use muniment_repl::{
     Concern, InForce, MemberId, Members, Message, Progress, Refusal, WaiterId, Waiters,
@@ -56,7 +59,8 @@ impl Persister {
             if store.sync().is_err() {
                 std::thread::sleep(PAUSE);
             }
-            node.inbox.look();
+            node.inbox.look.store(true, SeqCst);
+            node.help();
         }
     }
 }
@@ -106,7 +110,7 @@ impl Inbox {
     }
 
     /// Puts a message of another member into it, when there is room for its records or nothing else
-    /// is there, or the server `stops`.
+    /// is there, or the server `stops`. The driver is not woken: see [`Node::help`].
     pub fn put_message(&self, message: Message, records: Vec<Record>, stops: impl Fn() -> bool) {
         let bytes = records.iter().map(|r| r.payload.len()).sum::<usize>();
         let mut waiting = self.waiting.lock();
@@ -116,8 +120,21 @@ impl Inbox {
         }
         waiting.bytes += bytes;
         waiting.events.push(Event::Received(message, records));
-        drop(waiting);
+    }
+
+    /// Puts another member's word on itself into it, as [`Inbox::put_message`].
+    pub fn put_report(&self, report: Report) {
+        self.waiting.lock().events.push(Event::Report(report));
+    }
+
+    /// Wakes the driver.
+    pub fn wake(&self) {
         self.wake.notify_one();
+    }
+
+    /// Somebody has put something into it that nobody has taken.
+    fn has_news(&self) -> bool {
+        self.look.load(SeqCst) || !self.waiting.lock().events.is_empty()
     }
 
     /// The door made a record. Called while it is held, so it costs next to nothing.
@@ -156,21 +173,28 @@ impl Inbox {
         self.wake.notify_one();
     }
 
-    /// What came, waiting for it until `until`. `told`: the place of the newest record that the
+    /// Waits until something came, or until `until`. `told`: the place of the newest record that the
     /// driver knows.
-    pub fn take(&self, told: u64, until: Instant) -> Vec<Event> {
+    pub fn wait(&self, told: u64, until: Instant) {
         let mut waiting = self.waiting.lock();
         loop {
             self.asleep.store(true, SeqCst);
             let new = self.eager.load(Relaxed) && self.appended.load(SeqCst) > told;
-            let called = self.look.swap(false, SeqCst) || self.is_stopped();
+            let called = self.look.load(SeqCst) || self.is_stopped();
             if new || called || !waiting.events.is_empty() || Instant::now() >= until {
                 self.asleep.store(false, SeqCst);
-                self.room.notify_all();
-                return std::mem::take(&mut *waiting).events;
+                return;
             }
             self.wake.wait_until(&mut waiting, until);
         }
+    }
+
+    /// What came. Who has the driver takes it, so that it stays in order.
+    pub fn take(&self) -> Vec<Event> {
+        self.look.store(false, SeqCst);
+        let came = std::mem::take(&mut *self.waiting.lock()).events;
+        self.room.notify_all();
+        came
     }
 }
 
@@ -204,6 +228,8 @@ pub struct Node {
     pub inbox: Inbox,
     /// Has the log synced.
     pub persister: Persister,
+    /// The driver while it runs. Who has it may take a turn.
+    pub driver: Mutex<Option<Driver>>,
     /// What was heard of the others.
     pub heard: Mutex<Heard>,
     /// Why others cannot be reached.
@@ -227,6 +253,7 @@ impl Node {
             id,
             inbox: Inbox::default(),
             persister: Persister::default(),
+            driver: Mutex::new(None),
             heard: Mutex::default(),
             troubles: Mutex::default(),
             committed: AtomicU64::new(committed),
@@ -241,6 +268,20 @@ impl Node {
                 parked: HashMap::new(),
             }),
             began: Instant::now(),
+        }
+    }
+
+    /// Takes the driver's turn for what is in the inbox, in the calling thread, which need not wait for
+    /// another one to wake up. Where somebody has the driver, that one does this, too, before it rests.
+    pub fn help(&self) {
+        while self.inbox.has_news() {
+            let Some(mut driver) = self.driver.try_lock() else {
+                return;
+            };
+            match driver.as_mut() {
+                Some(driver) if !driver.has_ended() => driver.turn_now(),
+                _ => return,
+            }
         }
     }
 
@@ -485,18 +526,17 @@ mod tests {
             Bytes::from(vec![0; MOST / 2]),
             Bytes::from(vec![0; MOST * 2]),
         );
-        let soon = || Instant::now() + Duration::from_secs(30);
         put(&inbox, &all);
-        assert_eq!(inbox.take(0, soon()).len(), 1);
+        assert_eq!(inbox.take().len(), 1);
         put(&inbox, &half);
         put(&inbox, &half);
         std::thread::scope(|s| {
             let third = s.spawn(|| put(&inbox, &half));
             std::thread::sleep(Duration::from_millis(50));
             assert!(!third.is_finished());
-            assert_eq!(inbox.take(0, soon()).len(), 2);
+            assert_eq!(inbox.take().len(), 2);
             third.join().unwrap();
-            assert_eq!(inbox.take(0, soon()).len(), 1);
+            assert_eq!(inbox.take().len(), 1);
             // Who ends waits for nobody.
             put(&inbox, &all);
             let last = s.spawn(|| put(&inbox, &half));

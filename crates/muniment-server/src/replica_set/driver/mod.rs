@@ -19,7 +19,7 @@ use super::peer::Way;
 use super::report::Report;
 use super::{Election, Role, SetConfig, initial_sync, rollback};
 use crate::failpoint::STOP_PRODUCER;
-use crate::guard::guarded;
+use crate::guard::{Caught, guarded};
 use crate::log::{Severity, now_ms};
 use crate::state::{Restart, ServerState, hostname};
 use muniment_query::NeverInterrupted;
@@ -133,26 +133,45 @@ impl Driver {
 
     /// Runs until the server ends or has to begin again.
     pub fn run(mut self) {
-        // A primary without its driver would take writes that nobody ever acknowledges.
-        let ended =
-            guarded(|| self.go_on()).unwrap_or_else(|caught| Err(caught.into_error("the driver")));
-        // Who waited for room until the server ended has done all it could.
-        let waited = |e: &Error| e.code() == Code::OutOfDiskSpace;
-        let stops = self.server.wait_for_stop_for(Duration::ZERO);
-        if let Err(e) = ended
-            && !(stops && waited(&e))
-        {
-            self.fail("replication cannot go on", &e);
+        let node = Arc::clone(&self.node);
+        let began = guarded(|| self.begin(Instant::now()));
+        self.end_with(began);
+        *node.driver.lock() = Some(self);
+        loop {
+            let (told, due) = match &*node.driver.lock() {
+                Some(driver) if !driver.has_ended() => (driver.told, driver.due()),
+                _ => break,
+            };
+            node.inbox.wait(told, due);
+            match node.driver.lock().as_mut() {
+                Some(driver) if !driver.has_ended() => driver.turn_now(),
+                _ => break,
+            }
         }
+        // It knows the node, and the node must not go on knowing it.
+        let driver = node.driver.lock().take();
+        drop(driver);
     }
 
-    fn go_on(&mut self) -> Result<()> {
-        self.begin(Instant::now())?;
-        while !self.has_ended() {
-            let events = self.node.inbox.take(self.told, self.due());
-            self.turn(events, Instant::now())?;
+    /// A turn with what came. An error ends the server.
+    pub fn turn_now(&mut self) {
+        let events = self.node.inbox.take();
+        let turned = guarded(|| self.turn(events, Instant::now()));
+        self.end_with(turned);
+    }
+
+    /// A primary without its driver would take writes that nobody ever acknowledges.
+    fn end_with(&mut self, turned: std::result::Result<Result<()>, Caught>) {
+        let turned = turned.unwrap_or_else(|caught| Err(caught.into_error("the driver")));
+        let Err(e) = turned else {
+            return;
+        };
+        self.done = true;
+        // Who waited for room until the server ended has done all it could.
+        let waited = e.code() == Code::OutOfDiskSpace;
+        if !(waited && self.server.wait_for_stop_for(Duration::ZERO)) {
+            self.fail("replication cannot go on", &e);
         }
-        Ok(())
     }
 
     /// What comes before the first turn.
