@@ -176,7 +176,7 @@ impl Server {
             parameter.apply(&state);
         }
         crate::own_collections::prepare(&state);
-        crate::commands::restore_settings(&state);
+        crate::settings::take(&state);
         crate::replica_set::start(&state)?;
         if state.options.handle_signals {
             handle_signals(&waker);

@@ -3,7 +3,7 @@
 
 mod set;
 
-use muniment_value::{DocBuf, Value, doc};
+use muniment_value::{DocBuf, Value, array, doc};
 use muniment_wire::Connection;
 use set::{ids, initiate_over_data, insert, lines, status_of};
 use testkit::{ServerOptions, Set};
@@ -177,4 +177,86 @@ fn a_size_of_the_oplog_is_of_one_member() {
     set.settle();
     assert_eq!(ids(&mut set.connect(small)), [0, 1]);
     check(&set);
+}
+
+/// The default write concern and the time limit of reads as the member has them in force.
+fn settings(c: &mut Connection) -> (String, i64) {
+    let concern = admin(c, doc! { "getDefaultRWConcern": 1 });
+    let w = concern.as_doc().get_doc("defaultWriteConcern").unwrap();
+    let w = w.get("w").unwrap().to_display();
+    let limit = admin(c, doc! { "getClusterParameter": "defaultMaxTimeMS" });
+    let limit = limit.as_doc().get_array("clusterParameters").unwrap();
+    let limit = limit.get_doc("0").unwrap().to_buf();
+    (w, int(&limit, "readOperations"))
+}
+
+fn default_concern(w: i32, wc: DocBuf) -> DocBuf {
+    doc! {
+        "setDefaultRWConcern": 1,
+        "defaultWriteConcern": doc! { "w": w, "wtimeout": 0 },
+        "writeConcern": wc,
+    }
+}
+
+#[test]
+fn settings_hold_on_a_member_as_soon_as_it_has_them() {
+    let mut set = Set::start(3);
+    let first = set.primary();
+    let others: Vec<usize> = (0..3).filter(|i| *i != first).collect();
+    let mut c = set.connect(first);
+    let everywhere = |set: &Set, w: &str, limit: i64| {
+        for i in 0..3 {
+            let found = settings(&mut set.connect(i));
+            assert_eq!(found, (w.to_string(), limit), "member {i}");
+        }
+    };
+    let all = || doc! { "w": 3 };
+    everywhere(&set, "\"majority\"", 0);
+    for (w, limit) in [(1, 60_000_i64), (2, 50_000)] {
+        // It waits for a majority, and then everybody has it with what comes next.
+        let limited = doc! { "defaultMaxTimeMS": doc! { "readOperations": limit } };
+        admin(&mut c, doc! { "setClusterParameter": limited });
+        told(&admin(&mut c, default_concern(w, all())));
+        everywhere(&set, &w.to_string(), limit);
+    }
+    // What clients write and remove themselves.
+    let delete = doc! {
+        "delete": "clusterParameters",
+        "deletes": array![doc! { "q": doc! { "_id": "defaultMaxTimeMS" }, "limit": 1 }],
+        "writeConcern": all(),
+    };
+    told(&c.command("config", &delete).unwrap());
+    everywhere(&set, "2", 0);
+    let update = doc! {
+        "update": "settings",
+        "updates": array![doc! {
+            "q": doc! { "_id": "ReadWriteConcernDefaults" },
+            "u": doc! { "$set": doc! { "defaultWriteConcern.w": 1 } },
+        }],
+        "writeConcern": all(),
+    };
+    told(&c.command("config", &update).unwrap());
+    everywhere(&set, "1", 0);
+    let drop = doc! { "drop": "settings", "writeConcern": all() };
+    told(&c.command("config", &drop).unwrap());
+    everywhere(&set, "\"majority\"", 0);
+    // What is taken back does not hold any more.
+    for i in &others {
+        set.members[*i].kill9();
+    }
+    admin(&mut c, default_concern(1, doc! { "w": 1, "j": true }));
+    assert_eq!(settings(&mut c).0, "1");
+    set.members[first].kill9();
+    for i in &others {
+        set.members[*i].start_again();
+    }
+    let second = set.primary();
+    told(&insert(&mut set.connect(second), 0, doc! { "w": 2 }));
+    set.members[first].start_again();
+    set.until("nothing is rolled back", || {
+        (lines(&set.members[first], "Rollback: giving up") > 0).then_some(())
+    });
+    set.settle();
+    told(&insert(&mut set.connect(set.primary()), 1, all()));
+    everywhere(&set, "\"majority\"", 0);
 }

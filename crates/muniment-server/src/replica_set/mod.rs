@@ -31,7 +31,7 @@ mod rollback;
 mod routes;
 mod times;
 
-pub use acknowledge::{acknowledge, write_concern_error};
+pub use acknowledge::{acknowledge, of_majority, write_concern_error};
 pub use admit::{admit, writes};
 pub use config::SetConfig;
 pub use driver::{ELECTION_TICKS, Request};
@@ -565,8 +565,6 @@ fn became_primary(server: &Arc<ServerState>) {
         .stack_size(1 << 20)
         .spawn(move || {
             crate::own_collections::prepare_as_primary(&state);
-            // What another primary stored of them holds here now.
-            crate::commands::restore_settings(&state);
             if let Some(set) = &state.replica_set {
                 set.prepared.store(true, Ordering::Release);
             }
