@@ -260,3 +260,48 @@ fn settings_hold_on_a_member_as_soon_as_it_has_them() {
     told(&insert(&mut set.connect(set.primary()), 1, all()));
     everywhere(&set, "\"majority\"", 0);
 }
+
+#[test]
+fn every_member_syncs_from_the_primary() {
+    let set = Set::start(3);
+    let primary = set.primary();
+    let (asked, other) = ((primary + 1) % 3, (primary + 2) % 3);
+    let mut c = set.connect(asked);
+    let from = |i: usize| doc! { "replSetSyncFrom": set.host(i) };
+    let reply = admin(&mut c, from(primary));
+    let host = set.host(primary);
+    let requested = reply.as_doc().get_str("syncFromRequested");
+    let before = reply.as_doc().get_str("prevSyncTarget");
+    assert_eq!(
+        (requested, before),
+        (Some(host.as_str()), Some(host.as_str()))
+    );
+    assert_eq!(refused(&mut c, "admin", &from(other)), 20);
+    assert_eq!(refused(&mut c, "admin", &from(asked)), 72);
+    assert_eq!(
+        refused(&mut c, "admin", &doc! { "replSetSyncFrom": "h:1" }),
+        74
+    );
+    assert_eq!(
+        refused(&mut set.connect(primary), "admin", &from(other)),
+        95
+    );
+    // Each member says so of all.
+    let source = |d: &DocBuf| {
+        let host = d.as_doc().get_str("syncSourceHost").unwrap().to_string();
+        (host, int(d, "syncSourceId"))
+    };
+    for i in 0..3 {
+        let mut c = set.connect(i);
+        let wanted = |of: usize| match of == primary {
+            true => (String::new(), -1),
+            false => (host.clone(), primary as i64),
+        };
+        set.until("sync sources are not told", || {
+            let status = admin(&mut c, doc! { "replSetGetStatus": 1 });
+            let of = |of: usize, c: &mut Connection| source(&status_of(c, &set.host(of)));
+            let all = (0..3).all(|m| of(m, &mut c) == wanted(m));
+            (source(&status) == wanted(i) && all).then_some(())
+        });
+    }
+}

@@ -3,6 +3,7 @@
 //!
 //! The reply is passed on when what it tells of is here, too: whoever goes on reading here finds it.
 
+use super::member_config::MemberConfig;
 use super::prove::Caller;
 use super::times::of;
 use crate::context::CommandContext;
@@ -37,8 +38,8 @@ pub fn forward(cx: &mut CommandContext<'_>) -> Result<bool> {
         return Ok(false);
     };
     let member = set.member();
-    let leader = member.leader.filter(|leader| *leader != member.id);
-    let Some(host) = set.host_of(&member, leader) else {
+    let leader = member.leader;
+    let Some(MemberConfig { host, .. }) = set.sync_source(&member) else {
         return Err(Error::new(Code::NotWritablePrimary, "not primary"));
     };
     let dialled = cx.server.parameters.routes.read().to(host).to_string();

@@ -476,12 +476,18 @@ impl ReplicaSet {
         node.ask_and_wait(|outcome| Request::Maintain(begins, outcome), interrupt)?
     }
 
-    /// Where a member is.
-    fn host_of<'m>(&self, member: &'m Member, id: Option<MemberId>) -> Option<&'m str> {
+    /// Whom this member has its log from.
+    pub fn sync_source<'m>(&self, member: &'m Member) -> Option<&'m MemberConfig> {
+        let leader = member.leader.filter(|leader| *leader != member.id);
+        self.member_of(member, leader)
+    }
+
+    /// A member's part of the configuration.
+    fn member_of<'m>(&self, member: &'m Member, id: Option<MemberId>) -> Option<&'m MemberConfig> {
         let node = self.node()?;
         let members = node.members();
         let key = members.in_force().config.member(id?)?.key;
-        Some(member.config.as_ref()?.member(key)?.host.as_str())
+        member.config.as_ref()?.member(key)
     }
 
     /// A time in ticks of the driver, at least one unless it is none.
@@ -649,7 +655,9 @@ pub fn describe(server: &ServerState, set: &ReplicaSet, primary: &str, counter: 
     d.append("secondary", member.role == Role::Secondary);
     let leader = match is_primary {
         true => Some(own.host.as_str()),
-        false => set.host_of(&member, member.leader),
+        false => set
+            .member_of(&member, member.leader)
+            .map(|m| m.host.as_str()),
     };
     d.append_some("primary", leader);
     for (is, name) in [(!own.electable(), "passive"), (own.hidden, "hidden")] {
