@@ -6,6 +6,8 @@ mod set;
 use muniment_value::{DocBuf, Value, array, doc};
 use muniment_wire::Connection;
 use set::{ids, initiate_over_data, insert, lines, status_of};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 use testkit::{ServerOptions, Set};
 
 fn admin(c: &mut Connection, cmd: DocBuf) -> DocBuf {
@@ -304,4 +306,35 @@ fn every_member_syncs_from_the_primary() {
             (source(&status) == wanted(i) && all).then_some(())
         });
     }
+}
+
+/// Nobody else gets the directory of a member that begins anew in place.
+#[test]
+fn a_member_that_begins_anew_keeps_the_lock_on_its_directory() {
+    if !testkit::persistent() {
+        return;
+    }
+    let mut set = Set::prepare(3, &ServerOptions::new());
+    let members = (0..3).map(|i| doc! { "_id": i, "host": set.host(i as usize) });
+    let config = set.config(members.collect());
+    let stop = AtomicBool::new(false);
+    let path = set.members[1].dir().join("muniment.lock");
+    std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let file = std::fs::File::open(path).unwrap();
+            let end = Instant::now() + Duration::from_secs(120);
+            while !stop.load(SeqCst) && Instant::now() < end {
+                if file.try_lock().is_ok() {
+                    return true;
+                }
+            }
+            false
+        });
+        initiate_over_data(&mut set, 0, &["--replSet", "rs0"], &config);
+        stop.store(true, SeqCst);
+        assert!(!watch.join().unwrap(), "the lock was free");
+    });
+    let begun = lines(&set.members[1], "Waiting for connections");
+    assert!(begun > 1, "it did not begin anew");
+    assert_eq!(ids(&mut set.connect(1)), [0]);
 }
