@@ -1,8 +1,8 @@
 //! Cluster parameters: settings that MongoDB keeps for a whole cluster in `config.clusterParameters`.
 //! A standalone is a cluster of one.
 //!
-//! Invariants: what the collection holds is what is in force, however it came there (setClusterParameter,
-//! a client's own write, an earlier run of the server); a parameter is here because it acts, or because
+//! Invariants: what the collection holds is what is in force, however it came there ([`settings`]); a
+//! parameter is here because it acts, or because
 //! it is about something that no standalone has (change streams, shards): MongoDB's standalone keeps
 //! and shows those, too, and its description says so.
 //!
@@ -10,10 +10,12 @@
 
 use crate::args::{Args, Field, Types, missing_field, opt};
 use crate::log::Severity;
+use crate::settings;
 use crate::state::ServerState;
 use muniment_exec::{FindRequest, OpContext, UpdateStatement};
+use muniment_storage::CommitId;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -44,9 +46,6 @@ pub struct ClusterParameters {
     read_limit_ms: AtomicI64,
     /// changeStreamOptions.preAndPostImages.expireAfterSeconds; 0: off.
     image_seconds: Arc<AtomicI64>,
-    /// Held from the storing of a value, or the reading of it, until it is in force: what holds is what
-    /// is stored.
-    changing: Mutex<()>,
 }
 
 /// All of them, sorted by name.
@@ -187,7 +186,7 @@ impl ClusterParameters {
     }
 }
 
-/// Checks a value, stores it, waits until it is durable and puts it in force.
+/// Checks a value, stores it, puts it in force and waits until it is durable.
 ///
 /// # Errors
 /// 2 BadValue, 14, 40415 of the value; 52 for a field that begins with a dollar; what storing raises.
@@ -196,7 +195,7 @@ pub fn set(
     op: &Arc<OpContext>,
     parameter: &'static ClusterParameter,
     value: Value<'_>,
-) -> Result<()> {
+) -> Result<Option<CommitId>> {
     let Value::Document(given) = value else {
         return Err(Error::bad_value(
             "Cluster parameter value must be an object",
@@ -226,21 +225,21 @@ pub fn set(
         upsert: true,
         ..UpdateStatement::new(filter.as_doc(), Value::Document(stored.as_doc()))
     };
-    let changing = server.cluster_parameters.changing.lock();
-    let outcome = server.engine.update(op, NAMESPACE, &statement)?;
-    server.cluster_parameters.put(parameter, parsed);
-    drop(changing);
+    let outcome = settings::change(server, || {
+        let outcome = server.engine.update(op, NAMESPACE, &statement)?;
+        server.cluster_parameters.put(parameter, parsed);
+        Ok(outcome)
+    })?;
     if let Some(commit) = outcome.commit {
         server.engine.store.wait_journaled(commit, &**op)?;
     }
-    Ok(())
+    Ok(outcome.commit)
 }
 
-/// Puts in force what the collection holds. What cannot be read is left out with a warning: the
+/// Puts in force what the collection holds, for [`settings::take`]. What cannot be read is left out with a warning: the
 /// default holds then.
 pub fn load(server: &ServerState) {
     let op = OpContext::internal("getClusterParameter");
-    let _changing = server.cluster_parameters.changing.lock();
     for parameter in ALL {
         let stored = match stored(server, &op, parameter.name) {
             Ok(stored) => stored,

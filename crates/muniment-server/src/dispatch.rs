@@ -5,7 +5,6 @@
 //! journal is waited for once, after all statements.
 
 use crate::args::{Args, Types, unknown_field};
-use crate::cluster_parameters;
 use crate::concern::WriteConcern;
 use crate::context::{CommandContext, ConnLocal, Request};
 use crate::failpoint::Failure;
@@ -16,6 +15,7 @@ use crate::metrics::{Counter, LatencyKind, OpKind, TopEntry};
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
 use crate::replica_set::Proof;
+use crate::settings;
 use crate::state::{ConnShared, ServerState};
 use crate::transactions::{self, Transactions};
 use muniment_exec::{OpContext, OpStart, TicketPool};
@@ -303,7 +303,7 @@ fn try_execute(
         Some(Err(e)) => (Err(e), None),
         None => (result, None),
     };
-    reload_cluster_parameters(server, spec, request);
+    take_settings(server, spec, request);
     let (op_count, exhaust) = (cx.op_count, cx.exhaust);
     // A write concern that cannot be satisfied is told beside an error, too, since what failed may
     // have written.
@@ -548,18 +548,19 @@ fn time_limit(
     default.filter(|_| (spec.is_read_operation)(request.body))
 }
 
-/// What clients write into the collection of the cluster parameters holds at once, as in MongoDB.
-fn reload_cluster_parameters(server: &ServerState, spec: &CommandSpec, request: &Request<'_>) {
-    let named = |d: Doc<'_>| d.get_str("ns") == Some(cluster_parameters::NAMESPACE);
+/// What clients write into the collections of settings holds at once, as in MongoDB.
+fn take_settings(server: &ServerState, spec: &CommandSpec, request: &Request<'_>) {
+    let of = |ns: &str| ns.split_once('.').is_some_and(|(db, _)| db == settings::DB);
+    let named = |d: Doc<'_>| d.get_str("ns").is_some_and(of);
     let writes = match (spec.kind, spec.name) {
         // These name their collections elsewhere.
         (_, "renameCollection" | "applyOps") => true,
         (_, "bulkWrite") => request.documents("nsInfo").any(named),
-        (Kind::Write | Kind::Ddl, _) => request.db == "config",
+        (Kind::Write | Kind::Ddl, _) => request.db == settings::DB,
         _ => false,
     };
     if writes {
-        cluster_parameters::load(server);
+        settings::take(server);
     }
 }
 

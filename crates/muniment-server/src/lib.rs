@@ -37,6 +37,7 @@ mod registry;
 mod replica_set;
 mod server;
 mod sessions;
+mod settings;
 mod snapshots;
 mod stack;
 mod state;

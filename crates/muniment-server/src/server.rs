@@ -42,6 +42,8 @@ pub struct Server {
     state: Arc<ServerState>,
     listener: Arc<Listener>,
     waker: Arc<Waker>,
+    /// On the data directory.
+    lock: DirLock,
     threads: Vec<JoinHandle<()>>,
     ended: bool,
 }
@@ -51,6 +53,8 @@ struct Stays {
     listener: Arc<Listener>,
     /// Signals go where they went.
     waker: Arc<Waker>,
+    /// Nobody else takes the directory meanwhile.
+    lock: DirLock,
     /// The file may be another one by now: it is read at a start.
     keys: Option<Arc<Keys>>,
 }
@@ -106,7 +110,10 @@ impl Server {
         let cache_bytes = options
             .cache_bytes
             .unwrap_or_else(|| (memory_limit() / 4).max(64 << 20));
-        let lock = lock_directory(stays.is_some(), &options)?;
+        let lock = match &stays {
+            Some(stays) => stays.lock.share(),
+            None => DirLock::acquire(&options.dbpath, options.engine)?,
+        };
         let opening = crate::replica_set::opening(&options)?;
         let storage = StoreOptions {
             cut_behind: opening.cut_behind,
@@ -119,7 +126,7 @@ impl Server {
             accept_data_loss: options.accept_data_loss,
             engine: options.engine,
         };
-        let store = Store::open_locked(storage, lock)?;
+        let store = Store::open_locked(storage, lock.share())?;
         // Nobody tells it what the others have.
         store.set_others(!opening.kept_for_set);
         let oplog_window = oplog_window::restore(&options, &store, &log);
@@ -177,7 +184,7 @@ impl Server {
             parameter.apply(&state);
         }
         crate::own_collections::prepare(&state);
-        crate::commands::restore_settings(&state);
+        crate::settings::take(&state);
         crate::replica_set::start(&state)?;
         if state.options.handle_signals {
             handle_signals(&waker);
@@ -186,6 +193,7 @@ impl Server {
             state: Arc::clone(&state),
             listener: Arc::clone(&listener),
             waker: Arc::clone(&waker),
+            lock,
             threads: Vec::new(),
             ended: false,
         };
@@ -256,13 +264,15 @@ impl Server {
         let stays = Stays {
             listener: Arc::clone(&self.listener),
             waker: Arc::clone(&self.waker),
+            lock: self.lock.share(),
             keys: self.state.keys.clone(),
         };
         self.ended = true;
         // What the last sync says does not matter: the log is read again.
         let _ = self.stop(reason);
-        // It holds the storage, and so the lock on the directory.
+        // It holds the storage.
         drop(self);
+        wait_for_last(&stays.lock)?;
         crate::replica_set::prepare_restart(&options, how)?;
         Server::start_with(options, log, Instant::now(), Some(stays))
     }
@@ -359,21 +369,19 @@ impl Drop for Server {
     }
 }
 
-/// Takes the lock on the data directory. A server that begins anew (`again`) waits until the last thread
-/// has let go of the storage.
-fn lock_directory(again: bool, options: &ServerOptions) -> Result<DirLock> {
+/// Waits until the last thread has let go of the storage, which shares the lock on the directory.
+fn wait_for_last(lock: &DirLock) -> Result<()> {
     let end = Instant::now() + DRAIN;
-    loop {
-        match DirLock::acquire(&options.dbpath, options.engine) {
-            Err(e) if again && e.code() == Code::DBPathInUse => {
-                if Instant::now() > end {
-                    return Err(e);
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            other => return other,
+    while !lock.is_only() {
+        if Instant::now() > end {
+            return Err(Error::new(
+                Code::DBPathInUse,
+                "a thread of this server holds the storage still",
+            ));
         }
+        std::thread::sleep(Duration::from_millis(5));
     }
+    Ok(())
 }
 
 fn open_log(options: &ServerOptions) -> Result<Logger> {

@@ -10,6 +10,7 @@ use crate::parameters::Parameters;
 use crate::profiler::Profile;
 use crate::replica_set::{Copied, Keys, ReplicaSet, Ways};
 use crate::sessions::Sessions;
+use crate::settings::Settings;
 use crate::snapshots::Snapshots;
 use crate::transactions::Transactions;
 use muniment_exec::{Database, DisconnectProbe};
@@ -100,6 +101,8 @@ pub struct ServerState {
     pub parameters: Parameters,
     /// setClusterParameter.
     pub cluster_parameters: ClusterParameters,
+    /// Who stores or takes what is in common with other members.
+    pub settings: Settings,
     /// configureFailPoint.
     pub failpoints: FailPoints,
     /// The replica set that the server is a member of.
@@ -211,6 +214,7 @@ impl ServerState {
             message_memory: Arc::default(),
             metrics: Arc::new(Metrics::default()),
             parameters: parts.parameters,
+            settings: Settings::default(),
             failpoints: FailPoints::default(),
             sessions: Sessions::default(),
             snapshots: Snapshots::default(),

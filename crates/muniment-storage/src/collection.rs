@@ -221,6 +221,13 @@ impl Collection {
         self.namespace.read().clone()
     }
 
+    /// Whether it is a collection of the database.
+    pub(crate) fn is_in(&self, db: &str) -> bool {
+        let rest = self.namespace.read();
+        rest.strip_prefix(db)
+            .is_some_and(|rest| rest.starts_with('.'))
+    }
+
     pub(crate) fn set_namespace(&self, namespace: &str) {
         *self.namespace.write() = namespace.to_string();
         self.bump();

@@ -23,7 +23,10 @@ use muniment_io::Timestamp;
 use muniment_log::{Log, Position, Reader, Record};
 use muniment_query::{Interrupt, NeverInterrupted};
 use muniment_value::{Code, Error, Result};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -34,6 +37,7 @@ pub(crate) struct Followed {
     bytes: AtomicU64,
     batches: AtomicU64,
     micros: AtomicU64,
+    config: AtomicU64,
 }
 
 impl Followed {
@@ -176,6 +180,11 @@ impl Store {
             batches: f.batches.load(Relaxed),
             micros: f.micros.load(Relaxed),
         }
+    }
+
+    /// How many of these records may have changed a collection of the database `config`.
+    pub fn config_followed(&self) -> u64 {
+        self.inner.followed.config.load(SeqCst)
     }
 
     /// Writers are held back while the majority is more than `target` behind; `None`: never.
@@ -477,6 +486,10 @@ impl Inner {
         self.trees.views().advance(record.at);
         for (collection, inserted) in applied.collections.iter().filter(|(_, n)| *n > 0) {
             collection.notify_inserts(*inserted);
+        }
+        let [.., of_catalog] = applied.ops;
+        if of_catalog > 0 || applied.collections.iter().any(|(c, _)| c.is_in("config")) {
+            self.followed.config.fetch_add(1, SeqCst);
         }
         self.watch.advanced();
         Ok(())

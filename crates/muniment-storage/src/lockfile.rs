@@ -5,6 +5,7 @@ use muniment_value::{Code, Error, Result};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 /// What FORMAT holds: the version of the directory's layout.
 const FORMAT: &str = "muniment data directory, format 4\n";
@@ -16,12 +17,24 @@ const EARLIER: [(&str, u32); 3] = [
     ("muniment data directory, format 3\n", 3),
 ];
 
-/// Held while the store is open; the kernel releases it when the process dies.
+/// Held while the store is open, and by whoever shares it; the kernel releases it when the process dies.
 pub struct DirLock {
-    _file: File,
+    file: Arc<File>,
 }
 
 impl DirLock {
+    /// The same lock: it is held until both are gone.
+    #[must_use]
+    pub fn share(&self) -> DirLock {
+        let file = Arc::clone(&self.file);
+        DirLock { file }
+    }
+
+    /// Whether nobody shares it any more.
+    pub fn is_only(&self) -> bool {
+        Arc::strong_count(&self.file) == 1
+    }
+
     /// Creates the directory if need be and locks it.
     ///
     /// # Errors
@@ -69,7 +82,9 @@ impl DirLock {
             EngineKind::Lsm => check_format(dir)?,
             EngineKind::Memory => refuse_data(dir)?,
         }
-        Ok(DirLock { _file: file })
+        Ok(DirLock {
+            file: Arc::new(file),
+        })
     }
 }
 

@@ -3,9 +3,11 @@
 
 mod set;
 
-use muniment_value::{DocBuf, Value, doc};
+use muniment_value::{DocBuf, Value, array, doc};
 use muniment_wire::Connection;
 use set::{ids, initiate_over_data, insert, lines, status_of};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 use testkit::{ServerOptions, Set};
 
 fn admin(c: &mut Connection, cmd: DocBuf) -> DocBuf {
@@ -177,4 +179,162 @@ fn a_size_of_the_oplog_is_of_one_member() {
     set.settle();
     assert_eq!(ids(&mut set.connect(small)), [0, 1]);
     check(&set);
+}
+
+/// The default write concern and the time limit of reads as the member has them in force.
+fn settings(c: &mut Connection) -> (String, i64) {
+    let concern = admin(c, doc! { "getDefaultRWConcern": 1 });
+    let w = concern.as_doc().get_doc("defaultWriteConcern").unwrap();
+    let w = w.get("w").unwrap().to_display();
+    let limit = admin(c, doc! { "getClusterParameter": "defaultMaxTimeMS" });
+    let limit = limit.as_doc().get_array("clusterParameters").unwrap();
+    let limit = limit.get_doc("0").unwrap().to_buf();
+    (w, int(&limit, "readOperations"))
+}
+
+fn default_concern(w: i32, wc: DocBuf) -> DocBuf {
+    doc! {
+        "setDefaultRWConcern": 1,
+        "defaultWriteConcern": doc! { "w": w, "wtimeout": 0 },
+        "writeConcern": wc,
+    }
+}
+
+#[test]
+fn settings_hold_on_a_member_as_soon_as_it_has_them() {
+    let mut set = Set::start(3);
+    let first = set.primary();
+    let others: Vec<usize> = (0..3).filter(|i| *i != first).collect();
+    let mut c = set.connect(first);
+    let everywhere = |set: &Set, w: &str, limit: i64| {
+        for i in 0..3 {
+            let found = settings(&mut set.connect(i));
+            assert_eq!(found, (w.to_string(), limit), "member {i}");
+        }
+    };
+    let all = || doc! { "w": 3 };
+    everywhere(&set, "\"majority\"", 0);
+    for (w, limit) in [(1, 60_000_i64), (2, 50_000)] {
+        // It waits for a majority, and then everybody has it with what comes next.
+        let limited = doc! { "defaultMaxTimeMS": doc! { "readOperations": limit } };
+        admin(&mut c, doc! { "setClusterParameter": limited });
+        told(&admin(&mut c, default_concern(w, all())));
+        everywhere(&set, &w.to_string(), limit);
+    }
+    // What clients write and remove themselves.
+    let delete = doc! {
+        "delete": "clusterParameters",
+        "deletes": array![doc! { "q": doc! { "_id": "defaultMaxTimeMS" }, "limit": 1 }],
+        "writeConcern": all(),
+    };
+    told(&c.command("config", &delete).unwrap());
+    everywhere(&set, "2", 0);
+    let update = doc! {
+        "update": "settings",
+        "updates": array![doc! {
+            "q": doc! { "_id": "ReadWriteConcernDefaults" },
+            "u": doc! { "$set": doc! { "defaultWriteConcern.w": 1 } },
+        }],
+        "writeConcern": all(),
+    };
+    told(&c.command("config", &update).unwrap());
+    everywhere(&set, "1", 0);
+    let drop = doc! { "drop": "settings", "writeConcern": all() };
+    told(&c.command("config", &drop).unwrap());
+    everywhere(&set, "\"majority\"", 0);
+    // What is taken back does not hold any more.
+    for i in &others {
+        set.members[*i].kill9();
+    }
+    admin(&mut c, default_concern(1, doc! { "w": 1, "j": true }));
+    assert_eq!(settings(&mut c).0, "1");
+    set.members[first].kill9();
+    for i in &others {
+        set.members[*i].start_again();
+    }
+    let second = set.primary();
+    told(&insert(&mut set.connect(second), 0, doc! { "w": 2 }));
+    set.members[first].start_again();
+    set.until("nothing is rolled back", || {
+        (lines(&set.members[first], "Rollback: giving up") > 0).then_some(())
+    });
+    set.settle();
+    told(&insert(&mut set.connect(set.primary()), 1, all()));
+    everywhere(&set, "\"majority\"", 0);
+}
+
+#[test]
+fn every_member_syncs_from_the_primary() {
+    let set = Set::start(3);
+    let primary = set.primary();
+    let (asked, other) = ((primary + 1) % 3, (primary + 2) % 3);
+    let mut c = set.connect(asked);
+    let from = |i: usize| doc! { "replSetSyncFrom": set.host(i) };
+    let reply = admin(&mut c, from(primary));
+    let host = set.host(primary);
+    let requested = reply.as_doc().get_str("syncFromRequested");
+    let before = reply.as_doc().get_str("prevSyncTarget");
+    assert_eq!(
+        (requested, before),
+        (Some(host.as_str()), Some(host.as_str()))
+    );
+    assert_eq!(refused(&mut c, "admin", &from(other)), 20);
+    assert_eq!(refused(&mut c, "admin", &from(asked)), 72);
+    assert_eq!(
+        refused(&mut c, "admin", &doc! { "replSetSyncFrom": "h:1" }),
+        74
+    );
+    assert_eq!(
+        refused(&mut set.connect(primary), "admin", &from(other)),
+        95
+    );
+    // Each member says so of all.
+    let source = |d: &DocBuf| {
+        let host = d.as_doc().get_str("syncSourceHost").unwrap().to_string();
+        (host, int(d, "syncSourceId"))
+    };
+    for i in 0..3 {
+        let mut c = set.connect(i);
+        let wanted = |of: usize| match of == primary {
+            true => (String::new(), -1),
+            false => (host.clone(), primary as i64),
+        };
+        set.until("sync sources are not told", || {
+            let status = admin(&mut c, doc! { "replSetGetStatus": 1 });
+            let of = |of: usize, c: &mut Connection| source(&status_of(c, &set.host(of)));
+            let all = (0..3).all(|m| of(m, &mut c) == wanted(m));
+            (source(&status) == wanted(i) && all).then_some(())
+        });
+    }
+}
+
+/// Nobody else gets the directory of a member that begins anew in place.
+#[test]
+fn a_member_that_begins_anew_keeps_the_lock_on_its_directory() {
+    if !testkit::persistent() {
+        return;
+    }
+    let mut set = Set::prepare(3, &ServerOptions::new());
+    let members = (0..3).map(|i| doc! { "_id": i, "host": set.host(i as usize) });
+    let config = set.config(members.collect());
+    let stop = AtomicBool::new(false);
+    let path = set.members[1].dir().join("muniment.lock");
+    std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let file = std::fs::File::open(path).unwrap();
+            let end = Instant::now() + Duration::from_secs(120);
+            while !stop.load(SeqCst) && Instant::now() < end {
+                if file.try_lock().is_ok() {
+                    return true;
+                }
+            }
+            false
+        });
+        initiate_over_data(&mut set, 0, &["--replSet", "rs0"], &config);
+        stop.store(true, SeqCst);
+        assert!(!watch.join().unwrap(), "the lock was free");
+    });
+    let begun = lines(&set.members[1], "Waiting for connections");
+    assert!(begun > 1, "it did not begin anew");
+    assert_eq!(ids(&mut set.connect(1)), [0]);
 }

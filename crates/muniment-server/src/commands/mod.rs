@@ -3,7 +3,6 @@
 use crate::context::CommandContext;
 use crate::generic::session_key;
 use crate::registry::CommandSpec;
-use crate::state::ServerState;
 use muniment_storage::SessionKey;
 use muniment_value::{Error, Result, Value};
 
@@ -127,12 +126,6 @@ registry! {
     validate,
     validate_db_metadata,
     whatsmyuri,
-}
-
-/// Takes settings that an earlier run of the server stored.
-pub(crate) fn restore_settings(server: &ServerState) {
-    set_default_rw_concern::restore(server);
-    crate::cluster_parameters::load(server);
 }
 
 /// The sessions that a command's first element lists: `[{id: UUID}, …]`.

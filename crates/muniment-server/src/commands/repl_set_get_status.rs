@@ -36,16 +36,14 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let durable = op_time(p.durable.at, p.durable.term as i64);
     let majority = op_time(committed.at, committed.term as i64);
     let node = set.node();
-    let leader = member.leader.filter(|_| member.role != Role::Primary);
-    let source = leader.and_then(|id| key_of(node.as_deref()?, id));
-    let source_host = source.and_then(|key| Some(config.member(key)?.host.as_str()));
+    let source = set.sync_source(&member);
     let w = &mut cx.reply;
     w.field("set", config.name.as_str());
     w.field("date", Value::DateTime(now_ms()));
     w.field("myState", state);
     w.field("term", member.term);
-    w.field("syncSourceHost", source_host.unwrap_or_default());
-    w.field("syncSourceId", source.unwrap_or(-1));
+    w.field("syncSourceHost", source.map_or("", |m| m.host.as_str()));
+    w.field("syncSourceId", source.map_or(-1, |m| m.id));
     w.field("heartbeatIntervalMillis", config.heartbeat_ms);
     w.field("majorityVoteCount", config.majority() as i32);
     w.field("writeMajorityCount", config.majority() as i32);
@@ -78,7 +76,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         .members
         .iter()
         .map(|m| match member.me == Some(m.id) {
-            true => own(server, &p, &member, m, &config),
+            true => own(server, &p, &member, m, source, &config),
             false => other(node.as_deref(), m, &config),
         })
         .collect();
@@ -127,6 +125,7 @@ fn own(
     p: &Positions,
     member: &Member,
     m: &MemberConfig,
+    source: Option<&MemberConfig>,
     config: &SetConfig,
 ) -> DocBuf {
     let (state, name) = member.role.state();
@@ -143,8 +142,8 @@ fn own(
         (p.applied.at, p.applied.term as i64),
         (p.durable.at, p.durable.term as i64),
     );
-    d.append("syncSourceHost", "");
-    d.append("syncSourceId", -1);
+    d.append("syncSourceHost", source.map_or("", |m| m.host.as_str()));
+    d.append("syncSourceId", source.map_or(-1, |m| m.id));
     d.append("infoMessage", "");
     if let Some(e) = member.election.filter(|_| member.role == Role::Primary) {
         d.append("electionTime", timestamp(e.at));

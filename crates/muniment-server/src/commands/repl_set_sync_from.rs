@@ -9,7 +9,7 @@ use muniment_value::{Code, Error, Result};
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "replSetSyncFrom",
-    doc: "Checks the member to sync from: all sync from the primary",
+    doc: "Takes the primary as the member to sync from: all sync from it",
     kind: Kind::Admin,
     admin_only: true,
     run,
@@ -20,22 +20,33 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let set = set_of(cx)?;
     let (member, config) = set.initialized()?;
     let from = HostPort::parse(cx.target().as_str().unwrap_or_default())?.to_string();
-    Err(if set.is_primary() {
-        Error::new(Code::NotSecondary, "primaries don't sync")
-    } else if member.own().is_some_and(|m| m.host == from) {
-        Error::new(Code::InvalidOptions, "I cannot sync from myself")
-    } else if config.members.iter().any(|m| m.host == from) {
-        Error::new(
+    if set.is_primary() {
+        return Err(Error::new(Code::NotSecondary, "primaries don't sync"));
+    }
+    if member.own().is_some_and(|m| m.host == from) {
+        return Err(Error::new(
+            Code::InvalidOptions,
+            "I cannot sync from myself",
+        ));
+    }
+    if !config.members.iter().any(|m| m.host == from) {
+        return Err(Error::new(
+            Code::NodeNotFound,
+            format!("Could not find member \"{from}\" in replica set"),
+        ));
+    }
+    // There is nothing to be changed.
+    let source = set.sync_source(&member).map(|m| m.host.as_str());
+    if source != Some(from.as_str()) {
+        return Err(Error::new(
             Code::IllegalOperation,
             format!(
                 "Cannot sync from {from}: there is no chaining, every member gets the log from the \
                  primary"
             ),
-        )
-    } else {
-        Error::new(
-            Code::NodeNotFound,
-            format!("Could not find member \"{from}\" in replica set"),
-        )
-    })
+        ));
+    }
+    cx.reply.field("syncFromRequested", from.as_str());
+    cx.reply.field("prevSyncTarget", from.as_str());
+    Ok(())
 }

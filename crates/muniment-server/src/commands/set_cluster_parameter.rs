@@ -4,6 +4,7 @@ use crate::args::Types;
 use crate::cluster_parameters;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
+use crate::replica_set::of_majority;
 use muniment_value::{Code, Doc, Error, Result};
 
 /// The command.
@@ -31,5 +32,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         ));
     }
     let parameter = cluster_parameters::find(first.name())?;
-    cluster_parameters::set(cx.server, cx.op, parameter, first.value())
+    let commit = cluster_parameters::set(cx.server, cx.op, parameter, first.value())?;
+    match commit {
+        Some(commit) => of_majority(cx.server, commit, &**cx.op),
+        None => Ok(()),
+    }
 }

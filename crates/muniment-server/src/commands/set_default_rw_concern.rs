@@ -3,10 +3,11 @@
 use crate::args::{Field, Types, opt};
 use crate::concern::{Provenance, ReadsIn, W, WriteConcern, check_read_concern};
 use crate::context::CommandContext;
-use crate::log::now_ms;
+use crate::log::{Severity, now_ms};
 use crate::registry::{CommandSpec, Kind};
+use crate::settings;
 use crate::state::{DefaultConcern, ServerState};
-use muniment_exec::{OpContext, UpdateStatement};
+use muniment_exec::{OpContext, StatementOutcome, UpdateStatement};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
 
 /// Where the defaults are stored.
@@ -82,13 +83,23 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         ));
     }
     let member = cx.server.replica_set.is_some();
-    let mut new = cx.server.default_concern.read().clone();
-    if let Some(d) = write {
-        new.write = parse_write(d, member)?;
-    }
-    if let Some(d) = read {
-        new.read = parse_read(d, member)?;
-    }
+    let write = write.map(|d| parse_write(d, member)).transpose()?;
+    let read = read.map(|d| parse_read(d, member)).transpose()?;
+    let outcome = settings::change(cx.server, || {
+        let mut new = cx.server.default_concern.read().clone();
+        if let Some(write) = write {
+            new.write = write;
+        }
+        if let Some(read) = read {
+            new.read = read;
+        }
+        store(cx, new)
+    })?;
+    cx.note_commit(outcome.commit);
+    super::get_default_rw_concern::write(cx)
+}
+
+fn store(cx: &CommandContext<'_>, mut new: DefaultConcern) -> Result<StatementOutcome> {
     new.set_at_ms = Some(now_ms());
     let mut stored = DocBuf::new();
     if let Some(w) = &new.write {
@@ -107,15 +118,15 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         ..UpdateStatement::new(filter.as_doc(), Value::Document(stored.as_doc()))
     };
     let outcome = cx.engine().update(cx.op, NAMESPACE, &statement)?;
-    cx.note_commit(outcome.commit);
     *cx.server.default_concern.write() = new;
-    super::get_default_rw_concern::write(cx)
+    Ok(outcome)
 }
 
-/// Takes what an earlier run of the server stored. What cannot be read is left out with a
-/// warning: the implicit default is the weaker promise that clients can see.
-pub(super) fn restore(server: &ServerState) {
+/// Puts in force what is stored, for [`settings::take`]. What cannot be read is a warning, and changes
+/// nothing.
+pub fn load(server: &ServerState) {
     if server.engine.store.collection(NAMESPACE).is_none() {
+        *server.default_concern.write() = DefaultConcern::default();
         return;
     }
     let member = server.replica_set.is_some();
@@ -151,10 +162,14 @@ pub(super) fn restore(server: &ServerState) {
     });
     match restored {
         Ok(Some(c)) => *server.default_concern.write() = c,
-        Ok(None) => {}
-        Err(e) => server.log.startup_warning(
+        Ok(None) => *server.default_concern.write() = DefaultConcern::default(),
+        Err(e) => server.log.log(
+            Severity::Warning,
+            "CONTROL",
             21_380,
-            &format!("the stored default read and write concern cannot be used: {e}"),
+            "readWriteConcernDefaults",
+            "The stored default read and write concern cannot be used",
+            Some(&doc! { "error": e.to_string() }),
         ),
     }
 }

@@ -5,12 +5,16 @@
 
 use super::admit::writes;
 use super::config::counts;
+use super::node::Node;
 use crate::concern::{W, WriteConcern};
 use crate::context::CommandContext;
 use crate::registry::Kind;
+use crate::state::ServerState;
 use muniment_query::Interrupt;
 use muniment_repl::Concern;
+use muniment_storage::CommitId;
 use muniment_value::{Code, DocBuf, Error, Result, doc};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Waits for what the command's write concern asks. Gives `writeConcernError`, if there is one.
@@ -27,12 +31,7 @@ pub fn acknowledge(cx: &CommandContext<'_>) -> Result<Option<DocBuf>> {
     let interrupt: &dyn Interrupt = &**cx.op;
     // A write that changed nothing still promises that what it saw is acknowledged.
     let commit = || cx.commit.unwrap_or_else(|| store.last_commit());
-    let set = cx.server.replica_set.as_ref();
-    let node = set.and_then(|set| set.node());
-    let alone = set
-        .and_then(|set| set.member().config)
-        .is_none_or(|c| c.members.len() == 1);
-    let (Some(node), false) = (node, alone) else {
+    let Some(node) = with_others(cx.server) else {
         if wc.waits_for_journal() {
             store.wait_journaled(commit(), interrupt)?;
         }
@@ -57,6 +56,33 @@ pub fn acknowledge(cx: &CommandContext<'_>) -> Result<Option<DocBuf>> {
         Ok(false) => Some(timed_out(wc)),
         Err(e) => Some(failed(wc, &e)),
     })
+}
+
+/// What tells of the others, where there are any.
+fn with_others(server: &ServerState) -> Option<Arc<Node>> {
+    let set = server.replica_set.as_ref()?;
+    let others = set.member().config.is_some_and(|c| c.members.len() > 1);
+    set.node().filter(|_| others)
+}
+
+/// Waits until the majority has what was committed, where there are other members.
+///
+/// # Errors
+/// 189 for who leads no more; what `interrupt` says.
+pub fn of_majority(
+    server: &ServerState,
+    commit: CommitId,
+    interrupt: &dyn Interrupt,
+) -> Result<()> {
+    let concern = Concern {
+        w: muniment_repl::W::Majority,
+        journaled: true,
+    };
+    let node = with_others(server);
+    node.map_or(Ok(true), |node| {
+        node.wait(commit.index, &concern, None, interrupt)
+    })
+    .map(|_| ())
 }
 
 /// What there is to wait for beyond this member; `None`: nothing.

@@ -37,8 +37,9 @@ pub fn forward(cx: &mut CommandContext<'_>) -> Result<bool> {
         return Ok(false);
     };
     let member = set.member();
-    let leader = member.leader.filter(|leader| *leader != member.id);
-    let Some(host) = set.host_of(&member, leader) else {
+    let leader = member.leader;
+    let other = leader.filter(|leader| *leader != member.id);
+    let Some(host) = set.host_of(&member, other) else {
         return Err(Error::new(Code::NotWritablePrimary, "not primary"));
     };
     let dialled = cx.server.parameters.routes.read().to(host).to_string();

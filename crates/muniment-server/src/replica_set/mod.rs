@@ -31,7 +31,7 @@ mod rollback;
 mod routes;
 mod times;
 
-pub use acknowledge::{acknowledge, write_concern_error};
+pub use acknowledge::{acknowledge, of_majority, write_concern_error};
 pub use admit::{admit, writes};
 pub use config::SetConfig;
 pub use driver::{ELECTION_TICKS, Request};
@@ -490,12 +490,24 @@ impl ReplicaSet {
         node.ask_and_wait(|outcome| Request::Maintain(begins, outcome), interrupt)?
     }
 
-    /// Where a member is.
-    fn host_of<'m>(&self, member: &'m Member, id: Option<MemberId>) -> Option<&'m str> {
+    /// Whom this member has its log from.
+    pub fn sync_source<'m>(&self, member: &'m Member) -> Option<&'m MemberConfig> {
+        let leader = member.leader.filter(|leader| *leader != member.id);
+        self.member_of(member, leader)
+    }
+
+    /// A member's part of the configuration.
+    fn member_of<'m>(&self, member: &'m Member, id: Option<MemberId>) -> Option<&'m MemberConfig> {
         let node = self.node()?;
         let members = node.members();
-        match members.in_force().config.member(id?) {
-            Some(m) => Some(member.config.as_ref()?.member(m.key)?.host.as_str()),
+        let key = members.in_force().config.member(id?)?.key;
+        member.config.as_ref()?.member(key)
+    }
+
+    /// Where a member is, also one that only a newer configuration has.
+    fn host_of<'m>(&self, member: &'m Member, id: Option<MemberId>) -> Option<&'m str> {
+        match self.member_of(member, id) {
+            Some(m) => Some(m.host.as_str()),
             None => Some(member.ahead.get(&id?)?.host.as_str()),
         }
     }
@@ -581,8 +593,6 @@ fn became_primary(server: &Arc<ServerState>) {
         .stack_size(1 << 20)
         .spawn(move || {
             crate::own_collections::prepare_as_primary(&state);
-            // What another primary stored of them holds here now.
-            crate::commands::restore_settings(&state);
             if let Some(set) = &state.replica_set {
                 set.prepared.store(true, Ordering::Release);
             }

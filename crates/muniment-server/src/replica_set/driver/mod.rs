@@ -580,6 +580,7 @@ impl Driver {
                 payload: &r.payload,
             })
             .collect();
+        let before = self.store().config_followed();
         self.when_there_is_room("the log of the set", || {
             // What was stored before it failed is there.
             let there = self.store().appended()?.index;
@@ -587,6 +588,10 @@ impl Driver {
             let left = records.get(left..).unwrap_or_default();
             self.store().append_replicated(left, &NeverInterrupted)
         })?;
+        // Before anybody is told that it is applied.
+        if self.store().config_followed() != before {
+            crate::settings::take(&self.server);
+        }
         self.told = last;
         self.moved = true;
         self.persist();
