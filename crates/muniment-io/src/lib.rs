@@ -9,6 +9,7 @@
 
 mod clock;
 mod disk;
+mod machine;
 mod os;
 pub mod sim;
 pub mod spread;
@@ -16,6 +17,7 @@ mod timestamp;
 
 pub use clock::{Clock, SystemClock, thread_time};
 pub use disk::{Disk, File, Open};
+pub use machine::Machine;
 pub use os::{OsDisk, space};
 pub use sim::SimDisk;
 pub use spread::{Spread, SpreadLock};

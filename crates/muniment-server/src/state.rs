@@ -8,7 +8,7 @@ use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::parameters::Parameters;
 use crate::profiler::Profile;
-use crate::replica_set::{Copied, ReplicaSet, Ways};
+use crate::replica_set::{Copied, ReplicaSet, Ways, World};
 use crate::sessions::Sessions;
 use crate::snapshots::Snapshots;
 use crate::transactions::Transactions;
@@ -106,6 +106,8 @@ pub struct ServerState {
     pub replica_set: Option<ReplicaSet>,
     /// The ways to its other members.
     pub ways: Box<dyn Ways>,
+    /// Who runs what a member does by itself.
+    pub world: Box<dyn World>,
     /// Logical sessions.
     pub sessions: Sessions,
     /// Views of reads at a point in time.
@@ -184,6 +186,8 @@ pub struct Parts {
     pub kept_for_set: bool,
     /// See [`ServerState::ways`].
     pub ways: Box<dyn Ways>,
+    /// See [`ServerState::world`].
+    pub world: Box<dyn World>,
 }
 
 impl ServerState {
@@ -193,6 +197,7 @@ impl ServerState {
         ServerState {
             replica_set: options.replica_set.clone().map(ReplicaSet::new),
             ways: parts.ways,
+            world: parts.world,
             options,
             kept_for_set: parts.kept_for_set,
             cluster_parameters: ClusterParameters::new(parts.engine.image_seconds()),

@@ -76,7 +76,7 @@ pub struct Driver {
     /// Configurations that went through the door and that the core was not told of yet.
     configs: Vec<(u64, Arc<[u8]>)>,
     /// The records of the message that is being handled.
-    came: Vec<Record>,
+    records: Vec<Record>,
     token: u64,
     outcomes: HashMap<u64, Outcome>,
     role: (CoreRole, u64, Option<MemberId>),
@@ -112,7 +112,7 @@ impl Driver {
             durable: last,
             noted: Position::default(),
             configs: Vec::new(),
-            came: Vec::new(),
+            records: Vec::new(),
             token: 0,
             outcomes: HashMap::new(),
             role: (CoreRole::Follower, 0, None),
@@ -141,12 +141,16 @@ impl Driver {
     }
 
     fn go_on(&mut self) -> Result<()> {
-        self.begin(Instant::now())?;
+        self.begin(self.instant())?;
         while !self.has_ended() {
-            let events = self.node.inbox.take(self.told, self.due());
-            self.turn(events, Instant::now())?;
+            let events = self.came(self.due());
+            self.turn(events, self.instant())?;
         }
         Ok(())
+    }
+
+    fn instant(&self) -> Instant {
+        self.server.options.machine.clock.instant()
     }
 
     /// What comes before the first turn.
@@ -160,6 +164,17 @@ impl Driver {
     /// The server ends, or begins anew: there is no further turn.
     pub fn has_ended(&self) -> bool {
         self.done || self.node.inbox.is_stopped()
+    }
+
+    /// What came, waiting for it until `until`.
+    pub fn came(&self, until: Instant) -> Vec<Event> {
+        self.node.inbox.take(self.told, until)
+    }
+
+    /// Something came.
+    #[cfg(test)]
+    pub fn has_news(&self) -> bool {
+        self.node.inbox.has_news(self.told)
     }
 
     /// When there has to be a turn although nothing came.
@@ -251,15 +266,24 @@ impl Driver {
             Event::Received(message, _)
                 if message.records().is_some() && self.server.failpoints.fires(STOP_PRODUCER) => {}
             Event::Received(message, records) => {
-                self.came = records;
+                #[cfg(test)]
+                let (message, records) = self.bent(message, records);
+                self.records = records;
                 self.core.receive(message).map_err(fatal)?;
                 self.effects()?;
-                self.came.clear();
+                self.records.clear();
             }
             Event::Report(report) => self.heard(report)?,
             Event::Ask(request) => self.asked(request)?,
         }
         Ok(())
+    }
+
+    #[cfg(test)]
+    fn bent(&self, mut message: Message, mut records: Vec<Record>) -> (Message, Vec<Record>) {
+        let bugs = self.server.world.bugs();
+        bugs.received(&mut message, &mut records, self.store());
+        (message, records)
     }
 
     fn asked(&mut self, request: Request) -> Result<()> {
@@ -384,7 +408,10 @@ impl Driver {
 
     /// How far the log is; `None` while a full disk keeps it from being there at all.
     fn positions(&self) -> Result<Option<Positions>> {
-        unless_full(self.store().position())
+        let positions = unless_full(self.store().position());
+        #[cfg(test)]
+        let positions = positions.map(|p| self.server.world.bugs().positions(p));
+        positions
     }
 
     /// Has the log synced, if anybody waits for that.
@@ -425,6 +452,8 @@ impl Driver {
                 }
             }
             Effect::Committed(index) => {
+                #[cfg(test)]
+                let index = self.server.world.bugs().committed(index, self.told);
                 self.store().set_committed(index)?;
                 self.moved = true;
             }
@@ -527,7 +556,7 @@ impl Driver {
     fn append(&mut self, first: u64, last: u64) -> Result<()> {
         let wanted = first..=last;
         let records: Vec<LogRecord<'_>> = self
-            .came
+            .records
             .iter()
             .filter(|r| wanted.contains(&r.index))
             .map(|r| LogRecord {
