@@ -373,8 +373,10 @@ pub fn core_of(server: &ServerState, state: LocalState) -> Result<Core> {
     let store = &server.engine.store;
     let p = store.position()?;
     // What was there before the set, or before the copy of another member's data, is no part of
-    // its log.
+    // its log. Of a set that began with nothing the first term is noted before its first record, which
+    // a power cut may have kept from being there.
     let base = state.terms.first().map_or(0, |(first, _)| *first);
+    let base = base.min(p.appended.index);
     let first = (store.log_begins_behind()?.index + 1).max(base + 1);
     let ends = LogEnds {
         first,

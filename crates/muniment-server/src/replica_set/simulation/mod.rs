@@ -40,7 +40,9 @@ mod upkeep;
 pub use bugs::Bugs;
 
 use course::Course;
+use member::Member;
 use parking_lot::Mutex;
+use random::{Random, Time};
 use sim::Sim;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -103,6 +105,32 @@ fn simulate_sets() {
         None => 200,
     };
     run_all(0..number("MUNIMENT_SEEDS").unwrap_or(seeds));
+}
+
+/// Whenever the power fails while a set is initiated: there is one afterwards that takes writes, or
+/// none at all.
+#[test]
+fn an_initiation_survives_a_power_cut_at_any_moment() {
+    let mut cut_short = 0;
+    for n in 0.. {
+        let mut random = Random::new(n);
+        let time = Time::new();
+        let mut m = Member::new(0, &time, &mut random, Bugs::default());
+        m.fuse(n, random.next());
+        let begun = m.initiate(&mut random);
+        if !m.fell() {
+            begun.unwrap();
+            break;
+        }
+        m.crash(false, random.next());
+        cut_short += 1;
+        match m.start(&mut random) {
+            Ok(()) => assert!(m.running.unwrap().set().is_primary(), "cut {n}"),
+            Err(e) if m.state_file().read().unwrap().is_none() => drop(e),
+            Err(e) => panic!("cut {n}: {e}"),
+        }
+    }
+    assert!(cut_short > 20);
 }
 
 #[test]
