@@ -1,11 +1,16 @@
 //! The clock and randomness.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The wall clock and the source of random bytes.
 pub trait Clock: Send + Sync {
     /// Milliseconds since 1970.
     fn now_ms(&self) -> i64;
+
+    /// A clock that nobody sets.
+    fn instant(&self) -> Instant {
+        Instant::now()
+    }
 
     /// Fills `bytes` with random ones, good enough for identifiers that must never meet.
     ///

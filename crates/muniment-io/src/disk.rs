@@ -52,6 +52,18 @@ pub fn replace(disk: &dyn Disk, dir: &Path, name: &str, bytes: &[u8]) -> io::Res
     disk.sync_dir(dir)
 }
 
+/// What such a file holds, up to `most` bytes of it.
+///
+/// # Errors
+/// The machine's.
+pub fn whole(disk: &dyn Disk, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let file = disk.open(path, Open::Read)?;
+    let len = file.len()?.min(most);
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
 /// An open file. Reads and writes name their place, so any thread may use it.
 #[allow(clippy::len_without_is_empty)]
 pub trait File: Send + Sync {

@@ -9,13 +9,15 @@
 
 mod clock;
 mod disk;
+mod machine;
 mod os;
 pub mod sim;
 pub mod spread;
 mod timestamp;
 
 pub use clock::{Clock, SystemClock, thread_time};
-pub use disk::{Disk, File, Open, replace};
+pub use disk::{Disk, File, Open, replace, whole};
+pub use machine::Machine;
 pub use os::{OsDisk, space};
 pub use sim::SimDisk;
 pub use spread::{Spread, SpreadLock};

@@ -227,6 +227,11 @@ impl SimDisk {
         names.now.values().map(|n| n.len.load(SeqCst)).sum()
     }
 
+    /// Bytes that may still be written; `u64::MAX` without a limit.
+    pub fn free(&self) -> u64 {
+        self.room()
+    }
+
     /// All files, sorted.
     pub fn paths(&self) -> Vec<PathBuf> {
         self.0.names.lock().now.keys().cloned().collect()

@@ -54,6 +54,9 @@ pub struct LogOptions {
     /// Where there is no log yet, the new one begins behind this position: for who got what is up
     /// to it elsewhere.
     pub begins_after: Option<Position>,
+    /// False: there is no thread. A segment is made when it is needed, and who has the log calls
+    /// [`Log::work`].
+    pub background: bool,
 }
 
 impl LogOptions {
@@ -67,6 +70,7 @@ impl LogOptions {
             until: None,
             cut_behind: None,
             begins_after: None,
+            background: true,
         }
     }
 }
@@ -128,6 +132,8 @@ pub(crate) struct Shared {
     pub order: Mutex<VecDeque<Arc<Segment>>>,
     /// Those that may hold something that is not durable, oldest first; never empty.
     pub unsynced: Mutex<Vec<Unsynced>>,
+    /// There is a thread.
+    pub background: bool,
     pub spare: Mutex<Spare>,
     pub spare_changed: Condvar,
     pub mark_wanted: AtomicBool,
@@ -188,15 +194,18 @@ impl Log {
         options.segment_bytes = options.segment_bytes.max(LEAST).next_multiple_of(512);
         let found = recover(&options, from, visit)?;
         let shared = Arc::new(assemble(&options, found)?);
-        let helper = {
-            let shared = shared.clone();
-            std::thread::Builder::new()
-                .name("log".to_owned())
-                .spawn(move || shared.help())?
+        let helper = match options.background {
+            true => Some({
+                let shared = shared.clone();
+                std::thread::Builder::new()
+                    .name("log".to_owned())
+                    .spawn(move || shared.help())?
+            }),
+            false => None,
         };
         Ok(Log {
             shared,
-            helper: Some(helper),
+            helper,
             abandoned: false,
         })
     }
@@ -248,6 +257,13 @@ impl Log {
         self.shared.sync()?;
         self.shared.rest();
         Ok(())
+    }
+
+    /// What the log's thread does while the log is idle, for who has it without one.
+    pub fn work(&self) {
+        if self.shared.mark_wanted.swap(false, SeqCst) {
+            self.shared.mark_tail();
+        }
     }
 
     /// The last record; zeros if there was none ever.
@@ -505,6 +521,7 @@ fn assemble(options: &LogOptions, found: Recovered) -> Result<Shared> {
         group: Group::default(),
         order: Mutex::new(chain.into()),
         unsynced: Mutex::new(vec![(segment, file)]),
+        background: options.background,
         spare: Mutex::default(),
         spare_changed: Condvar::new(),
         mark_wanted: AtomicBool::new(false),

@@ -181,7 +181,11 @@ impl Place {
         let len = self.file.len().map_err(fail)?;
         let rest = len.saturating_sub(self.offset as u64);
         let n = usize::try_from(rest).unwrap_or(usize::MAX).min(want);
-        self.buf.resize(n, 0);
+        match self.buf.is_empty() {
+            // Zeros from the allocator cost nothing.
+            true => self.buf = vec![0; n],
+            false => self.buf.resize(n, 0),
+        }
         self.buf_at = self.offset;
         let offset = self.offset as u64;
         self.file.read_exact_at(&mut self.buf, offset).map_err(fail)

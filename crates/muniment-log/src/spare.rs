@@ -27,7 +27,7 @@ impl Shared {
     /// Asks for a segment, without waiting for it.
     pub fn want_spare(&self) {
         let mut spare = self.spare.lock();
-        if spare.ready.is_none() {
+        if spare.ready.is_none() && self.background {
             spare.wanted = true;
             self.spare_changed.notify_all();
         }
@@ -35,6 +35,9 @@ impl Shared {
 
     /// The prepared segment; waits for it if need be.
     pub fn take_spare(&self) -> Result<Prepared> {
+        if !self.background {
+            return self.prepare_segment();
+        }
         let mut spare = self.spare.lock();
         // An old failure says nothing about now.
         spare.error = None;

@@ -10,7 +10,7 @@
 
 use crate::bytes::{Reader, Writer};
 use crate::config::{Config, ConfigRecord, InForce, MemberId};
-use muniment_io::{Disk, Open, replace};
+use muniment_io::{Disk, replace, whole};
 use muniment_value::{Code, Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -225,7 +225,7 @@ impl StateFile {
     /// The disk's, and a damaged file.
     pub fn read(&self) -> Result<Option<LocalState>> {
         let path = self.dir.join(FILE);
-        let bytes = match self.bytes(&path) {
+        let bytes = match whole(&*self.disk, &path, LONGEST) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(failed("reading", &path, &e)),
@@ -234,15 +234,6 @@ impl StateFile {
         state
             .map(Some)
             .map_err(|why| Error::internal(format!("{} is damaged: {why}", path.display())))
-    }
-
-    fn bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
-        let file = self.disk.open(path, Open::Read)?;
-        let len = file.len()?;
-        let len = usize::try_from(len.min(LONGEST)).unwrap_or(usize::MAX);
-        let mut bytes = vec![0; len];
-        file.read_exact_at(&mut bytes, 0)?;
-        Ok(bytes)
     }
 
     /// Writes it. When this has returned, the state is there after any crash; when it failed, the

@@ -9,15 +9,16 @@ use crate::log::{Logger, Severity};
 use crate::options::ServerOptions;
 use crate::state::ServerState;
 use muniment_exec::OpContext;
-use muniment_storage::{OsDisk, Store, replace};
+use muniment_storage::{Store, replace, whole};
 use muniment_value::{Doc, DocBuf, Error, Result, Value, doc, number, validate};
-use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
 /// The file: a document with what was set, each time written anew.
 const FILE: &str = "oplogWindow";
+/// No such document is longer.
+const MOST: u64 = 1 << 16;
 /// What it is shown as. Versions before this one stored it there, with whatever else members have in
 /// common.
 pub const NAMESPACE: &str = "local.replset.oplogWindow";
@@ -77,7 +78,7 @@ fn chosen(stored: Doc<'_>, options: &ServerOptions) -> (Option<u64>, Duration) {
 /// from here on.
 fn stored(options: &ServerOptions, store: &Store) -> Result<DocBuf> {
     let path = options.dbpath.join(FILE);
-    match fs::read(&path) {
+    match whole(&*options.machine.disk, &path, MOST) {
         Ok(bytes) => Ok(validate(&bytes)?.to_buf()),
         Err(e) if e.kind() == ErrorKind::NotFound => {
             let earlier = of_earlier_version(store)?;
@@ -120,8 +121,13 @@ fn write(options: &ServerOptions, store: &Store, d: &DocBuf) -> Result<()> {
     if !store.is_durable() {
         return Ok(());
     }
-    replace(&OsDisk, &options.dbpath, FILE, d.as_doc().as_bytes())
-        .map_err(|e| failed("writing", &options.dbpath.join(FILE), e))
+    replace(
+        &*options.machine.disk,
+        &options.dbpath,
+        FILE,
+        d.as_doc().as_bytes(),
+    )
+    .map_err(|e| failed("writing", &options.dbpath.join(FILE), e))
 }
 
 fn failed(doing: &str, path: &Path, e: std::io::Error) -> Error {

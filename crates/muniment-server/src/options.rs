@@ -1,5 +1,6 @@
 //! How to start a server.
 
+use muniment_io::Machine;
 use muniment_storage::EngineKind;
 use muniment_value::DocBuf;
 use std::path::PathBuf;
@@ -62,6 +63,8 @@ pub struct ServerOptions {
     pub port_file: Option<PathBuf>,
     /// End cleanly on SIGTERM and SIGINT (one server a process).
     pub handle_signals: bool,
+    /// What the server runs on. Without threads nothing of it runs by itself: a simulator's.
+    pub machine: Machine,
 }
 
 /// Where the log goes.
@@ -109,6 +112,7 @@ impl Default for ServerOptions {
             pid_file: None,
             port_file: None,
             handle_signals: false,
+            machine: Machine::default(),
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::log::{Logger, Severity};
 use crate::oplog_window;
 use crate::options::{LogTarget, ServerOptions, memory_limit};
 use crate::parameters::Parameters;
-use crate::replica_set::Keys;
+use crate::replica_set::{Keys, Sockets, Threads};
 use crate::state::{Parts, Restart, ServerState};
 use muniment_exec::Database;
 use muniment_storage::{DirLock, EngineKind, Store, StoreOptions};
@@ -107,85 +107,31 @@ impl Server {
                 options.dbpath.display()
             ))
         })?;
-        let cache_bytes = options
-            .cache_bytes
-            .unwrap_or_else(|| (memory_limit() / 4).max(64 << 20));
         let lock = match &stays {
             Some(stays) => stays.lock.share(),
             None => DirLock::acquire(&options.dbpath, options.engine)?,
         };
-        let opening = crate::replica_set::opening(&options)?;
-        let storage = StoreOptions {
-            cut_behind: opening.cut_behind,
-            member: opening.member,
-            path: options.dbpath.clone(),
-            cache_bytes,
-            journal_commit_interval: Duration::from_millis(
-                parameters.journal_interval_ms.load(Ordering::Relaxed) as u64,
-            ),
-            accept_data_loss: options.accept_data_loss,
-            engine: options.engine,
-        };
-        let store = Store::open_locked(storage, lock.share())?;
-        // Nobody tells it what the others have.
-        store.set_others(!opening.kept_for_set);
-        let oplog_window = oplog_window::restore(&options, &store, &log);
-        if !store.is_durable() {
-            log.log(
-                Severity::Warning,
-                "STORAGE",
-                22297,
-                "initandlisten",
-                "The storage engine keeps everything in memory: nothing survives the end of this \
-                 process",
-                Some(&doc! { "storageEngine": store.engine_name() }),
-            );
-        }
-        let engine = Database::new(store, options.dbpath.join("_tmp"));
+        let opened = open_storage(&options, &parameters, &log, Some(lock.share()))?;
         // Only who owns the data directory may touch the address.
         let (listener, waker) = match stays {
             Some(stays) => (stays.listener, stays.waker),
             None => (Arc::new(Listener::bind(&options)?), Arc::new(Waker::new()?)),
         };
-        let state = Arc::new(ServerState::new(
+        let state = open_state(
             options,
             Parts {
-                engine,
+                engine: opened.engine,
                 log,
                 parameters,
                 port: listener.port(),
                 max_conns,
-                kept_for_set: opening.kept_for_set,
-                ways: Box::new(crate::replica_set::Sockets),
-                oplog_window,
+                kept_for_set: opened.kept_for_set,
+                oplog_window: opened.oplog_window,
                 keys,
+                ways: Box::new(Sockets),
+                world: Box::new(Threads),
             },
-        ));
-        let weak = Arc::downgrade(&state);
-        state
-            .engine
-            .on_validation_failure(Box::new(move |ns, info| {
-                if let Some(state) = weak.upgrade() {
-                    let mut attr = doc! { "namespace": ns };
-                    attr.append_all(info);
-                    state.log.log(
-                        Severity::Warning,
-                        "STORAGE",
-                        20294,
-                        "validation",
-                        "Document would fail validation",
-                        Some(&attr),
-                    );
-                }
-            }));
-        let figures = crate::figures::ServerFigures(Arc::downgrade(&state));
-        state.engine.set_figures(Arc::new(figures));
-        for parameter in crate::parameters::ALL {
-            parameter.apply(&state);
-        }
-        crate::own_collections::prepare(&state);
-        crate::settings::take(&state);
-        crate::replica_set::start(&state)?;
+        )?;
         if state.options.handle_signals {
             handle_signals(&waker);
         }
@@ -369,6 +315,93 @@ impl Drop for Server {
     }
 }
 
+/// A storage that is open.
+pub(crate) struct Opened {
+    pub engine: Arc<Database>,
+    /// See [`ServerState::kept_for_set`].
+    pub kept_for_set: bool,
+    /// See [`ServerState::oplog_window`].
+    pub oplog_window: DocBuf,
+}
+
+/// Opens the storage of a server.
+pub(crate) fn open_storage(
+    options: &ServerOptions,
+    parameters: &Parameters,
+    log: &Logger,
+    lock: Option<DirLock>,
+) -> Result<Opened> {
+    let opening = crate::replica_set::opening(options)?;
+    let cache_bytes = options
+        .cache_bytes
+        .unwrap_or_else(|| (memory_limit() / 4).max(64 << 20));
+    let storage = StoreOptions {
+        cut_behind: opening.cut_behind,
+        member: opening.member,
+        path: options.dbpath.clone(),
+        cache_bytes,
+        journal_commit_interval: Duration::from_millis(
+            parameters.journal_interval_ms.load(Ordering::Relaxed) as u64,
+        ),
+        accept_data_loss: options.accept_data_loss,
+        engine: options.engine,
+        machine: options.machine.clone(),
+    };
+    let store = Store::open_locked(storage, lock)?;
+    // Nobody tells it what the others have.
+    store.set_others(!opening.kept_for_set);
+    let oplog_window = oplog_window::restore(options, &store, log);
+    if !store.is_durable() {
+        log.log(
+            Severity::Warning,
+            "STORAGE",
+            22297,
+            "initandlisten",
+            "The storage engine keeps everything in memory: nothing survives the end of this \
+             process",
+            Some(&doc! { "storageEngine": store.engine_name() }),
+        );
+    }
+    let engine = Database::new(store, options.dbpath.join("_tmp"));
+    Ok(Opened {
+        engine,
+        kept_for_set: opening.kept_for_set,
+        oplog_window,
+    })
+}
+
+/// What all connections will share, over a storage that is open. A member of a set takes up what it
+/// was.
+pub(crate) fn open_state(options: ServerOptions, parts: Parts) -> Result<Arc<ServerState>> {
+    let state = Arc::new(ServerState::new(options, parts));
+    let weak = Arc::downgrade(&state);
+    state
+        .engine
+        .on_validation_failure(Box::new(move |ns, info| {
+            if let Some(state) = weak.upgrade() {
+                let mut attr = doc! { "namespace": ns };
+                attr.append_all(info);
+                state.log.log(
+                    Severity::Warning,
+                    "STORAGE",
+                    20294,
+                    "validation",
+                    "Document would fail validation",
+                    Some(&attr),
+                );
+            }
+        }));
+    let figures = crate::figures::ServerFigures(Arc::downgrade(&state));
+    state.engine.set_figures(Arc::new(figures));
+    for parameter in crate::parameters::ALL {
+        parameter.apply(&state);
+    }
+    crate::own_collections::prepare(&state);
+    crate::settings::take(&state);
+    crate::replica_set::start(&state)?;
+    Ok(state)
+}
+
 /// Waits until the last thread has let go of the storage, which shares the lock on the directory.
 fn wait_for_last(lock: &DirLock) -> Result<()> {
     let end = Instant::now() + DRAIN;
@@ -396,7 +429,7 @@ fn open_log(options: &ServerOptions) -> Result<Logger> {
     })
 }
 
-fn parameters_of(options: &ServerOptions) -> Result<Parameters> {
+pub(crate) fn parameters_of(options: &ServerOptions) -> Result<Parameters> {
     let p = Parameters::default();
     let set = |at: &std::sync::atomic::AtomicI64, n: i64| at.store(n, Ordering::Relaxed);
     set(&p.slow_ms, options.slow_ms);

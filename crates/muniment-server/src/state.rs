@@ -8,7 +8,7 @@ use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::parameters::Parameters;
 use crate::profiler::Profile;
-use crate::replica_set::{Copied, Keys, ReplicaSet, Ways};
+use crate::replica_set::{Copied, Keys, ReplicaSet, Ways, World};
 use crate::sessions::Sessions;
 use crate::settings::Settings;
 use crate::snapshots::Snapshots;
@@ -113,6 +113,8 @@ pub struct ServerState {
     pub keys: Option<Arc<Keys>>,
     /// What replSetResizeOplog has set.
     pub oplog_window: Mutex<DocBuf>,
+    /// Who runs what a member does by itself.
+    pub world: Box<dyn World>,
     /// Logical sessions.
     pub sessions: Sessions,
     /// Views of reads at a point in time.
@@ -195,6 +197,8 @@ pub struct Parts {
     pub oplog_window: DocBuf,
     /// See [`ServerState::keys`].
     pub keys: Option<Arc<Keys>>,
+    /// See [`ServerState::world`].
+    pub world: Box<dyn World>,
 }
 
 impl ServerState {
@@ -204,6 +208,7 @@ impl ServerState {
         ServerState {
             replica_set: options.replica_set.clone().map(ReplicaSet::new),
             ways: parts.ways,
+            world: parts.world,
             options,
             kept_for_set: parts.kept_for_set,
             keys: parts.keys,

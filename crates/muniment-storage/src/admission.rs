@@ -297,7 +297,10 @@ impl Inner {
         let Some(_still) = self.still.try_lock() else {
             return;
         };
-        if works || self.space.admit(0).is_err() || crate::space::probe(&self.path).is_err() {
+        if works
+            || self.space.admit(0).is_err()
+            || crate::space::probe(&*self.disk, &self.path).is_err()
+        {
             return;
         }
         // No commit is under way, nor will one be.

@@ -167,11 +167,15 @@ impl Inner {
                 let _ = self.seal(&UntilClosed(self));
                 last = Instant::now();
             }
-            // Behind a closed door nothing is written.
-            if let Ok(opening) = self.door.opening() {
-                self.remove_failed_builds(opening);
-                self.drop_discarded(opening);
-            }
+            self.clear_away();
+        }
+    }
+
+    /// Takes away what others left. Behind a closed door nothing is written.
+    pub fn clear_away(&self) {
+        if let Ok(opening) = self.door.opening() {
+            self.remove_failed_builds(opening);
+            self.drop_discarded(opening);
         }
     }
 

@@ -290,6 +290,11 @@ impl Store {
         Ok(self.position()?.applied)
     }
 
+    /// What the trees' files hold: everything up to this time, and of a member nothing else.
+    pub fn persisted(&self) -> Timestamp {
+        self.inner.trees.persisted()
+    }
+
     /// The newest record. Of a member it is known also while there is no log.
     ///
     /// # Errors

@@ -107,6 +107,8 @@ impl Store {
         let _lock = DirLock::acquire(&options.path, options.engine)?;
         let log = LogOptions {
             begins_after: Some(position),
+            disk: options.machine.disk.clone(),
+            background: options.machine.threads,
             ..LogOptions::new(&options.path.join("log"))
         };
         let log = Log::open(log, position.at, &mut |_| Ok(()))?;
@@ -120,6 +122,9 @@ impl Store {
         let trees = LsmTrees::open(LsmOptions {
             cache_bytes: budget.block_cache,
             memtable_bytes: budget.memtable,
+            disk: options.machine.disk.clone(),
+            clock: options.machine.clock.clone(),
+            background: options.machine.threads,
             ..LsmOptions::new(options.path.join("trees"))
         })?;
         let mut rows = Rows {

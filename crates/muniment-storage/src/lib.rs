@@ -72,7 +72,7 @@ pub use follow::{FollowStats, Positions, Records};
 pub use history::Named;
 pub use index::Index;
 pub use lockfile::DirLock;
-pub use muniment_io::{OsDisk, Timestamp, replace, space as disk_space, spread, thread_time};
+pub use muniment_io::{Timestamp, replace, space as disk_space, spread, thread_time, whole};
 pub use muniment_log::{Position, Record};
 pub use oplog::{Image, LogEntries, LogEntry, Operation, Part, What, Whole};
 pub use sessions::{

@@ -4,9 +4,8 @@
 //! need: they are what frees space again. If the disk fills faster than that (another program may
 //! fill it), a write that cannot be appended is refused, and flushes are tried again.
 
-use muniment_io::space as free_and_total;
+use muniment_io::{Disk, Open, space as free_and_total};
 use muniment_value::{Code, Error, Result};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -104,15 +103,15 @@ impl SpaceGuard {
 ///
 /// # Errors
 /// 14031 when the disk is still full; other I/O errors.
-pub(crate) fn probe(dir: &Path) -> Result<()> {
+pub(crate) fn probe(disk: &dyn Disk, dir: &Path) -> Result<()> {
     let path = dir.join("space.probe");
-    let written = std::fs::File::create(&path).and_then(|mut f| {
+    let written = disk.open(&path, Open::Create).and_then(|f| {
         let block = vec![1; 1 << 20];
-        (0..8).try_for_each(|_| f.write_all(&block))?;
-        f.sync_all()
+        (0..8).try_for_each(|n| f.write_at(&block, n << 20))?;
+        f.sync()
     });
     // It is ours and of no use; the next probe overwrites it if it stays.
-    let _ = std::fs::remove_file(&path);
+    let _ = disk.remove(&path);
     written.map_err(|e| Error::from(e).context("the disk is still full: "))
 }
 

@@ -18,7 +18,7 @@ use crate::places::Places;
 use crate::unit::WriteUnit;
 use crate::view::{Glance, Snapshot};
 use muniment_io::spread::{self, Spread, SpreadLock};
-use muniment_io::{Clock, Disk, OsDisk, SimDisk, SystemClock, Timestamp};
+use muniment_io::{Clock, Disk, Machine, SimDisk, Timestamp};
 use muniment_log::{Log, LogOptions, Position, Record};
 use muniment_query::{Interrupt, running};
 use muniment_tree::lsm::{LsmOptions, LsmTrees};
@@ -70,6 +70,9 @@ pub struct StoreOptions {
     /// has that the others have not. The trees' files must have nothing of them, as is so of a
     /// member. Opening again with the same is harmless until something was appended.
     pub cut_behind: Option<u64>,
+    /// What it runs on. Without threads, [`Store::sync`], [`Store::flush`] and [`Store::work`] are to be
+    /// called.
+    pub machine: Machine,
 }
 
 impl StoreOptions {
@@ -83,6 +86,7 @@ impl StoreOptions {
             engine: EngineKind::default(),
             member: false,
             cut_behind: None,
+            machine: Machine::default(),
         }
     }
 }
@@ -166,7 +170,12 @@ pub struct StoreStats {
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// What threads would do, where there are none.
+    jobs: Mutex<Vec<Job>>,
 }
+
+/// What a thread of the store does.
+type Job = Box<dyn FnOnce(&Inner) + Send>;
 
 /// Among how many places the numbers of write units are spread.
 const OWNERS: usize = 16;
@@ -179,6 +188,9 @@ pub(crate) struct Inner {
     /// Replaced when it is opened anew after a fault.
     pub log: SpreadLock<Option<Arc<Log>>>,
     pub log_options: LogOptions,
+    pub disk: Arc<dyn Disk>,
+    /// See [`Machine::threads`].
+    pub has_threads: bool,
     pub budget: Budget,
     pub door: Door,
     /// Who wait for the newest visible commit to be another one.
@@ -242,20 +254,20 @@ impl Store {
     /// offset; I/O errors; a message for people when another version made the directory.
     pub fn open(options: StoreOptions) -> Result<Arc<Store>> {
         let lock = DirLock::acquire(&options.path, options.engine)?;
-        Store::open_locked(options, lock)
+        Store::open_locked(options, Some(lock))
     }
 
     /// The same for who holds the directory's lock already, because it had to change something there
-    /// before.
+    /// before, or whose disk is nobody else's and has no locks.
     ///
     /// # Errors
     /// As [`Store::open`].
-    pub fn open_locked(options: StoreOptions, lock: DirLock) -> Result<Arc<Store>> {
+    pub fn open_locked(options: StoreOptions, lock: Option<DirLock>) -> Result<Arc<Store>> {
         let budget = Budget::of(options.cache_bytes);
         let synced: Arc<OnceLock<Weak<Inner>>> = Arc::default();
         let (disk, trees): (Arc<dyn Disk>, Arc<dyn Trees>) = match options.engine {
             EngineKind::Lsm => {
-                let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+                let disk = options.machine.disk.clone();
                 let owner = synced.clone();
                 let lsm = LsmOptions {
                     // Recovery reads the log behind the cut, so the log must reach it.
@@ -266,17 +278,20 @@ impl Store {
                     cache_bytes: budget.block_cache,
                     memtable_bytes: budget.memtable,
                     disk: disk.clone(),
+                    clock: options.machine.clock.clone(),
+                    background: options.machine.threads,
                     ..LsmOptions::new(options.path.join("trees"))
                 };
                 (disk, LsmTrees::open(lsm)?)
             }
             EngineKind::Memory => (Arc::new(SimDisk::memory()), MemoryTrees::new()),
         };
-        let inner = Inner::recover(&options, disk, trees, budget, Some(lock))?;
+        let inner = Inner::recover(&options, disk, trees, budget, lock)?;
         let _ = synced.set(Arc::downgrade(&inner));
         let store = Arc::new(Store {
             inner,
             threads: Mutex::default(),
+            jobs: Mutex::default(),
         });
         store.set_journal_commit_interval(options.journal_commit_interval);
         store.start_threads()?;
@@ -287,25 +302,19 @@ impl Store {
     }
 
     fn start_threads(&self) -> Result<()> {
-        type Job = (&'static str, Box<dyn FnOnce(&Inner) + Send>);
         // Asked before anything is written that nobody had to apply.
         let applied = self.inner.much_was_applied();
-        let mut jobs: Vec<Job> = vec![
-            ("muniment-sync", Box::new(Inner::sync_loop)),
-            (
-                "muniment-seal",
-                Box::new(move |inner| inner.checkpoint_loop(applied)),
-            ),
-        ];
+        if self.inner.has_threads {
+            self.start("muniment-sync", Inner::sync_loop)?;
+            self.start("muniment-seal", move |inner| inner.checkpoint_loop(applied))?;
+        }
         let builds = self.inner.unfinished_builds();
         if let Ok(opening) = self.inner.door.opening()
             && !builds.is_empty()
         {
-            let job = move |inner: &Inner| inner.resume_builds(builds, opening);
-            jobs.push(("muniment-index", Box::new(job)));
-        }
-        for (name, job) in jobs {
-            self.start(name, job)?;
+            self.start("muniment-index", move |inner: &Inner| {
+                inner.resume_builds(builds, opening);
+            })?;
         }
         Ok(())
     }
@@ -316,6 +325,10 @@ impl Store {
         name: &str,
         job: impl FnOnce(&Inner) + Send + 'static,
     ) -> Result<()> {
+        if !self.inner.has_threads {
+            self.jobs.lock().push(Box::new(job));
+            return Ok(());
+        }
         let inner = self.inner.clone();
         let handle = std::thread::Builder::new()
             .name(name.to_string())
@@ -325,6 +338,22 @@ impl Store {
         threads.retain(|t| !t.is_finished());
         threads.push(handle);
         Ok(())
+    }
+
+    /// A round of what the store's threads do beside syncing and sealing, for who has it without
+    /// them: builds of indexes, opening a log anew that has failed, one compaction, clearing away.
+    pub fn work(&self) {
+        let inner = &*self.inner;
+        for job in std::mem::take(&mut *self.jobs.lock()) {
+            job(inner);
+        }
+        inner.mind_the_log();
+        if let Ok(log) = inner.log() {
+            log.work();
+        }
+        // Its figures tell of what fails.
+        let _ = inner.trees.work();
+        inner.clear_away();
     }
 
     /// The engine's name.
@@ -554,10 +583,15 @@ impl Inner {
     ) -> Result<Arc<Inner>> {
         let log_options = LogOptions {
             accept_data_loss: options.accept_data_loss,
+            background: options.machine.threads,
             // A record that does not fit is synced while it is written: the largest document and
-            // what is staged beside it fit. Memory has no such syncs.
-            segment_bytes: if trees.is_durable() { 32 } else { 4 } << 20,
-            disk,
+            // what is staged beside it fit. Memory has no such syncs. A start reads a segment at once,
+            // so it is not larger than what goes with the cache.
+            segment_bytes: match trees.is_durable() {
+                true => options.cache_bytes.saturating_mul(2).min(32 << 20),
+                false => 4 << 20,
+            },
+            disk: disk.clone(),
             ..LogOptions::new(&options.path.join("log"))
         };
         let cut = trees.persisted();
@@ -570,7 +604,9 @@ impl Inner {
         let mut inner = Inner {
             log: SpreadLock::default(),
             log_options: log_options.clone(),
-            clock: Arc::new(SystemClock),
+            clock: options.machine.clock.clone(),
+            disk,
+            has_threads: options.machine.threads,
             space: crate::space::SpaceGuard::new(&options.path),
             path: options.path.clone(),
             trees: trees.clone(),

@@ -244,6 +244,15 @@ pub trait Trees: Send + Sync {
         }
     }
 
+    /// One step of what background threads would do, for who has an engine without them; false if
+    /// there was nothing to do.
+    ///
+    /// # Errors
+    /// As [`Trees::flush`].
+    fn work(&self) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Stops background threads; what is in memory stays readable. Idempotent.
     fn close(&self);
 }

@@ -10,6 +10,7 @@ use crate::concern::{W, WriteConcern};
 use crate::context::CommandContext;
 use crate::registry::Kind;
 use crate::state::ServerState;
+use crate::transactions;
 use muniment_query::Interrupt;
 use muniment_repl::Concern;
 use muniment_storage::CommitId;
@@ -24,7 +25,7 @@ use std::time::{Duration, Instant};
 pub fn acknowledge(cx: &CommandContext<'_>) -> Result<Option<DocBuf>> {
     // What reads has a write concern for the sake of stages that write.
     let reads = cx.spec.kind == Kind::Read && !writes(cx.request.body);
-    if !cx.spec.write_concern || reads || cx.elsewhere {
+    if !asks(cx) || reads {
         return Ok(None);
     }
     let (wc, store) = (&cx.write_concern, &cx.engine().store);
@@ -85,6 +86,13 @@ pub fn of_majority(
     .map(|_| ())
 }
 
+/// Whether the command's write concern is about anything here. What a transaction has done is
+/// acknowledged with its end: before that there is nothing that others could have.
+fn asks(cx: &CommandContext<'_>) -> bool {
+    let within = cx.generic.in_transaction() && !transactions::ends(cx.spec);
+    cx.spec.write_concern && !cx.elsewhere && !within
+}
+
 /// What there is to wait for beyond this member; `None`: nothing.
 fn concern_of(wc: &WriteConcern) -> Option<Concern> {
     let w = match &wc.w {
@@ -128,8 +136,7 @@ fn failed(wc: &WriteConcern, e: &Error) -> DocBuf {
 pub fn write_concern_error(cx: &CommandContext<'_>) -> Option<DocBuf> {
     let set = cx.server.replica_set.as_ref()?;
     let wc = &cx.write_concern;
-    let asks = cx.spec.write_concern && !cx.elsewhere;
-    if !asks || matches!(wc.w, W::Majority | W::Nodes(..=1)) {
+    if !asks(cx) || matches!(wc.w, W::Majority | W::Nodes(..=1)) {
         return None;
     }
     let e = set.member().config?.unsatisfiable(&wc.w)?;

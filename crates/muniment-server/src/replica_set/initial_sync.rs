@@ -12,15 +12,15 @@ use super::prove::Caller;
 use super::{ReplicaSet, Role};
 use crate::context::CommandContext;
 use crate::guard::guarded;
+use crate::options::ServerOptions;
 use crate::state::{Restart, ServerState};
 use bytes::Bytes;
 use muniment_query::Interrupt;
 use muniment_repl::{InForce, MemberId, StateFile};
-use muniment_storage::{Chunk, OsDisk, Position, Store, StoreOptions, Timestamp};
+use muniment_storage::{Chunk, Position, Store, StoreOptions, Timestamp};
 use muniment_value::{Code, Doc, Error, Result, Value, doc, number};
 use muniment_wire::{Connection, Header, OP_MSG, OpMsg};
 use std::io::Write;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -179,6 +179,7 @@ fn copy(server: &Arc<ServerState>, node: &Node, from: MemberId, at_least: u64) -
     }
     let options = StoreOptions {
         engine: server.options.engine,
+        machine: server.options.machine.clone(),
         ..StoreOptions::new(&dir)
     };
     let mut ended = false;
@@ -233,8 +234,8 @@ fn parse(d: Doc<'_>) -> Option<Copied> {
 ///
 /// # Errors
 /// The disk's.
-pub fn finish(dbpath: &Path, copied: Copied) -> Result<()> {
-    let disk = Arc::new(OsDisk);
+pub fn finish(options: &ServerOptions, copied: Copied) -> Result<()> {
+    let (dbpath, disk) = (&options.dbpath, options.machine.disk.clone());
     let Some(state) = StateFile::new(disk.clone(), dbpath).read()? else {
         return Err(super::ended());
     };

@@ -10,7 +10,6 @@ use super::{ReplicaSet, Role};
 use crate::state::{ServerState, hostname};
 use muniment_query::Interrupt;
 use muniment_repl::{Core, InForce, LocalState, LogEnds, MemberId, Options, StateFile};
-use muniment_storage::OsDisk;
 use muniment_value::{Code, Doc, Error, Result, doc};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -131,6 +130,10 @@ const ELECTED: Duration = Duration::from_secs(5);
 
 /// Waits until who votes alone is primary, and has what every primary has.
 fn wait_for_primary(server: &ServerState, set: &ReplicaSet) {
+    if !server.options.machine.threads {
+        // Who waits is who would do it.
+        return;
+    }
     let end = Instant::now() + ELECTED;
     let waits = || set.electing.load(Ordering::Acquire) || set.is_primary() && !set.is_prepared();
     while waits() && Instant::now() < end && !server.wait_for_stop_for(Duration::ZERO) {
@@ -141,7 +144,8 @@ fn wait_for_primary(server: &ServerState, set: &ReplicaSet) {
 }
 
 fn state_file(server: &ServerState) -> StateFile {
-    StateFile::new(Arc::new(OsDisk), &server.options.dbpath)
+    let machine = &server.options.machine;
+    StateFile::new(machine.disk.clone(), &server.options.dbpath)
 }
 
 /// Initiates the set over what this server has; the others of its members get all of it.
@@ -160,7 +164,8 @@ pub fn initiate(
     Ok(())
 }
 
-fn begin(
+/// The same without waiting for anything; without `interrupt` nobody is asked.
+pub(super) fn begin(
     server: &Arc<ServerState>,
     set: &ReplicaSet,
     mut config: SetConfig,
@@ -328,7 +333,7 @@ fn check_others(
     }
 }
 
-/// Starts the thread that drives the consensus.
+/// Has the consensus driven.
 fn drive(
     server: &Arc<ServerState>,
     set: &ReplicaSet,
@@ -355,12 +360,9 @@ fn drive(
     });
     let listener = Arc::clone(&node);
     store.listen(move |p| listener.inbox.appended(p.index))?;
-    let (persisting, synced) = (Arc::clone(&node), Arc::clone(store));
-    server.spawn_member("persister", move || {
-        persisting.persister.run(&persisting, &synced);
-    })?;
-    let driver = Driver::new(server, &node, core, file, Instant::now());
-    server.spawn_member("replication", move || driver.run())
+    let now = server.options.machine.clock.instant();
+    let driver = Driver::new(server, &node, core, file, now);
+    server.world.drive(server, &node, driver)
 }
 
 /// The core of the member, over its log as it is.
@@ -371,8 +373,10 @@ pub fn core_of(server: &ServerState, state: LocalState) -> Result<Core> {
     let store = &server.engine.store;
     let p = store.position()?;
     // What was there before the set, or before the copy of another member's data, is no part of
-    // its log.
+    // its log. Of a set that began with nothing the first term is noted before its first record, which
+    // a power cut may have kept from being there.
     let base = state.terms.first().map_or(0, |(first, _)| *first);
+    let base = base.min(p.appended.index);
     let first = (store.log_begins_behind()?.index + 1).max(base + 1);
     let ends = LogEnds {
         first,
@@ -380,10 +384,12 @@ pub fn core_of(server: &ServerState, state: LocalState) -> Result<Core> {
         last_term: (p.appended.index >= first).then_some(p.appended.term),
         committed: store.committed()?.index,
     };
+    let mut seed = [0; 8];
+    server.options.machine.clock.random(&mut seed)?;
     let options = Options {
         election_ticks: ELECTION_TICKS,
         heartbeat_ticks: HEARTBEAT_TICKS,
-        seed: u64::from_le_bytes(first_bytes(muniment_value::new_object_id())),
+        seed: u64::from_le_bytes(seed),
     };
     Core::start(options, state, ends).map_err(|e| {
         Error::new(
@@ -391,10 +397,4 @@ pub fn core_of(server: &ServerState, state: LocalState) -> Result<Core> {
             format!("this member cannot go on with its set: {e}"),
         )
     })
-}
-
-fn first_bytes(id: [u8; 12]) -> [u8; 8] {
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(id.get(4..).unwrap_or(&[0; 8]));
-    bytes
 }

@@ -29,7 +29,10 @@ mod prove;
 mod report;
 mod rollback;
 mod routes;
+#[cfg(test)]
+mod simulation;
 mod times;
+mod world;
 
 pub use acknowledge::{acknowledge, of_majority, write_concern_error};
 pub use admit::{admit, writes};
@@ -49,6 +52,7 @@ pub use peer::{Sockets, Ways};
 pub use prove::{Proof, answer as answer_proof, check as check_caller};
 pub use routes::Routes;
 pub use times::{append_times, of as times_of, parse as parse_time};
+pub use world::{Threads, World};
 
 use crate::log::{iso8601, now_ms};
 use crate::options::ServerOptions;
@@ -56,7 +60,7 @@ use crate::registry::Kind;
 use crate::state::{Restart, ServerState};
 use muniment_query::Interrupt;
 use muniment_repl::{InForce, LocalState, MemberId, Refusal, StateFile};
-use muniment_storage::{OsDisk, Timestamp};
+use muniment_storage::Timestamp;
 use muniment_value::{ArrayBuf, Code, DocBuf, Error, Result, Value, doc};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -539,7 +543,7 @@ pub struct Opening {
 /// A state that cannot be read.
 pub fn opening(options: &ServerOptions) -> Result<Opening> {
     local::take_copy(&options.dbpath)?;
-    let state = StateFile::new(Arc::new(OsDisk), &options.dbpath).read()?;
+    let state = StateFile::new(options.machine.disk.clone(), &options.dbpath).read()?;
     let in_set = options.replica_set.is_some();
     // Who is alone in its set, and has nobody's vote to wait for, may write whatever it likes.
     let others = |state: &LocalState| {
@@ -564,7 +568,7 @@ pub fn opening(options: &ServerOptions) -> Result<Opening> {
 pub fn prepare_restart(options: &ServerOptions, how: Restart) -> Result<()> {
     match how {
         Restart::Storage => Ok(()),
-        Restart::Synced(copied) => initial_sync::finish(&options.dbpath, *copied),
+        Restart::Synced(copied) => initial_sync::finish(options, *copied),
     }
 }
 
@@ -587,17 +591,14 @@ fn greeting(config: &SetConfig, in_force: &InForce, from: MemberId, to: MemberId
 /// What a primary sees to that no secondary may: the collections that every set has.
 fn became_primary(server: &Arc<ServerState>) {
     let state = Arc::clone(server);
+    let prepare = move || {
+        crate::own_collections::prepare_as_primary(&state);
+        if let Some(set) = &state.replica_set {
+            set.prepared.store(true, Ordering::Release);
+        }
+    };
     // They are written through the door, which whoever calls may be about to close.
-    let started = std::thread::Builder::new()
-        .name("primary".to_string())
-        .stack_size(1 << 20)
-        .spawn(move || {
-            crate::own_collections::prepare_as_primary(&state);
-            if let Some(set) = &state.replica_set {
-                set.prepared.store(true, Ordering::Release);
-            }
-        });
-    if let Err(e) = started {
+    if let Err(e) = server.world.beside("primary", Box::new(prepare)) {
         server
             .log
             .startup_warning(20_557, &format!("the new primary has no thread: {e}"));

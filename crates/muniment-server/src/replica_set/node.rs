@@ -51,17 +51,28 @@ impl Persister {
                 if !*wanted {
                     self.wake.wait_for(&mut wanted, PAUSE);
                 }
-                if !std::mem::take(&mut *wanted) {
-                    continue;
-                }
             }
-            // The log keeps the error for those who wait for it; the driver sees no progress.
-            if store.sync().is_err() {
+            if !self.is_called() {
+                continue;
+            }
+            if !Persister::sync(node, store) {
                 std::thread::sleep(PAUSE);
             }
-            node.inbox.look.store(true, SeqCst);
-            node.help();
         }
+    }
+
+    /// Whether it was called since it was last asked.
+    pub fn is_called(&self) -> bool {
+        std::mem::take(&mut *self.wanted.lock())
+    }
+
+    /// Syncs the log; false if that failed.
+    pub fn sync(node: &Node, store: &Store) -> bool {
+        // The log keeps the error for those who wait for it; the driver sees no progress.
+        let synced = store.sync().is_ok();
+        node.inbox.look.store(true, SeqCst);
+        node.help();
+        synced
     }
 }
 
@@ -133,7 +144,7 @@ impl Inbox {
     }
 
     /// Somebody has put something into it that nobody has taken.
-    fn has_news(&self) -> bool {
+    pub fn has_news(&self) -> bool {
         self.look.load(SeqCst) || !self.waiting.lock().events.is_empty()
     }
 
@@ -143,6 +154,12 @@ impl Inbox {
         if self.eager.load(Relaxed) && self.asleep.load(SeqCst) {
             self.call();
         }
+    }
+
+    /// The door made a record that the driver does not know.
+    #[cfg(test)]
+    pub fn has_more(&self, told: u64) -> bool {
+        self.eager.load(Relaxed) && self.appended.load(SeqCst) > told
     }
 
     /// The log became durable, or what is in it visible.
@@ -217,6 +234,19 @@ impl Parked {
     fn wake(&self, end: Result<()>) {
         *self.end.lock() = Some(end);
         self.thread.unpark();
+    }
+}
+
+/// Somebody waits for a write to be acknowledged.
+pub struct Wait {
+    id: WaiterId,
+    parked: Arc<Parked>,
+}
+
+impl Wait {
+    /// What came of it, once.
+    pub fn end(&self) -> Option<Result<()>> {
+        self.parked.end.lock().take()
     }
 }
 
@@ -386,6 +416,37 @@ impl Node {
         until: Option<Instant>,
         interrupt: &dyn Interrupt,
     ) -> Result<bool> {
+        let Some(waiting) = self.begin_wait(index, concern)? else {
+            return Ok(true);
+        };
+        let ended = loop {
+            if let Some(end) = waiting.end() {
+                return end.map(|()| true);
+            }
+            let now = Instant::now();
+            if until.is_some_and(|until| now >= until) {
+                break Ok(false);
+            }
+            if let Err(e) = interrupt.check() {
+                break Err(e);
+            }
+            let left = until.map_or(LOOK, |until| until - now);
+            std::thread::park_timeout(left.min(LOOK));
+        };
+        self.give_up(&waiting);
+        // It may have been woken in between.
+        match waiting.end() {
+            Some(end) => end.map(|()| true),
+            None => ended,
+        }
+    }
+
+    /// Begins to wait as [`Node::wait`] does; `None` if the write is acknowledged already. The calling
+    /// thread is woken when there is an end.
+    ///
+    /// # Errors
+    /// 189 PrimarySteppedDown.
+    pub fn begin_wait(&self, index: u64, concern: &Concern) -> Result<Option<Wait>> {
         let parked = Arc::new(Parked {
             thread: std::thread::current(),
             end: Mutex::new(None),
@@ -402,36 +463,21 @@ impl Node {
                 committed: t.committed,
             };
             let Some(id) = t.waiters.wait(index, concern, progress) else {
-                return Ok(true);
+                return Ok(None);
             };
             t.parked.insert(id, Arc::clone(&parked));
             id
         };
         // The driver heard of the write when it was in the log, and not yet when it was visible.
         self.inbox.look();
-        let ended = loop {
-            if let Some(end) = parked.end.lock().take() {
-                return end.map(|()| true);
-            }
-            let now = Instant::now();
-            if until.is_some_and(|until| now >= until) {
-                break Ok(false);
-            }
-            if let Err(e) = interrupt.check() {
-                break Err(e);
-            }
-            let left = until.map_or(LOOK, |until| until - now);
-            std::thread::park_timeout(left.min(LOOK));
-        };
+        Ok(Some(Wait { id, parked }))
+    }
+
+    /// Waits no more.
+    pub fn give_up(&self, waiting: &Wait) {
         let mut t = self.tracked.lock();
-        t.waiters.leave(id);
-        t.parked.remove(&id);
-        drop(t);
-        // It may have been woken in between.
-        match parked.end.lock().take() {
-            Some(end) => end.map(|()| true),
-            None => ended,
-        }
+        t.waiters.leave(waiting.id);
+        t.parked.remove(&waiting.id);
     }
 
     /// The set is so far now.

@@ -371,7 +371,7 @@ impl Sending {
 
 /// Reads the log's records in the order in which they are sent, mostly one behind the other.
 #[derive(Default)]
-struct Records {
+pub struct Records {
     /// A reader and the place of what it gives next.
     reader: Option<(LogRecords, u64)>,
     gathered: Vec<u8>,
@@ -381,7 +381,7 @@ impl Records {
     /// Appends a message with its records to `out`; what does not fit is left for another one. What
     /// the log no longer has is not sent at all: the member is told that it is too far behind. What is
     /// younger than `delay` is left out.
-    fn put(
+    pub fn put(
         &mut self,
         store: &Arc<Store>,
         message: &mut Message,

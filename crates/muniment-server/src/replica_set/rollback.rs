@@ -4,13 +4,11 @@
 //!
 //! Invariant: they are on the disk before anything is given up.
 
-use crate::log::now_ms;
 use crate::state::ServerState;
 use bytes::Bytes;
+use muniment_io::{Disk, Open};
 use muniment_storage::{Store, Timestamp};
 use muniment_value::{Error, Result};
-use std::fs;
-use std::io::Write;
 use std::path::Path;
 
 /// Where they are, below the data directory.
@@ -24,17 +22,18 @@ const FOLDER: &str = "rollback";
 pub fn write(server: &ServerState, index: u64) -> Result<(Vec<String>, usize)> {
     let after = timestamp_of(&server.engine.store, index)?;
     let undone = server.engine.undone_by_giving_up(after)?;
+    let machine = &server.options.machine;
     let folder = server.options.dbpath.join(FOLDER);
     let (mut files, mut documents) = (Vec::new(), 0);
     for (uuid, docs) in undone {
         let of = folder.join(name_of(&uuid));
-        let path = of.join(format!("removed.{}.bson", stamp(now_ms())));
+        let path = of.join(format!("removed.{}.bson", stamp(machine.clock.now_ms())));
         files.push(path.to_string_lossy().into_owned());
         documents += docs.len();
-        if let Err(e) = write_file(&path, &docs, &server.options.dbpath) {
+        if let Err(e) = write_file(&*machine.disk, &path, &docs, &server.options.dbpath) {
             // All of them are written anew the next time, for which they take the room.
             for file in &files {
-                let _ = fs::remove_file(file);
+                let _ = machine.disk.remove(Path::new(file));
             }
             return Err(Error::from(e).context(&format!("cannot write below {}: ", of.display())));
         }
@@ -43,17 +42,20 @@ pub fn write(server: &ServerState, index: u64) -> Result<(Vec<String>, usize)> {
 }
 
 /// Writes documents into a file two folders below `dbpath`, durably.
-fn write_file(path: &Path, docs: &[Bytes], dbpath: &Path) -> std::io::Result<()> {
+fn write_file(disk: &dyn Disk, path: &Path, docs: &[Bytes], dbpath: &Path) -> std::io::Result<()> {
     let folders: Vec<&Path> = path.ancestors().skip(1).take(2).collect();
     if let Some(folder) = folders.first() {
-        fs::create_dir_all(folder)?;
+        disk.create_dir(folder)?;
     }
-    let mut file = fs::File::create(path)?;
+    let file = disk.open(path, Open::Create)?;
+    let mut end = 0;
     for d in docs {
-        file.write_all(d)?;
+        file.write_at(d, end)?;
+        end += d.len() as u64;
     }
-    file.sync_all()?;
-    folders.into_iter().chain([dbpath]).try_for_each(sync_dir)
+    file.sync()?;
+    let mut folders = folders.into_iter().chain([dbpath]);
+    folders.try_for_each(|dir| disk.sync_dir(dir))
 }
 
 /// The timestamp of the record with this index; of the beginning, for none.
@@ -68,10 +70,6 @@ fn timestamp_of(store: &Store, index: u64) -> Result<Timestamp> {
     };
     let mut records = store.records_behind(before)?;
     Ok(records.next()?.map_or(Timestamp::ZERO, |r| r.at))
-}
-
-fn sync_dir(dir: &Path) -> std::io::Result<()> {
-    fs::File::open(dir)?.sync_all()
 }
 
 /// A UUID as it is written.

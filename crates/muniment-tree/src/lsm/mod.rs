@@ -116,23 +116,6 @@ impl LsmTrees {
         self.threads.lock().push(thread);
         Ok(())
     }
-
-    /// One step of what background threads would do: a flush, or a compaction. False if there
-    /// was nothing to do, or while the files are held.
-    ///
-    /// # Errors
-    /// As [`Trees::flush`].
-    pub fn work(&self) -> Result<bool> {
-        self.shared.purge();
-        if !self.shared.empty_trash() {
-            return Ok(false);
-        }
-        if !self.shared.flushable(&self.shared.state()).is_empty() {
-            self.shared.flush()?;
-            return Ok(true);
-        }
-        self.shared.compact_once(&|| Ok(()))
-    }
 }
 
 impl Drop for LsmTrees {
@@ -238,6 +221,19 @@ impl Trees for LsmTrees {
 
     fn persisted(&self) -> Timestamp {
         self.shared.persisted()
+    }
+
+    fn work(&self) -> Result<bool> {
+        // A flush, or a compaction; nothing while the files are held.
+        self.shared.purge();
+        if !self.shared.empty_trash() {
+            return Ok(false);
+        }
+        if !self.shared.flushable(&self.shared.state()).is_empty() {
+            self.shared.flush()?;
+            return Ok(true);
+        }
+        self.shared.compact_once(&|| Ok(()))
     }
 
     fn drop_tree(&self, tree: TreeId, at: Timestamp) {

@@ -34,8 +34,8 @@ pub struct LsmOptions {
     /// Called before a cut is made the persisted one: whatever holds what is behind the cut has to
     /// be durable up to it. An error puts the flush off.
     pub before_persist: Arc<dyn Fn(Timestamp) -> Result<()> + Send + Sync>,
-    /// False: no threads. Who has the engine calls [`LsmTrees::work`](super::LsmTrees::work), as
-    /// a simulator with one thread does.
+    /// False: no threads. Who has the engine calls [`Trees::work`](crate::Trees::work), as a
+    /// simulator with one thread does.
     pub background: bool,
 }
 

@@ -82,7 +82,7 @@ pub struct Driver {
     /// Configurations that went through the door and that the core was not told of yet.
     configs: Vec<(u64, Arc<[u8]>)>,
     /// The records of the message that is being handled.
-    came: Vec<Record>,
+    records: Vec<Record>,
     token: u64,
     outcomes: HashMap<u64, Outcome>,
     role: (CoreRole, u64, Option<MemberId>),
@@ -118,7 +118,7 @@ impl Driver {
             durable: last,
             noted: Position::default(),
             configs: Vec::new(),
-            came: Vec::new(),
+            records: Vec::new(),
             token: 0,
             outcomes: HashMap::new(),
             role: (CoreRole::Follower, 0, None),
@@ -134,7 +134,7 @@ impl Driver {
     /// Runs until the server ends or has to begin again.
     pub fn run(mut self) {
         let node = Arc::clone(&self.node);
-        let began = guarded(|| self.begin(Instant::now()));
+        let began = guarded(|| self.begin(self.instant()));
         self.end_with(began);
         *node.driver.lock() = Some(self);
         loop {
@@ -155,8 +155,8 @@ impl Driver {
 
     /// A turn with what came. An error ends the server.
     pub fn turn_now(&mut self) {
-        let events = self.node.inbox.take();
-        let turned = guarded(|| self.turn(events, Instant::now()));
+        let events = self.came();
+        let turned = guarded(|| self.turn(events, self.instant()));
         self.end_with(turned);
     }
 
@@ -174,6 +174,10 @@ impl Driver {
         }
     }
 
+    fn instant(&self) -> Instant {
+        self.server.options.machine.clock.instant()
+    }
+
     /// What comes before the first turn.
     pub fn begin(&mut self, now: Instant) -> Result<()> {
         self.effects()?;
@@ -186,6 +190,17 @@ impl Driver {
     /// The server ends, or begins anew: there is no further turn.
     pub fn has_ended(&self) -> bool {
         self.done || self.node.inbox.is_stopped()
+    }
+
+    /// What came.
+    pub fn came(&self) -> Vec<Event> {
+        self.node.inbox.take()
+    }
+
+    /// Something came.
+    #[cfg(test)]
+    pub fn has_news(&self) -> bool {
+        self.node.inbox.has_news() || self.node.inbox.has_more(self.told)
     }
 
     /// When there has to be a turn although nothing came.
@@ -285,16 +300,25 @@ impl Driver {
             Event::Received(message, _)
                 if message.records().is_some() && self.server.failpoints.fires(STOP_PRODUCER) => {}
             Event::Received(message, records) => {
-                self.came = records;
+                #[cfg(test)]
+                let (message, records) = self.bent(message, records);
+                self.records = records;
                 self.core.receive(message).map_err(fatal)?;
                 self.effects()?;
-                self.came.clear();
+                self.records.clear();
             }
             Event::Report(report) => self.heard(report)?,
             Event::Greeted(from, in_force) => self.greeted(from, &in_force)?,
             Event::Ask(request) => self.asked(request)?,
         }
         Ok(())
+    }
+
+    #[cfg(test)]
+    fn bent(&self, mut message: Message, mut records: Vec<Record>) -> (Message, Vec<Record>) {
+        let bugs = self.server.world.bugs();
+        bugs.received(&mut message, &mut records, self.store());
+        (message, records)
     }
 
     fn asked(&mut self, request: Request) -> Result<()> {
@@ -427,7 +451,10 @@ impl Driver {
 
     /// How far the log is; `None` while a full disk keeps it from being there at all.
     fn positions(&self) -> Result<Option<Positions>> {
-        unless_full(self.store().position())
+        let positions = unless_full(self.store().position());
+        #[cfg(test)]
+        let positions = positions.map(|p| self.server.world.bugs().positions(p));
+        positions
     }
 
     /// Has the log synced, if anybody waits for that.
@@ -468,6 +495,8 @@ impl Driver {
                 }
             }
             Effect::Committed(index) => {
+                #[cfg(test)]
+                let index = self.server.world.bugs().committed(index, self.told);
                 self.store().set_committed(index)?;
                 self.moved = true;
             }
@@ -570,7 +599,7 @@ impl Driver {
     fn append(&mut self, first: u64, last: u64) -> Result<()> {
         let wanted = first..=last;
         let records: Vec<LogRecord<'_>> = self
-            .came
+            .records
             .iter()
             .filter(|r| wanted.contains(&r.index))
             .map(|r| LogRecord {

@@ -28,7 +28,8 @@ impl Driver {
                             self.leads_no_more();
                         }
                     }
-                    if self.server.wait_for_stop_for(Duration::from_millis(100)) {
+                    let pause = Duration::from_millis(100);
+                    if self.server.world.pause(&self.server, pause) {
                         return Err(e);
                     }
                 }

@@ -1,0 +1,332 @@
+//! What clients do, and what is read.
+
+use super::clients::{DB, OTHER, Op, ROWS, Said, Wait, said, tokens_of};
+use super::oracle::{Change, Found, Rows, compare};
+use super::random::Random;
+use super::sim::{MS, Sim, What};
+use crate::replica_set::Role;
+use muniment_repl::{Concern, W};
+use muniment_value::{Code, Doc, DocBuf, doc, number};
+
+impl Sim {
+    /// The rows as a member shows them; `None` where it knows of no commit point that has the
+    /// collections.
+    pub(super) fn rows(&mut self, m: usize, level: &str) -> Result<Option<Rows>, String> {
+        let mut rows = Rows::new();
+        for collection in [ROWS, OTHER] {
+            let mut body = doc! {
+                "find": collection, "batchSize": 100_000, "singleBatch": true, "$db": DB,
+            };
+            body.append("readConcern", doc! { "level": level });
+            body.append("$readPreference", doc! { "mode": "secondaryPreferred" });
+            let r = self.members[m].running.as_mut().ok_or("it is not up")?;
+            let reply = r.command(body.as_doc());
+            if let Said::Failed(code, _) = said(reply.as_doc())
+                && code == Code::SnapshotUnavailable.0
+                && level == "majority"
+            {
+                return Ok(None);
+            }
+            let cursor = reply.as_doc().get_doc("cursor");
+            let batch = cursor.and_then(|c| c.get_array("firstBatch"));
+            let batch = batch.ok_or_else(|| format!("member {m}: a find says {reply:?}"))?;
+            for d in batch.values().filter_map(|v| v.as_doc()) {
+                let id = d.get("_id").and_then(number::to_i64_exact).unwrap_or(-1);
+                rows.insert((collection, id), tokens_of(d));
+            }
+        }
+        Ok(Some(rows))
+    }
+
+    /// Reads all rows from some member, in one of two ways.
+    pub(super) fn read(&mut self) -> Found {
+        let m = self.random_below(self.members.len() as u64) as usize;
+        let Some(r) = &self.members[m].running else {
+            return Ok(());
+        };
+        let log = self.seen[m].log.len() as u64;
+        let (Ok(p), Ok(c)) = (r.store().position(), r.store().committed()) else {
+            return Ok(());
+        };
+        let state = r.set().member().role;
+        if !matches!(state, Role::Primary | Role::Secondary) || p.applied.index != log {
+            return Ok(());
+        }
+        self.course.reads += 1;
+        let majority = self.random.one_in(2) && r.store().majority().is_some();
+        let what = format!(
+            "member {m}, read as {}",
+            if majority { "majority" } else { "local" }
+        );
+        let end = if majority { c.index.min(log) } else { log };
+        let wanted = self
+            .oracle
+            .rows(self.seen[m].log.iter().take(end as usize))?;
+        let level = if majority { "majority" } else { "local" };
+        let Some(found) = self.rows(m, level)? else {
+            return self.after(m);
+        };
+        compare(&what, &found, &wanted)?;
+        if majority {
+            if end > self.oracle.committed.len() as u64 {
+                return Err(format!("{what}: it shows {end}, which is not committed"));
+            }
+            if end < self.seen[m].shown {
+                return Err(format!("{what}: it goes back to {end}"));
+            }
+            self.seen[m].shown = end;
+        }
+        self.after(m)
+    }
+
+    pub(super) fn client(&mut self, c: usize) -> Found {
+        let next = 1 + self.random_below(2 * self.world.write_every);
+        self.at(next, What::Client(c));
+        if self.clients[c].wait.is_some() {
+            return self.waits(c);
+        }
+        if self.clients[c].op.is_none() {
+            if self.calm {
+                return Ok(());
+            }
+            let Sim {
+                clients,
+                random,
+                token,
+                ..
+            } = self;
+            clients[c].draw(random, token);
+        }
+        let open = self.clients[c].op.as_ref().and_then(|op| op.open);
+        if let Some((_, to, run)) = open {
+            if self.is(to, run) {
+                return self.send(c, to);
+            }
+            // It has gone with its process.
+            self.clients[c].op = None;
+            return Ok(());
+        }
+        let primary = self.clients[c]
+            .primary
+            .filter(|_| self.random.below(10) > 0);
+        let primaries: Vec<usize> = (0..self.members.len())
+            .filter(|m| self.seen[*m].leads)
+            .collect();
+        let to = match (primary, primaries.is_empty()) {
+            (Some(m), _) => m,
+            (None, false) => self.random.pick(&primaries),
+            (None, true) => self.random_below(self.members.len() as u64) as usize,
+        };
+        self.clients[c].primary = None;
+        if self.members[to].running.is_none() {
+            return Ok(());
+        }
+        if !self.made {
+            return self.make(to);
+        }
+        self.send(c, to)
+    }
+
+    /// Makes the collections and their indexes.
+    pub(super) fn make(&mut self, to: usize) -> Found {
+        let key = |name: &str, key: DocBuf, unique: bool| doc! { "name": name, "key": key, "unique": unique };
+        let r = self.members[to].running.as_mut().unwrap();
+        let mut done = true;
+        for collection in [ROWS, OTHER] {
+            let indexes = muniment_value::array![
+                key("a", doc! { "a": 1 }, false),
+                key("m", doc! { "m": 1, "a": -1 }, false),
+                key("u", doc! { "u": 1 }, collection == ROWS)
+            ];
+            let body = doc! {
+                "createIndexes": collection, "indexes": indexes, "$db": DB,
+                "writeConcern": doc! { "w": 1 },
+            };
+            done &= said(r.command(body.as_doc()).as_doc()) == Said::Done;
+        }
+        let last = r.store().last_commit().index;
+        let committed = r.store().committed().map_or(0, |p| p.index);
+        self.made = done && committed >= last;
+        self.after(to)
+    }
+
+    pub(super) fn send(&mut self, c: usize, to: usize) -> Found {
+        let mut op = self.clients[c].op.take().unwrap();
+        op.attempts += 1;
+        self.course.retries += u64::from(op.attempts > 1);
+        let mut outcome = Said::Done;
+        // Of a transaction that may be committed, only the commit is sent again.
+        let from = match op.unsure {
+            true => op.commands.len() - 1,
+            false => op.open.take().map_or(0, |(next, ..)| next),
+        };
+        let (run, mut random) = (self.members[to].run, Random::new(self.random.next()));
+        let r = self.members[to].running.as_mut().unwrap();
+        let mut reply = DocBuf::new();
+        let transaction = op.kind == "transaction";
+        for (i, command) in op.commands.iter().enumerate().skip(from) {
+            op.unsure |= transaction && i + 1 == op.commands.len();
+            reply = r.command(command.as_doc());
+            outcome = said(reply.as_doc());
+            if outcome != Said::Done {
+                break;
+            }
+            if i + 1 < op.commands.len() && random.one_in(3) {
+                op.open = Some((i + 1, to, run));
+                break;
+            }
+        }
+        let last = r.store().last_commit();
+        self.look_for(to, &op.tokens)?;
+        let fell = self.members[to].fell();
+        self.after(to)?;
+        if fell || self.members[to].running.is_none() {
+            // It never answers. A transaction that was not to be committed yet is gone with it.
+            if !transaction || op.unsure {
+                self.clients[c].op = Some(op);
+            }
+            return self.give_up(c);
+        }
+        match outcome {
+            Said::Done if op.open.is_some() => {
+                self.clients[c].op = Some(op);
+                Ok(())
+            }
+            Said::Done => {
+                self.one_was_done(&op, reply.as_doc())?;
+                self.clients[c].primary = Some(to);
+                if self.random.one_in(12) {
+                    // The reply is lost: the same once more.
+                    self.clients[c].op = Some(op);
+                    return Ok(());
+                }
+                let entry = self.seen[to].log.get(last.index as usize - 1);
+                let term = entry.map_or(0, |e| e.term);
+                self.acknowledge(c, op, to, last.index, term)
+            }
+            Said::Failed(code, text) => {
+                let expected = [
+                    Code::NotWritablePrimary,
+                    Code::InterruptedDueToReplStateChange,
+                    Code::PrimarySteppedDown,
+                    Code::OutOfDiskSpace,
+                    Code::NoSuchTransaction,
+                    Code::WriteConflict,
+                    Code::NotPrimaryNoSecondaryOk,
+                ];
+                let ours = expected.iter().any(|c| c.0 == code);
+                if !ours && !self.members[to].hurt {
+                    return Err(format!("member {to}: {} fails: {code} {text}", op.kind));
+                }
+                // A transaction is gone with its first failure; of its commit nobody knows.
+                let over = transaction && (!op.unsure || code == Code::NoSuchTransaction.0);
+                if !over {
+                    self.clients[c].op = Some(op);
+                }
+                self.give_up(c)
+            }
+        }
+    }
+
+    /// After too many attempts a client goes on without knowing.
+    pub(super) fn give_up(&mut self, c: usize) -> Found {
+        let op = self.clients[c].op.as_ref();
+        if op.is_some_and(|op| op.attempts > 8) {
+            self.clients[c].op = None;
+        }
+        Ok(())
+    }
+
+    /// Exactly one document was changed by each statement, however often it was sent.
+    pub(super) fn one_was_done(&self, op: &Op, reply: Doc<'_>) -> Found {
+        let n = match op.kind {
+            "transaction" => return Ok(()),
+            "findAndModify" => {
+                let last = reply.get_doc("lastErrorObject");
+                last.and_then(|d| d.get("n")).and_then(number::to_i64_exact)
+            }
+            _ => reply.get("n").and_then(number::to_i64_exact),
+        };
+        match n == Some(op.tokens.len() as i64) {
+            true => Ok(()),
+            false => Err(format!(
+                "{} of {:?}, sent {} times, says {reply:?}",
+                op.kind, op.tokens, op.attempts
+            )),
+        }
+    }
+
+    pub(super) fn acknowledge(
+        &mut self,
+        c: usize,
+        op: Op,
+        to: usize,
+        index: u64,
+        term: u64,
+    ) -> Found {
+        if !op.majority && !self.calm {
+            return Ok(());
+        }
+        let r = self.members[to].running.as_ref().unwrap();
+        let concern = Concern {
+            w: W::Majority,
+            journaled: false,
+        };
+        let begun = r.node.begin_wait(index, &concern);
+        self.clients[c].op = Some(op);
+        match begun {
+            Ok(None) => self.is_acknowledged(c, index, term),
+            Ok(Some(waiting)) => {
+                let until = self.now() + 2000 * MS;
+                let run = self.members[to].run;
+                self.clients[c].wait = Some(Wait {
+                    member: to,
+                    run,
+                    waiting,
+                    index,
+                    term,
+                    until,
+                });
+                self.after(to)
+            }
+            Err(_) => Ok(()),
+        }
+    }
+
+    pub(super) fn is_acknowledged(&mut self, c: usize, index: u64, term: u64) -> Found {
+        let client = &mut self.clients[c];
+        let op = client.op.take().unwrap();
+        for (token, changes) in &op.tokens {
+            if let [Change::Insert(row)] = changes.as_slice() {
+                client.own.push(row.1);
+            }
+            self.oracle.acknowledged(index, term, *token)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn waits(&mut self, c: usize) -> Found {
+        let wait = self.clients[c].wait.as_ref().unwrap();
+        let alive = self.is(wait.member, wait.run);
+        let (end, late) = (wait.waiting.end(), self.now() > wait.until);
+        let (index, term, m) = (wait.index, wait.term, wait.member);
+        match end {
+            Some(Ok(())) if alive => {
+                self.clients[c].wait = None;
+                self.is_acknowledged(c, index, term)
+            }
+            None if alive && !late => Ok(()),
+            // Nobody knows.
+            _ => {
+                let wait = self.clients[c].wait.take().unwrap();
+                if let Some(r) = self.members[m].running.as_ref().filter(|_| alive) {
+                    r.node.give_up(&wait.waiting);
+                }
+                if self.random.one_in(2) && !self.calm {
+                    self.clients[c].op = None;
+                }
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What stands in the place of a member's threads and sockets: it notes what is to be done, and the
+//! simulator does it.
+
+use super::bugs::Bugs;
+use super::random::Random;
+use crate::replica_set::driver::Driver;
+use crate::replica_set::node::Node;
+use crate::replica_set::peer::{To, Way, Ways};
+use crate::replica_set::world::{Job, World};
+use crate::state::ServerState;
+use muniment_io::SimDisk;
+use muniment_repl::{MemberId, Message};
+use muniment_storage::Store;
+use muniment_value::{DocBuf, Error, Result};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+/// What waits on a way to another member.
+#[derive(Default)]
+pub struct Queue {
+    pub messages: VecDeque<Message>,
+    pub report: Option<DocBuf>,
+    pub connected: bool,
+    /// The member wants the way no more.
+    pub dropped: bool,
+    pub trouble: Option<Error>,
+}
+
+/// A way as the driver has it.
+struct SimWay {
+    host: String,
+    queue: Arc<Mutex<Queue>>,
+    fell: Arc<AtomicBool>,
+}
+
+impl Way for SimWay {
+    fn host(&self) -> &str {
+        &self.host
+    }
+
+    fn send(&self, message: Message) {
+        let mut queue = self.queue.lock();
+        // Who has fallen says nothing, however far the code goes on.
+        if queue.connected && !self.fell.load(SeqCst) {
+            queue.messages.push_back(message);
+        }
+    }
+
+    fn report(&self, report: DocBuf) {
+        let mut queue = self.queue.lock();
+        if queue.connected && !self.fell.load(SeqCst) {
+            queue.report = Some(report);
+        }
+    }
+
+    /// The simulator looks at what is there.
+    fn flush(&self, _: &Arc<Store>) {}
+
+    /// No member is delayed.
+    fn set_delay(&self, _: u32) {}
+
+    fn trouble(&self) -> Option<Error> {
+        self.queue.lock().trouble.clone()
+    }
+}
+
+impl Drop for SimWay {
+    fn drop(&mut self) {
+        self.queue.lock().dropped = true;
+    }
+}
+
+/// A way that was asked for.
+pub struct NewWay {
+    pub to: MemberId,
+    pub greeting: DocBuf,
+    pub queue: Arc<Mutex<Queue>>,
+}
+
+/// What is to be done for a member.
+#[derive(Default)]
+pub struct Desk {
+    pub driver: Option<Driver>,
+    pub jobs: Vec<Job>,
+    pub ways: Vec<NewWay>,
+}
+
+/// See the module's head. A clone is the same.
+#[derive(Clone)]
+pub struct Hands {
+    pub desk: Arc<Mutex<Desk>>,
+    /// The power has failed in the middle of what runs: see `Member::fuse`.
+    pub fell: Arc<AtomicBool>,
+    pub disk: SimDisk,
+    pub bugs: Bugs,
+    random: Arc<Mutex<Random>>,
+    /// Milliseconds that were waited for room on a full disk.
+    pub waited: Arc<AtomicU64>,
+    /// It was ended while it waited.
+    pub ended: Arc<AtomicBool>,
+}
+
+impl Hands {
+    pub fn new(disk: SimDisk, fell: Arc<AtomicBool>, bugs: Bugs, seed: u64) -> Hands {
+        Hands {
+            desk: Arc::default(),
+            fell,
+            disk,
+            bugs,
+            random: Arc::new(Mutex::new(Random::new(seed))),
+            waited: Arc::default(),
+            ended: Arc::default(),
+        }
+    }
+}
+
+impl Ways for Hands {
+    fn to(&self, to: To, _: &Arc<Store>) -> Result<Box<dyn Way>> {
+        let queue = Arc::<Mutex<Queue>>::default();
+        self.desk.lock().ways.push(NewWay {
+            to: to.id,
+            greeting: to.greeting,
+            queue: queue.clone(),
+        });
+        Ok(Box::new(SimWay {
+            host: to.host,
+            queue,
+            fell: self.fell.clone(),
+        }))
+    }
+}
+
+impl World for Hands {
+    fn drive(&self, _: &ServerState, _: &Arc<Node>, driver: Driver) -> Result<()> {
+        self.desk.lock().driver = Some(driver);
+        Ok(())
+    }
+
+    fn beside(&self, _: &str, job: Job) -> Result<()> {
+        self.desk.lock().jobs.push(job);
+        Ok(())
+    }
+
+    /// Nothing else can happen meanwhile in one thread: either there is room again at last, or the
+    /// process is ended. What it says afterwards comes so much later.
+    fn pause(&self, _: &ServerState, time: Duration) -> bool {
+        let ends = self.fell.load(SeqCst) || self.random.lock().one_in(3);
+        if ends {
+            self.ended.store(true, SeqCst);
+            return true;
+        }
+        let ms = self.waited.fetch_add(time.as_millis() as u64, SeqCst);
+        if ms > 300 || self.random.lock().one_in(3) {
+            self.disk.set_capacity(u64::MAX);
+        }
+        false
+    }
+
+    fn bugs(&self) -> Bugs {
+        self.bugs
+    }
+}

@@ -1,0 +1,328 @@
+//! One member: the whole server but for its sockets and threads, over a disk in memory.
+
+use super::bugs::Bugs;
+use super::hands::Hands;
+use super::random::{Random, SimClock, Time};
+use crate::context::{ConnLocal, Request};
+use crate::dispatch;
+use crate::log::Logger;
+use crate::options::ServerOptions;
+use crate::replica_set::driver::Driver;
+use crate::replica_set::node::{Node, Persister};
+use crate::replica_set::{ReplicaSet, SetConfig, initiate};
+use crate::server::{open_state, open_storage, parameters_of};
+use crate::state::{ConnShared, Parts, ServerState};
+use muniment_io::{Disk, Machine, SimDisk};
+use muniment_query::NeverInterrupted;
+use muniment_repl::{Config, InForce, LocalState, StateFile};
+use muniment_storage::{CollectionOptions, Store, StoreOptions};
+use muniment_value::{Doc, DocBuf, Error, Result};
+use muniment_wire::Stream;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Instant;
+
+/// The set's name.
+pub const SET: &str = "sim";
+/// The first member's port.
+const PORT: u16 = 27_001;
+/// Milliseconds without a leader before somebody is elected; a twentieth is a tick.
+const ELECTION_MS: i64 = 1000;
+
+/// The configuration of `n` members.
+pub fn config(n: usize, random: &mut Random) -> SetConfig {
+    let mut members = muniment_value::ArrayBuf::new();
+    for i in 0..n {
+        let priority = random.pick(&[1, 1, 1, 2]);
+        members.push(muniment_value::doc! {
+            "_id": i as i32, "host": format!("localhost:{}", PORT + i as u16), "priority": priority,
+        });
+    }
+    let d = muniment_value::doc! {
+        "_id": SET, "version": 1, "term": 0, "members": members,
+        "settings": muniment_value::doc! {
+            "electionTimeoutMillis": ELECTION_MS,
+            "heartbeatIntervalMillis": 200,
+            "replicaSetId": muniment_value::Value::ObjectId([7; 12]),
+        },
+    };
+    SetConfig::parse(d.as_doc()).unwrap()
+}
+
+/// What a member has while its process lives.
+pub struct Running {
+    pub state: Arc<ServerState>,
+    pub node: Arc<Node>,
+    pub driver: Driver,
+    pub hands: Hands,
+    conn: Arc<ConnShared>,
+    local: ConnLocal,
+}
+
+pub struct Member {
+    pub number: usize,
+    pub disk: SimDisk,
+    pub clock: Arc<SimClock>,
+    pub running: Option<Running>,
+    /// Counts its processes.
+    pub run: u64,
+    /// The power fails at an operation of the disk: what is left then.
+    cut: Arc<Mutex<Option<SimDisk>>>,
+    fell: Arc<AtomicBool>,
+    /// Its disk has been made to fail.
+    pub hurt: bool,
+    bugs: Bugs,
+}
+
+impl Member {
+    pub fn new(number: usize, time: &Arc<Time>, random: &mut Random, bugs: Bugs) -> Member {
+        Member {
+            number,
+            disk: SimDisk::new(),
+            clock: Arc::new(SimClock {
+                time: time.clone(),
+                ahead_ms: random.below(4000) as i64 - 2000,
+                random: Mutex::new(Random::new(random.next())),
+            }),
+            running: None,
+            run: 0,
+            cut: Arc::default(),
+            fell: Arc::default(),
+            hurt: false,
+            bugs,
+        }
+    }
+
+    fn path() -> PathBuf {
+        PathBuf::from("/db")
+    }
+
+    /// Makes the directory of a member that has been one from the beginning: what was there before the
+    /// set is on the `first` one's disk.
+    pub fn found(&mut self, config: &SetConfig, first: Option<&SimDisk>) {
+        if let Some(first) = first {
+            self.disk = first.fork();
+        }
+        let store = StoreOptions {
+            machine: self.options().machine,
+            ..StoreOptions::new(Member::path())
+        };
+        self.disk.create_dir(&Member::path()).unwrap();
+        let store = Store::open_locked(store, None).unwrap();
+        if first.is_none() {
+            let options = CollectionOptions::default();
+            let made = store.create_collection("t.rows", options, &NeverInterrupted);
+            made.unwrap();
+        }
+        store.sync().unwrap();
+        let last = store.position().unwrap().appended.index;
+        store.close().unwrap();
+        let core = Config::default().number(config.to_core());
+        let own = core.members.iter().find(|m| m.key == self.number as i32);
+        let state = LocalState {
+            in_force: InForce {
+                index: last,
+                voters: core.wanted_voters(),
+                learners: BTreeSet::new(),
+                config: core.clone(),
+            },
+            ..LocalState::initiate(own.unwrap().id, core.clone(), vec![(last, 1)], last)
+        };
+        self.state_file().write(&state).unwrap();
+    }
+
+    pub fn state_file(&self) -> StateFile {
+        StateFile::new(Arc::new(self.disk.clone()), &Member::path())
+    }
+
+    fn options(&self) -> ServerOptions {
+        ServerOptions {
+            replica_set: Some(SET.to_string()),
+            // Segments of the log are small, too.
+            cache_bytes: Some(16 << 10),
+            machine: Machine {
+                disk: Arc::new(self.disk.clone()),
+                clock: self.clock.clone(),
+                threads: false,
+            },
+            ..ServerOptions::embedded(Member::path())
+        }
+    }
+
+    /// Begins a process.
+    pub fn start(&mut self, random: &mut Random) -> Result<()> {
+        let (hands, state) = self.open(random)?;
+        self.drive(hands, state)
+    }
+
+    /// Begins one that initiates a set of its own.
+    pub fn initiate(&mut self, random: &mut Random) -> Result<()> {
+        self.disk.create_dir(&Member::path())?;
+        let (hands, state) = self.open(random)?;
+        initiate::begin(&state, set_of(&state), config(1, random), None)?;
+        self.drive(hands, state)
+    }
+
+    fn open(&mut self, random: &mut Random) -> Result<(Hands, Arc<ServerState>)> {
+        self.run += 1;
+        let hands = Hands::new(
+            self.disk.clone(),
+            self.fell.clone(),
+            self.bugs,
+            random.next(),
+        );
+        let options = self.options();
+        let (parameters, log) = (parameters_of(&options)?, Arc::new(Logger::silent()));
+        let opened = open_storage(&options, &parameters, &log, None)?;
+        let state = open_state(
+            options,
+            Parts {
+                engine: opened.engine,
+                log,
+                parameters,
+                port: PORT + self.number as u16,
+                max_conns: 10,
+                kept_for_set: opened.kept_for_set,
+                oplog_window: opened.oplog_window,
+                keys: None,
+                ways: Box::new(hands.clone()),
+                world: Box::new(hands.clone()),
+            },
+        )?;
+        // Writers would sleep.
+        state.engine.store.set_flow_control(None);
+        Ok((hands, state))
+    }
+
+    fn drive(&mut self, hands: Hands, state: Arc<ServerState>) -> Result<()> {
+        let driver = hands.desk.lock().driver.take();
+        let mut driver = driver.ok_or_else(|| Error::internal("there is no driver"))?;
+        let node = set_of(&state).node();
+        let node = node.ok_or_else(|| Error::internal("there is no node"))?;
+        driver.begin(self.clock.time.instant())?;
+        self.running = Some(Running {
+            state,
+            node,
+            driver,
+            hands,
+            conn: connection(),
+            local: ConnLocal::default(),
+        });
+        Ok(())
+    }
+
+    /// From the `n`th operation of the disk on, nothing of what the process does has ever been.
+    pub fn fuse(&self, n: u64, seed: u64) {
+        let (disk, cut, fell) = (self.disk.clone(), self.cut.clone(), self.fell.clone());
+        let left = Mutex::new(n);
+        self.disk.set_hook(move |_, _| {
+            let mut left = left.lock();
+            if *left == 0 && !fell.swap(true, SeqCst) {
+                *cut.lock() = Some(disk.power_cut(seed));
+            }
+            *left = left.saturating_sub(1);
+        });
+    }
+
+    /// It fell in the middle of something.
+    pub fn fell(&self) -> bool {
+        self.fell.load(SeqCst)
+    }
+
+    /// Ends the process without a word. What was written stays if it is the `process` alone.
+    pub fn crash(&mut self, process: bool, seed: u64) {
+        let left = self.cut.lock().take();
+        self.disk.clear_hook();
+        let left = left.unwrap_or_else(|| match process {
+            true => self.disk.fork(),
+            false => self.disk.power_cut(seed),
+        });
+        self.running = None;
+        self.disk = left;
+        self.fell = Arc::default();
+        // What was wrong with it was with the other one.
+        self.hurt = false;
+    }
+
+    /// Ends the process in order.
+    pub fn stop(&mut self) {
+        let Some(r) = self.running.take() else { return };
+        self.disk.clear_hook();
+        r.state.begin_stopping();
+        r.state.transactions.kill_all(&r.state);
+        r.state.engine.cursors.kill_all();
+        r.state.end_member();
+        // It is read again.
+        let _ = r.state.engine.store.close();
+    }
+}
+
+impl Running {
+    pub fn store(&self) -> &Arc<Store> {
+        &self.state.engine.store
+    }
+
+    pub fn set(&self) -> &ReplicaSet {
+        set_of(&self.state)
+    }
+
+    /// Runs a command as a client's connection does.
+    pub fn command(&mut self, body: Doc<'_>) -> DocBuf {
+        let request = Request {
+            db: body.get_str("$db").unwrap_or_default(),
+            name: body.first().map_or("", |e| e.name()),
+            body,
+            sequences: &[],
+            exhaust_allowed: false,
+            legacy: false,
+        };
+        let counter = self.state.metrics.counter(1);
+        let mut out = Vec::new();
+        dispatch::execute(
+            &self.state,
+            &self.conn,
+            &mut self.local,
+            &counter,
+            &request,
+            &mut out,
+        );
+        Doc::new(&out).to_buf()
+    }
+
+    /// Has the log synced; false if that failed.
+    pub fn sync(&self) -> bool {
+        Persister::sync(&self.node, self.store())
+    }
+
+    /// What differs between the state and the log.
+    pub fn differences(&self) -> Result<Vec<String>> {
+        let found = self.store().compare_with_log(&NeverInterrupted)?;
+        Ok(found.unwrap_or_else(|| vec!["the log does not begin with its first record".into()]))
+    }
+}
+
+fn set_of(state: &ServerState) -> &ReplicaSet {
+    state.replica_set.as_ref().unwrap()
+}
+
+/// A connection on which nothing is ever sent.
+fn connection() -> Arc<ConnShared> {
+    let (stream, _) = UnixStream::pair().unwrap();
+    let stream = Arc::new(Stream::Unix(stream));
+    // The other end has gone: nobody asks.
+    Arc::new(ConnShared {
+        id: 1,
+        peer: "".into(),
+        is_gone: Arc::new(|| false),
+        stream,
+        since: Instant::now(),
+        client: Mutex::default(),
+        command: Mutex::default(),
+        busy: AtomicBool::new(false),
+        uuid: Default::default(),
+    })
+}

@@ -1,0 +1,182 @@
+//! The simulator of a replica set, from commands to log: three to five members in one thread and
+//! virtual time, all drawn from one seed.
+//!
+//! Each member ([`member`]) is the server as it is, but for sockets and threads: commands go through
+//! `dispatch`, the storage is the real one over a disk in memory that loses what was not synced, tears,
+//! fails and fills, and the driver of the consensus is the real one, whose turns the simulator calls
+//! ([`hands`]). Frames go as bytes over connections that delay, break and are parted ([`network`]).
+//! Clients send retryable statements and transactions again and again ([`clients`]), and an oracle
+//! ([`oracle`]) that knows every record of every log says what each member has to show. At the end
+//! everything is healed, and all have to be equal.
+//!
+//! What is not as it is in a server: a command never waits in its thread. It is sent with `w: 1`, and
+//! for the majority the simulator waits where the command would ([`Node::begin_wait`]). A connection
+//! keeps the order of its frames, as TCP does; the core's own simulator turns them round. Nobody is
+//! filled by an initial sync, which has a socket of its own, and no log is trimmed so far that one
+//! were needed. Not drawn from the seed, and without influence on what happens: times that only
+//! reports and figures tell, and the wall clock in a session's record.
+//!
+//! [`Node::begin_wait`]: super::node::Node::begin_wait
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod ask;
+mod bugs;
+mod clients;
+mod course;
+mod faults;
+mod hands;
+mod member;
+mod network;
+mod oracle;
+mod random;
+mod sim;
+mod upkeep;
+
+pub use bugs::Bugs;
+
+use course::Course;
+use member::Member;
+use parking_lot::Mutex;
+use random::{Random, Time};
+use sim::Sim;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+/// Runs a seed, in a thread with a stack like that of a connection.
+fn run(seed: u64, bugs: Bugs) -> Result<Course, String> {
+    let thread = std::thread::Builder::new().stack_size(16 << 20);
+    let run = thread.spawn(move || Sim::new(seed, bugs).run());
+    let run = run.unwrap().join();
+    run.unwrap_or_else(|_| Err("a panic, see above".into()))
+}
+
+/// Runs seeds, two at a time; the lowest that fails is told with how to run it again.
+fn run_all(seeds: Range<u64>) {
+    let all: Mutex<BTreeMap<u64, Result<Course, String>>> = Mutex::default();
+    let (next, failed) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
+    std::thread::scope(|s| {
+        for _ in 0..2 {
+            s.spawn(|| {
+                while !failed.load(SeqCst) {
+                    let seed = next.fetch_add(1, SeqCst);
+                    if !seeds.contains(&seed) {
+                        return;
+                    }
+                    let course = run(seed, Bugs::default());
+                    failed.fetch_or(course.is_err(), SeqCst);
+                    all.lock().insert(seed, course);
+                }
+            });
+        }
+    });
+    let mut sum = Course::default();
+    for (seed, course) in all.into_inner() {
+        match course {
+            Ok(c) => sum.add(&c),
+            Err(why) => panic!(
+                "seed {seed}: {why}\nrun it again: MUNIMENT_SEED={seed} cargo test -p muniment-server --lib simulate_sets"
+            ),
+        }
+    }
+    println!("seeds {seeds:?}: {sum:?}");
+    if seeds.end - seeds.start >= 100 {
+        let never = sum.figures().into_iter().find(|(_, n)| *n == 0);
+        assert!(never.is_none(), "it never happened: {never:?}");
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn simulate_sets() {
+    if let Some(seed) = number("MUNIMENT_SEED") {
+        return run_all(seed..seed + 1);
+    }
+    let seeds = match std::env::var_os("MUNIMENT_LONG") {
+        Some(_) => 10_000,
+        None => 200,
+    };
+    run_all(0..number("MUNIMENT_SEEDS").unwrap_or(seeds));
+}
+
+/// Whenever the power fails while a set is initiated: there is one afterwards that takes writes, or
+/// none at all.
+#[test]
+fn an_initiation_survives_a_power_cut_at_any_moment() {
+    let mut cut_short = 0;
+    for n in 0.. {
+        let mut random = Random::new(n);
+        let time = Time::new();
+        let mut m = Member::new(0, &time, &mut random, Bugs::default());
+        m.fuse(n, random.next());
+        let begun = m.initiate(&mut random);
+        if !m.fell() {
+            begun.unwrap();
+            break;
+        }
+        m.crash(false, random.next());
+        cut_short += 1;
+        match m.start(&mut random) {
+            Ok(()) => assert!(m.running.unwrap().set().is_primary(), "cut {n}"),
+            Err(e) if m.state_file().read().unwrap().is_none() => drop(e),
+            Err(e) => panic!("cut {n}: {e}"),
+        }
+    }
+    assert!(cut_short > 20);
+}
+
+#[test]
+fn a_seed_runs_the_same_twice() {
+    for seed in 0..3 {
+        let [a, b] = [run(seed, Bugs::default()), run(seed, Bugs::default())];
+        assert_eq!(a.unwrap().trace, b.unwrap().trace, "seed {seed}");
+    }
+}
+
+/// The first seed that finds a bug, and nothing without it.
+fn first_to_find(bugs: Bugs) -> Option<(u64, String)> {
+    let mut found = (0..1000).filter_map(|seed| Some((seed, run(seed, bugs).err()?)));
+    found.find(|(seed, _)| run(*seed, Bugs::default()).is_ok())
+}
+
+fn is_found(name: &str, bugs: Bugs) {
+    let found = first_to_find(bugs);
+    let (seed, why) = found.unwrap_or_else(|| panic!("{name}: not found in 1000 seeds"));
+    let why = why.lines().next().unwrap_or_default();
+    println!("{name}: found at seed {seed}: {why}");
+}
+
+#[test]
+fn what_is_told_to_be_durable_too_early_is_found() {
+    let bugs = Bugs {
+        acknowledge_early: true,
+        ..Bugs::default()
+    };
+    is_found("acknowledge early", bugs);
+}
+
+#[test]
+fn records_of_other_terms_that_are_passed_are_found() {
+    let bugs = Bugs {
+        ignore_terms: true,
+        ..Bugs::default()
+    };
+    is_found("ignore terms", bugs);
+}
+
+#[test]
+fn flushes_above_the_commit_point_are_found() {
+    let bugs = Bugs {
+        commit_all: true,
+        ..Bugs::default()
+    };
+    is_found("commit all", bugs);
+}
