@@ -338,3 +338,39 @@ fn a_member_that_begins_anew_keeps_the_lock_on_its_directory() {
     assert!(begun > 1, "it did not begin anew");
     assert_eq!(ids(&mut set.connect(1)), [0]);
 }
+
+/// Who is primary, and why it says that it was elected.
+fn elected(set: &Set) -> (usize, String) {
+    let primary = set.primary();
+    let status = admin(&mut set.connect(primary), doc! { "replSetGetStatus": 1 });
+    let metrics = status.as_doc().get_doc("electionCandidateMetrics");
+    let reason = metrics.and_then(|d| d.get_str("lastElectionReason"));
+    (primary, reason.unwrap_or_default().to_string())
+}
+
+#[test]
+fn a_primary_tells_why_it_was_elected() {
+    let mut set = Set::prepare(3, &ServerOptions::new());
+    let members = [1, 3, 2].iter().enumerate();
+    let members = members
+        .map(|(i, n)| doc! { "_id": i as i32, "host": set.host(i), "priority": *n })
+        .collect();
+    set.initiate(&set.config(members));
+    let until = |set: &Set, primary: usize, reason: &str| {
+        set.until("it is not elected, or for another reason", || {
+            (elected(set) == (primary, reason.to_string())).then_some(())
+        });
+    };
+    until(&set, 1, "priorityTakeover");
+    // For longer than the test takes.
+    admin(&mut set.connect(1), doc! { "replSetStepDown": 600 });
+    until(&set, 2, "stepUpRequestSkipDryRun");
+    set.members[2].kill9();
+    until(&set, 0, "electionTimeout");
+    let one = Set::prepare(1, &ServerOptions::new());
+    one.initiate(&one.config(vec![doc! { "_id": 0, "host": one.host(0) }]));
+    assert_eq!(elected(&one), (0, "electionTimeout".to_string()));
+    let down = doc! { "replSetStepDown": 1, "secondaryCatchUpPeriodSecs": 0, "force": true };
+    admin(&mut one.connect(0), down);
+    until(&one, 0, "singleNodePromptElection");
+}
