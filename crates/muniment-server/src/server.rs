@@ -127,8 +127,9 @@ impl Server {
             engine: options.engine,
         };
         let store = Store::open_locked(storage, lock.share())?;
-        // Nobody tells it what the others have.
-        store.set_others(!opening.kept_for_set);
+        if let Some(committed) = opening.kept_for_set {
+            store.keep(committed)?;
+        }
         let oplog_window = oplog_window::restore(&options, &store, &log);
         if !store.is_durable() {
             log.log(
@@ -155,7 +156,7 @@ impl Server {
                 parameters,
                 port: listener.port(),
                 max_conns,
-                kept_for_set: opening.kept_for_set,
+                kept_for_set: opening.kept_for_set.is_some(),
                 oplog_window,
                 keys,
             },

@@ -374,3 +374,92 @@ fn a_primary_tells_why_it_was_elected() {
     admin(&mut one.connect(0), down);
     until(&one, 0, "singleNodePromptElection");
 }
+
+/// What a stream tells from a token on, until nothing comes.
+fn events(c: &mut Connection, stage: DocBuf) -> (Vec<i64>, DocBuf) {
+    let cmd = doc! {
+        "aggregate": "c",
+        "pipeline": array![doc! { "$changeStream": stage }],
+        "cursor": doc! {},
+        "$readPreference": doc! { "mode": "secondaryPreferred" },
+    };
+    let (mut told, mut batch) = (Vec::new(), "firstBatch");
+    let mut reply = c.command("test", &cmd).unwrap();
+    loop {
+        let cursor = reply.as_doc().get_doc("cursor").unwrap();
+        let before = told.len();
+        for event in cursor.get_array(batch).unwrap().values() {
+            let key = event.as_doc().unwrap().get_doc("documentKey").unwrap();
+            told.push(key.get("_id").unwrap().as_i64_exact().unwrap());
+        }
+        if batch == "nextBatch" && told.len() == before {
+            let token = cursor.get_doc("postBatchResumeToken").unwrap().to_buf();
+            return (told, token);
+        }
+        batch = "nextBatch";
+        let id = int(&reply, "cursor.id");
+        let more = doc! { "getMore": id, "collection": "c", "maxTimeMS": 500 };
+        reply = c.command("test", &more).unwrap();
+    }
+}
+
+/// Without its set nobody knows what became of what only this member had.
+#[test]
+fn what_is_kept_for_a_set_tells_of_what_the_set_is_known_to_have() {
+    if !testkit::persistent() {
+        return;
+    }
+    let mut set = Set::start(3);
+    let first = set.primary();
+    let mut c = set.connect(first);
+    let (_, token) = events(&mut c, doc! {});
+    for id in 0..10 {
+        told(&insert(&mut c, id, doc! { "w": 3 }));
+    }
+    // What is committed is noted with an election.
+    let down = doc! { "replSetStepDown": 2, "secondaryCatchUpPeriodSecs": 1 };
+    admin(&mut c, down);
+    let second = set.primary();
+    assert_ne!(second, first);
+    set.settle();
+    let mut c = set.connect(second);
+    told(&insert(&mut c, 10, doc! { "w": 3 }));
+    for i in (0..3).filter(|i| *i != second) {
+        set.members[i].kill9();
+    }
+    for id in 1000..1005 {
+        insert(&mut c, id, doc! { "w": 1, "j": true });
+    }
+    let member = &mut set.members[second];
+    member.kill9();
+    member.set_args(&[]);
+    member.start_again();
+    let mut c = member.connect();
+    assert_eq!(ids(&mut c).len(), 16);
+    let (told_of, _) = events(&mut c, doc! { "resumeAfter": &token });
+    let known = told_of.len() as i64;
+    assert!((1..=11).contains(&known), "{told_of:?}");
+    assert_eq!(told_of, (0..known).collect::<Vec<_>>());
+    // A new one begins where all is known, and its token is good for the set.
+    let (nothing, token) = events(&mut c, doc! {});
+    assert!(nothing.is_empty(), "{nothing:?}");
+    let majority = doc! { "find": "c", "readConcern": doc! { "level": "majority" } };
+    let found = c.find_all("test", &majority).unwrap();
+    assert_eq!(found.len() as i64, known);
+    let member = &mut set.members[second];
+    member.terminate();
+    for i in (0..3).filter(|i| *i != second) {
+        set.members[i].start_again();
+    }
+    let third = set.primary();
+    told(&insert(&mut set.connect(third), 11, doc! { "w": 2 }));
+    let member = &mut set.members[second];
+    member.set_args(&["--replSet", "rs0"]);
+    member.start_again();
+    set.until("nothing is rolled back", || {
+        (lines(&set.members[second], "Rollback: giving up") > 0).then_some(())
+    });
+    set.settle();
+    let (told_of, _) = events(&mut set.connect(second), doc! { "resumeAfter": &token });
+    assert_eq!(told_of, (known..=11).collect::<Vec<_>>());
+}
