@@ -463,3 +463,57 @@ fn what_is_kept_for_a_set_tells_of_what_the_set_is_known_to_have() {
     let (told_of, _) = events(&mut set.connect(second), doc! { "resumeAfter": &token });
     assert_eq!(told_of, (known..=11).collect::<Vec<_>>());
 }
+
+/// The terms of what the sessions did last, by session.
+fn terms(c: &mut Connection) -> Vec<(u8, i64)> {
+    let find = doc! {
+        "find": "transactions", "$readPreference": doc! { "mode": "secondaryPreferred" },
+    };
+    let all = c.find_all("config", &find).unwrap();
+    let mut found: Vec<_> = all
+        .iter()
+        .map(|d| {
+            let session = d.as_doc().get_doc("_id").unwrap().get("id");
+            let Some(Value::Binary { bytes, .. }) = session else {
+                panic!("{d:?}");
+            };
+            (bytes[0], int(d, "lastWriteOpTime.t"))
+        })
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+#[test]
+fn a_session_s_last_write_has_the_term_in_which_it_was_written() {
+    let mut set = Set::start(3);
+    let mut wanted = Vec::new();
+    for session in 1..=3_u8 {
+        let primary = set.primary();
+        let mut c = set.connect(primary);
+        for n in 0..2 {
+            let id = [session, n, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7];
+            let cmd = doc! {
+                "insert": "c",
+                "documents": array![doc! { "_id": i32::from(session) * 10 + i32::from(n) }],
+                "lsid": doc! { "id": Value::Binary { subtype: 4, bytes: &id } },
+                "txnNumber": 1_i64,
+                "writeConcern": doc! { "w": 3 },
+            };
+            told(&c.command("test", &cmd).unwrap());
+            let term = int(&admin(&mut c, doc! { "replSetGetStatus": 1 }), "term");
+            wanted.push((session, term));
+        }
+        set.members[primary].kill9();
+        set.primary();
+        set.members[primary].start_again();
+        set.settle();
+    }
+    assert!(
+        wanted[0].1 < wanted[2].1 && wanted[2].1 < wanted[4].1,
+        "{wanted:?}"
+    );
+    for i in 0..3 {
+        assert_eq!(terms(&mut set.connect(i)), wanted, "member {i}");
+    }
+}
