@@ -288,6 +288,11 @@ fn forged_messages_are_refused_and_end_the_connection() {
         assert_eq!(replies.len(), commands.len(), "{commands:?}: {replies:?}");
         assert_eq!(code(last), wanted, "{commands:?}: {last:?}");
     }
+    // Who wants no answer gets none, and the connection ends all the same.
+    let mut c = Connection::connect(&at).unwrap();
+    c.set_timeout(Some(Duration::from_secs(10))).unwrap();
+    c.send_only("admin", &stream).unwrap();
+    assert!(c.command("admin", &doc! { "ping": 1 }).is_err());
     // A challenge is for one try.
     let again = raw(&at, &[begin, proofs.clone(), proofs], &[]);
     assert_eq!(again.len(), 2, "{again:?}");

@@ -77,6 +77,7 @@ fn a_member_in_maintenance_follows_and_is_neither_read_nor_elected() {
         3
     );
     let host = set.host(kept);
+    assert_eq!(int(&status_of(&mut m, &host), "maintenanceMode"), 2);
     set.until("the others do not hear of it", || {
         let told = [primary, other].map(|i| status_of(&mut set.connect(i), &host));
         let recovering = |d: &DocBuf| d.as_doc().get_str("stateStr") == Some("RECOVERING");
