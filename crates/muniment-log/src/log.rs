@@ -278,6 +278,16 @@ impl Log {
         order.front().map_or(Position::default(), |s| s.before)
     }
 
+    /// Some positions of records, with their terms, that are known without reading: those behind which the
+    /// segments begin, and the last one.
+    pub fn known(&self) -> Vec<Position> {
+        let order = self.shared.order.lock();
+        let mut known: Vec<_> = order.iter().map(|s| s.before).collect();
+        drop(order);
+        known.push(self.last());
+        known
+    }
+
     /// The index of the oldest record that is there, or that the next one will have.
     pub fn first_index(&self) -> u64 {
         self.begins_behind().index + 1

@@ -24,7 +24,7 @@ mod state;
 mod timer;
 mod waiters;
 
-pub use crate::core::{Appended, Core, Effect, Fatal, LogEnds, Options, Refusal, Role};
+pub use crate::core::{Appended, Core, Effect, Fatal, LogEnds, Occasion, Options, Refusal, Role};
 pub use concern::{Concern, Progress, W, majority};
 pub use config::{Change, Config, ConfigRecord, InForce, Member, MemberId};
 pub use message::{Body, Entry, Kind, Message};

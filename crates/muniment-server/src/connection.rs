@@ -324,7 +324,7 @@ impl Connection<'_> {
             if msg.more_to_come() {
                 self.counter.network(bytes_in, 0);
                 // A client that asks for no answer learns of an election by this.
-                return match done.no_primary {
+                return match done.no_primary || done.last {
                     true => Next::Close,
                     false => Next::Go,
                 };

@@ -348,8 +348,9 @@ pub(crate) fn open_storage(
         machine: options.machine.clone(),
     };
     let store = Store::open_locked(storage, lock)?;
-    // Nobody tells it what the others have.
-    store.set_others(!opening.kept_for_set);
+    if let Some(committed) = opening.kept_for_set {
+        store.keep(committed)?;
+    }
     let oplog_window = oplog_window::restore(options, &store, log);
     if !store.is_durable() {
         log.log(
@@ -365,7 +366,7 @@ pub(crate) fn open_storage(
     let engine = Database::new(store, options.dbpath.join("_tmp"));
     Ok(Opened {
         engine,
-        kept_for_set: opening.kept_for_set,
+        kept_for_set: opening.kept_for_set.is_some(),
         oplog_window,
     })
 }

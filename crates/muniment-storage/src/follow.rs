@@ -236,6 +236,22 @@ impl Store {
         self.inner.watch.advanced();
     }
 
+    /// Nothing comes any more, and nobody tells what the other members have: the majority is known to
+    /// have everything up to this record, and what else it has will not be known.
+    ///
+    /// # Errors
+    /// If this is no member of a replica set.
+    pub fn keep(&self, committed: u64) -> Result<()> {
+        self.set_committed(committed)?;
+        self.inner.door.keep();
+        Ok(())
+    }
+
+    /// Whether it is [kept](Store::keep).
+    pub fn is_kept(&self) -> bool {
+        self.inner.door.is_kept()
+    }
+
     /// The newest record that the majority of the set is known to have: nothing takes it back. `None`
     /// where this server is alone, and whatever is on its disk is as good.
     pub fn majority(&self) -> Option<Position> {

@@ -37,6 +37,7 @@ mod replay;
 mod sessions;
 mod space;
 mod store;
+mod terms;
 mod transaction;
 mod unit;
 mod validate;
@@ -80,6 +81,7 @@ pub use sessions::{
     SessionRecord, SessionState,
 };
 pub use store::{Budget, CommitId, EngineKind, JournalStats, Store, StoreOptions, StoreStats};
+pub use terms::Terms;
 pub use transaction::{Transaction, snapshot_unavailable, write_conflict};
 pub use unit::{Busy, Changed, DuplicateKey, NewBucket, Staged, WriteUnit, fingerprint};
 pub use view::{Bound, Direction, DocCursor, Glance, IndexCursor, IndexEntry, KeyRange, Snapshot};

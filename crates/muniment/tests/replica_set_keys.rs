@@ -5,7 +5,7 @@ mod set;
 
 use muniment_value::{ArrayBuf, DocBuf, Value, array, doc};
 use muniment_wire::{Connection, Header};
-use set::{config, ids, initiate_over_data, insert, lines, status_of};
+use set::{config, ids, initiate_over_data, insert, lines, status_of, told_of};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -188,7 +188,7 @@ fn a_member_with_another_key_is_refused_both_ways() {
         for (asked, of) in [(strange, other), (other, strange), (primary, strange)] {
             let host = set.host(of);
             set.until("nobody tells of the stranger", || {
-                let status = status_of(&mut set.connect(asked), &host);
+                let status = told_of(&mut set.connect(asked), &host)?;
                 let told = status.as_doc().get_str("lastHeartbeatMessage")?;
                 told.contains("Authentication failed").then_some(())
             });
@@ -288,6 +288,11 @@ fn forged_messages_are_refused_and_end_the_connection() {
         assert_eq!(replies.len(), commands.len(), "{commands:?}: {replies:?}");
         assert_eq!(code(last), wanted, "{commands:?}: {last:?}");
     }
+    // Who wants no answer gets none, and the connection ends all the same.
+    let mut c = Connection::connect(&at).unwrap();
+    c.set_timeout(Some(Duration::from_secs(10))).unwrap();
+    c.send_only("admin", &stream).unwrap();
+    assert!(c.command("admin", &doc! { "ping": 1 }).is_err());
     // A challenge is for one try.
     let again = raw(&at, &[begin, proofs.clone(), proofs], &[]);
     assert_eq!(again.len(), 2, "{again:?}");

@@ -77,6 +77,7 @@ fn a_member_in_maintenance_follows_and_is_neither_read_nor_elected() {
         3
     );
     let host = set.host(kept);
+    assert_eq!(int(&status_of(&mut m, &host), "maintenanceMode"), 2);
     set.until("the others do not hear of it", || {
         let told = [primary, other].map(|i| status_of(&mut set.connect(i), &host));
         let recovering = |d: &DocBuf| d.as_doc().get_str("stateStr") == Some("RECOVERING");
@@ -337,4 +338,183 @@ fn a_member_that_begins_anew_keeps_the_lock_on_its_directory() {
     let begun = lines(&set.members[1], "Waiting for connections");
     assert!(begun > 1, "it did not begin anew");
     assert_eq!(ids(&mut set.connect(1)), [0]);
+}
+
+/// Who is primary, and why it says that it was elected.
+fn elected(set: &Set) -> (usize, String) {
+    let primary = set.primary();
+    let status = admin(&mut set.connect(primary), doc! { "replSetGetStatus": 1 });
+    let metrics = status.as_doc().get_doc("electionCandidateMetrics");
+    let reason = metrics.and_then(|d| d.get_str("lastElectionReason"));
+    (primary, reason.unwrap_or_default().to_string())
+}
+
+#[test]
+fn a_primary_tells_why_it_was_elected() {
+    let mut set = Set::prepare(3, &ServerOptions::new());
+    let members = [1, 3, 2].iter().enumerate();
+    let members = members
+        .map(|(i, n)| doc! { "_id": i as i32, "host": set.host(i), "priority": *n })
+        .collect();
+    set.initiate(&set.config(members));
+    let until = |set: &Set, primary: usize, reason: &str| {
+        set.until("it is not elected, or for another reason", || {
+            (elected(set) == (primary, reason.to_string())).then_some(())
+        });
+    };
+    until(&set, 1, "priorityTakeover");
+    // For longer than the test takes.
+    admin(&mut set.connect(1), doc! { "replSetStepDown": 600 });
+    until(&set, 2, "stepUpRequestSkipDryRun");
+    set.members[2].kill9();
+    until(&set, 0, "electionTimeout");
+    let one = Set::prepare(1, &ServerOptions::new());
+    one.initiate(&one.config(vec![doc! { "_id": 0, "host": one.host(0) }]));
+    assert_eq!(elected(&one), (0, "electionTimeout".to_string()));
+    let down = doc! { "replSetStepDown": 1, "secondaryCatchUpPeriodSecs": 0, "force": true };
+    admin(&mut one.connect(0), down);
+    until(&one, 0, "singleNodePromptElection");
+}
+
+/// What a stream tells from a token on, until nothing comes.
+fn events(c: &mut Connection, stage: DocBuf) -> (Vec<i64>, DocBuf) {
+    let cmd = doc! {
+        "aggregate": "c",
+        "pipeline": array![doc! { "$changeStream": stage }],
+        "cursor": doc! {},
+        "$readPreference": doc! { "mode": "secondaryPreferred" },
+    };
+    let (mut told, mut batch) = (Vec::new(), "firstBatch");
+    let mut reply = c.command("test", &cmd).unwrap();
+    loop {
+        let cursor = reply.as_doc().get_doc("cursor").unwrap();
+        let before = told.len();
+        for event in cursor.get_array(batch).unwrap().values() {
+            let key = event.as_doc().unwrap().get_doc("documentKey").unwrap();
+            told.push(key.get("_id").unwrap().as_i64_exact().unwrap());
+        }
+        if batch == "nextBatch" && told.len() == before {
+            let token = cursor.get_doc("postBatchResumeToken").unwrap().to_buf();
+            return (told, token);
+        }
+        batch = "nextBatch";
+        let id = int(&reply, "cursor.id");
+        let more = doc! { "getMore": id, "collection": "c", "maxTimeMS": 500 };
+        reply = c.command("test", &more).unwrap();
+    }
+}
+
+/// Without its set nobody knows what became of what only this member had.
+#[test]
+fn what_is_kept_for_a_set_tells_of_what_the_set_is_known_to_have() {
+    if !testkit::persistent() {
+        return;
+    }
+    let mut set = Set::start(3);
+    let first = set.primary();
+    let mut c = set.connect(first);
+    let (_, token) = events(&mut c, doc! {});
+    for id in 0..10 {
+        told(&insert(&mut c, id, doc! { "w": 3 }));
+    }
+    // What is committed is noted with an election.
+    let down = doc! { "replSetStepDown": 2, "secondaryCatchUpPeriodSecs": 1 };
+    admin(&mut c, down);
+    let second = set.primary();
+    assert_ne!(second, first);
+    set.settle();
+    let mut c = set.connect(second);
+    told(&insert(&mut c, 10, doc! { "w": 3 }));
+    for i in (0..3).filter(|i| *i != second) {
+        set.members[i].kill9();
+    }
+    for id in 1000..1005 {
+        insert(&mut c, id, doc! { "w": 1, "j": true });
+    }
+    let member = &mut set.members[second];
+    member.kill9();
+    member.set_args(&[]);
+    member.start_again();
+    let mut c = member.connect();
+    assert_eq!(ids(&mut c).len(), 16);
+    let (told_of, _) = events(&mut c, doc! { "resumeAfter": &token });
+    let known = told_of.len() as i64;
+    assert!((1..=11).contains(&known), "{told_of:?}");
+    assert_eq!(told_of, (0..known).collect::<Vec<_>>());
+    // A new one begins where all is known, and its token is good for the set.
+    let (nothing, token) = events(&mut c, doc! {});
+    assert!(nothing.is_empty(), "{nothing:?}");
+    let majority = doc! { "find": "c", "readConcern": doc! { "level": "majority" } };
+    let found = c.find_all("test", &majority).unwrap();
+    assert_eq!(found.len() as i64, known);
+    let member = &mut set.members[second];
+    member.terminate();
+    for i in (0..3).filter(|i| *i != second) {
+        set.members[i].start_again();
+    }
+    let third = set.primary();
+    told(&insert(&mut set.connect(third), 11, doc! { "w": 2 }));
+    let member = &mut set.members[second];
+    member.set_args(&["--replSet", "rs0"]);
+    member.start_again();
+    set.until("nothing is rolled back", || {
+        (lines(&set.members[second], "Rollback: giving up") > 0).then_some(())
+    });
+    set.settle();
+    let (told_of, _) = events(&mut set.connect(second), doc! { "resumeAfter": &token });
+    assert_eq!(told_of, (known..=11).collect::<Vec<_>>());
+}
+
+/// The terms of what the sessions did last, by session.
+fn terms(c: &mut Connection) -> Vec<(u8, i64)> {
+    let find = doc! {
+        "find": "transactions", "$readPreference": doc! { "mode": "secondaryPreferred" },
+    };
+    let all = c.find_all("config", &find).unwrap();
+    let mut found: Vec<_> = all
+        .iter()
+        .map(|d| {
+            let session = d.as_doc().get_doc("_id").unwrap().get("id");
+            let Some(Value::Binary { bytes, .. }) = session else {
+                panic!("{d:?}");
+            };
+            (bytes[0], int(d, "lastWriteOpTime.t"))
+        })
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+#[test]
+fn a_session_s_last_write_has_the_term_in_which_it_was_written() {
+    let mut set = Set::start(3);
+    let mut wanted = Vec::new();
+    for session in 1..=3_u8 {
+        let primary = set.primary();
+        let mut c = set.connect(primary);
+        for n in 0..2 {
+            let id = [session, n, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7];
+            let cmd = doc! {
+                "insert": "c",
+                "documents": array![doc! { "_id": i32::from(session) * 10 + i32::from(n) }],
+                "lsid": doc! { "id": Value::Binary { subtype: 4, bytes: &id } },
+                "txnNumber": 1_i64,
+                "writeConcern": doc! { "w": 3 },
+            };
+            told(&c.command("test", &cmd).unwrap());
+            let term = int(&admin(&mut c, doc! { "replSetGetStatus": 1 }), "term");
+            wanted.push((session, term));
+        }
+        set.members[primary].kill9();
+        set.primary();
+        set.members[primary].start_again();
+        set.settle();
+    }
+    assert!(
+        wanted[0].1 < wanted[2].1 && wanted[2].1 < wanted[4].1,
+        "{wanted:?}"
+    );
+    for i in 0..3 {
+        assert_eq!(terms(&mut set.connect(i)), wanted, "member {i}");
+    }
 }

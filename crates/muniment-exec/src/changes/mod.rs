@@ -108,7 +108,12 @@ impl Database {
         let pipeline = Pipeline::parse(stages.as_doc(), &ctx)?;
         let current = CurrentOp::new(op);
         let link = Link::new(self, &current, request)?;
-        let start = Start::of(&spec, self.store.visible())?;
+        let newest = match self.store.majority() {
+            // It would wait for ever.
+            Some(majority) if self.store.is_kept() => majority.at,
+            _ => self.store.visible(),
+        };
+        let start = Start::of(&spec, newest)?;
         if spec.resume_after.or(spec.start_after).is_none() && spec.start_at.is_none() {
             // Its first token says this place. Where a power cut or an election takes back what is
             // before it, what is written later would lie there too, and nobody who resumes would be

@@ -149,8 +149,10 @@ pub fn refuse_generated(namespace: &str) -> Result<()> {
 }
 
 fn transactions(database: &Database) -> Result<Rows> {
-    of_sessions(database, |_, key, head, at| {
-        Ok(Some(render::transaction(key, head.record(), at)))
+    let mut terms = database.store.terms()?;
+    of_sessions(database, move |_, key, head, at| {
+        let term = terms.of(at)?;
+        Ok(Some(render::transaction(key, head.record(), at, term)))
     })
 }
 
@@ -166,11 +168,13 @@ fn images(database: &Database) -> Result<Rows> {
 /// or forgotten meanwhile is shown as it is by then.
 fn of_sessions(
     database: &Database,
-    render: fn(&Store, &SessionKey, &SessionHead, Timestamp) -> Result<Option<Bytes>>,
+    mut render: impl FnMut(&Store, &SessionKey, &SessionHead, Timestamp) -> Result<Option<Bytes>>
+    + Send
+    + 'static,
 ) -> Result<Rows> {
     let store = Arc::clone(&database.store);
     let keys = store.session_keys()?;
-    let row = move |key: SessionKey| {
+    let mut row = move |key: SessionKey| {
         running::check()?;
         match store.session_head_at(&key)? {
             Some((head, at)) => render(&store, &key, &head, at),

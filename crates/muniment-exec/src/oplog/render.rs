@@ -29,6 +29,11 @@ fn uuid(bytes: &[u8; 16]) -> Value<'_> {
     Value::Binary { subtype: 4, bytes }
 }
 
+/// A term as it is told: see [`TERM`].
+fn shown(term: u64) -> i64 {
+    TERM.max(i64::try_from(term).unwrap_or(i64::MAX))
+}
+
 fn op_time(at: Timestamp, term: i64) -> DocBuf {
     doc! { "ts": stamp(at), "t": term }
 }
@@ -201,7 +206,7 @@ pub(crate) fn entry(entry: &LogEntry) -> Option<DocBuf> {
         }
     }
     d.append("ts", stamp(entry.at));
-    let term = TERM.max(i64::try_from(entry.term).unwrap_or(i64::MAX));
+    let term = shown(entry.term);
     d.append("t", term);
     d.append("v", VERSION);
     d.append("wall", Value::DateTime(entry.wall_ms));
@@ -238,12 +243,17 @@ pub(crate) fn images(entry: &LogEntry) -> Vec<DocBuf> {
     .collect()
 }
 
-/// What a session has done last, as `config.transactions` has it. `at`: when it was written.
-pub(crate) fn transaction(key: &SessionKey, record: &SessionRecord, at: Timestamp) -> Bytes {
+/// What a session has done last, as `config.transactions` has it. `at`, `term`: when it was written.
+pub(crate) fn transaction(
+    key: &SessionKey,
+    record: &SessionRecord,
+    at: Timestamp,
+    term: u64,
+) -> Bytes {
     let mut d = doc! {
         "_id": session_doc(key),
         "txnNum": record.number,
-        "lastWriteOpTime": op_time(at, TERM),
+        "lastWriteOpTime": op_time(at, shown(term)),
         "lastWriteDate": Value::DateTime(record.at_ms),
     };
     if record.state == SessionState::Committed {

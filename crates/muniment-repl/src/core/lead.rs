@@ -59,30 +59,6 @@ impl Core {
         self.settle();
     }
 
-    /// Asks for the votes now (`replSetStepUp`). False if this member may not, or leads.
-    pub fn campaign(&mut self) -> bool {
-        if self.halted || self.leads() || self.door != Door::Closed || !self.may_campaign() {
-            return false;
-        }
-        self.campaign_now();
-        self.settle();
-        true
-    }
-
-    /// Does not campaign for so many ticks from now on; 0 takes that back.
-    pub fn freeze(&mut self, ticks: u64) {
-        self.frozen_until = self.now.saturating_add(ticks);
-    }
-
-    /// A member, this one or one that has said so, does not campaign until further notice; or does
-    /// again. It votes all the same.
-    pub fn abstain(&mut self, member: MemberId, abstains: bool) {
-        match abstains {
-            true => self.abstaining.insert(member),
-            false => self.abstaining.remove(&member),
-        };
-    }
-
     /// Puts a configuration in place of the one in force. At most one voter may come or go; new
     /// members become voters when they have caught up. Members' numbers as [`Config::number`]
     /// gives them.

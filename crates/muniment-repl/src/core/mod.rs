@@ -22,6 +22,7 @@
 
 mod lead;
 mod settle;
+mod stand;
 
 use crate::config::{ConfigRecord, InForce, MemberId};
 use crate::convert::{bytes_of, into_raft};
@@ -29,21 +30,20 @@ use crate::message::{Body, Kind, Message};
 use crate::position::{Members, Position, Report};
 use crate::shadow::{Shadow, kind, to_raft};
 use crate::state::LocalState;
-use crate::timer::{Draw, patience};
+use crate::timer::Draw;
 use lead::{Pending, Transfer};
 use raft::eraftpb::{
     ConfState, Entry as RaftEntry, HardState, Message as RaftMessage, MessageType,
 };
 use raft::{RawNode, StateRole};
 use settle::raft_change;
+pub use stand::Occasion;
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
 /// Raft's own election timeout: never. It wants a range, from which it draws.
 const NEVER: usize = usize::MAX / 4;
-/// Election timeouts that a member waits longer which must not lead for good.
-const LAST_RESORT: u64 = 3;
 /// Messages that wait for the door to close, at most; raft asks again for what is lost.
 const MOST_DEFERRED: usize = 1024;
 /// Append messages on their way to one member, at most.
@@ -261,6 +261,8 @@ pub struct Core {
     patience: u64,
     drawn_for: (u64, StateRole),
     frozen_until: u64,
+    /// What made this member ask for votes the last time.
+    occasion: Occasion,
     /// Members that said they do not campaign; this one may be one of them.
     abstaining: BTreeSet<MemberId>,
     effects: VecDeque<Effect>,
@@ -370,6 +372,7 @@ impl Core {
             patience: 0,
             drawn_for: (0, StateRole::Leader),
             frozen_until: 0,
+            occasion: Occasion::default(),
             abstaining: BTreeSet::new(),
             effects: VecDeque::new(),
             door: Door::Closed,
@@ -418,7 +421,7 @@ impl Core {
             self.node.tick();
         } else if self.door == Door::Closed {
             if self.node.raft.election_elapsed as u64 + 1 >= self.patience && self.may_stand() {
-                self.campaign_now();
+                self.campaign_now(Occasion::Silence);
             } else {
                 self.node.tick();
             }
@@ -741,6 +744,9 @@ impl Core {
             _ => false,
         };
         if !ignored {
+            if message.get_msg_type() == MessageType::MsgTimeoutNow {
+                self.note_handed(message.from);
+            }
             // What raft refuses to hear is nothing to it.
             let _ = self.node.step(message);
         }
@@ -783,52 +789,6 @@ impl Core {
             }
             _ => Ok(()),
         }
-    }
-
-    /// Whether this member may ask for votes when nobody else does: it is a voter that is not told
-    /// to wait, and all its log is durable, which raft takes for granted of a candidate.
-    fn may_stand(&self) -> bool {
-        let raft = &self.node.raft;
-        raft.promotable()
-            && self.now >= self.frozen_until
-            && !self.abstaining.contains(&self.id())
-            && raft.raft_log.persisted == raft.raft_log.last_index()
-    }
-
-    /// Whether it may do so on request: it is one that may lead for good, too.
-    fn may_campaign(&self) -> bool {
-        self.may_stand() && self.in_force.rank(self.id()) > 0
-    }
-
-    fn campaign_now(&mut self) {
-        self.node.raft.election_elapsed = 0;
-        self.draw_patience();
-        // An error would be a message of raft's own that it does not know.
-        let _ = self.node.campaign();
-    }
-
-    fn draw_patience(&mut self) {
-        let election = self.options.election_ticks;
-        let better = self.better_voters();
-        self.patience = patience(&mut self.draw, election, better);
-        if self.in_force.rank(self.id()) == 0 {
-            // Only when all others had their turn several times: see `Core::keep_house`.
-            self.patience += LAST_RESORT * election;
-        }
-    }
-
-    /// How many different priorities of voters are above this member's.
-    fn better_voters(&self) -> usize {
-        let mine = self.in_force.rank(self.id());
-        let ranks = self
-            .in_force
-            .voters
-            .iter()
-            .map(|id| self.in_force.rank(*id));
-        let mut above: Vec<u32> = ranks.filter(|rank| *rank > mine).collect();
-        above.sort_unstable();
-        above.dedup();
-        above.len()
     }
 
     /// Gives raft entries that the log has already; one that changes the configuration comes alone.

@@ -149,6 +149,9 @@ fn own(
         d.append("electionTime", timestamp(e.at));
         d.append("electionDate", wall_time(e.at));
     }
+    if member.maintenance > 0 {
+        d.append("maintenanceMode", i64::from(member.maintenance));
+    }
     d.append("configVersion", config.version as i32);
     d.append("configTerm", config.term.unwrap_or(-1));
     d.append("self", true);

@@ -532,8 +532,8 @@ pub struct Opening {
     pub member: bool,
     /// The place behind which the log has to be cut, as an earlier run has noted.
     pub cut_behind: Option<u64>,
-    /// See [`ServerState::kept_for_set`].
-    pub kept_for_set: bool,
+    /// See [`ServerState::kept_for_set`]: then the place up to which everything is known to be committed.
+    pub kept_for_set: Option<u64>,
 }
 
 /// Before the storage is opened, and with the directory's lock: takes the copy of another member's
@@ -553,9 +553,10 @@ pub fn opening(options: &ServerOptions) -> Result<Opening> {
             && now.learners.is_empty();
         !alone
     };
-    let kept_for_set = !in_set && state.as_ref().is_some_and(others);
+    let kept = state.as_ref().filter(|state| !in_set && others(state));
+    let kept_for_set = kept.map(|state| state.commit);
     Ok(Opening {
-        member: in_set || kept_for_set,
+        member: in_set || kept_for_set.is_some(),
         cut_behind: state.and_then(|state| state.cut),
         kept_for_set,
     })

@@ -156,7 +156,10 @@ fn challenge(server: &ServerState, body: Doc<'_>) -> Result<(Proof, DocBuf)> {
     }
     let own = HostPort::parse(&to).is_ok_and(|to| to.is_own(server.port, &hostname()));
     if !own {
-        return Err(failed(format!("{from} takes {} for {to}", server.host)));
+        return Err(failed(format!(
+            "{from} means {to}, which {} is not",
+            server.host
+        )));
     }
     let exchange = Exchange {
         set: body

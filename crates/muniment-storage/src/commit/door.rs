@@ -44,6 +44,8 @@ struct Setting {
     member: Option<Mutex<Member>>,
     /// There are other members, as far as is known.
     others: AtomicBool,
+    /// See [`Store::keep`](crate::Store::keep).
+    kept: AtomicBool,
 }
 
 /// What a member keeps of the records that are appended.
@@ -87,6 +89,7 @@ impl Door {
                 openings: AtomicU64::new(open),
                 term: AtomicU64::new(last.term),
                 others: AtomicBool::new(true),
+                kept: AtomicBool::new(false),
                 member: member.map(|places| {
                     Mutex::new(Member {
                         places,
@@ -186,6 +189,16 @@ impl Door {
     /// See [`Store::set_others`](crate::Store::set_others).
     pub fn set_others(&self, are: bool) {
         self.set.others.store(are, SeqCst);
+    }
+
+    /// See [`Store::keep`](crate::Store::keep).
+    pub fn keep(&self) {
+        self.set.kept.store(true, SeqCst);
+    }
+
+    /// See [`Store::is_kept`](crate::Store::is_kept).
+    pub fn is_kept(&self) -> bool {
+        self.set.kept.load(SeqCst)
     }
 
     /// The newest record that the majority has, of a member that is not alone.

@@ -50,9 +50,15 @@ pub fn config(c: &mut Connection) -> DocBuf {
 
 /// What the member says of the one at `host` in `replSetGetStatus`.
 pub fn status_of(c: &mut Connection, host: &str) -> DocBuf {
-    let reply = c.command("admin", &doc! { "replSetGetStatus": 1 }).unwrap();
+    told_of(c, host).unwrap()
+}
+
+/// The same; `None` while it has not read its configuration.
+pub fn told_of(c: &mut Connection, host: &str) -> Option<DocBuf> {
+    let status = doc! { "replSetGetStatus": 1 };
+    let reply = c.command("admin", &status).ok()?;
     let members = reply.as_doc().get_array("members").unwrap();
     let mut members = members.values().filter_map(|v| v.as_doc());
     let found = members.find(|d| d.get_str("name") == Some(host));
-    found.unwrap().to_buf()
+    Some(found.unwrap().to_buf())
 }

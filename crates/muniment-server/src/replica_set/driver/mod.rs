@@ -24,8 +24,8 @@ use crate::log::{Severity, now_ms};
 use crate::state::{Restart, ServerState, hostname};
 use muniment_query::NeverInterrupted;
 use muniment_repl::{
-    Appended, Core, Effect, InForce, Kind, LocalState, MemberId, Message, Position, Refusal,
-    Role as CoreRole, StateFile,
+    Appended, Core, Effect, InForce, Kind, LocalState, MemberId, Message, Occasion, Position,
+    Refusal, Role as CoreRole, StateFile,
 };
 use muniment_storage::{Positions, Record as LogRecord};
 use muniment_value::{Code, Doc, Error, Result, doc};
@@ -39,6 +39,9 @@ use std::time::{Duration, Instant};
 pub const ELECTION_TICKS: u64 = 20;
 /// A leader's heartbeats are so many ticks apart.
 pub const HEARTBEAT_TICKS: u64 = 2;
+
+/// `lastElectionReason` of who heard of no leader.
+const TIMEOUT: &str = "electionTimeout";
 
 /// What reaches the driver.
 pub enum Event {
@@ -93,6 +96,8 @@ pub struct Driver {
     next: Instant,
     /// Something moved that the others are to hear of.
     moved: bool,
+    /// Why it leads if nobody else votes.
+    alone: &'static str,
     /// The configuration names this server.
     named: bool,
     done: bool,
@@ -126,6 +131,7 @@ impl Driver {
             now,
             next: now,
             moved: true,
+            alone: TIMEOUT,
             named: true,
             done: false,
         }
@@ -181,7 +187,7 @@ impl Driver {
     /// What comes before the first turn.
     pub fn begin(&mut self, now: Instant) -> Result<()> {
         self.effects()?;
-        self.lead_alone()?;
+        self.lead_alone(TIMEOUT)?;
         (self.now, self.next) = (now, now + self.tick_length());
         self.flush();
         Ok(())
@@ -241,7 +247,7 @@ impl Driver {
         if !self.node.is_syncing() {
             self.core.tick();
             self.effects()?;
-            self.lead_alone()?;
+            self.lead_alone("singleNodePromptElection")?;
         }
         // Who was stopped for long does not make up for it at once.
         self.next = (self.next + self.tick_length()).max(self.now);
@@ -262,12 +268,23 @@ impl Driver {
         &self.server.engine.store
     }
 
-    /// Who votes alone need not wait for anybody to be elected.
-    fn lead_alone(&mut self) -> Result<()> {
+    /// Who votes alone need not wait for anybody to be elected. `reason`: MongoDB's name for that.
+    fn lead_alone(&mut self, reason: &'static str) -> Result<()> {
+        self.alone = reason;
         if self.votes_alone() && self.core.campaign() {
             self.effects()?;
         }
         Ok(())
+    }
+
+    /// `lastElectionReason`: MongoDB has a member of a higher priority take over by itself.
+    fn reason(&self) -> &'static str {
+        match self.core.occasion() {
+            Occasion::Silence => TIMEOUT,
+            Occasion::Asked => self.alone,
+            Occasion::Handed => "stepUpRequestSkipDryRun",
+            Occasion::Better => "priorityTakeover",
+        }
     }
 
     fn votes_alone(&self) -> bool {
@@ -335,12 +352,12 @@ impl Driver {
             }
             Request::Freeze(ticks, outcome) => {
                 self.core.freeze(ticks);
-                self.lead_alone()?;
+                self.lead_alone(TIMEOUT)?;
                 self.done(&outcome);
             }
             Request::Maintain(begins, outcome) => {
                 let done = self.maintain(begins);
-                self.lead_alone()?;
+                self.lead_alone(TIMEOUT)?;
                 self.publish();
                 // Nobody waits any more if this fails.
                 let _ = outcome.send(done);
@@ -352,7 +369,7 @@ impl Driver {
             }
             Request::Force(config, outcome) => {
                 self.force(*config)?;
-                self.lead_alone()?;
+                self.lead_alone(TIMEOUT)?;
                 self.done(&outcome);
             }
         }
@@ -585,7 +602,7 @@ impl Driver {
         }
         self.note_appended()?;
         self.show_primary(no_op.map(|_| Election {
-            reason: "electionTimeout",
+            reason: self.reason(),
             before: (before.at, before.term as i64),
             at: self.server.engine.store.visible(),
             began_ms,
