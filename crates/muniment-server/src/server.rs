@@ -55,6 +55,8 @@ struct Stays {
     waker: Arc<Waker>,
     /// Nobody else takes the directory meanwhile.
     lock: DirLock,
+    /// How often maintenance was begun and not ended: that ends with the process.
+    maintenance: u32,
     /// The file may be another one by now: it is read at a start.
     keys: Option<Arc<Keys>>,
 }
@@ -93,6 +95,7 @@ impl Server {
         muniment_query::running::set_javascript(options.javascript);
         log.set_level(parameters.log_level.load(Ordering::Relaxed) as i32);
         log_start(&log, &options);
+        let maintenance = stays.as_ref().map_or(0, |stays| stays.maintenance);
         let keys = match &stays {
             Some(stays) => stays.keys.clone(),
             None => {
@@ -185,6 +188,9 @@ impl Server {
         }
         crate::own_collections::prepare(&state);
         crate::settings::take(&state);
+        if let Some(set) = &state.replica_set {
+            set.change(&state, |m| m.maintenance = maintenance);
+        }
         crate::replica_set::start(&state)?;
         if state.options.handle_signals {
             handle_signals(&waker);
@@ -265,6 +271,7 @@ impl Server {
             listener: Arc::clone(&self.listener),
             waker: Arc::clone(&self.waker),
             lock: self.lock.share(),
+            maintenance: (self.state.replica_set.as_ref()).map_or(0, |s| s.member().maintenance),
             keys: self.state.keys.clone(),
         };
         self.ended = true;

@@ -100,7 +100,7 @@ impl Driver {
     /// For a core that has just begun.
     pub fn new(server: &Arc<ServerState>, node: &Arc<Node>, core: Core, file: StateFile) -> Driver {
         let last = core.last();
-        Driver {
+        let mut driver = Driver {
             server: Arc::clone(server),
             node: Arc::clone(node),
             core,
@@ -119,7 +119,9 @@ impl Driver {
             alone: TIMEOUT,
             named: true,
             done: false,
-        }
+        };
+        driver.abstain();
+        driver
     }
 
     /// Runs until the server ends or has to begin again.
