@@ -55,6 +55,8 @@ struct Stays {
     waker: Arc<Waker>,
     /// Nobody else takes the directory meanwhile.
     lock: DirLock,
+    /// How often maintenance was begun and not ended: that ends with the process.
+    maintenance: u32,
     /// The file may be another one by now: it is read at a start.
     keys: Option<Arc<Keys>>,
 }
@@ -93,6 +95,7 @@ impl Server {
         muniment_query::running::set_javascript(options.javascript);
         log.set_level(parameters.log_level.load(Ordering::Relaxed) as i32);
         log_start(&log, &options);
+        let maintenance = stays.as_ref().map_or(0, |stays| stays.maintenance);
         let keys = match &stays {
             Some(stays) => stays.keys.clone(),
             None => {
@@ -130,6 +133,7 @@ impl Server {
                 keys,
                 ways: Box::new(Sockets),
                 world: Box::new(Threads),
+                maintenance,
             },
         )?;
         if state.options.handle_signals {
@@ -211,6 +215,7 @@ impl Server {
             listener: Arc::clone(&self.listener),
             waker: Arc::clone(&self.waker),
             lock: self.lock.share(),
+            maintenance: (self.state.replica_set.as_ref()).map_or(0, |s| s.member().maintenance),
             keys: self.state.keys.clone(),
         };
         self.ended = true;
@@ -374,6 +379,7 @@ pub(crate) fn open_storage(
 /// What all connections will share, over a storage that is open. A member of a set takes up what it
 /// was.
 pub(crate) fn open_state(options: ServerOptions, parts: Parts) -> Result<Arc<ServerState>> {
+    let maintenance = parts.maintenance;
     let state = Arc::new(ServerState::new(options, parts));
     let weak = Arc::downgrade(&state);
     state
@@ -399,6 +405,9 @@ pub(crate) fn open_state(options: ServerOptions, parts: Parts) -> Result<Arc<Ser
     }
     crate::own_collections::prepare(&state);
     crate::settings::take(&state);
+    if let Some(set) = &state.replica_set {
+        set.change(&state, |m| m.maintenance = maintenance);
+    }
     crate::replica_set::start(&state)?;
     Ok(state)
 }

@@ -199,6 +199,8 @@ pub struct Parts {
     pub keys: Option<Arc<Keys>>,
     /// See [`ServerState::world`].
     pub world: Box<dyn World>,
+    /// How often maintenance was begun and not ended.
+    pub maintenance: u32,
 }
 
 impl ServerState {

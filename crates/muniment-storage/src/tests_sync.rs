@@ -177,3 +177,60 @@ fn what_is_not_all_of_a_state_is_refused() {
     let e = import(fails).0.unwrap_err();
     assert!(e.message().contains("source"), "{e}");
 }
+
+/// Each commit has the term in which it was made; of what a copy does not have the log of, that of its
+/// last.
+#[test]
+fn the_terms_of_commits() {
+    let (dir, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let a = Store::open(member(dir.path())).unwrap();
+    let mut made: Vec<(Timestamp, u64)> = Vec::new();
+    let mut write = |store: &Store, term: u64| {
+        store.open_door(term).unwrap();
+        for i in 0..5 {
+            let id = made.len() as i32;
+            let ns = format!("db.c{term}");
+            let c = store.collection(&ns).unwrap_or_else(|| {
+                store
+                    .create_collection(&ns, CollectionOptions::default(), &NeverInterrupted)
+                    .unwrap()
+            });
+            insert(store, &c, doc! { "_id": id, "i": i }).unwrap();
+            made.push((store.position().unwrap().appended.at, term));
+        }
+        store.close_door();
+        made.clone()
+    };
+    let mut all = Vec::new();
+    for term in [2, 3, 7] {
+        all = write(&a, term);
+    }
+    // From whichever end.
+    let found = |store: &Store, backward: bool| {
+        let mut terms = store.terms().unwrap();
+        let mut found: Vec<_> = all.clone();
+        if backward {
+            found.reverse();
+        }
+        for (at, term) in &mut found {
+            *term = terms.of(*at).unwrap();
+        }
+        found.sort_unstable();
+        found
+    };
+    assert_eq!(found(&a, false), all);
+    assert_eq!(found(&a, true), all);
+    // What is committed is copied.
+    a.sync().unwrap();
+    let last = a.position().unwrap().appended;
+    assert_eq!(a.set_committed(last.index).unwrap(), last);
+    let export = a.export(&NeverInterrupted).unwrap();
+    let position = export.position();
+    Store::import(&options(to.path()), position, sent(export)).unwrap();
+    let b = Store::open(member(to.path())).unwrap();
+    assert!(found(&b, false).iter().all(|(_, term)| *term == 7));
+    write(&b, 9);
+    let mut terms = b.terms().unwrap();
+    assert_eq!(terms.of(b.position().unwrap().appended.at).unwrap(), 9);
+    assert_eq!(terms.of(position.at).unwrap(), 7);
+}

@@ -5,7 +5,7 @@ mod set;
 
 use muniment_value::{DocBuf, Value, array, doc};
 use muniment_wire::Connection;
-use set::{ids, initiate_over_data, insert, lines, status_of};
+use set::{ids, initiate_over_data, insert, lines, status_of, told_of};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use testkit::{ServerOptions, Set};
@@ -517,4 +517,40 @@ fn a_session_s_last_write_has_the_term_in_which_it_was_written() {
     for i in 0..3 {
         assert_eq!(terms(&mut set.connect(i)), wanted, "member {i}");
     }
+}
+
+/// Who begins anew in place is in maintenance as before.
+#[test]
+fn maintenance_outlasts_a_rollback() {
+    let mut set = Set::start(3);
+    let first = set.primary();
+    let others: Vec<usize> = (0..3).filter(|i| *i != first).collect();
+    let mut c = set.connect(first);
+    told(&insert(&mut c, 0, doc! { "w": 3 }));
+    for i in &others {
+        set.members[*i].kill9();
+    }
+    insert(&mut c, 1000, doc! { "w": 1, "j": true });
+    let on = doc! { "replSetMaintenance": true };
+    set.until("it does not step down", || c.command("admin", &on).ok());
+    for i in &others {
+        set.members[*i].start_again();
+    }
+    let second = set.primary();
+    assert_ne!(second, first);
+    told(&insert(&mut set.connect(second), 1, doc! { "w": 2 }));
+    let host = set.host(first);
+    set.until("nothing is rolled back", || {
+        told(&insert(&mut set.connect(second), 2, doc! { "w": 3 }));
+        let begun = lines(&set.members[first], "Waiting for connections");
+        (begun > 1).then_some(())
+    });
+    let own = set.until("it is not there again", || {
+        told_of(&mut set.connect(first), &host)
+    });
+    assert_eq!(own.as_doc().get_str("stateStr"), Some("RECOVERING"));
+    assert_eq!(int(&own, "maintenanceMode"), 1);
+    let mut c = set.connect(first);
+    admin(&mut c, doc! { "replSetMaintenance": false });
+    assert_eq!(ids(&mut c), [0, 1, 2]);
 }

@@ -113,7 +113,7 @@ impl Driver {
         now: Instant,
     ) -> Driver {
         let last = core.last();
-        Driver {
+        let mut driver = Driver {
             server: Arc::clone(server),
             node: Arc::clone(node),
             core,
@@ -134,7 +134,9 @@ impl Driver {
             alone: TIMEOUT,
             named: true,
             done: false,
-        }
+        };
+        driver.abstain();
+        driver
     }
 
     /// Runs until the server ends or has to begin again.

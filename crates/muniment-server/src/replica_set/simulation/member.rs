@@ -189,6 +189,7 @@ impl Member {
                 kept_for_set: opened.kept_for_set,
                 oplog_window: opened.oplog_window,
                 keys: None,
+                maintenance: 0,
                 ways: Box::new(hands.clone()),
                 world: Box::new(hands.clone()),
             },
