@@ -363,13 +363,19 @@ fn a_primary_tells_why_it_was_elected() {
         });
     };
     until(&set, 1, "priorityTakeover");
+    // Whoever has everything first is handed over to: of those that have, the one that is preferred.
+    let written = insert(&mut set.connect(1), 0, doc! { "w": 3, "j": true });
+    told(&written);
+    set.settle();
     // For longer than the test takes.
     admin(&mut set.connect(1), doc! { "replSetStepDown": 600 });
     until(&set, 2, "stepUpRequestSkipDryRun");
     set.members[2].kill9();
     until(&set, 0, "electionTimeout");
     let one = Set::prepare(1, &ServerOptions::new());
-    one.initiate(&one.config(vec![doc! { "_id": 0, "host": one.host(0) }]));
+    // With the usual timeout, which is longer than it steps down for.
+    let member = doc! { "_id": 0, "host": one.host(0) };
+    one.initiate(&doc! { "_id": "rs0", "members": array![member] });
     assert_eq!(elected(&one), (0, "electionTimeout".to_string()));
     let down = doc! { "replSetStepDown": 1, "secondaryCatchUpPeriodSecs": 0, "force": true };
     admin(&mut one.connect(0), down);
