@@ -28,7 +28,11 @@ impl Store {
     pub fn compare_with_log(&self, interrupt: &dyn Interrupt) -> Result<Option<Vec<String>>> {
         let inner = &self.inner;
         let _alone = inner.gate.own(interrupt)?;
-        let options = StoreOptions::new(&inner.path);
+        let options = StoreOptions {
+            // Its log stays empty.
+            cache_bytes: 0,
+            ..StoreOptions::new(&inner.path)
+        };
         let budget = inner.budget;
         let disk = Arc::new(SimDisk::memory());
         let replayed = Inner::recover(&options, disk, MemoryTrees::new(), budget, None)?;

@@ -589,7 +589,7 @@ impl Inner {
             // so it is not larger than what goes with the cache.
             segment_bytes: match trees.is_durable() {
                 true => options.cache_bytes.saturating_mul(2).min(32 << 20),
-                false => 4 << 20,
+                false => options.cache_bytes.min(4 << 20),
             },
             disk: disk.clone(),
             ..LogOptions::new(&options.path.join("log"))

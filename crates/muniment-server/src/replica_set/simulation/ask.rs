@@ -8,6 +8,23 @@ use crate::replica_set::Role;
 use muniment_repl::{Concern, W};
 use muniment_value::{Code, Doc, DocBuf, doc, number};
 
+/// What a statement may fail with.
+const EXPECTED: [Code; 7] = [
+    Code::NotWritablePrimary,
+    Code::InterruptedDueToReplStateChange,
+    Code::PrimarySteppedDown,
+    Code::OutOfDiskSpace,
+    Code::NoSuchTransaction,
+    Code::WriteConflict,
+    Code::NotPrimaryNoSecondaryOk,
+];
+/// And a change of the catalog beside that.
+const OF_CATALOG: [Code; 3] = [
+    Code::NamespaceNotFound,
+    Code::NamespaceExists,
+    Code::IndexNotFound,
+];
+
 impl Sim {
     /// The rows as a member shows them; `None` where it knows of no commit point that has the
     /// collections.
@@ -115,6 +132,8 @@ impl Sim {
         let to = match (primary, primaries.is_empty()) {
             (Some(m), _) => m,
             (None, false) => self.random.pick(&primaries),
+            // Most wait until somebody leads.
+            (None, true) if self.random.below(4) > 0 => return Ok(()),
             (None, true) => self.random_below(self.members.len() as u64) as usize,
         };
         self.clients[c].primary = None;
@@ -124,7 +143,80 @@ impl Sim {
         if !self.made {
             return self.make(to);
         }
-        self.send(c, to)
+        match self.random.one_in(20) {
+            true => self.side(to),
+            false => self.send(c, to),
+        }
+    }
+
+    /// Does something to collections beside the rows: what comes and goes there is compared with the
+    /// log alone. (The rows may be held by open transactions, for which a change of the catalog waits.)
+    pub(super) fn side(&mut self, to: usize) -> Found {
+        let names = ["side", "edge"];
+        let (name, other) = (self.random.pick(&names), self.random.pick(&names));
+        let (n, x) = (self.random.below(6) as i32, self.random.below(50) as i32);
+        let key = |n: i32| format!("x{n}");
+        let one = |n: i32, value: i32| {
+            let mut d = DocBuf::new();
+            d.append(&key(n), value);
+            d
+        };
+        let below = |n: i32, value: i32| {
+            let mut d = DocBuf::new();
+            d.append(&key(n), doc! { "$lt": value });
+            d
+        };
+        let mut body = match self.random.below(9) {
+            0 => {
+                let index = doc! { "name": key(n), "key": one(n, 1) };
+                doc! { "createIndexes": name, "indexes": muniment_value::array![index] }
+            }
+            1 => doc! { "dropIndexes": name, "index": key(n) },
+            2 => doc! { "drop": name },
+            3 => {
+                doc! { "create": name, "clusteredIndex": doc! { "key": doc! { "_id": 1 }, "unique": true } }
+            }
+            4 => doc! {
+                "renameCollection": format!("{DB}.{name}"), "to": format!("{DB}.{other}2"),
+                "dropTarget": true,
+            },
+            5 => {
+                let q = doc! { "q": below(n, x), "limit": 0 };
+                doc! { "delete": name, "deletes": muniment_value::array![q] }
+            }
+            6 => {
+                let u = doc! { "$inc": one(n, 1), "$set": doc! { "y": x } };
+                let q = doc! { "q": doc! { "_id": doc! { "$lt": x } }, "u": u, "multi": true };
+                doc! { "update": name, "updates": muniment_value::array![q] }
+            }
+            _ => {
+                let docs: muniment_value::ArrayBuf = (0..=n)
+                    .map(|i| {
+                        let mut d = one(i, x);
+                        d.append("_id", x + i);
+                        d.append("z", muniment_value::array![i, x]);
+                        d
+                    })
+                    .collect();
+                doc! { "insert": name, "documents": docs, "ordered": false }
+            }
+        };
+        let of_admin = body.as_doc().get("renameCollection").is_some();
+        body.append("$db", if of_admin { "admin" } else { DB });
+        body.append("writeConcern", doc! { "w": 1 });
+        let r = self.members[to].running.as_mut().unwrap();
+        let reply = r.command(body.as_doc());
+        let fell = self.members[to].fell();
+        self.look(to)?;
+        if let Said::Failed(code, text) = said(reply.as_doc()) {
+            let ours = EXPECTED.iter().chain(&OF_CATALOG).any(|c| c.0 == code);
+            // Some of what is inserted is there already, or it is renamed to itself.
+            let ours = ours || code == Code::DuplicateKey.0 || code == Code::IllegalOperation.0;
+            if !ours && !fell && !self.members[to].hurt {
+                return Err(format!("member {to}: {body:?} fails: {code} {text}"));
+            }
+        }
+        self.after(to)
     }
 
     /// Makes the collections and their indexes.
@@ -205,16 +297,7 @@ impl Sim {
                 self.acknowledge(c, op, to, last.index, term)
             }
             Said::Failed(code, text) => {
-                let expected = [
-                    Code::NotWritablePrimary,
-                    Code::InterruptedDueToReplStateChange,
-                    Code::PrimarySteppedDown,
-                    Code::OutOfDiskSpace,
-                    Code::NoSuchTransaction,
-                    Code::WriteConflict,
-                    Code::NotPrimaryNoSecondaryOk,
-                ];
-                let ours = expected.iter().any(|c| c.0 == code);
+                let ours = EXPECTED.iter().any(|c| c.0 == code);
                 if !ours && !self.members[to].hurt {
                     return Err(format!("member {to}: {} fails: {code} {text}", op.kind));
                 }

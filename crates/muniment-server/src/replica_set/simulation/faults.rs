@@ -21,11 +21,11 @@ impl Sim {
             1 => {
                 // And once more while it starts again.
                 self.crash_if_up(victim)?;
-                let (n, seed) = (self.random_below(400), self.random.next());
+                let (n, seed) = (self.random_below(60), self.random.next());
                 self.members[victim].fuse(n, seed);
             }
             2 | 3 => {
-                let (n, seed) = (self.random_below(60), self.random.next());
+                let (n, seed) = (self.random_below(40), self.random.next());
                 self.members[victim].fuse(n, seed);
             }
             4 | 5 => {
@@ -90,6 +90,22 @@ impl Sim {
                 self.at(heal, What::Room(victim));
             }
         }
+        Ok(())
+    }
+
+    /// A leader falls; whoever was parted before is back.
+    pub(super) fn fall(&mut self, m: usize) -> Found {
+        self.cut_off.clear();
+        if self.random.one_in(2) {
+            return self.crash(m);
+        }
+        for (a, b) in pairs(self.members.len()) {
+            if a == m || b == m {
+                self.cut_off.insert((a, b));
+            }
+        }
+        let heal = (300 + self.random_below(1500)) * MS;
+        self.at(heal, What::Heal);
         Ok(())
     }
 

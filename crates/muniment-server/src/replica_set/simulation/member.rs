@@ -12,6 +12,7 @@ use crate::replica_set::node::{Node, Persister};
 use crate::replica_set::{ReplicaSet, SetConfig, initiate};
 use crate::server::{open_state, open_storage, parameters_of};
 use crate::state::{ConnShared, Parts, ServerState};
+use muniment_io::sim::Op;
 use muniment_io::{Disk, Machine, SimDisk};
 use muniment_query::NeverInterrupted;
 use muniment_repl::{Config, InForce, LocalState, StateFile};
@@ -216,11 +217,15 @@ impl Member {
         Ok(())
     }
 
-    /// From the `n`th operation of the disk on, nothing of what the process does has ever been.
+    /// From the `n`th change of the disk on, nothing of what the process does has ever been.
     pub fn fuse(&self, n: u64, seed: u64) {
         let (disk, cut, fell) = (self.disk.clone(), self.cut.clone(), self.fell.clone());
         let left = Mutex::new(n);
-        self.disk.set_hook(move |_, _| {
+        self.disk.set_hook(move |op, _| {
+            // What is read changes nothing, and how often depends on what a cache happens to keep.
+            if matches!(op, Op::Open | Op::Read | Op::List) {
+                return;
+            }
             let mut left = left.lock();
             if *left == 0 && !fell.swap(true, SeqCst) {
                 *cut.lock() = Some(disk.power_cut(seed));

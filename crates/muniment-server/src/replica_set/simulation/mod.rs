@@ -102,6 +102,7 @@ fn simulate_sets() {
     }
     let seeds = match std::env::var_os("MUNIMENT_LONG") {
         Some(_) => 10_000,
+        // Some 50 s on two cores, unoptimised.
         None => 200,
     };
     run_all(0..number("MUNIMENT_SEEDS").unwrap_or(seeds));
@@ -130,7 +131,7 @@ fn an_initiation_survives_a_power_cut_at_any_moment() {
             Err(e) => panic!("cut {n}: {e}"),
         }
     }
-    assert!(cut_short > 20);
+    assert!(cut_short > 10);
 }
 
 #[test]

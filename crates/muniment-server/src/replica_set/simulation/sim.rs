@@ -28,9 +28,12 @@ pub(super) struct World {
     pub(super) disk_faults: bool,
     pub(super) admin: bool,
     pub(super) flushes: u64,
+    /// Short reigns: who is elected falls before it has told everybody anything.
+    pub(super) storm: bool,
     pub(super) until: u64,
 }
 
+#[derive(Debug)]
 pub(super) enum What {
     Turn(usize, u64),
     Due(usize, u64),
@@ -45,6 +48,7 @@ pub(super) enum What {
     Read,
     Fault,
     Heal,
+    Fall(usize, u64),
     Room(usize),
     Admin,
 }
@@ -86,13 +90,15 @@ pub struct Sim {
     pub(super) calm: bool,
     pub(super) made: bool,
     pub(super) course: Course,
+    /// Every step is printed (`MUNIMENT_TRACE=1`).
+    pub(super) traced: bool,
 }
 
 impl Sim {
     pub fn new(seed: u64, bugs: Bugs) -> Sim {
         let mut random = Random::new(seed ^ 0x5eed);
         let n = random.pick(&[3, 3, 3, 4, 5]);
-        let world = World {
+        let mut world = World {
             delay: (1 + random.below(40)) * MS,
             loss: random.pick(&[0, 0, 5, 30]),
             sync: random.pick(&[1, 5, 30, 120]) * MS,
@@ -101,8 +107,14 @@ impl Sim {
             disk_faults: random.one_in(2),
             admin: random.one_in(2),
             flushes: random.pick(&[0, 60, 300]) * MS,
+            storm: random.one_in(4),
             until: 6000 * MS,
         };
+        if world.storm {
+            world.fault_every *= 2;
+            world.write_every = (2 + random.below(10)) * MS;
+            world.admin = false;
+        }
         let time = Time::new();
         let members: Vec<Member> = (0..n)
             .map(|i| Member::new(i, &time, &mut random, bugs))
@@ -127,6 +139,7 @@ impl Sim {
             calm: false,
             made: false,
             course: Course::default(),
+            traced: std::env::var_os("MUNIMENT_TRACE").is_some(),
         };
         for i in 0..n {
             let (first, others) = sim.members.split_at_mut(i.max(1));
@@ -198,6 +211,10 @@ impl Sim {
         };
         self.time.go_to(at.max(self.now()));
         self.course.steps += 1;
+        if self.traced {
+            let ms = self.now() / MS;
+            println!("{ms:6} {what:?}");
+        }
         match what {
             What::Turn(m, run) => {
                 if self.is(m, run) {
@@ -254,6 +271,11 @@ impl Sim {
                 }
             }
             What::Heal => self.cut_off.clear(),
+            What::Fall(m, run) => {
+                if !self.calm && self.is(m, run) {
+                    self.fall(m)?;
+                }
+            }
             What::Room(m) => self.members[m].disk.set_capacity(u64::MAX),
             What::Admin => {
                 if !self.calm {

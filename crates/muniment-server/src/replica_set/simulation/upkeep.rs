@@ -48,6 +48,9 @@ impl Sim {
         let Some(r) = &self.members[m].running else {
             return Ok(());
         };
+        if r.node.is_syncing() {
+            return Err(format!("member {m} is to be filled anew"));
+        }
         let waited = r.hands.waited.swap(0, SeqCst) * MS;
         let called = r.node.persister.is_called();
         let (ways, jobs) = {
@@ -213,12 +216,20 @@ impl Sim {
                 .map_err(|e| format!("member {m}: {e}"))?;
         }
         let leads = r.set().is_primary();
-        if leads && !seen.leads {
+        let elected = leads && !seen.leads;
+        seen.leads = leads;
+        if elected {
             self.course.elections += 1;
         }
-        seen.leads = leads;
+        if elected && self.world.storm {
+            let (soon, run) = (self.random_below(150 * MS), self.members[m].run);
+            self.at(soon, What::Fall(m, run));
+        }
         let what = [p.appended.index, committed, p.durable.index];
         let now = self.time.now();
+        if self.traced {
+            println!("       member {m}: {what:?}");
+        }
         for n in what {
             self.note(now, n * 8 + m as u64);
         }
@@ -334,8 +345,12 @@ impl Sim {
         let mut kept = BTreeSet::new();
         for bytes in files.filter_map(|p| disk.bytes(&p)) {
             let mut rest: &[u8] = &bytes;
-            while let Some(head) = rest.first_chunk::<4>() {
-                let (one, behind) = rest.split_at(u32::from_le_bytes(*head) as usize);
+            // A power cut may have left half of an older one.
+            while let Some(head) = rest.first_chunk::<4>()
+                && let Some((one, behind)) =
+                    rest.split_at_checked(u32::from_le_bytes(*head) as usize)
+                && muniment_value::validate(one).is_ok()
+            {
                 kept.extend(tokens_of(Doc::new(one)));
                 rest = behind;
             }
