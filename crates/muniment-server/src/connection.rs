@@ -34,7 +34,7 @@ const IDLE_REPLY: usize = 512;
 pub const STACK: usize = if cfg!(debug_assertions) {
     4 << 20
 } else {
-    512 << 10
+    1 << 20
 };
 
 /// A client that has sent the beginning of a message larger than [`FLOOR`] must go on within this.

@@ -560,7 +560,7 @@ fn take_settings(server: &ServerState, spec: &CommandSpec, request: &Request<'_>
         _ => false,
     };
     if writes {
-        settings::take(server);
+        settings::take_for_client(server);
     }
 }
 

@@ -134,19 +134,29 @@ fn failed(doing: &str, path: &Path, e: std::io::Error) -> Error {
     Error::from(e).context(&format!("{doing} {}: ", path.display()))
 }
 
-/// Stores what was given of `bytes` and `hours`: it is on the disk behind this.
+/// Stores what was given of a size and a time (hours, and what they are): it is on the disk, and holds,
+/// behind this.
 ///
 /// # Errors
 /// The disk's.
-pub fn store(server: &ServerState, bytes: Option<u64>, hours: Option<f64>) -> Result<()> {
+pub fn store(
+    server: &ServerState,
+    bytes: Option<u64>,
+    time: Option<(f64, Duration)>,
+) -> Result<()> {
     let mut window = server.oplog_window.lock();
     let mut next = DocBuf::new();
     let size = bytes.and_then(|n| i64::try_from(n).ok()).map(Value::Int64);
-    let hours = hours.map(Value::Double);
+    let hours = time.map(|(hours, _)| Value::Double(hours));
     next.append_some(SIZE, size.or_else(|| window.as_doc().get(SIZE)));
     next.append_some(HOURS, hours.or_else(|| window.as_doc().get(HOURS)));
     write(&server.options, &server.engine.store, &next)?;
     *window = next;
+    // Before another one can store something else.
+    let store = &server.engine.store;
+    let (own_bytes, own_time) = store.log_window();
+    let time = time.map_or(own_time, |(_, time)| time);
+    store.keep_log(bytes.unwrap_or(own_bytes), time);
     Ok(())
 }
 

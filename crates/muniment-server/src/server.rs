@@ -211,6 +211,9 @@ impl Server {
     /// Ends all but the sockets, and begins anew from what is on the disk.
     fn begin_anew(mut self, reason: &str, how: Restart) -> Result<Server> {
         let (options, log) = (self.state.options.clone(), Arc::clone(&self.state.log));
+        self.ended = true;
+        // What the last sync says does not matter: the log is read again.
+        let _ = self.stop(reason);
         let stays = Stays {
             listener: Arc::clone(&self.listener),
             waker: Arc::clone(&self.waker),
@@ -218,9 +221,6 @@ impl Server {
             maintenance: (self.state.replica_set.as_ref()).map_or(0, |s| s.member().maintenance),
             keys: self.state.keys.clone(),
         };
-        self.ended = true;
-        // What the last sync says does not matter: the log is read again.
-        let _ = self.stop(reason);
         // It holds the storage.
         drop(self);
         wait_for_last(&stays.lock)?;

@@ -12,9 +12,13 @@ use crate::state::ServerState;
 use muniment_value::Result;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
 
 /// The database of the collections.
 pub const DB: &str = "config";
+
+/// Who stores a value may be held up by a full disk.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Who stores or takes settings.
 #[derive(Default)]
@@ -31,6 +35,23 @@ pub fn take(server: &ServerState) {
     take_if_stale(server);
 }
 
+/// Puts in force what a client has just stored, before it is answered; not if that waits for long.
+pub fn take_for_client(server: &ServerState) {
+    let settings = &server.settings;
+    settings.stale.store(true, SeqCst);
+    if let Some(_changing) = settings.changing.try_lock_for(PATIENCE) {
+        load_if_stale(server);
+    }
+    take_if_stale(server);
+}
+
+fn load_if_stale(server: &ServerState) {
+    if server.settings.stale.swap(false, SeqCst) {
+        set_default_rw_concern::load(server);
+        cluster_parameters::load(server);
+    }
+}
+
 fn take_if_stale(server: &ServerState) {
     let settings = &server.settings;
     // Whoever holds the lock looks once more when it has given it back.
@@ -38,10 +59,7 @@ fn take_if_stale(server: &ServerState) {
         let Some(_changing) = settings.changing.try_lock() else {
             return;
         };
-        if settings.stale.swap(false, SeqCst) {
-            set_default_rw_concern::load(server);
-            cluster_parameters::load(server);
-        }
+        load_if_stale(server);
     }
 }
 

@@ -26,7 +26,6 @@ pub const COMMAND: CommandSpec = CommandSpec {
 const SIZES: std::ops::RangeInclusive<f64> = 990.0..=1_073_741_824.0;
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
-    let store = &cx.engine().store;
     let (mut bytes, mut time) = (None, None);
     let (size, hours) = (cx.args.get("size"), cx.args.get("minRetentionHours"));
     if size.is_none() && hours.is_none() {
@@ -52,11 +51,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         };
         time = Some((hours, of));
     }
-    oplog_window::store(cx.server, bytes, time.map(|(hours, _)| hours))?;
-    let (own_bytes, own_time) = store.log_window();
-    let time = time.map_or(own_time, |(_, of)| of);
-    store.keep_log(bytes.unwrap_or(own_bytes), time);
-    Ok(())
+    oplog_window::store(cx.server, bytes, time)
 }
 
 fn read(v: Value<'_>) -> (f64, String) {

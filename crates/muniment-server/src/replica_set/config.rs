@@ -363,6 +363,18 @@ impl SetConfig {
                 )));
             }
         }
+        // It would have to catch up first, and so could not stay as late as it is.
+        let late = |m: &&MemberConfig| m.votes && m.delay_secs > 0;
+        for m in self.members.iter().filter(late) {
+            let before = old.member(m.id).filter(|o| o.host == m.host);
+            if before.is_some_and(|o| !o.votes && o.delay_secs > 0) {
+                return Err(differs(format!(
+                    "the delayed member {} cannot be given a vote: take its secondaryDelaySecs away, or \
+                     add it anew",
+                    m.host
+                )));
+            }
+        }
         if force {
             return Ok(());
         }
@@ -590,6 +602,33 @@ mod tests {
         ] {
             let e = SetConfig::parse(d.as_doc()).unwrap_err();
             assert_eq!(e.code().0, code, "{d:?}: {e}");
+        }
+    }
+
+    #[test]
+    fn a_delayed_member_gets_no_vote() {
+        let of = |votes: bool, delay_secs: u32, version: i64| {
+            let mut c = SetConfig::default_of("rs", "h:1".to_string());
+            c.version = version;
+            c.members.push(MemberConfig {
+                votes,
+                delay_secs,
+                priority: 0.0,
+                ..MemberConfig::new(7, "h:2".to_string())
+            });
+            c
+        };
+        for (old, new, code) in [
+            ((false, 60), (true, 60), 103),
+            ((false, 60), (true, 0), 0),
+            ((false, 0), (true, 60), 0),
+            ((true, 60), (true, 90), 0),
+        ] {
+            let (old, new) = (of(old.0, old.1, 1), of(new.0, new.1, 2));
+            let found = new
+                .check_follows(&old, false)
+                .map_or_else(|e| e.code().0, |()| 0);
+            assert_eq!(found, code);
         }
     }
 

@@ -119,14 +119,8 @@ pub fn greet(server: &Arc<ServerState>, d: Doc<'_>, only_checks: bool) -> Result
         ));
     };
     let node = match set.node() {
-        Some(node) => {
-            if node.members().in_force().config.version < in_force.config.version {
-                node.inbox
-                    .put(Event::Greeted(from, Box::new(in_force.clone())));
-            }
-            node
-        }
-        None => initiate::join(server, to, in_force)?,
+        Some(node) => node,
+        None => initiate::join(server, to, in_force.clone())?,
     };
     let own = set.member().config.and_then(|c| c.id);
     let theirs = match d.get("setId") {
@@ -148,6 +142,14 @@ pub fn greet(server: &Arc<ServerState>, d: Doc<'_>, only_checks: bool) -> Result
                 node.id
             ),
         ));
+    }
+    if from == to {
+        return Err(Error::failed_to_parse(
+            "_replSetStream: from this server itself",
+        ));
+    }
+    if node.members().in_force().config.version < in_force.config.version {
+        node.inbox.put(Event::Greeted(from, Box::new(in_force)));
     }
     Ok(Some(Incoming {
         node,

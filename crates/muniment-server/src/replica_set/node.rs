@@ -71,7 +71,7 @@ impl Persister {
         // The log keeps the error for those who wait for it; the driver sees no progress.
         let synced = store.sync().is_ok();
         node.inbox.look.store(true, SeqCst);
-        node.help();
+        node.help_once();
         synced
     }
 }
@@ -140,7 +140,7 @@ impl Inbox {
 
     /// Wakes the driver.
     pub fn wake(&self) {
-        self.wake.notify_one();
+        self.call();
     }
 
     /// Somebody has put something into it that nobody has taken.
@@ -312,6 +312,20 @@ impl Node {
                 Some(driver) if !driver.has_ended() => driver.turn_now(),
                 _ => return,
             }
+        }
+    }
+
+    /// The same for one turn: what comes after it is the driver's thread's.
+    fn help_once(&self) {
+        let Some(mut driver) = self.driver.try_lock() else {
+            return;
+        };
+        if let Some(driver) = driver.as_mut().filter(|driver| !driver.has_ended()) {
+            driver.turn_now();
+        }
+        drop(driver);
+        if self.inbox.has_news() {
+            self.inbox.wake();
         }
     }
 

@@ -216,6 +216,10 @@ impl Shared {
             queue.called = false;
             queue.socket = None;
             queue.trouble = ended.err();
+            drop(queue);
+            // Its reader of records keeps the store.
+            *self.sending.lock() = Sending::default();
+            let mut queue = self.queue.lock();
             if queue.stop {
                 return;
             }
@@ -253,7 +257,6 @@ impl Shared {
 
     /// Sends until something fails or the end is asked for.
     fn serve(&self, store: &Arc<Store>, mut socket: Stream) -> Result<()> {
-        *self.sending.lock() = Sending::default();
         self.open(&socket)?;
         loop {
             {
@@ -321,7 +324,9 @@ impl Shared {
             return false;
         }
         let delay = self.delay.load(Relaxed);
-        while let Some(mut message) = queue.messages.pop_front() {
+        while sending.out.len() < LITTLE
+            && let Some(mut message) = queue.messages.pop_front()
+        {
             match sending.put(store, &mut message, delay) {
                 Ok(None) => {}
                 Ok(Some(rest)) => {

@@ -15,6 +15,7 @@
 //! the caller meant. Must not go on with a connection that failed. What it cannot do: keep somebody who
 //! sits on the wire between two members from changing what they send afterwards.
 
+use super::ReplicaSet;
 use super::host_port::HostPort;
 use super::incoming::named_set;
 use super::key::{Exchange, Keys, LEN, MOST, Nonce, Side};
@@ -26,6 +27,9 @@ use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
 use muniment_wire::Connection;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// No name of a member is longer: a host and its port.
+const LONGEST: usize = 270;
 
 /// Who calls other members.
 #[derive(Clone, Debug)]
@@ -137,6 +141,10 @@ pub fn answer(cx: &mut CommandContext<'_>) -> Result<()> {
 fn challenge(server: &ServerState, body: Doc<'_>) -> Result<(Proof, DocBuf)> {
     let named = |name: &str| body.get_str(name).unwrap_or_default().to_string();
     let (from, to) = (named("from"), named("to"));
+    let names = [&from, &to].into_iter().map(String::len);
+    if names.max() > Some(LONGEST) {
+        return Err(failed("a name that is longer than any"));
+    }
     let caller = bytes_of(body.get("nonce")).and_then(|b| Nonce::try_from(b).ok());
     match (caller, &server.keys) {
         (None, None) => return Ok((Proof::None, DocBuf::new())),
@@ -154,8 +162,7 @@ fn challenge(server: &ServerState, body: Doc<'_>) -> Result<(Proof, DocBuf)> {
         }
         (Some(_), Some(_)) => {}
     }
-    let own = HostPort::parse(&to).is_ok_and(|to| to.is_own(server.port, &hostname()));
-    if !own {
+    if !is_own(server, &to) {
         return Err(failed(format!(
             "{from} means {to}, which {} is not",
             server.host
@@ -173,6 +180,16 @@ fn challenge(server: &ServerState, body: Doc<'_>) -> Result<(Proof, DocBuf)> {
     };
     let reply = doc! { "nonce": binary(&exchange.called) };
     Ok((Proof::Challenged(exchange), reply))
+}
+
+/// Whether this server is the one that the caller means. A member has its name from the configuration,
+/// and goes by no other: others could have it resolved as they like.
+fn is_own(server: &ServerState, to: &str) -> bool {
+    let member = server.replica_set.as_ref().map(ReplicaSet::member);
+    match member.as_ref().and_then(|m| m.own()) {
+        Some(own) => own.host == to,
+        None => HostPort::parse(to).is_ok_and(|to| to.is_own(server.port, &hostname())),
+    }
 }
 
 fn prove_back(server: &ServerState, body: Doc<'_>, exchange: &Exchange) -> Result<(Proof, DocBuf)> {
@@ -219,7 +236,7 @@ pub fn check(
 
 fn tell(server: &ServerState, conn: &ConnShared, from: Option<&str>, e: &Error) {
     let mut attr = doc! { "remote": &*conn.peer };
-    attr.append_some("from", from);
+    attr.append_some("from", from.filter(|from| from.len() <= LONGEST));
     attr.append("error", e.to_string());
     server.log.log(
         Severity::Info,

@@ -1,9 +1,10 @@
-//! The thread that drives the consensus: it gives the core what happened, and does what the core says.
+//! What drives the consensus: it gives the core what happened, and does what the core says.
 //!
 //! Everything that reaches it goes through its [`Inbox`]: what other members say, requests of
 //! commands, how far log and disk are. It alone owns the core, the state file and the ways to the
-//! other members, so none of them has a lock. What it does when something reached it, or time has
-//! passed, is a [`Driver::turn`], which its thread calls, or who simulates a set in virtual time.
+//! other members, so none of them has a lock but the one on the driver. What it does when something
+//! reached it, or time has passed, is a [`Driver::turn`]. Its thread takes it, or who brings something
+//! ([`Node::help`]), or who simulates a set in virtual time.
 //!
 //! Invariants: effects are carried out in their order, and before anything else is given to the
 //! core; what cannot be carried out (a state that cannot be saved, a record that cannot be applied)
@@ -42,6 +43,9 @@ pub const HEARTBEAT_TICKS: u64 = 2;
 
 /// `lastElectionReason` of who heard of no leader.
 const TIMEOUT: &str = "electionTimeout";
+
+/// A turn in which messages do not wait for its end any more.
+const LONG: Duration = Duration::from_millis(5);
 
 /// What reaches the driver.
 pub enum Event {
@@ -224,6 +228,10 @@ impl Driver {
         self.now = now;
         for event in events {
             self.handle(event)?;
+            // Who is long at it answers meanwhile.
+            if self.instant().saturating_duration_since(now) > LONG {
+                self.flush();
+            }
         }
         self.note_log()?;
         if now >= self.next {
