@@ -5,7 +5,7 @@ mod set;
 
 use muniment_value::{ArrayBuf, DocBuf, Value, array, doc};
 use muniment_wire::Connection;
-use set::{ids, insert};
+use set::{ids, insert, reconfigure};
 use std::time::{Duration, Instant};
 use testkit::{ServerOptions, Set};
 
@@ -490,16 +490,8 @@ fn members_come_and_go_by_reconfiguration() {
         insert(&mut c, id, doc! { "w": 1 });
     }
     for n in 1..3 {
-        let reply = c.command("admin", &doc! { "replSetGetConfig": 1 }).unwrap();
-        let config = reply.as_doc().get_doc("config").unwrap();
-        let version = config.get("version").unwrap().as_i64_exact().unwrap() + 1;
-        let members: Vec<_> = (0..=n)
-            .map(|i| doc! { "_id": i as i32, "host": set.host(i) })
-            .collect();
-        let mut next = set.config(members);
-        next.append("version", version);
-        c.command("admin", &doc! { "replSetReconfig": next })
-            .unwrap();
+        let members = (0..=n).map(|i| doc! { "_id": i as i32, "host": set.host(i) });
+        reconfigure(&set, members.collect());
         let reply = insert(&mut c, 100 + n as i32, doc! { "w": n as i32 + 1 });
         assert!(
             reply.as_doc().get("writeConcernError").is_none(),

@@ -2,8 +2,11 @@
 //! it changed. Real servers, over the wire.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod set;
+
 use muniment_value::{DocBuf, Value, array, doc, number};
 use muniment_wire::Connection;
+use set::reconfigure;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use testkit::{ServerOptions, Set};
 
@@ -56,20 +59,6 @@ fn write_for(set: &Set, secs: u64, delayed: usize) {
         check_age(&found, now_ms());
         std::thread::sleep(Duration::from_millis(100));
     }
-}
-
-fn reconfigure(set: &Set, members: Vec<DocBuf>) {
-    let mut c = set.connect(set.primary());
-    let reply = c.command("admin", &doc! { "replSetGetConfig": 1 }).unwrap();
-    let config = reply.as_doc().get_doc("config").unwrap();
-    let version = config
-        .get("version")
-        .and_then(number::to_i64_exact)
-        .unwrap();
-    let mut next = set.config(members);
-    next.append("version", version + 1);
-    c.command("admin", &doc! { "replSetReconfig": next })
-        .unwrap();
 }
 
 /// Three members, of which the last one is delayed and has a vote or none.

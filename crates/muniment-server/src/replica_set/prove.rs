@@ -6,7 +6,8 @@
 //! somebody who must not know it, which is what SCRAM's salts and rounds are for; a challenge to each
 //! side is all there is to show. `_replSetProve` goes twice: the caller sends a nonce and gets one,
 //! then sends its proofs and gets one back. The caller proves first, so that nobody who merely
-//! connects is given anything to guess keys by.
+//! connects is given anything to guess keys by. Who can have a member call it, by naming its own address
+//! in a configuration, is: a key has to be long.
 //!
 //! Who has no key says so, and is taken by who has none either: either both have one or neither.
 //!

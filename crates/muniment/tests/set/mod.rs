@@ -48,6 +48,20 @@ pub fn config(c: &mut Connection) -> DocBuf {
     reply.as_doc().get_doc("config").unwrap().to_buf()
 }
 
+/// Puts these members in the place of those that the primary's configuration has.
+pub fn reconfigure(set: &Set, members: Vec<DocBuf>) {
+    let mut c = set.connect(set.primary());
+    let version = config(&mut c)
+        .as_doc()
+        .get("version")
+        .unwrap()
+        .as_i64_exact();
+    let mut next = set.config(members);
+    next.append("version", version.unwrap() + 1);
+    c.command("admin", &doc! { "replSetReconfig": next })
+        .unwrap();
+}
+
 /// What the member says of the one at `host` in `replSetGetStatus`.
 pub fn status_of(c: &mut Connection, host: &str) -> DocBuf {
     told_of(c, host).unwrap()
