@@ -675,7 +675,14 @@ impl Shared {
         if let Some(head) = record {
             bytes.extend_from_slice(&head.encode(segment.seed));
         }
-        if let Err(e) = made.file.write_at(&bytes, HEADER as u64) {
+        let mut written = made.file.write_at(&bytes, HEADER as u64);
+        if tail.bad {
+            // The record that could not be written may be there all the same, and has the index that
+            // the next one gets. Without a begin that says otherwise it would be taken for that one
+            // after a power cut, which others may have got from here by then.
+            written = written.and_then(|()| made.file.sync());
+        }
+        if let Err(e) = written {
             // The begin may be there all the same, and says that the old segment ends here.
             tail.bad = true;
             self.discard(&made);

@@ -280,6 +280,29 @@ fn nothing_is_written_behind_the_end_that_a_failed_begin_may_have_set() {
     }
 }
 
+/// What got the index of a record that was refused is seen by readers, who may give it to others,
+/// before it is durable: that index is never the refused record's afterwards.
+#[test]
+fn a_record_that_was_refused_does_not_come_back_in_the_place_of_the_next_one() {
+    for large in [false, true] {
+        // Any part of what is refused may have been written: in some of these rounds all of it.
+        for round in 0..400 {
+            let disk = SimDisk::new();
+            let (log, _) = open(&disk).unwrap();
+            append(&log, 1 + round % 97).unwrap();
+            log.sync().unwrap();
+            disk.inject(Fault::new(Op::Write, EIO).on(".log").times(1));
+            let refused = payload(99, if large { 9000 } else { 1 });
+            log.append(0, ts(2), &[&refused]).unwrap_err();
+            assert_eq!(append(&log, 1).unwrap(), 2);
+            assert_eq!(read_all(&log, ts(1)).len(), 1);
+            log.abandon();
+            let (_, seen) = open(&disk.power_cut(round as u64)).unwrap();
+            check(&seen, 1);
+        }
+    }
+}
+
 /// A trim that failed is tried again, and whatever power cuts leave of it, there is no gap.
 #[test]
 fn a_trim_that_failed_goes_on_later() {
