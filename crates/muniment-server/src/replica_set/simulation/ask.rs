@@ -269,8 +269,12 @@ impl Sim {
             }
         }
         let last = r.store().last_commit();
-        self.look_for(to, &op.tokens)?;
         let fell = self.members[to].fell();
+        let failed = outcome != Said::Done;
+        if fell || failed && self.members[to].hurt {
+            self.perhaps.push(op.writes.clone());
+        }
+        self.look_for(to, Some(&op.writes))?;
         self.after(to)?;
         if fell || self.members[to].running.is_none() {
             // It never answers. A transaction that was not to be committed yet is gone with it.
@@ -330,11 +334,11 @@ impl Sim {
             }
             _ => reply.get("n").and_then(number::to_i64_exact),
         };
-        match n == Some(op.tokens.len() as i64) {
+        match n == Some(op.writes.tokens.len() as i64) {
             true => Ok(()),
             false => Err(format!(
                 "{} of {:?}, sent {} times, says {reply:?}",
-                op.kind, op.tokens, op.attempts
+                op.kind, op.writes.tokens, op.attempts
             )),
         }
     }
@@ -379,7 +383,7 @@ impl Sim {
     pub(super) fn is_acknowledged(&mut self, c: usize, index: u64, term: u64) -> Found {
         let client = &mut self.clients[c];
         let op = client.op.take().unwrap();
-        for (token, changes) in &op.tokens {
+        for (token, changes) in &op.writes.tokens {
             if let [Change::Insert(row)] = changes.as_slice() {
                 client.own.push(row.1);
             }

@@ -14,14 +14,44 @@ pub const OTHER: &str = "other";
 /// A token, and what it does.
 pub type Token = (i64, Vec<Change>);
 
+/// What a statement writes, and how its records are known.
+#[derive(Clone)]
+pub struct Writes {
+    /// The id of its session.
+    session: [u8; 16],
+    /// Its number there.
+    number: i64,
+    /// What each token does.
+    pub tokens: Vec<Token>,
+}
+
+impl Writes {
+    /// The tokens that a record of a log has written.
+    pub fn of_record<'a>(&'a self, payload: &'a [u8]) -> impl Iterator<Item = &'a Token> {
+        let has = |wanted: &[u8]| payload.windows(wanted.len()).any(|w| w == wanted);
+        // Other statements' records have the rows that they return, with all tokens. The number stands
+        // behind a session's id and user, a length of one to three bytes, and two more.
+        let number = self.number.to_le_bytes();
+        let behind = payload.windows(self.session.len() + 32 + 3 + 2 + number.len());
+        let ours = behind.filter(|b| b.starts_with(&self.session)).any(|b| {
+            let rest = b.get(self.session.len() + 32 + 1 + 2..);
+            rest.is_some_and(|r| r.windows(number.len()).any(|w| w == number))
+        });
+        self.tokens.iter().filter(move |(token, changes)| {
+            // The token of a deletion stands nowhere.
+            let deletes = matches!(changes.as_slice(), [Change::Delete(_)]);
+            ours && (deletes || has(&token.to_le_bytes()))
+        })
+    }
+}
+
 /// One statement for the set, with all that is needed to send it again.
 pub struct Op {
     pub kind: &'static str,
     /// Commands that are sent one after the other; of a transaction all but the last are sent anew only
     /// together.
     pub commands: Vec<DocBuf>,
-    /// What each token does.
-    pub tokens: Vec<Token>,
+    pub writes: Writes,
     pub majority: bool,
     pub attempts: u32,
     /// It may have been done already.
@@ -65,11 +95,15 @@ impl Client {
         }
     }
 
-    fn lsid(&self) -> DocBuf {
+    fn session_id(&self) -> [u8; 16] {
         let mut id = [0x40; 16];
         id[0] = self.number as u8;
         id[1..9].copy_from_slice(&self.session.to_le_bytes());
-        doc! { "id": Value::Binary { subtype: 4, bytes: &id } }
+        id
+    }
+
+    fn lsid(&self) -> DocBuf {
+        doc! { "id": Value::Binary { subtype: 4, bytes: &self.session_id() } }
     }
 
     fn retryable(&self, mut body: DocBuf) -> DocBuf {
@@ -170,7 +204,11 @@ impl Client {
         self.op = Some(Op {
             kind,
             commands,
-            tokens,
+            writes: Writes {
+                session: self.session_id(),
+                number: self.txn,
+                tokens,
+            },
             majority: random.one_in(2),
             attempts: 0,
             unsure: false,

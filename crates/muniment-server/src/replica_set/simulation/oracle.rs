@@ -38,6 +38,8 @@ pub struct Oracle {
     pub committed: Vec<Entry>,
     /// What records do to rows: token and change.
     changes: HashMap<(u64, u64), Vec<(i64, Change)>>,
+    /// The records by which a token was written.
+    written: HashMap<i64, BTreeSet<(u64, u64)>>,
     /// The records of which a client was told that the majority has them.
     majority: BTreeMap<(u64, u64), i64>,
     /// The tokens of these statements.
@@ -59,11 +61,19 @@ impl Oracle {
 
     /// A record does this.
     pub fn does(&mut self, index: u64, term: u64, token: i64, changes: &[Change]) {
-        let all = self.changes.entry((index, term)).or_default();
+        let record = (index, term);
         // It may be learned twice.
-        if all.iter().all(|(t, _)| *t != token) {
+        if self.written.entry(token).or_default().insert(record) {
+            let all = self.changes.entry(record).or_default();
             all.extend(changes.iter().map(|c| (token, *c)));
         }
+    }
+
+    /// A record of this log is known to have written the token.
+    pub fn has_written(&self, token: i64, log: &[Entry]) -> bool {
+        let records = self.written.get(&token).into_iter().flatten();
+        let mut terms = records.map(|(index, term)| (log.get(*index as usize - 1), term));
+        terms.any(|(entry, term)| entry.is_some_and(|e| e.term == *term))
     }
 
     /// A member says that a record of its log is committed.

@@ -1,7 +1,7 @@
 //! The course of a run: what happens when, drawn from the seed.
 
 use super::bugs::Bugs;
-use super::clients::{Client, DB, OTHER, ROWS};
+use super::clients::{Client, DB, OTHER, ROWS, Writes};
 use super::course::Course;
 use super::member::{Member, config};
 use super::network::{Road, Wire};
@@ -85,6 +85,8 @@ pub struct Sim {
     pub(super) cut_off: BTreeSet<(usize, usize)>,
     pub(super) clients: Vec<Client>,
     pub(super) token: i64,
+    /// What failed on a disk that was hurt, or while the power failed: it may be in a log all the same.
+    pub(super) perhaps: Vec<Writes>,
     pub(super) oracle: Oracle,
     pub(super) asked: Vec<Receiver<Result<(), Refusal>>>,
     pub(super) calm: bool,
@@ -134,6 +136,7 @@ impl Sim {
             clients: (0..3).map(Client::new).collect(),
             // Eight bytes that nothing else has.
             token: 7_000_000_000,
+            perhaps: Vec::new(),
             oracle: Oracle::default(),
             asked: Vec::new(),
             calm: false,

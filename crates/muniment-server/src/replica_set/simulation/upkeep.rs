@@ -1,8 +1,8 @@
 //! What is done for a member: its turns, what it asks for, its starts and ends; and what it has come to.
 
-use super::clients::{Token, tokens_of};
+use super::clients::{Writes, tokens_of};
 use super::network::Road;
-use super::oracle::{Change, Entry, Found, sum_of};
+use super::oracle::{Entry, Found, sum_of};
 use super::sim::{MS, Seen, Sim, What};
 use crate::state::Restart;
 use muniment_value::{Code, Doc};
@@ -158,19 +158,23 @@ impl Sim {
 
     /// What is new in a member's log, and what it says to be committed, is what it has to be.
     pub(super) fn look(&mut self, m: usize) -> Found {
-        self.look_for(m, &[])
+        self.look_for(m, None)
     }
 
-    /// The same; what is new was made by a statement with these tokens.
-    pub(super) fn look_for(&mut self, m: usize, tokens: &[Token]) -> Found {
+    /// The same; what is new may be of this statement.
+    pub(super) fn look_for(&mut self, m: usize, writes: Option<&Writes>) -> Found {
         let Some(r) = &self.members[m].running else {
             return Ok(());
         };
+        if self.members[m].fell() {
+            // What it did since then has never been.
+            return Ok(());
+        }
         let store = r.store();
         let seen = &mut self.seen[m];
         // While the disk is full there may be no log to read, and what is committed is told all the same.
         let p = store.position().unwrap_or_default();
-        let (oracle, mut newest) = (&mut self.oracle, None);
+        let oracle = &mut self.oracle;
         while (seen.log.len() as u64) < p.appended.index {
             let failed = |e| format!("member {m}: {e}");
             let reader = match seen.reader.take() {
@@ -191,19 +195,13 @@ impl Sim {
             };
             oracle.record(index, entry).map_err(failed)?;
             seen.log.push(entry);
-            newest = Some((index, term));
-            for (token, changes) in tokens {
-                let bytes = token.to_le_bytes();
-                if record.payload.windows(8).any(|w| w == bytes) {
+            let statements = self.perhaps.iter().chain(writes);
+            for (token, changes) in statements.flat_map(|w| w.of_record(record.payload)) {
+                // The next update of the same row may have it once more.
+                if !oracle.has_written(*token, &seen.log) {
                     oracle.does(index, term, *token, changes);
                 }
             }
-        }
-        // The token of a deletion stands nowhere.
-        if let (Some((index, term)), [(token, changes)]) = (newest, tokens)
-            && matches!(changes.as_slice(), [Change::Delete(_)])
-        {
-            oracle.does(index, term, *token, changes);
         }
         let committed = r.node.committed().min(seen.log.len() as u64);
         while seen.committed < committed {
