@@ -507,6 +507,7 @@ fn assemble(options: &LogOptions, found: Recovered) -> Result<Shared> {
             (segment, made.file, FIRST)
         }
     };
+    segment.end.store(offset as u64, Release);
     let last = found.last;
     let made = segment.size.min(options.segment_bytes);
     let shared = Shared {
@@ -645,11 +646,12 @@ impl Shared {
     fn appended(&self, tail: &mut Tail, position: Position, span: usize) {
         let segment = &*tail.segment;
         segment.point(tail.last, tail.offset, &mut tail.next_point);
+        tail.offset += span;
+        segment.end.store(tail.offset as u64, Release);
         segment.last_at.store(position.at.0, Release);
         segment.last.store(position.index, Release);
         self.appended.store(position.index, Release);
         tail.last = position;
-        tail.offset += span;
         tail.marked = false;
     }
 
@@ -689,6 +691,7 @@ impl Shared {
             let path = path(&self.dir, made.header.number, "log");
             return Err(io_error(&path, "write", e));
         }
+        segment.end.store(FIRST as u64, Release);
         let segment = Arc::new(segment);
         // Both before a record in it counts.
         self.order.lock().push_back(segment.clone());

@@ -178,10 +178,14 @@ impl Place {
     fn fill(&mut self, want: usize, shared: &Shared) -> Result<()> {
         let path = path(&shared.dir, self.segment.number, "log");
         let fail = |e| io_error(&path, "read", e);
-        let len = self.file.len().map_err(fail)?;
-        let rest = len.saturating_sub(self.offset as u64);
+        // Not all that the file has: who follows the log reads one record at a time.
+        let end = match self.segment.end.load(Acquire) {
+            u64::MAX => self.file.len().map_err(fail)?,
+            end => end,
+        };
+        let rest = end.saturating_sub(self.offset as u64);
         let n = usize::try_from(rest).unwrap_or(usize::MAX).min(want);
-        match self.buf.is_empty() {
+        match self.buf.is_empty() && self.buf.capacity() < n {
             // Zeros from the allocator cost nothing.
             true => self.buf = vec![0; n],
             false => self.buf.resize(n, 0),

@@ -46,6 +46,9 @@ pub(crate) struct Segment {
     /// The index of its last record (or of the last one before it), published after the record
     /// was written.
     pub last: AtomicU64,
+    /// Where that record ends, or one behind it that is written as well; as far as the file goes
+    /// where that is not known. Published before `last`.
+    pub end: AtomicU64,
     /// That record's timestamp. Exact once the segment is no longer written to.
     pub last_at: AtomicU64,
     /// The sparse index: the record before each point, and where the point is.
@@ -61,6 +64,7 @@ impl Segment {
             seed: header.seed(),
             before,
             last: AtomicU64::new(before.index),
+            end: AtomicU64::new(u64::MAX),
             last_at: AtomicU64::new(before.at.0),
             points: Mutex::default(),
         }
