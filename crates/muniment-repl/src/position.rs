@@ -57,7 +57,8 @@ pub struct Members {
 }
 
 impl Members {
-    pub(crate) fn new(me: MemberId, mine: Position, in_force: Arc<InForce>) -> Members {
+    /// Of the member `me`, which is at `mine`; nothing is known of the others yet.
+    pub fn new(me: MemberId, mine: Position, in_force: Arc<InForce>) -> Members {
         Members {
             me,
             in_force,

@@ -259,6 +259,8 @@ fn try_execute(
         said_ok: false,
         elsewhere: false,
     };
+    let sender = crate::replica_set::sender(&cx);
+    let kept_back = sender.as_ref().and_then(|node| node.keep_back());
     let running = muniment_query::running::enter(op.clone());
     let (lost, refused) = match op.retry() {
         // It is about what is written, and nothing is by who is answered by what was done before.
@@ -303,6 +305,7 @@ fn try_execute(
         Some(Err(e)) => (Err(e), None),
         None => (result, None),
     };
+    drop(kept_back);
     take_settings(server, spec, request);
     let (op_count, exhaust) = (cx.op_count, cx.exhaust);
     // A write concern that cannot be satisfied is told beside an error, too, since what failed may

@@ -14,7 +14,7 @@ use crate::transactions;
 use muniment_query::Interrupt;
 use muniment_repl::Concern;
 use muniment_storage::CommitId;
-use muniment_value::{Code, DocBuf, Error, Result, doc};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, doc};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -57,6 +57,32 @@ pub fn acknowledge(cx: &CommandContext<'_>) -> Result<Option<DocBuf>> {
         Ok(false) => Some(timed_out(wc)),
         Err(e) => Some(failed(wc, &e)),
     })
+}
+
+/// What sends the command's record itself when it waits for others to have it, if it is one that makes
+/// one soon and does little after it.
+pub fn sender(cx: &CommandContext<'_>) -> Option<Arc<Node>> {
+    let soon = match cx.spec.name {
+        "insert" | "findAndModify" | "commitTransaction" => true,
+        "update" => only_one(cx, "updates", |u| {
+            !u.get("multi").is_some_and(|v| v.truthy())
+        }),
+        "delete" => only_one(cx, "deletes", |d| {
+            d.get("limit").is_some_and(|v| v.truthy())
+        }),
+        _ => false,
+    };
+    if !soon || !asks(cx) {
+        return None;
+    }
+    concern_of(&cx.write_concern)?;
+    with_others(cx.server)
+}
+
+/// Whether there is one statement only, and of this kind.
+fn only_one(cx: &CommandContext<'_>, field: &str, is: impl Fn(Doc<'_>) -> bool) -> bool {
+    let mut all = cx.request.documents(field);
+    all.next().is_some_and(is) && all.next().is_none()
 }
 
 /// What tells of the others, where there are any.

@@ -34,7 +34,7 @@ mod simulation;
 mod times;
 mod world;
 
-pub use acknowledge::{acknowledge, of_majority, write_concern_error};
+pub use acknowledge::{acknowledge, of_majority, sender, write_concern_error};
 pub use admit::{admit, writes};
 pub use config::SetConfig;
 pub use driver::{ELECTION_TICKS, Request};

@@ -2,7 +2,8 @@
 //! reaches it, how far the set is, and waiting for that.
 //!
 //! Whoever brings something takes the driver's turn itself where nobody else has it ([`Node::help`]):
-//! waking a thread takes longer than most turns.
+//! waking a thread takes longer than most turns. So does who has made a record that others are to
+//! have before it is answered, when few are at it: see [`Node::keep_back`].
 //!
 //! Invariant: whoever waits is woken when what it waits for is there, when the leadership ends, or
 //! by its own operation; the driver never waits for any of them.
@@ -18,6 +19,7 @@ use muniment_storage::Store;
 use muniment_value::{Code, Error, Result};
 use muniment_wire::Stream;
 use parking_lot::{Condvar, Mutex};
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -87,6 +89,37 @@ const LOOK: Duration = Duration::from_millis(20);
 /// So many bytes of records may wait for the driver: other members' connections are not read beyond.
 const MOST: usize = 64 << 20;
 
+/// Where more wait for others than so many, the driver's thread serves them better, all at once.
+const FEW: usize = 2;
+
+/// Whether the calling thread is going to tell the driver of its record itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Own {
+    No,
+    /// It is, of the next one.
+    Next,
+    /// It is, of one that is made: of others after it the driver is told at once.
+    Made,
+}
+
+thread_local! {
+    static OWN: Cell<Own> = const { Cell::new(Own::No) };
+}
+
+/// While it lives the driver is not woken for the next record that the calling thread makes: that is
+/// told at the latest when it goes.
+pub struct KeptBack<'n> {
+    node: &'n Node,
+}
+
+impl Drop for KeptBack<'_> {
+    fn drop(&mut self) {
+        if OWN.replace(Own::No) == Own::Made {
+            self.node.inbox.look();
+        }
+    }
+}
+
 /// What reaches the driver.
 #[derive(Default)]
 pub struct Inbox {
@@ -151,6 +184,10 @@ impl Inbox {
     /// The door made a record. Called while it is held, so it costs next to nothing.
     pub fn appended(&self, index: u64) {
         self.appended.store(index, SeqCst);
+        if OWN.get() == Own::Next {
+            OWN.set(Own::Made);
+            return;
+        }
         if self.eager.load(Relaxed) && self.asleep.load(SeqCst) {
             self.call();
         }
@@ -315,10 +352,36 @@ impl Node {
         }
     }
 
-    /// The same for one turn: what comes after it is the driver's thread's.
-    fn help_once(&self) {
+    /// The calling thread is about to make a record and to wait for others to have it; it then tells the
+    /// driver itself ([`Node::wait`]). `None` where many wait: one turn for all of them costs less.
+    ///
+    /// What it makes must follow soon, and not be followed by much that it does before it waits.
+    pub fn keep_back(&self) -> Option<KeptBack<'_>> {
+        if self.tracked.lock().parked.len() > FEW {
+            return None;
+        }
+        OWN.set(Own::Next);
+        Some(KeptBack { node: self })
+    }
+
+    /// Tells the driver that there may be a record that it does not know, or not as visible yet.
+    fn tell(&self) {
+        let own = OWN.get() == Own::Made;
+        if own {
+            OWN.set(Own::Next);
+        }
+        // Before the driver is tried: who has it looks again when it is done.
+        self.inbox.look.store(true, SeqCst);
+        if !own || !self.help_once() {
+            self.inbox.wake();
+        }
+    }
+
+    /// The same for one turn: what comes after it is the driver's thread's. False if somebody has the
+    /// driver.
+    fn help_once(&self) -> bool {
         let Some(mut driver) = self.driver.try_lock() else {
-            return;
+            return false;
         };
         if let Some(driver) = driver.as_mut().filter(|driver| !driver.has_ended()) {
             driver.turn_now();
@@ -327,6 +390,7 @@ impl Node {
         if self.inbox.has_news() {
             self.inbox.wake();
         }
+        true
     }
 
     /// Microseconds of the own clock.
@@ -433,6 +497,9 @@ impl Node {
         let Some(waiting) = self.begin_wait(index, concern)? else {
             return Ok(true);
         };
+        // The driver heard of the write when it was in the log, if at all, and not yet when it was
+        // visible.
+        self.tell();
         let ended = loop {
             if let Some(end) = waiting.end() {
                 return end.map(|()| true);
@@ -456,7 +523,7 @@ impl Node {
     }
 
     /// Begins to wait as [`Node::wait`] does; `None` if the write is acknowledged already. The calling
-    /// thread is woken when there is an end.
+    /// thread is woken when there is an end. It has to see to it that the driver looks.
     ///
     /// # Errors
     /// 189 PrimarySteppedDown.
@@ -482,8 +549,6 @@ impl Node {
             t.parked.insert(id, Arc::clone(&parked));
             id
         };
-        // The driver heard of the write when it was in the log, and not yet when it was visible.
-        self.inbox.look();
         Ok(Some(Wait { id, parked }))
     }
 
@@ -605,5 +670,64 @@ mod tests {
             inbox.stop();
             last.join().unwrap();
         });
+    }
+
+    /// What happens to a driver that rests: whether it hears of it.
+    fn wakes(node: &Node, what: impl FnOnce()) -> bool {
+        let told = node.inbox.appended.load(SeqCst);
+        node.inbox.take();
+        std::thread::scope(|s| {
+            let driver = s.spawn(|| {
+                let until = Instant::now() + Duration::from_secs(60);
+                node.inbox.wait(told, until);
+            });
+            while !node.inbox.asleep.load(SeqCst) || node.inbox.waiting.is_locked() {
+                std::thread::yield_now();
+            }
+            what();
+            let patience = Instant::now() + Duration::from_millis(100);
+            while !driver.is_finished() && Instant::now() < patience {
+                std::thread::yield_now();
+            }
+            let woken = driver.is_finished();
+            node.inbox.look();
+            woken
+        })
+    }
+
+    /// The driver hears of a record that is kept back when its command is over, and of any other at
+    /// once.
+    #[test]
+    fn one_record_is_kept_back_until_its_command_is_over() {
+        let in_force = Arc::new(InForce::default());
+        let members = Members::new(1, muniment_repl::Position::default(), in_force);
+        let node = Node::new(1, members, 0);
+        node.inbox.set_eager(true);
+        assert!(wakes(&node, || node.inbox.appended(1)));
+        let kept = node.keep_back().unwrap();
+        assert!(!wakes(&node, || node.inbox.appended(2)));
+        assert!(wakes(&node, || node.inbox.appended(3)));
+        assert!(wakes(&node, || drop(kept)));
+        // Nothing was made.
+        let kept = node.keep_back().unwrap();
+        assert!(!wakes(&node, || drop(kept)));
+        // Somebody has the driver.
+        let busy = node.driver.lock();
+        let kept = node.keep_back().unwrap();
+        assert!(!wakes(&node, || node.inbox.appended(4)));
+        assert!(wakes(&node, || node.tell()));
+        assert!(!wakes(&node, || drop(kept)));
+        drop(busy);
+        node.set_leads(true);
+        let concern = Concern {
+            w: muniment_repl::W::Members(2),
+            journaled: false,
+        };
+        let many: Vec<_> = (0..=FEW)
+            .map(|_| node.begin_wait(9, &concern).unwrap().unwrap())
+            .collect();
+        assert!(node.keep_back().is_none());
+        many.iter().for_each(|w| node.give_up(w));
+        assert!(node.keep_back().is_some());
     }
 }

@@ -360,6 +360,7 @@ impl Sim {
             journaled: false,
         };
         let begun = r.node.begin_wait(index, &concern);
+        r.node.inbox.look();
         self.clients[c].op = Some(op);
         match begun {
             Ok(None) => self.is_acknowledged(c, index, term),
