@@ -130,6 +130,8 @@ def main(directory=""):
         assert len(rows) == 3 and all("insert" in next(iter(r.values())) for r in rows), rows
         columns = next(iter(rows[0].values()))
         assert {"dirty", "used", "qrw"} <= columns.keys() and "mapped" not in columns, rows
+        if "setName" in client.admin.command("hello"):
+            assert columns["repl"] == "PRI", rows
         print("mongostat: ok")
         top = tool("mongotop", "--rowcount", "2", "--json", "1")
         assert "tools.c" in top, top

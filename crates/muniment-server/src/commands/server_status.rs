@@ -382,6 +382,9 @@ fn replication(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     };
     let counter = cx.server.topology_counter();
     let mut d = replica_set::describe(cx.server, set, "isWritablePrimary", counter);
+    // MongoDB's own no longer has it, and its mongostat still takes the word from there: of a primary
+    // without it, it says "SLV".
+    d.append("ismaster", set.is_primary());
     d.append("rbid", set.member().rollback_id as i32);
     d
 }
