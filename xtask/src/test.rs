@@ -39,7 +39,7 @@ const STEPS: &[Step] = &[
     ("pymongo-legacy", "PyMongo 3.13", clients::pymongo_legacy),
     (
         "mlaunch",
-        "mlaunch starts, stops and restarts it as mongod",
+        "mlaunch starts, stops and restarts it as mongod, alone and as a set of four",
         clients::mlaunch,
     ),
     ("mongosh", "mongosh", clients::mongosh),

@@ -1,13 +1,71 @@
-"""mlaunch (mtools) starts, stops and restarts the server through its mongod name.
+"""mlaunch (mtools) starts, stops and restarts the server and a set of four through its mongod name.
 
 Usage: mlaunch.py PATH_OF_MLAUNCH DIRECTORY_WITH_MONGOD SCRATCH_DIRECTORY PORT
 """
 
+import os
+import socket
 import subprocess
 import sys
 import time
 
 import pymongo
+
+
+def ports_in_a_row(n):
+    """The first of n ports that are free now, which mlaunch counts up from one."""
+    for first in range(20000 + os.getpid() % 9000, 60000, n):
+        try:
+            for port in range(first, first + n):
+                with socket.socket() as s:
+                    s.bind(("127.0.0.1", port))
+            return first
+        except OSError:
+            continue
+    raise AssertionError("no ports in a row are free")
+
+
+def replica_set(mlaunch, binaries, scratch):
+    """A set of four: writes that all have, a stop and a start of all, and of one alone."""
+    first = ports_in_a_row(4)
+
+    def run(*args):
+        r = subprocess.run([mlaunch, *args, "--dir", scratch], capture_output=True, text=True, timeout=120)
+        print(r.stdout, r.stderr, sep="")
+        assert r.returncode == 0, f"mlaunch {args} exited {r.returncode}"
+        return r.stdout
+
+    hosts = ",".join(f"localhost:{first + i}" for i in range(4))
+
+    def check(n):
+        uri = f"mongodb://{hosts}/?replicaSet=four&w=4&wtimeoutMS=30000"
+        with pymongo.MongoClient(uri, serverSelectionTimeoutMS=30000) as c:
+            c.mlaunch.c.insert_one({"_id": n})
+            assert c.mlaunch.c.count_documents({}) == n
+            # Of its role a member tells the primary with its next report.
+            until = time.monotonic() + 10
+            while True:
+                states = sorted(m["stateStr"] for m in c.admin.command("replSetGetStatus")["members"])
+                if states == ["PRIMARY"] + ["SECONDARY"] * 3:
+                    break
+                assert time.monotonic() < until, states
+                time.sleep(0.1)
+
+    run("init", "--replicaset", "--nodes", "4", "--name", "four", "--port", str(first), "--binarypath", binaries)
+    try:
+        check(1)
+        run("stop")
+        run("start", "--binarypath", binaries)
+        check(2)
+        run("restart")
+        check(3)
+        run("kill", str(first))
+        assert run("list").count("running") == 3
+        run("start", str(first), "--binarypath", binaries)
+        check(4)
+    finally:
+        subprocess.run([mlaunch, "kill", "--dir", scratch], timeout=60, check=False)
+        time.sleep(0.2)
 
 
 def main(mlaunch, binaries, scratch, port):
@@ -41,7 +99,8 @@ def main(mlaunch, binaries, scratch, port):
     finally:
         subprocess.run([mlaunch, "kill", "--dir", scratch], timeout=60, check=False)
         time.sleep(0.2)
-    print("mlaunch: 1 passed")
+    replica_set(mlaunch, binaries, scratch + "-set")
+    print("mlaunch: 2 passed")
 
 
 if __name__ == "__main__":
