@@ -370,18 +370,33 @@ impl Node {
         if own {
             OWN.set(Own::Next);
         }
-        // Before the driver is tried: who has it looks again when it is done.
-        self.inbox.look.store(true, SeqCst);
-        if !own || !self.help_once() {
-            self.inbox.wake();
+        if !own || !self.turn_for_log() {
+            self.inbox.look();
         }
     }
 
-    /// The same for one turn: what comes after it is the driver's thread's. False if somebody has the
-    /// driver.
-    fn help_once(&self) -> bool {
+    /// Takes the driver's turn for what is new in the log, in the calling thread. False if somebody has
+    /// the driver, or if something else waits for it, in which the caller might be held up.
+    fn turn_for_log(&self) -> bool {
         let Some(mut driver) = self.driver.try_lock() else {
             return false;
+        };
+        match driver.as_mut() {
+            Some(driver) if !driver.has_ended() && !self.inbox.has_news() => driver.turn_for_log(),
+            _ => return false,
+        }
+        drop(driver);
+        // Who came meanwhile found the driver taken.
+        if self.inbox.has_news() {
+            self.inbox.wake();
+        }
+        true
+    }
+
+    /// Helps for one turn: what comes after it is the driver's thread's.
+    fn help_once(&self) {
+        let Some(mut driver) = self.driver.try_lock() else {
+            return;
         };
         if let Some(driver) = driver.as_mut().filter(|driver| !driver.has_ended()) {
             driver.turn_now();
@@ -390,7 +405,6 @@ impl Node {
         if self.inbox.has_news() {
             self.inbox.wake();
         }
-        true
     }
 
     /// Microseconds of the own clock.

@@ -100,6 +100,8 @@ pub struct Driver {
     next: Instant,
     /// Something moved that the others are to hear of.
     moved: bool,
+    /// The log is to be synced.
+    persists: bool,
     /// Why it leads if nobody else votes.
     alone: &'static str,
     /// The configuration names this server.
@@ -135,6 +137,7 @@ impl Driver {
             now,
             next: now,
             moved: true,
+            persists: false,
             alone: TIMEOUT,
             named: true,
             done: false,
@@ -169,6 +172,17 @@ impl Driver {
     pub fn turn_now(&mut self) {
         let events = self.came();
         let turned = guarded(|| self.turn(events, self.instant()));
+        self.end_with(turned);
+    }
+
+    /// A turn with nothing but what is new in the log: a primary has its record sent. Who calls it waits
+    /// for nobody in it.
+    pub fn turn_for_log(&mut self) {
+        let turned = guarded(|| {
+            self.now = self.instant();
+            self.note_log()?;
+            self.tell_others()
+        });
         self.end_with(turned);
     }
 
@@ -237,6 +251,11 @@ impl Driver {
         if now >= self.next {
             self.tick()?;
         }
+        self.tell_others()
+    }
+
+    /// What has moved goes to the other members, and to those who wait here.
+    fn tell_others(&mut self) -> Result<()> {
         // A core that gives up speaks of a log that is not this one any more.
         if !self.done {
             self.report()?;
@@ -246,10 +265,14 @@ impl Driver {
         Ok(())
     }
 
-    /// Sends what was given to the ways to other members.
-    fn flush(&self) {
+    /// Sends what was given to the ways to other members. Then has the log synced, which would take the
+    /// core from who sends.
+    fn flush(&mut self) {
         for peer in self.peers.values() {
             peer.flush(self.store());
+        }
+        if std::mem::take(&mut self.persists) {
+            self.node.persister.call();
         }
     }
 
@@ -484,11 +507,9 @@ impl Driver {
         positions
     }
 
-    /// Has the log synced, if anybody waits for that.
-    fn persist(&self) {
-        if !self.is_alone() {
-            self.node.persister.call();
-        }
+    /// Has the log synced with the next [`Driver::flush`], if anybody waits for that.
+    fn persist(&mut self) {
+        self.persists |= !self.is_alone();
     }
 
     fn effects(&mut self) -> Result<()> {
