@@ -63,7 +63,8 @@ pub fn acknowledge(cx: &CommandContext<'_>) -> Result<Option<DocBuf>> {
 /// one soon and does little after it.
 pub fn sender(cx: &CommandContext<'_>) -> Option<Arc<Node>> {
     let soon = match cx.spec.name {
-        "insert" | "findAndModify" | "commitTransaction" => true,
+        "findAndModify" | "commitTransaction" => true,
+        "insert" => only_one(cx, "documents", |_| true),
         "update" => only_one(cx, "updates", |u| {
             !u.get("multi").is_some_and(|v| v.truthy())
         }),

@@ -175,15 +175,25 @@ impl Driver {
         self.end_with(turned);
     }
 
-    /// A turn with nothing but what is new in the log: a primary has its record sent. Who calls it waits
-    /// for nobody in it.
+    /// [`Driver::short_turn`], now. An error ends the server.
     pub fn turn_for_log(&mut self) {
-        let turned = guarded(|| {
-            self.now = self.instant();
-            self.note_log()?;
-            self.tell_others()
-        });
+        let turned = guarded(|| self.short_turn(self.instant()));
         self.end_with(turned);
+    }
+
+    /// A turn for nothing but new records, which are sent. By them alone nothing is committed, so that
+    /// nothing follows for which who calls this would have to wait.
+    ///
+    /// # Errors
+    /// Nobody may go on after one.
+    pub fn short_turn(&mut self, now: Instant) -> Result<()> {
+        self.now = now;
+        self.note_appended()?;
+        self.effects()?;
+        if let Some(p) = self.positions()? {
+            self.note_places(&p)?;
+        }
+        self.tell_others()
     }
 
     /// A primary without its driver would take writes that nobody ever acknowledges.
@@ -463,7 +473,12 @@ impl Driver {
             self.core.persisted(durable);
             self.effects()?;
         }
-        let now = places(&p);
+        self.note_places(&p)
+    }
+
+    /// Tells the core how far this member itself is.
+    fn note_places(&mut self, p: &Positions) -> Result<()> {
+        let now = places(p);
         if now != self.noted {
             self.noted = now;
             let mine = muniment_repl::Report {

@@ -354,19 +354,32 @@ impl Sim {
         if !op.majority && !self.calm {
             return Ok(());
         }
-        let r = self.members[to].running.as_ref().unwrap();
+        let run = self.members[to].run;
+        let (now, short) = (self.time.instant(), self.random.one_in(2));
+        let r = self.members[to].running.as_mut().unwrap();
         let concern = Concern {
             w: W::Majority,
             journaled: false,
         };
         let begun = r.node.begin_wait(index, &concern);
-        r.node.inbox.look();
+        // Who waits takes the turn if nothing else waits for it, and has the driver's thread look if not.
+        let turned = match short && !r.node.inbox.has_news() && !r.driver.has_ended() {
+            true => r.driver.short_turn(now),
+            false => {
+                r.node.inbox.look();
+                Ok(())
+            }
+        };
         self.clients[c].op = Some(op);
+        self.has_turned(to, turned)?;
+        if !self.is(to, run) {
+            // Nobody knows.
+            return Ok(());
+        }
         match begun {
             Ok(None) => self.is_acknowledged(c, index, term),
             Ok(Some(waiting)) => {
                 let until = self.now() + 2000 * MS;
-                let run = self.members[to].run;
                 self.clients[c].wait = Some(Wait {
                     member: to,
                     run,

@@ -5,7 +5,7 @@ use super::network::Road;
 use super::oracle::{Entry, Found, sum_of};
 use super::sim::{MS, Seen, Sim, What};
 use crate::state::Restart;
-use muniment_value::{Code, Doc};
+use muniment_value::{Code, Doc, Result};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -16,9 +16,14 @@ impl Sim {
             return Ok(());
         };
         let came = r.driver.came();
-        let done = r.driver.turn(came, now);
+        let turned = r.driver.turn(came, now);
+        self.has_turned(m, turned)
+    }
+
+    /// A member's driver has taken a turn.
+    pub(super) fn has_turned(&mut self, m: usize, turned: Result<()>) -> Found {
         let (fell, ended) = (self.members[m].fell(), self.ended(m));
-        match done {
+        match turned {
             Err(_) if fell => {}
             // What cannot be carried out ends the process.
             Err(_) if ended || self.members[m].hurt => return self.crash(m),
