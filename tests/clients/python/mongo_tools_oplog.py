@@ -219,7 +219,9 @@ def shapes(tool, path):
             if kind == "applyOps":
                 assert e["ns"] == "admin.$cmd", line
                 for op in e["o"]["applyOps"]:
-                    assert {"op", "ns", "ui", "o"} <= op.keys() and op["op"] in "iud", op
+                    assert {"op", "ns", "ui", "o"} <= op.keys() and op["op"] in "iudc", op
+                    # Only a transaction makes its collections together with what is in them.
+                    assert op["op"] != "c" or "lsid" in e and "create" in op["o"], op
                 if "lsid" in e:
                     assert {"lsid", "txnNumber", "prevOpTime"} <= e.keys(), line
                 kind = "partialTxn" if "partialTxn" in e["o"] else kind
