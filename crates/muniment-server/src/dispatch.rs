@@ -259,8 +259,8 @@ fn try_execute(
         said_ok: false,
         elsewhere: false,
     };
-    let sender = crate::replica_set::sender(&cx);
-    let kept_back = sender.as_ref().and_then(|node| node.keep_back());
+    let keeper = crate::replica_set::keeper(&cx);
+    let kept_back = keeper.as_ref().and_then(|node| node.keep_back());
     let running = muniment_query::running::enter(op.clone());
     let (lost, refused) = match op.retry() {
         // It is about what is written, and nothing is by who is answered by what was done before.

@@ -59,9 +59,12 @@ pub fn acknowledge(cx: &CommandContext<'_>) -> Result<Option<DocBuf>> {
     })
 }
 
-/// What sends the command's record itself when it waits for others to have it, if it is one that makes
-/// one soon and does little after it.
-pub fn sender(cx: &CommandContext<'_>) -> Option<Arc<Node>> {
+/// Where the command's record can be kept back until the command waits for others to have it
+/// ([`Node::keep_back`]): if it does, and is one that makes a record soon and does little after it.
+pub fn keeper(cx: &CommandContext<'_>) -> Option<Arc<Node>> {
+    if !asks(cx) || concern_of(&cx.write_concern).is_none() {
+        return None;
+    }
     let soon = match cx.spec.name {
         "findAndModify" | "commitTransaction" => true,
         "insert" => only_one(cx, "documents", |_| true),
@@ -73,11 +76,7 @@ pub fn sender(cx: &CommandContext<'_>) -> Option<Arc<Node>> {
         }),
         _ => false,
     };
-    if !soon || !asks(cx) {
-        return None;
-    }
-    concern_of(&cx.write_concern)?;
-    with_others(cx.server)
+    soon.then(|| with_others(cx.server)).flatten()
 }
 
 /// Whether there is one statement only, and of this kind.
@@ -89,8 +88,7 @@ fn only_one(cx: &CommandContext<'_>, field: &str, is: impl Fn(Doc<'_>) -> bool) 
 /// What tells of the others, where there are any.
 fn with_others(server: &ServerState) -> Option<Arc<Node>> {
     let set = server.replica_set.as_ref()?;
-    let others = set.member().config.is_some_and(|c| c.members.len() > 1);
-    set.node().filter(|_| others)
+    set.node().filter(|_| set.has_others())
 }
 
 /// Waits until the majority has what was committed, where there are other members.

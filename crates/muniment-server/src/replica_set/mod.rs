@@ -34,7 +34,7 @@ mod simulation;
 mod times;
 mod world;
 
-pub use acknowledge::{acknowledge, of_majority, sender, write_concern_error};
+pub use acknowledge::{acknowledge, keeper, of_majority, write_concern_error};
 pub use admit::{admit, writes};
 pub use config::SetConfig;
 pub use driver::{ELECTION_TICKS, Request};
@@ -265,6 +265,12 @@ impl ReplicaSet {
     /// The state now.
     pub fn member(&self) -> Member {
         self.member.read().clone()
+    }
+
+    /// The configuration that holds has other members.
+    pub fn has_others(&self) -> bool {
+        let member = self.member.read();
+        member.config.as_ref().is_some_and(|c| c.members.len() > 1)
     }
 
     /// What drives the consensus, once there is a configuration.

@@ -73,7 +73,7 @@ impl Persister {
         // The log keeps the error for those who wait for it; the driver sees no progress.
         let synced = store.sync().is_ok();
         node.inbox.look.store(true, SeqCst);
-        node.help_once();
+        node.with_driver(Driver::turn_now);
         synced
     }
 }
@@ -370,41 +370,30 @@ impl Node {
         if own {
             OWN.set(Own::Next);
         }
-        if !own || !self.turn_for_log() {
+        // What else came might hold the caller up: it is the driver's thread's.
+        let sends = |driver: &mut Driver| {
+            let nothing_else = !self.inbox.has_news();
+            if nothing_else {
+                driver.turn_for_log();
+            }
+            nothing_else
+        };
+        if !own || self.with_driver(sends) != Some(true) {
             self.inbox.look();
         }
     }
 
-    /// Takes the driver's turn for what is new in the log, in the calling thread. False if somebody has
-    /// the driver, or if something else waits for it, in which the caller might be held up.
-    fn turn_for_log(&self) -> bool {
-        let Some(mut driver) = self.driver.try_lock() else {
-            return false;
-        };
-        match driver.as_mut() {
-            Some(driver) if !driver.has_ended() && !self.inbox.has_news() => driver.turn_for_log(),
-            _ => return false,
-        }
+    /// Has the calling thread take a turn, if nobody has the driver; what comes after it is the driver's
+    /// thread's.
+    fn with_driver<T>(&self, turn: impl FnOnce(&mut Driver) -> T) -> Option<T> {
+        let mut driver = self.driver.try_lock()?;
+        let turned = driver.as_mut().filter(|d| !d.has_ended()).map(turn);
         drop(driver);
         // Who came meanwhile found the driver taken.
         if self.inbox.has_news() {
             self.inbox.wake();
         }
-        true
-    }
-
-    /// Helps for one turn: what comes after it is the driver's thread's.
-    fn help_once(&self) {
-        let Some(mut driver) = self.driver.try_lock() else {
-            return;
-        };
-        if let Some(driver) = driver.as_mut().filter(|driver| !driver.has_ended()) {
-            driver.turn_now();
-        }
-        drop(driver);
-        if self.inbox.has_news() {
-            self.inbox.wake();
-        }
+        turned
     }
 
     /// Microseconds of the own clock.
