@@ -12,6 +12,18 @@ import time
 import pymongo
 
 
+def runner(mlaunch, scratch):
+    """What runs mlaunch and returns what it prints."""
+
+    def run(*args):
+        r = subprocess.run([mlaunch, *args, "--dir", scratch], capture_output=True, text=True, timeout=120)
+        print(r.stdout, r.stderr, sep="")
+        assert r.returncode == 0, f"mlaunch {args} exited {r.returncode}"
+        return r.stdout
+
+    return run
+
+
 def ports_in_a_row(n):
     """The first of n ports that are free now, which mlaunch counts up from one."""
     for first in range(20000 + os.getpid() % 9000, 60000, n):
@@ -28,13 +40,7 @@ def ports_in_a_row(n):
 def replica_set(mlaunch, binaries, scratch):
     """A set of four: writes that all have, a stop and a start of all, and of one alone."""
     first = ports_in_a_row(4)
-
-    def run(*args):
-        r = subprocess.run([mlaunch, *args, "--dir", scratch], capture_output=True, text=True, timeout=120)
-        print(r.stdout, r.stderr, sep="")
-        assert r.returncode == 0, f"mlaunch {args} exited {r.returncode}"
-        return r.stdout
-
+    run = runner(mlaunch, scratch)
     hosts = ",".join(f"localhost:{first + i}" for i in range(4))
 
     def check(n):
@@ -69,11 +75,7 @@ def replica_set(mlaunch, binaries, scratch):
 
 
 def main(mlaunch, binaries, scratch, port):
-    def run(*args):
-        r = subprocess.run([mlaunch, *args, "--dir", scratch], capture_output=True, text=True, timeout=60)
-        print(r.stdout, r.stderr, sep="")
-        assert r.returncode == 0, f"mlaunch {args} exited {r.returncode}"
-        return r.stdout
+    run = runner(mlaunch, scratch)
 
     def client():
         return pymongo.MongoClient(f"mongodb://127.0.0.1:{port}", serverSelectionTimeoutMS=5000)
