@@ -1,6 +1,6 @@
-//! A set of three under everything that can happen to it: kills, standstills, partitions in one
-//! direction and both, clocks that jump. Registers must be linearizable, transactions isolated, and nothing that was
-//! acknowledged by the majority lost.
+//! A set of three under everything that can happen to it: kills, power cuts, standstills, partitions
+//! in one direction and both, clocks that jump. Registers must be linearizable, transactions isolated,
+//! and nothing that was acknowledged by the majority lost.
 //!
 //! `MUNIMENT_LONG=1`: for half an hour.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
@@ -179,7 +179,7 @@ fn misfortunes(
         let one = if rng.below(3) > 0 { primary } else { any };
         let others: Vec<usize> = (0..3).filter(|m| *m != one).collect();
         let ways = [Way::Both, Way::There, Way::Back];
-        let name = match rng.below(7) {
+        let name = match rng.below(9) {
             0 => {
                 cluster.kill(one).unwrap();
                 pause(rng, 100, 3000);
@@ -210,9 +210,20 @@ fn misfortunes(
                 cluster.set_clock(one, ms).unwrap();
                 "clock set"
             }
+            5 => {
+                cluster.cut_power(one).unwrap();
+                pause(rng, 100, 3000);
+                cluster.restart(one).unwrap();
+                "power cut"
+            }
+            6 => {
+                (0..3).for_each(|m| cluster.cut_power(m).unwrap());
+                (0..3).for_each(|m| cluster.restart(m).unwrap());
+                "all power cut"
+            }
             cut => {
                 // All of its lines, or one of them: then both still reach the third.
-                let all = cut == 5;
+                let all = cut == 7;
                 let to = if all {
                     &others[..]
                 } else {

@@ -35,6 +35,17 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// [`cut_power`] where an image is kept.
+    ///
+    /// # Errors
+    /// As [`cut_power`].
+    pub fn cut_power(&self) -> Result<()> {
+        match &self.shadow {
+            Some(shadow) => cut_power(shadow, &self.dir),
+            None => Err(Error::other("no image of the disk is kept")),
+        }
+    }
+
     /// Puts `command` under the layer.
     pub fn apply(&self, command: &mut Command) {
         command
@@ -67,6 +78,19 @@ pub fn materialise(shadow: &Path, target: &Path) -> Result<()> {
     let root = fs::read_to_string(shadow.join("root"))
         .map_err(|e| Error::new(e.kind(), format!("there is no image of the disk: {e}")))?;
     directory(shadow, root.trim(), target)
+}
+
+/// Cuts the power of a machine whose process has ended: what was in `dir` becomes what the image in
+/// `shadow` says that the disk held. The next process begins a new image there.
+///
+/// # Errors
+/// As [`materialise`]; then `dir` is as it was.
+pub fn cut_power(shadow: &Path, dir: &Path) -> Result<()> {
+    let left = dir.with_extension("left");
+    materialise(shadow, &left)?;
+    fs::remove_dir_all(dir)?;
+    fs::rename(left, dir)?;
+    fs::remove_dir_all(shadow)
 }
 
 fn directory(shadow: &Path, id: &str, target: &Path) -> Result<()> {

@@ -97,8 +97,6 @@ impl ServerOptions {
 pub struct Server {
     options: ServerOptions,
     home: tempfile::TempDir,
-    /// Counts the power cuts: each leaves a new directory.
-    cuts: u32,
     child: Option<Child>,
     port: u16,
 }
@@ -149,7 +147,6 @@ impl Server {
         let server = Server {
             options,
             home,
-            cuts: 0,
             child: None,
             port: 0,
         };
@@ -283,13 +280,13 @@ impl Server {
         layer.apply(command);
     }
 
-    /// The data directory; another one after each power cut.
+    /// The data directory.
     pub fn dir(&self) -> PathBuf {
-        self.home.path().join(format!("data-{}", self.cuts))
+        self.home.path().join("data")
     }
 
     fn shadow(&self) -> PathBuf {
-        self.home.path().join(format!("shadow-{}", self.cuts))
+        self.home.path().join("shadow")
     }
 
     fn budget_path(&self) -> PathBuf {
@@ -420,11 +417,7 @@ impl Server {
             "started without the power-loss layer"
         );
         self.kill9();
-        let (shadow, dir) = (self.shadow(), self.dir());
-        self.cuts += 1;
-        power::materialise(&shadow, &self.dir());
-        fs::remove_dir_all(shadow).unwrap();
-        fs::remove_dir_all(dir).unwrap();
+        powerloss_image::cut_power(&self.shadow(), &self.dir()).expect("an image of the disk");
     }
 
     /// Cuts the power and starts the server on what is left.

@@ -66,7 +66,6 @@ pub struct Embedded {
     process: Process,
     options: ServerOptions,
     address: String,
-    cuts: u32,
 }
 
 impl Embedded {
@@ -82,7 +81,7 @@ impl Embedded {
         sync_us: u64,
     ) -> Result<Embedded> {
         let dir = TempDir::new(parent)?;
-        let data = dir.path().join("data-0");
+        let data = dir.path().join("data");
         let layer = match crash {
             Crash::Process | Crash::Fault(_) => None,
             Crash::Power => {
@@ -96,7 +95,7 @@ impl Embedded {
                 Some(powerloss_image::Settings {
                     library,
                     dir: data.clone(),
-                    shadow: Some(dir.path().join("shadow-0")),
+                    shadow: Some(dir.path().join("shadow")),
                     sync_us,
                     ..powerloss_image::Settings::default()
                 })
@@ -114,27 +113,15 @@ impl Embedded {
             process,
             options,
             address,
-            cuts: 0,
         })
     }
 
     /// The directory as the power cut left it takes the place of the one that was.
-    fn cut_power(&mut self) -> Result<()> {
-        let Some(layer) = &mut self.options.layer else {
-            return Ok(());
-        };
-        self.cuts += 1;
-        let fresh = |what: &str| self.process.dir().join(format!("{what}-{}", self.cuts));
-        let (data, shadow) = (fresh("data"), fresh("shadow"));
-        if let Some(old) = layer.shadow.replace(shadow) {
-            let what = "the disk after the power cut";
-            powerloss_image::materialise(&old, &data).context(what)?;
-            std::fs::remove_dir_all(old).context(what)?;
-            std::fs::remove_dir_all(&self.options.data).context(what)?;
-        }
-        layer.dir.clone_from(&data);
-        self.options.data = data;
-        Ok(())
+    fn cut_power(&self) -> Result<()> {
+        let cut = self.options.layer.as_ref().map(|layer| layer.cut_power());
+        cut.transpose()
+            .map(drop)
+            .context("the disk after the power cut")
     }
 }
 

@@ -75,7 +75,7 @@ impl Cluster {
         Cluster::start_under(None, shape, program, parent, cache_gb)
     }
 
-    /// The same under this file layer, for [`Cluster::set_clock`].
+    /// The same under this file layer, for [`Cluster::set_clock`] and [`Cluster::cut_power`].
     ///
     /// # Errors
     /// As [`Cluster::start`].
@@ -144,15 +144,18 @@ impl Cluster {
             let dir = TempDir::new(parent)?;
             let clock = dir.path().join("clock");
             write_clock(&clock, 0)?;
+            let data = dir.path().join("data");
             let layer = layer.map(|library| powerloss_image::Settings {
                 library: library.to_path_buf(),
+                dir: data.clone(),
+                shadow: Some(dir.path().join("shadow")),
                 clock: Some(clock),
                 ..Default::default()
             });
             let options = ServerOptions {
                 layer,
                 program: program.to_path_buf(),
-                data: dir.path().join("data"),
+                data,
                 port: address.port(),
                 cache_gb: Some(cache_gb),
                 more,
@@ -353,6 +356,17 @@ impl Cluster {
         let m = self.members.get_mut(member).ok_or_else(nobody)?;
         m.process.kill9();
         Ok(())
+    }
+
+    /// Kills a member and cuts its power: what it had not synced is lost.
+    ///
+    /// # Errors
+    /// There is no such member, or it was not started under the layer; the disk's.
+    pub fn cut_power(&mut self, member: usize) -> Result<()> {
+        self.kill(member)?;
+        let m = self.members.get(member).ok_or_else(nobody)?;
+        let layer = m.options.layer.as_ref().ok_or_else(nobody)?;
+        layer.cut_power().context("the disk after the power cut")
     }
 
     /// Stops a member with SIGSTOP: it does nothing, and does not notice.
