@@ -7,6 +7,7 @@
 //! The checks before a write has happened answer as MongoDB does: what no set of these members
 //! could ever satisfy is refused at once.
 
+use crate::config::MemberId;
 use crate::position::Members;
 use muniment_value::{Code, Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,6 +70,27 @@ impl Concern {
                 Code::UnsatisfiableWriteConcern,
                 "Not enough data-bearing nodes",
             )),
+        }
+    }
+
+    /// Whether it could be satisfied if none of those members ever took part.
+    pub fn can_do_without(&self, members: &Members, those: impl Fn(MemberId) -> bool) -> bool {
+        let now = members.in_force();
+        let others = || members.counted().filter(|(m, _)| !those(m.id));
+        let tags_of = || others().map(|(m, _)| &m.tags);
+        match &self.w {
+            W::Majority => [&now.voters, &now.config.wanted_voters()]
+                .iter()
+                .all(|voters| {
+                    let left = voters.iter().filter(|id| !those(**id));
+                    left.count() >= majority(voters.len())
+                }),
+            W::Members(n) => others().count() >= *n as usize,
+            W::Mode(name) => {
+                let tags = now.config.modes.get(name);
+                tags.is_some_and(|tags| values(tags, tags_of()))
+            }
+            W::Tags(tags) => values(tags, tags_of()),
         }
     }
 

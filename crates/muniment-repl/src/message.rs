@@ -158,6 +158,40 @@ impl Message {
         })
     }
 
+    /// Takes a later message to the same member into this one, if it only goes on with its entries and
+    /// there are no more than `most` then; else gives it back. What is made says what both said in
+    /// their order.
+    pub fn join(&mut self, later: Message, most: usize) -> Option<Message> {
+        let same = (self.from, self.to, self.term) == (later.from, later.to, later.term);
+        let (
+            Body::Append {
+                index,
+                log_term,
+                commit,
+                entries,
+            },
+            Body::Append {
+                index: behind,
+                log_term: behind_term,
+                commit: newer,
+                entries: more,
+            },
+        ) = (&mut self.body, &later.body)
+        else {
+            return Some(later);
+        };
+        let last = entries
+            .last()
+            .map_or((*index, *log_term), |e| (e.index, e.term));
+        let goes_on = same && last == (*behind, *behind_term) && *newer >= *commit;
+        if !goes_on || entries.len() + more.len() > most {
+            return Some(later);
+        }
+        entries.extend_from_slice(more);
+        *commit = *newer;
+        None
+    }
+
     /// Leaves the entries behind the first `n` out, as if they had been lost on the way.
     pub fn truncate(&mut self, n: usize) {
         if let Body::Append { entries, .. } = &mut self.body {

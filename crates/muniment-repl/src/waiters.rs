@@ -6,7 +6,9 @@
 //!
 //! Invariant: for one concern, what is satisfied at a place is so at every place before it.
 
-use crate::concern::{Concern, Progress, W};
+use crate::concern::{Concern, Progress};
+use crate::config::MemberId;
+use crate::position::Members;
 use std::collections::{BTreeSet, HashMap};
 
 /// A waiter's number.
@@ -107,15 +109,14 @@ impl Waiters {
         all.map(|(_, id)| id).collect()
     }
 
+    /// Whether somebody waits for what the set cannot give without those members.
+    pub fn need(&self, members: &Members, those: impl Fn(MemberId) -> bool) -> bool {
+        let mut kinds = self.kinds.iter();
+        kinds.any(|(concern, _)| !concern.can_do_without(members, &those))
+    }
+
     /// Whether nobody waits.
     pub fn is_empty(&self) -> bool {
         self.kinds.is_empty()
-    }
-
-    /// Whether somebody waits for more than its own member's journal: for a driver that sends
-    /// reports eagerly only while it pays.
-    pub fn wait_for_others(&self) -> bool {
-        let alone = |c: &Concern| matches!(c.w, W::Members(0 | 1));
-        self.kinds.iter().any(|(concern, _)| !alone(concern))
     }
 }

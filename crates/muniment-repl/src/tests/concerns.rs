@@ -148,7 +148,7 @@ fn who_can_never_be_woken_is_told() {
     let five = waiters.wait(3, &concern(W::Members(5), false), at(&m, 0));
     let both = waiters.wait(3, &concern(W::Mode("both".into()), false), at(&m, 0));
     let two = waiters.wait(3, &concern(W::Members(2), false), at(&m, 0));
-    assert!(waiters.wait_for_others());
+    assert!(waiters.need(&m, |id| id == 5) && !waiters.need(&m, |_| false));
     assert!(waiters.hopeless(at(&m, 0)).is_empty());
     let mut less = (**m.in_force()).clone();
     less.config.members.pop();
@@ -161,5 +161,31 @@ fn who_can_never_be_woken_is_told() {
         .collect();
     assert_eq!(told, [(five, 100), (both, 79)]);
     assert_eq!(waiters.drain(), [two.unwrap()]);
-    assert!(!waiters.wait_for_others());
+    assert!(!waiters.need(&m, |_| true));
+}
+
+#[test]
+fn who_is_needed() {
+    let mut m = members();
+    let can = |m: &Members, w, without: &[u64]| {
+        let without = without.to_vec();
+        concern(w, false).can_do_without(m, |id| without.contains(&id))
+    };
+    // Members 1 to 4 vote, in centres a, a, b and b; 5 does not, in c.
+    assert!(can(&m, W::Members(2), &[3, 4, 5]) && !can(&m, W::Members(3), &[3, 4, 5]));
+    assert!(can(&m, W::Majority, &[4, 5]) && !can(&m, W::Majority, &[3, 4]));
+    let mode = |name: &str| W::Mode(name.into());
+    assert!(can(&m, mode("both"), &[2, 5]) && !can(&m, mode("both"), &[3, 4, 5]));
+    assert!(!can(&m, mode("unknown"), &[]));
+    let tags = W::Tags(BTreeMap::from([("dc".into(), 3)]));
+    assert!(can(&m, tags.clone(), &[2, 4]) && !can(&m, tags, &[5]));
+    // Who is being filled anew acknowledges nothing.
+    m.syncing(2, true);
+    assert!(!can(&m, W::Members(2), &[3, 4, 5]));
+    // Who is to vote and does not yet is part of the majority that is promised.
+    let mut joining = (**m.in_force()).clone();
+    joining.voters = BTreeSet::from([1]);
+    joining.learners = BTreeSet::from([2, 3, 4, 5]);
+    m.configure(Arc::new(joining));
+    assert!(can(&m, W::Majority, &[4]) && !can(&m, W::Majority, &[3, 4]));
 }

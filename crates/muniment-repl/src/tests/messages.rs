@@ -168,3 +168,60 @@ fn are_taken_apart() {
     assert_eq!(append().split_off(0).unwrap().records(), Some(9..=11));
     assert_eq!(message(Body::TimeoutNow).split_off(1), None);
 }
+
+/// What was taken apart is put together again, and nothing that does not go on with it.
+#[test]
+fn are_put_together() {
+    for n in 1..4 {
+        let mut first = append();
+        let rest = first.split_off(n).unwrap();
+        let apart = first.clone();
+        assert_eq!(first.join(rest.clone(), 3), Some(rest.clone()));
+        assert_eq!(first, apart);
+        assert_eq!(first.join(rest.clone(), 4), None);
+        assert_eq!(first, append());
+        let others: [fn(&mut Message); 6] = [
+            |m| m.from += 1,
+            |m| m.to += 1,
+            |m| m.term += 1,
+            |m| m.body = Body::TimeoutNow,
+            |m| {
+                if let Body::Append { index, .. } = &mut m.body {
+                    *index += 1;
+                }
+            },
+            |m| {
+                if let Body::Append { log_term, .. } = &mut m.body {
+                    *log_term -= 1;
+                }
+            },
+        ];
+        for other in others {
+            let mut later = rest.clone();
+            other(&mut later);
+            let mut first = apart.clone();
+            assert_eq!(first.join(later.clone(), 9), Some(later));
+            assert_eq!(first, apart);
+        }
+    }
+    // One that tells only how far what came before is committed.
+    let mut told = append();
+    let Body::Append { commit, .. } = &mut told.body else {
+        panic!("an append");
+    };
+    let before = *commit;
+    let mut newer = message(Body::Append {
+        index: 11,
+        log_term: 4,
+        commit: before + 1,
+        entries: Vec::new(),
+    });
+    assert_eq!(told.join(newer.clone(), 4), None);
+    assert_eq!(told.records(), Some(8..=11));
+    assert!(matches!(told.body, Body::Append { commit, .. } if commit == before + 1));
+    // And never back.
+    if let Body::Append { commit, .. } = &mut newer.body {
+        *commit = before;
+    }
+    assert_eq!(told.join(newer.clone(), 9), Some(newer));
+}

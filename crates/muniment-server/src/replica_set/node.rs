@@ -309,8 +309,6 @@ pub struct Node {
     syncing: AtomicBool,
     /// Where from.
     source: Mutex<Option<Stream>>,
-    /// What `sent` of reports counts from.
-    pub began: Instant,
 }
 
 impl Node {
@@ -334,7 +332,6 @@ impl Node {
                 waiters: Waiters::new(),
                 parked: HashMap::new(),
             }),
-            began: Instant::now(),
         }
     }
 
@@ -394,11 +391,6 @@ impl Node {
             self.inbox.wake();
         }
         turned
-    }
-
-    /// Microseconds of the own clock.
-    pub fn clock(&self) -> i64 {
-        i64::try_from(self.began.elapsed().as_micros()).unwrap_or(i64::MAX)
     }
 
     /// A copy of another member's data begins; false if one is under way.
@@ -560,6 +552,12 @@ impl Node {
         let mut t = self.tracked.lock();
         t.waiters.leave(waiting.id);
         t.parked.remove(&waiting.id);
+    }
+
+    /// Somebody waits for what the set cannot give without those members.
+    pub fn waits_for(&self, those: impl Fn(MemberId) -> bool) -> bool {
+        let t = self.tracked.lock();
+        t.waiters.need(&t.members, those)
     }
 
     /// The set is so far now.

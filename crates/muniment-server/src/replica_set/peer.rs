@@ -37,6 +37,8 @@ const REFUSED: Duration = Duration::from_secs(2);
 /// Messages that may wait; what comes then is lost, as on a network that is too slow.
 const MOST: usize = 4096;
 
+/// Messages that go on with each other's records become one of so many records at most.
+const LONGEST: usize = 1024;
 /// The thread reads more records than so many.
 const FEW: usize = 64;
 /// Who sends more bytes than so many at a time leaves the next ones to the thread, too.
@@ -163,7 +165,7 @@ impl Way for Peer {
     fn send(&self, message: Message) {
         let mut queue = self.shared.queue.lock();
         if queue.connected && queue.messages.len() < MOST {
-            queue.messages.push_back(message);
+            put_behind(&mut queue.messages, message);
         }
     }
 
@@ -349,6 +351,15 @@ impl Shared {
         sending.out.drain(..sent);
         sending.out.is_empty() && queue.messages.is_empty()
     }
+}
+
+/// Puts a message behind those that wait, into the last of them if it only goes on with its records.
+pub fn put_behind(messages: &mut VecDeque<Message>, message: Message) {
+    let left = match messages.back_mut() {
+        Some(last) => last.join(message, LONGEST),
+        None => Some(message),
+    };
+    messages.extend(left);
 }
 
 fn flush(socket: &mut Stream, out: &mut Vec<u8>) -> Result<()> {

@@ -127,15 +127,21 @@ impl HeardOf {
 pub struct Heard(BTreeMap<MemberId, HeardOf>);
 
 impl Heard {
-    /// A report came. `clock`: microseconds of the own clock now; `patience`: who was silent for
+    /// A report came `now`. `clock`: microseconds of the own clock; `patience`: who was silent for
     /// longer had gone.
-    pub fn note(&mut self, report: Report, clock: i64, now_ms: i64, patience: Duration) {
+    pub fn note(
+        &mut self,
+        report: Report,
+        now: Instant,
+        clock: i64,
+        now_ms: i64,
+        patience: Duration,
+    ) {
         let round = report.echo.map(|(sent, ago)| clock - sent - ago);
         let round = round.and_then(|us| u64::try_from(us).ok());
-        let now = Instant::now();
         let before = self.0.get(&report.from);
         let since = before
-            .filter(|b| b.at.elapsed() < patience)
+            .filter(|b| now.saturating_duration_since(b.at) < patience)
             .map_or(now, |b| b.since);
         // Smoothed, as single ones tell little.
         let ping = match (round, before.and_then(|b| b.ping)) {
@@ -159,9 +165,10 @@ impl Heard {
     }
 
     /// What to answer a member's newest report with: see [`Report::echo`].
-    pub fn echo(&self, id: MemberId) -> Option<(i64, i64)> {
+    pub fn echo(&self, id: MemberId, now: Instant) -> Option<(i64, i64)> {
         let heard = self.0.get(&id)?;
-        let ago = i64::try_from(heard.at.elapsed().as_micros()).unwrap_or(i64::MAX);
+        let ago = now.saturating_duration_since(heard.at).as_micros();
+        let ago = i64::try_from(ago).unwrap_or(i64::MAX);
         Some((heard.report.sent, ago))
     }
 
@@ -207,19 +214,21 @@ mod tests {
     fn pings_are_the_way_there_and_back() {
         let mut heard = Heard::default();
         let patience = Duration::from_secs(10);
-        heard.note(report(), 2520, 77, patience);
+        let now = Instant::now();
+        heard.note(report(), now, 2520, 77, patience);
         let of = heard.of(3).unwrap();
         assert_eq!((of.ping, of.at_ms), (Some(Duration::from_micros(2000)), 77));
         let since = of.since;
-        heard.note(report(), 520, 78, patience);
+        let soon = now + Duration::from_micros(30);
+        heard.note(report(), soon, 520, 78, patience);
         let of = heard.of(3).unwrap();
         assert_eq!(of.ping, Some(Duration::from_micros(1600)));
         assert_eq!(of.since, since);
-        let (sent, ago) = heard.echo(3).unwrap();
-        assert!(sent == 1000 && ago >= 0);
-        heard.note(report(), 520, 79, Duration::ZERO);
+        let later = soon + Duration::from_micros(40);
+        assert_eq!(heard.echo(3, later), Some((1000, 40)));
+        heard.note(report(), later, 520, 79, Duration::ZERO);
         assert!(heard.of(3).unwrap().since > since);
         heard.retain(|id| id != 3);
-        assert!(heard.of(3).is_none() && heard.echo(3).is_none());
+        assert!(heard.of(3).is_none() && heard.echo(3, later).is_none());
     }
 }

@@ -10,19 +10,20 @@
 //! core; what cannot be carried out (a state that cannot be saved, a record that cannot be applied)
 //! ends the process, because nobody may go on from half of it. Must not wait for another member.
 
+mod link;
 mod maintain;
 mod others;
 mod room;
 
 use super::frame::Record;
 use super::node::{Node, Outcome};
-use super::peer::Way;
 use super::report::Report;
 use super::{Election, Role, SetConfig, initial_sync, rollback};
 use crate::failpoint::STOP_PRODUCER;
 use crate::guard::{Caught, guarded};
 use crate::log::{Severity, now_ms};
 use crate::state::{Restart, ServerState, hostname};
+use link::Link;
 use muniment_query::NeverInterrupted;
 use muniment_repl::{
     Appended, Core, Effect, InForce, Kind, LocalState, MemberId, Message, Occasion, Position,
@@ -79,7 +80,7 @@ pub struct Driver {
     node: Arc<Node>,
     core: Core,
     file: StateFile,
-    peers: BTreeMap<MemberId, Box<dyn Way>>,
+    peers: BTreeMap<MemberId, Link>,
     /// The place up to which the core was told of the log's records.
     told: u64,
     /// The place up to which it was told that they are durable.
@@ -94,6 +95,8 @@ pub struct Driver {
     outcomes: HashMap<u64, Outcome>,
     role: (CoreRole, u64, Option<MemberId>),
     reported: Instant,
+    /// What the times of reports count from.
+    began: Instant,
     /// When the turn began.
     now: Instant,
     /// When the next tick is due.
@@ -134,6 +137,7 @@ impl Driver {
             outcomes: HashMap::new(),
             role: (CoreRole::Follower, 0, None),
             reported: now,
+            began: now,
             now,
             next: now,
             moved: true,
@@ -236,12 +240,19 @@ impl Driver {
     /// Something came.
     #[cfg(test)]
     pub fn has_news(&self) -> bool {
-        self.node.inbox.has_news() || self.node.inbox.has_more(self.told)
+        self.gathers() || self.node.inbox.has_news() || self.node.inbox.has_more(self.told)
+    }
+
+    /// Something that was given to a way waits for more.
+    #[cfg(test)]
+    pub fn gathers(&self) -> bool {
+        self.gathered_until().is_some()
     }
 
     /// When there has to be a turn although nothing came.
     pub fn due(&self) -> Instant {
-        self.next
+        self.gathered_until()
+            .map_or(self.next, |at| at.min(self.next))
     }
 
     /// Does what follows from what came, from what is new in the log, and from the time.
@@ -275,17 +286,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Sends what was given to the ways to other members. Then has the log synced, which would take the
-    /// core from who sends.
-    fn flush(&mut self) {
-        for peer in self.peers.values() {
-            peer.flush(self.store());
-        }
-        if std::mem::take(&mut self.persists) {
-            self.node.persister.call();
-        }
-    }
-
     fn tick(&mut self) -> Result<()> {
         if !self.node.is_syncing() {
             self.core.tick();
@@ -295,6 +295,7 @@ impl Driver {
         // Who was stopped for long does not make up for it at once.
         self.next = (self.next + self.tick_length()).max(self.now);
         self.look_after_peers();
+        self.measure_distances();
         if let Some(begins) = unless_full(self.store().log_begins_behind())? {
             self.core.trimmed(begins.index + 1);
             self.effects()?;
@@ -553,8 +554,8 @@ impl Driver {
                 self.note_appended()?;
             }
             Effect::Send(message) => {
-                if let Some(peer) = self.peers.get(&message.to) {
-                    peer.send(message);
+                if let Some(link) = self.peers.get_mut(&message.to) {
+                    link.send(message);
                 }
             }
             Effect::Committed(index) => {

@@ -1,6 +1,7 @@
 //! The driver's part on the other members: the ways to them, and what they tell each other of how
 //! they are.
 
+use super::link::Link;
 use super::{Driver, ELECTION_TICKS, places};
 use crate::log::Severity;
 use crate::log::now_ms;
@@ -12,7 +13,7 @@ use muniment_repl::{InForce, MemberId, Role as CoreRole};
 use muniment_value::{Code, Doc, Error, Result, doc};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 impl Driver {
     /// Has a way to every other member of a configuration, and to nobody else.
@@ -36,8 +37,8 @@ impl Driver {
                 ahead.clone_from(&m.ahead);
             });
         }
-        self.peers.retain(|id, peer| {
-            ahead.contains_key(id) || others.get(id).is_some_and(|host| host == peer.host())
+        self.peers.retain(|id, link| {
+            ahead.contains_key(id) || others.get(id).is_some_and(|host| host == link.way.host())
         });
         for (id, host) in others {
             if !self.peers.contains_key(&id) {
@@ -65,7 +66,7 @@ impl Driver {
             silence: self.tick_length() * ELECTION_TICKS as u32,
         };
         let way = self.server.ways.to(to, self.store())?;
-        self.peers.insert(id, way);
+        self.peers.insert(id, Link::new(way));
         Ok(())
     }
 
@@ -101,7 +102,7 @@ impl Driver {
         };
         let in_force = Arc::clone(self.core.in_force());
         let mut longest = 0;
-        for (id, peer) in &self.peers {
+        for (id, link) in &self.peers {
             let member = in_force.config.member(*id);
             let delay = member.and_then(|m| config.member(m.key));
             let delay = delay.map_or(0, |m| m.delay_secs);
@@ -110,7 +111,7 @@ impl Driver {
             let joins =
                 waits_for_vote || self.node.heard.lock().of(*id).is_some_and(HeardOf::joins);
             let delay = if joins { 0 } else { delay };
-            peer.set_delay(delay);
+            link.way.set_delay(delay);
             self.core.delayed(*id, delay > 0);
         }
         // Who does not find it when it is due has to copy everything anew.
@@ -131,13 +132,20 @@ impl Driver {
             position: report.position,
         };
         let patience = self.patience();
-        let clock = self.node.clock();
+        let (now, clock) = self.clock();
         self.node
             .heard
             .lock()
-            .note(report, clock, now_ms(), patience);
+            .note(report, now, clock, now_ms(), patience);
         self.core.report(from, told);
         self.effects()
+    }
+
+    /// The time, and the same in microseconds of the own clock, which reports tell.
+    fn clock(&self) -> (Instant, i64) {
+        let now = self.instant();
+        let since = now.saturating_duration_since(self.began).as_micros();
+        (now, i64::try_from(since).unwrap_or(i64::MAX))
     }
 
     pub(super) fn patience(&self) -> Duration {
@@ -164,7 +172,8 @@ impl Driver {
         let Some(p) = self.positions()? else {
             return Ok(());
         };
-        for (id, peer) in &self.peers {
+        let (now, sent) = self.clock();
+        for (id, link) in &mut self.peers {
             if !to_all && Some(*id) != leader {
                 continue;
             }
@@ -184,10 +193,10 @@ impl Driver {
                     .then(|| member.election.map(|e| e.at))
                     .flatten(),
                 follows: leader,
-                sent: self.node.clock(),
-                echo: self.node.heard.lock().echo(*id),
+                sent,
+                echo: self.node.heard.lock().echo(*id, now),
             };
-            peer.report(report.to_doc());
+            link.report(report.to_doc());
         }
         if to_all {
             self.reported = self.now;
@@ -201,13 +210,13 @@ impl Driver {
         let now: BTreeMap<MemberId, Error> = self
             .peers
             .iter()
-            .filter_map(|(id, peer)| Some((*id, peer.trouble()?)))
+            .filter_map(|(id, link)| Some((*id, link.way.trouble()?)))
             .collect();
         let before = std::mem::replace(&mut *self.node.troubles.lock(), now.clone());
         let refused = |e: &Error| e.code() == Code::AuthenticationFailed;
         for (id, e) in now.iter().filter(|(_, e)| refused(e)) {
             if !before.get(id).is_some_and(refused) {
-                let host = self.peers.get(id).map_or("", |way| way.host());
+                let host = self.peers.get(id).map_or("", |link| link.way.host());
                 self.refused(host, e);
             }
         }

@@ -16,13 +16,15 @@ pub struct Course {
     pub configs: u64,
     pub steps: u64,
     pub disk_faults: u64,
+    /// Looks at a member that gathers records for one that is far away.
+    pub gathering: u64,
     /// A sum of all that happened.
     pub trace: u64,
 }
 
 impl Course {
     /// What has to happen in some seed.
-    pub fn figures(&self) -> [(&'static str, u64); 12] {
+    pub fn figures(&self) -> [(&'static str, u64); 13] {
         [
             ("elections", self.elections),
             ("committed", self.committed),
@@ -36,6 +38,7 @@ impl Course {
             ("flushes", self.flushes),
             ("configs", self.configs),
             ("disk faults", self.disk_faults),
+            ("gathering", self.gathering),
         ]
     }
 
@@ -52,6 +55,7 @@ impl Course {
         self.flushes += c.flushes;
         self.configs += c.configs;
         self.disk_faults += c.disk_faults;
+        self.gathering += c.gathering;
         self.steps += c.steps;
     }
 }

@@ -5,7 +5,7 @@ use super::bugs::Bugs;
 use super::random::Random;
 use crate::replica_set::driver::Driver;
 use crate::replica_set::node::Node;
-use crate::replica_set::peer::{To, Way, Ways};
+use crate::replica_set::peer::{To, Way, Ways, put_behind};
 use crate::replica_set::world::{Job, World};
 use crate::state::ServerState;
 use muniment_io::SimDisk;
@@ -22,6 +22,8 @@ use std::time::Duration;
 #[derive(Default)]
 pub struct Queue {
     pub messages: VecDeque<Message>,
+    /// What the driver has not sent yet.
+    pub given: VecDeque<Message>,
     pub report: Option<DocBuf>,
     pub connected: bool,
     /// The member wants the way no more.
@@ -45,7 +47,7 @@ impl Way for SimWay {
         let mut queue = self.queue.lock();
         // Who has fallen says nothing, however far the code goes on.
         if queue.connected && !self.fell.load(SeqCst) {
-            queue.messages.push_back(message);
+            put_behind(&mut queue.given, message);
         }
     }
 
@@ -57,7 +59,13 @@ impl Way for SimWay {
     }
 
     /// The simulator looks at what is there.
-    fn flush(&self, _: &Arc<Store>) {}
+    fn flush(&self, _: &Arc<Store>) {
+        let mut queue = self.queue.lock();
+        let given = std::mem::take(&mut queue.given);
+        if !self.fell.load(SeqCst) {
+            queue.messages.extend(given);
+        }
+    }
 
     /// No member is delayed.
     fn set_delay(&self, _: u32) {}

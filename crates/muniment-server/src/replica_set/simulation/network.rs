@@ -71,6 +71,7 @@ impl Sim {
             let mut queue = road.queue.lock();
             queue.connected = false;
             queue.messages.clear();
+            queue.given.clear();
             queue.report = None;
         }
         // Some of what is on it arrives all the same.

@@ -63,6 +63,7 @@ impl Sim {
             (std::mem::take(&mut desk.ways), desk.jobs.len())
         };
         let (told, has_ended) = (r.driver.has_news(), r.driver.has_ended());
+        self.course.gathering += u64::from(r.driver.gathers());
         if waited > 0 {
             self.seen[m].late = self.now() + waited;
         }

@@ -1,0 +1,217 @@
+//! The ways to the other members, and when what is given to them is sent.
+//!
+//! That is at once, but for the log's records on the way to a member that is far away while nobody
+//! waits for it: those are gathered for a twentieth of the round trip. A message costs both members,
+//! and whatever stands between them, far more than one more record in it does, and the processors
+//! that this would take are those of who waits for a member near by.
+//!
+//! Invariants: what was given is sent in its order. Nothing waits longer than [`LONGEST`] once the
+//! driver has its turn, and nothing at all that a write concern or another kind of message needs.
+
+use super::Driver;
+use crate::replica_set::peer::Way;
+use muniment_repl::{Body, Message};
+use muniment_value::DocBuf;
+use std::time::{Duration, Instant};
+
+/// Who is this far away there and back is far away.
+const FAR: Duration = Duration::from_millis(10);
+/// Records are gathered for this part of the way there and back.
+const PART: u32 = 20;
+/// And no longer than this.
+const LONGEST: Duration = Duration::from_millis(5);
+
+/// The way to one other member.
+pub struct Link {
+    pub way: Box<dyn Way>,
+    gathers: Gathers,
+}
+
+/// What may be gathered on a way, and until when.
+struct Gathers {
+    /// For how long; `None` if the member is near.
+    span: Option<Duration>,
+    given: Given,
+    /// When what is gathered is to be sent.
+    due: Option<Instant>,
+}
+
+/// What was given since the last time that something was sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Given {
+    Nothing,
+    /// Records, or how far they are committed.
+    Records,
+    /// Something else, too.
+    More,
+}
+
+impl Link {
+    pub fn new(way: Box<dyn Way>) -> Link {
+        Link {
+            way,
+            gathers: Gathers::new(),
+        }
+    }
+
+    pub fn send(&mut self, message: Message) {
+        self.gathers.note(Some(&message.body));
+        self.way.send(message);
+    }
+
+    pub fn report(&mut self, report: DocBuf) {
+        self.gathers.note(None);
+        self.way.report(report);
+    }
+}
+
+impl Gathers {
+    fn new() -> Gathers {
+        Gathers {
+            span: None,
+            given: Given::Nothing,
+            due: None,
+        }
+    }
+
+    /// A message was given, or a report.
+    fn note(&mut self, message: Option<&Body>) {
+        match (message, self.given) {
+            (Some(Body::Append { .. }), Given::Nothing) => self.given = Given::Records,
+            (Some(Body::Append { .. }), _) => {}
+            _ => self.given = Given::More,
+        }
+    }
+
+    /// The member is so far away, there and back.
+    fn set_distance(&mut self, ping: Option<Duration>) {
+        let far = ping.filter(|ping| *ping >= FAR);
+        self.span = far.map(|ping| (ping / PART).min(LONGEST));
+    }
+
+    /// What was given could wait for more.
+    fn can_wait(&self) -> bool {
+        self.span.is_some() && self.given == Given::Records
+    }
+
+    /// Whether what was given, which could wait, still does at the time `now`.
+    fn waits(&mut self, now: Instant) -> bool {
+        let Some(span) = self.span.filter(|_| self.can_wait()) else {
+            return false;
+        };
+        now < *self.due.get_or_insert(now + span)
+    }
+
+    fn sent(&mut self) {
+        self.given = Given::Nothing;
+        self.due = None;
+    }
+}
+
+impl Driver {
+    /// Sends what was given to the ways to other members. Then has the log synced, which would take the
+    /// core from who sends.
+    pub(super) fn flush(&mut self) {
+        let before = self.gathered_until();
+        let far = self.peers.values().any(|link| link.gathers.can_wait());
+        let now = (far && !self.is_far_needed()).then(|| self.instant());
+        for Link { way, gathers } in self.peers.values_mut() {
+            if !now.is_some_and(|now| gathers.waits(now)) {
+                gathers.sent();
+                way.flush(&self.server.engine.store);
+            }
+        }
+        if before.is_none() && self.gathered_until().is_some() {
+            // The driver's thread, which may be another one, learns when it is due.
+            self.node.inbox.look();
+        }
+        if std::mem::take(&mut self.persists) {
+            self.node.persister.call();
+        }
+    }
+
+    /// Somebody waits for what the members near by cannot give.
+    fn is_far_needed(&self) -> bool {
+        let far = |link: &Link| link.gathers.span.is_some();
+        self.node
+            .waits_for(|id| self.peers.get(&id).is_some_and(far))
+    }
+
+    /// When something that is gathered is to be sent.
+    pub(super) fn gathered_until(&self) -> Option<Instant> {
+        let links = self.peers.values();
+        links.filter_map(|link| link.gathers.due).min()
+    }
+
+    /// Learns how far away the others are.
+    pub(super) fn measure_distances(&mut self) {
+        let heard = self.node.heard.lock();
+        for (id, link) in &mut self.peers {
+            let ping = heard.of(*id).and_then(|h| h.ping);
+            link.gathers.set_distance(ping);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn records() -> Body {
+        Body::Append {
+            index: 1,
+            log_term: 1,
+            commit: 1,
+            entries: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn nothing_waits_on_the_way_to_who_is_near() {
+        let (mut g, now) = (Gathers::new(), Instant::now());
+        for near in [None, Some(MS), Some(FAR - MS)] {
+            g.set_distance(near);
+            g.note(Some(&records()));
+            assert!(!g.can_wait() && !g.waits(now) && g.due.is_none());
+        }
+    }
+
+    #[test]
+    fn records_for_who_is_far_wait_a_part_of_the_way() {
+        let (mut g, now) = (Gathers::new(), Instant::now());
+        for (ping, span) in [(10 * MS, MS / 2), (90 * MS, 9 * MS / 2), (900 * MS, 5 * MS)] {
+            g.set_distance(Some(ping));
+            assert!(!g.can_wait(), "nothing was given");
+            g.note(Some(&records()));
+            assert!(g.can_wait() && g.waits(now));
+            // What comes meanwhile does not make it later.
+            g.note(Some(&records()));
+            assert!(g.waits(now + span / 2) && g.due == Some(now + span));
+            assert!(!g.waits(now + span));
+            g.sent();
+            assert!(!g.can_wait() && g.due.is_none());
+        }
+    }
+
+    #[test]
+    fn other_messages_and_reports_take_along_what_waits() {
+        let (mut g, now) = (Gathers::new(), Instant::now());
+        g.set_distance(Some(90 * MS));
+        for other in [None, Some(Body::TimeoutNow)] {
+            g.note(Some(&records()));
+            assert!(g.waits(now));
+            g.note(other.as_ref());
+            assert!(!g.can_wait() && !g.waits(now));
+            g.note(Some(&records()));
+            assert!(!g.can_wait());
+            g.sent();
+        }
+        // A member that is near all at once.
+        g.note(Some(&records()));
+        assert!(g.waits(now));
+        g.set_distance(Some(MS));
+        assert!(!g.waits(now));
+    }
+}
