@@ -73,6 +73,15 @@ impl Concern {
         }
     }
 
+    /// Whether other members have to sync their logs for it.
+    pub fn waits_for_disks(&self) -> bool {
+        match self.w {
+            W::Majority => true,
+            W::Members(n) => self.journaled && n > 1,
+            W::Mode(_) | W::Tags(_) => self.journaled,
+        }
+    }
+
     /// Whether it could be satisfied if none of those members ever took part.
     pub fn can_do_without(&self, members: &Members, those: impl Fn(MemberId) -> bool) -> bool {
         let now = members.in_force();

@@ -115,6 +115,13 @@ impl Waiters {
         kinds.any(|(concern, _)| !concern.can_do_without(members, &those))
     }
 
+    /// Whether somebody waits for what is durable at others ([`Concern::waits_for_disks`]).
+    pub fn wait_for_disks(&self) -> bool {
+        self.kinds
+            .iter()
+            .any(|(concern, _)| concern.waits_for_disks())
+    }
+
     /// Whether nobody waits.
     pub fn is_empty(&self) -> bool {
         self.kinds.is_empty()

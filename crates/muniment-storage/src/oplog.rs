@@ -286,6 +286,11 @@ impl Store {
         is_so()
     }
 
+    /// Somebody waits in [`Store::wait_until`].
+    pub fn is_watched(&self) -> bool {
+        self.inner.watch.watchers.load(SeqCst) > 0
+    }
+
     /// Puts a note into the log: a change that is none of a collection's (`dropDatabase`), or what
     /// `appendOplogNote` says. `doc` is `{op, ns, o, o2?}`.
     ///

@@ -148,6 +148,7 @@ fn who_can_never_be_woken_is_told() {
     let five = waiters.wait(3, &concern(W::Members(5), false), at(&m, 0));
     let both = waiters.wait(3, &concern(W::Mode("both".into()), false), at(&m, 0));
     let two = waiters.wait(3, &concern(W::Members(2), false), at(&m, 0));
+    assert!(!waiters.wait_for_disks());
     assert!(waiters.need(&m, |id| id == 5) && !waiters.need(&m, |_| false));
     assert!(waiters.hopeless(at(&m, 0)).is_empty());
     let mut less = (**m.in_force()).clone();
@@ -188,4 +189,21 @@ fn who_is_needed() {
     joining.learners = BTreeSet::from([2, 3, 4, 5]);
     m.configure(Arc::new(joining));
     assert!(can(&m, W::Majority, &[4]) && !can(&m, W::Majority, &[3, 4]));
+}
+
+#[test]
+fn whose_disks_are_waited_for() {
+    let disks = |w, journaled| concern(w, journaled).waits_for_disks();
+    let mode = || W::Mode("both".into());
+    assert!(disks(W::Majority, false) && disks(W::Majority, true));
+    assert!(!disks(W::Members(1), true) && !disks(W::Members(2), false));
+    assert!(disks(W::Members(2), true) && disks(mode(), true) && !disks(mode(), false));
+    let (m, mut waiters) = (members(), Waiters::new());
+    let two = concern(W::Members(2), false);
+    waiters.wait(3, &two, at(&m, 0)).unwrap();
+    assert!(!waiters.wait_for_disks());
+    let most = waiters.wait(3, &concern(W::Majority, false), at(&m, 0));
+    assert!(waiters.wait_for_disks());
+    waiters.leave(most.unwrap());
+    assert!(!waiters.wait_for_disks());
 }

@@ -135,6 +135,8 @@ pub struct Inbox {
     eager: AtomicBool,
     /// The log is durable, or visible, further than the driver knows.
     look: AtomicBool,
+    /// The driver's thread rests for longer than it may.
+    sooner: AtomicBool,
     stop: AtomicBool,
 }
 
@@ -205,6 +207,24 @@ impl Inbox {
         self.call();
     }
 
+    /// The driver's thread is to see again how long it may rest. Whatever turns others take, this stays
+    /// until it has ([`Inbox::rests`]).
+    pub fn sooner(&self) {
+        self.sooner.store(true, SeqCst);
+        self.call();
+    }
+
+    /// The driver's thread sees how long it may rest. Called by who has the driver, as
+    /// [`Inbox::sooner`].
+    pub fn rests(&self) {
+        self.sooner.store(false, SeqCst);
+    }
+
+    /// The driver's thread has been called by [`Inbox::sooner`].
+    pub fn is_called_sooner(&self) -> bool {
+        self.sooner.load(SeqCst)
+    }
+
     /// The driver ends.
     pub fn stop(&self) {
         self.stop.store(true, SeqCst);
@@ -234,7 +254,8 @@ impl Inbox {
         loop {
             self.asleep.store(true, SeqCst);
             let new = self.eager.load(Relaxed) && self.appended.load(SeqCst) > told;
-            let called = self.look.load(SeqCst) || self.is_stopped();
+            let called = [&self.look, &self.sooner, &self.stop];
+            let called = called.iter().any(|flag| flag.load(SeqCst));
             if new || called || !waiting.events.is_empty() || Instant::now() >= until {
                 self.asleep.store(false, SeqCst);
                 return;
@@ -259,6 +280,8 @@ struct Tracked {
     /// This member leads, and takes writes.
     leads: bool,
     waiters: Waiters,
+    /// Somebody has begun to wait for what is durable.
+    wanted: bool,
     parked: HashMap<WaiterId, Arc<Parked>>,
 }
 
@@ -330,6 +353,7 @@ impl Node {
                 committed,
                 leads: false,
                 waiters: Waiters::new(),
+                wanted: false,
                 parked: HashMap::new(),
             }),
         }
@@ -534,6 +558,7 @@ impl Node {
             if !t.leads {
                 return Err(stepped_down());
             }
+            t.wanted |= concern.waits_for_disks();
             let progress = Progress {
                 members: &t.members,
                 committed: t.committed,
@@ -558,6 +583,12 @@ impl Node {
     pub fn waits_for(&self, those: impl Fn(MemberId) -> bool) -> bool {
         let t = self.tracked.lock();
         t.waiters.need(&t.members, those)
+    }
+
+    /// Somebody waits for what is durable at others, or has begun to since this was last asked.
+    pub fn take_wanted(&self) -> bool {
+        let mut t = self.tracked.lock();
+        std::mem::take(&mut t.wanted) || t.waiters.wait_for_disks()
     }
 
     /// The set is so far now.
@@ -694,6 +725,22 @@ mod tests {
             node.inbox.look();
             woken
         })
+    }
+
+    /// Others take turns, too, and what they take must not be what the driver's thread is called by.
+    #[test]
+    fn who_rests_too_long_is_called_whatever_others_take() {
+        let members = Members::new(1, muniment_repl::Position::default(), Arc::default());
+        let node = Node::new(1, members, 0);
+        assert!(wakes(&node, || {
+            node.inbox.sooner();
+            node.inbox.take();
+        }));
+        let began = Instant::now();
+        node.inbox.wait(0, began + Duration::from_secs(60));
+        assert!(began.elapsed() < Duration::from_secs(60));
+        node.inbox.rests();
+        assert!(!wakes(&node, || ()));
     }
 
     /// The driver hears of a record that is kept back when its command is over, and of any other at

@@ -31,6 +31,8 @@ pub struct Report {
     pub elected_at: Option<Timestamp>,
     /// It follows this member.
     pub follows: Option<MemberId>,
+    /// It leads, and nobody waits for what is durable: see `driver::syncs`.
+    pub calm: bool,
     /// When it was sent, in microseconds of the sender's own clock.
     pub sent: i64,
     /// The newest `sent` of the receiver that the sender had, and how many microseconds ago it came.
@@ -56,6 +58,9 @@ impl Report {
             "sent": self.sent,
         };
         d.append_some("electedAt", self.elected_at.map(timestamp));
+        if self.calm {
+            d.append("calm", true);
+        }
         d.append_some("follows", self.follows.map(|id| id as i64));
         if let Some((sent, ago)) = self.echo {
             d.append("echo", sent);
@@ -92,6 +97,7 @@ impl Report {
                 .filter(|v| matches!(v, Value::Timestamp { .. }))
                 .map(times_of),
             follows: int(d, "follows").and_then(|id| u64::try_from(id).ok()),
+            calm: matches!(d.get("calm"), Some(Value::Bool(true))),
             sent: number("sent"),
             echo: int(d, "echo").zip(int(d, "ago")),
         }
@@ -199,6 +205,7 @@ mod tests {
             config: (4, 9),
             elected_at: Some(Timestamp::new(5, 1)),
             follows: Some(1),
+            calm: true,
             sent: 1000,
             echo: Some((500, 20)),
         }

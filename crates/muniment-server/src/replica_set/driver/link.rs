@@ -24,6 +24,8 @@ const LONGEST: Duration = Duration::from_millis(5);
 /// The way to one other member.
 pub struct Link {
     pub way: Box<dyn Way>,
+    /// It can be reached, and acknowledges what it gets at once.
+    answers: bool,
     gathers: Gathers,
 }
 
@@ -50,6 +52,7 @@ impl Link {
     pub fn new(way: Box<dyn Way>) -> Link {
         Link {
             way,
+            answers: true,
             gathers: Gathers::new(),
         }
     }
@@ -109,32 +112,31 @@ impl Gathers {
 }
 
 impl Driver {
-    /// Sends what was given to the ways to other members. Then has the log synced, which would take the
-    /// core from who sends.
-    pub(super) fn flush(&mut self) {
-        let before = self.gathered_until();
+    /// Sends what was given to the ways to other members and need not wait.
+    pub(super) fn send(&mut self) {
         let far = self.peers.values().any(|link| link.gathers.can_wait());
         let now = (far && !self.is_far_needed()).then(|| self.instant());
-        for Link { way, gathers } in self.peers.values_mut() {
+        for Link { way, gathers, .. } in self.peers.values_mut() {
             if !now.is_some_and(|now| gathers.waits(now)) {
                 gathers.sent();
                 way.flush(&self.server.engine.store);
             }
         }
-        if before.is_none() && self.gathered_until().is_some() {
-            // The driver's thread, which may be another one, learns when it is due.
-            self.node.inbox.look();
-        }
-        if std::mem::take(&mut self.persists) {
-            self.node.persister.call();
+    }
+
+    /// Sends whatever was given.
+    pub(super) fn send_all(&mut self) {
+        for Link { way, gathers, .. } in self.peers.values_mut() {
+            gathers.sent();
+            way.flush(&self.server.engine.store);
         }
     }
 
     /// Somebody waits for what the members near by cannot give.
     fn is_far_needed(&self) -> bool {
-        let far = |link: &Link| link.gathers.span.is_some();
-        self.node
-            .waits_for(|id| self.peers.get(&id).is_some_and(far))
+        let helps = |link: &Link| link.gathers.span.is_none() && link.answers;
+        let cannot = |id| self.peers.get(&id).is_some_and(|link| !helps(link));
+        self.node.waits_for(cannot)
     }
 
     /// When something that is gathered is to be sent.
@@ -143,12 +145,23 @@ impl Driver {
         links.filter_map(|link| link.gathers.due).min()
     }
 
-    /// Learns how far away the others are.
+    /// Learns how far away the others are, and who answers at all.
     pub(super) fn measure_distances(&mut self) {
+        let config = self.config();
+        let silent = self.report_every() * 2;
+        let now = self.instant();
+        let in_force = self.core.in_force();
         let heard = self.node.heard.lock();
         for (id, link) in &mut self.peers {
-            let ping = heard.of(*id).and_then(|h| h.ping);
-            link.gathers.set_distance(ping);
+            let member = in_force.config.member(*id);
+            let delays = member
+                .zip(config.as_ref())
+                .and_then(|(m, config)| config.member(m.key))
+                .is_some_and(|m| m.delay_secs > 0);
+            let heard = heard.of(*id);
+            let speaks = heard.is_some_and(|h| now.saturating_duration_since(h.at) < silent);
+            link.answers = speaks && !delays && link.way.trouble().is_none();
+            link.gathers.set_distance(heard.and_then(|h| h.ping));
         }
     }
 }

@@ -14,6 +14,7 @@ mod link;
 mod maintain;
 mod others;
 mod room;
+mod syncs;
 
 use super::frame::Record;
 use super::node::{Node, Outcome};
@@ -36,6 +37,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
+use syncs::Syncs;
 
 /// A follower's election timeout is so many ticks.
 pub const ELECTION_TICKS: u64 = 20;
@@ -101,10 +103,12 @@ pub struct Driver {
     now: Instant,
     /// When the next tick is due.
     next: Instant,
+    /// Its thread rests until then, and has to be called for anything earlier.
+    rests_until: Option<Instant>,
     /// Something moved that the others are to hear of.
     moved: bool,
-    /// The log is to be synced.
-    persists: bool,
+    /// When the log is to be synced.
+    syncs: Syncs,
     /// Why it leads if nobody else votes.
     alone: &'static str,
     /// The configuration names this server.
@@ -140,8 +144,9 @@ impl Driver {
             began: now,
             now,
             next: now,
+            rests_until: None,
             moved: true,
-            persists: false,
+            syncs: Syncs::new(),
             alone: TIMEOUT,
             named: true,
             done: false,
@@ -157,19 +162,39 @@ impl Driver {
         self.end_with(began);
         *node.driver.lock() = Some(self);
         loop {
-            let (told, due) = match &*node.driver.lock() {
-                Some(driver) if !driver.has_ended() => (driver.told, driver.due()),
+            let (told, due) = match node.driver.lock().as_mut() {
+                Some(driver) if !driver.has_ended() => driver.rest(),
                 _ => break,
             };
             node.inbox.wait(told, due);
             match node.driver.lock().as_mut() {
-                Some(driver) if !driver.has_ended() => driver.turn_now(),
+                Some(driver) if !driver.has_ended() => {
+                    driver.wake();
+                    driver.turn_now();
+                }
                 _ => break,
             }
+        }
+        // What was gathered goes out with who ends.
+        if let Some(driver) = node.driver.lock().as_mut() {
+            driver.send_all();
         }
         // It knows the node, and the node must not go on knowing it.
         let driver = node.driver.lock().take();
         drop(driver);
+    }
+
+    /// Its thread rests: what it knows of the log, and until when.
+    pub fn rest(&mut self) -> (u64, Instant) {
+        let due = self.due();
+        self.rests_until = Some(due);
+        self.node.inbox.rests();
+        (self.told, due)
+    }
+
+    /// Its thread rests no longer.
+    pub fn wake(&mut self) {
+        self.rests_until = None;
     }
 
     /// A turn with what came. An error ends the server.
@@ -240,19 +265,27 @@ impl Driver {
     /// Something came.
     #[cfg(test)]
     pub fn has_news(&self) -> bool {
-        self.gathers() || self.node.inbox.has_news() || self.node.inbox.has_more(self.told)
+        self.gathers_until().is_some()
+            || self.node.inbox.has_news()
+            || self.node.inbox.has_more(self.told)
     }
 
-    /// Something that was given to a way waits for more.
+    /// Something that was given to a way waits for more, or so does a sync.
     #[cfg(test)]
-    pub fn gathers(&self) -> bool {
-        self.gathered_until().is_some()
+    pub fn gathers(&self) -> (bool, bool) {
+        (self.gathered_until().is_some(), self.synced_by().is_some())
+    }
+
+    /// When something that was put off is to happen.
+    fn gathers_until(&self) -> Option<Instant> {
+        let both = [self.gathered_until(), self.synced_by()];
+        both.into_iter().flatten().min()
     }
 
     /// When there has to be a turn although nothing came.
-    pub fn due(&self) -> Instant {
-        self.gathered_until()
-            .map_or(self.next, |at| at.min(self.next))
+    fn due(&self) -> Instant {
+        let put_off = self.gathers_until();
+        put_off.map_or(self.next, |at| at.min(self.next))
     }
 
     /// Does what follows from what came, from what is new in the log, and from the time.
@@ -277,6 +310,7 @@ impl Driver {
 
     /// What has moved goes to the other members, and to those who wait here.
     fn tell_others(&mut self) -> Result<()> {
+        self.look_who_waits();
         // A core that gives up speaks of a log that is not this one any more.
         if !self.done {
             self.report()?;
@@ -284,6 +318,22 @@ impl Driver {
         }
         self.flush();
         Ok(())
+    }
+
+    /// Sends what was given to the ways to other members. Then has the log synced, which would take the
+    /// core from who sends. What waits for more of it is left for later.
+    fn flush(&mut self) {
+        self.send();
+        self.sync_when_due();
+        if self.oversleeps() {
+            self.node.inbox.sooner();
+        }
+    }
+
+    /// Its thread rests for longer than it may, and nobody has called it.
+    pub fn oversleeps(&self) -> bool {
+        let for_longer = self.rests_until.is_some_and(|until| self.due() < until);
+        for_longer && !self.node.inbox.is_called_sooner()
     }
 
     fn tick(&mut self) -> Result<()> {
@@ -523,11 +573,6 @@ impl Driver {
         positions
     }
 
-    /// Has the log synced with the next [`Driver::flush`], if anybody waits for that.
-    fn persist(&mut self) {
-        self.persists |= !self.is_alone();
-    }
-
     fn effects(&mut self) -> Result<()> {
         while let Some(effect) = self.core.next_effect() {
             self.carry_out(effect)?;
@@ -699,6 +744,7 @@ impl Driver {
     fn take_role(&mut self, role: CoreRole, term: u64, leader: Option<MemberId>) {
         self.role = (role, term, leader);
         self.moved = true;
+        self.forget_calm();
         if let Some(set) = &self.server.replica_set {
             set.change(&self.server, |m| {
                 if role == CoreRole::Leader {

@@ -131,6 +131,9 @@ impl Driver {
             log_term: report.log_term,
             position: report.position,
         };
+        if self.role.2 == Some(from) {
+            self.heard_calm(report.calm);
+        }
         let patience = self.patience();
         let (now, clock) = self.clock();
         self.node
@@ -156,10 +159,9 @@ impl Driver {
     /// Tells the others how this member is: the leader at once when something moved, all of them
     /// now and then.
     pub(super) fn report(&mut self) -> Result<()> {
-        let every = self.config().map_or(2000, |c| c.heartbeat_ms);
-        let every = Duration::from_millis(u64::try_from(every).unwrap_or(2000));
+        let every = self.report_every();
         let since = self.now.saturating_duration_since(self.reported);
-        let due = since >= every;
+        let due = since >= every || self.is_to_tell_of_haste();
         if !due && !self.moved {
             return Ok(());
         }
@@ -173,12 +175,14 @@ impl Driver {
             return Ok(());
         };
         let (now, sent) = self.clock();
+        let calm = self.is_calm();
         for (id, link) in &mut self.peers {
             if !to_all && Some(*id) != leader {
                 continue;
             }
             let report = Report {
                 from: self.node.id,
+                calm,
                 term: self.core.term() as i64,
                 log_term: p.appended.term,
                 position: places(&p),
@@ -200,9 +204,16 @@ impl Driver {
         }
         if to_all {
             self.reported = self.now;
+            self.told_all(calm);
         }
         self.moved = false;
         Ok(())
+    }
+
+    /// All the others are told how this member is at least as often.
+    pub(super) fn report_every(&self) -> Duration {
+        let every = self.config().map_or(2000, |c| c.heartbeat_ms);
+        Duration::from_millis(u64::try_from(every).unwrap_or(2000))
     }
 
     pub(super) fn look_after_peers(&mut self) {

@@ -18,13 +18,15 @@ pub struct Course {
     pub disk_faults: u64,
     /// Looks at a member that gathers records for one that is far away.
     pub gathering: u64,
+    /// Looks at a member that gathers records for a sync.
+    pub unsynced: u64,
     /// A sum of all that happened.
     pub trace: u64,
 }
 
 impl Course {
     /// What has to happen in some seed.
-    pub fn figures(&self) -> [(&'static str, u64); 13] {
+    pub fn figures(&self) -> [(&'static str, u64); 14] {
         [
             ("elections", self.elections),
             ("committed", self.committed),
@@ -39,6 +41,7 @@ impl Course {
             ("configs", self.configs),
             ("disk faults", self.disk_faults),
             ("gathering", self.gathering),
+            ("unsynced", self.unsynced),
         ]
     }
 
@@ -56,6 +59,7 @@ impl Course {
         self.configs += c.configs;
         self.disk_faults += c.disk_faults;
         self.gathering += c.gathering;
+        self.unsynced += c.unsynced;
         self.steps += c.steps;
     }
 }

@@ -208,6 +208,10 @@ impl Sim {
             self.wires.remove(&id);
         }
         taken.map_err(|e| format!("member {to} does not understand {from}: {e}"))?;
-        self.after(to)
+        // Who brings something takes the turn, unless somebody else has the driver.
+        match self.random.one_in(2) {
+            true => self.help(to),
+            false => self.after(to),
+        }
     }
 }

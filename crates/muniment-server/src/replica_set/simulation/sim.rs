@@ -63,6 +63,8 @@ pub(super) struct Seen {
     /// So much of it is known to agree with what is committed.
     pub(super) committed: u64,
     pub(super) turning: bool,
+    /// Its driver's thread rests until then.
+    pub(super) due: u64,
     pub(super) syncing: bool,
     pub(super) working: bool,
     pub(super) leads: bool,
@@ -226,15 +228,9 @@ impl Sim {
                 }
             }
             What::Due(m, run) => {
-                if self.is(m, run) {
+                // It may have rested anew since.
+                if self.is(m, run) && self.seen[m].due == at {
                     self.turn(m)?;
-                    if let Some(r) = self.members[m].running.as_ref().filter(|_| self.is(m, run)) {
-                        let due = self.time.of(r.driver.due());
-                        let after = due.saturating_sub(self.now()).max(1);
-                        // Clocks run a little apart.
-                        let after = after + self.random_below(after / 10 + 1);
-                        self.at(after, What::Due(m, run));
-                    }
                 }
             }
             What::Connect(road) => self.connect(road),

@@ -10,11 +10,43 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::SeqCst;
 
 impl Sim {
+    /// The driver's thread wakes, takes a turn and rests.
     pub(super) fn turn(&mut self, m: usize) -> Found {
+        let run = self.members[m].run;
+        if let Some(r) = &mut self.members[m].running {
+            r.driver.wake();
+        }
+        self.help(m)?;
+        let (true, Some(r)) = (self.is(m, run), &mut self.members[m].running) else {
+            return Ok(());
+        };
+        let (_, due) = r.driver.rest();
+        self.rest_until(m, self.time.of(due));
+        Ok(())
+    }
+
+    /// The driver's thread rests until a time, if nobody calls it.
+    fn rest_until(&mut self, m: usize, due: u64) {
+        let (now, before) = (self.now(), self.seen[m].due);
+        if before > now && before <= due {
+            return;
+        }
+        let after = due.saturating_sub(now).max(1);
+        // Clocks run a little apart.
+        let after = after + self.random_below(after / 10 + 1);
+        self.seen[m].due = now + after;
+        self.at(after, What::Due(m, self.members[m].run));
+    }
+
+    /// Some thread takes a turn.
+    pub(super) fn help(&mut self, m: usize) -> Found {
         let now = self.time.instant();
         let Some(r) = &mut self.members[m].running else {
             return Ok(());
         };
+        if r.driver.has_ended() {
+            return Ok(());
+        }
         let came = r.driver.came();
         let turned = r.driver.turn(came, now);
         self.has_turned(m, turned)
@@ -63,7 +95,12 @@ impl Sim {
             (std::mem::take(&mut desk.ways), desk.jobs.len())
         };
         let (told, has_ended) = (r.driver.has_news(), r.driver.has_ended());
-        self.course.gathering += u64::from(r.driver.gathers());
+        if r.driver.oversleeps() {
+            return Err(format!("member {m} sleeps though something is put off"));
+        }
+        let (gathering, unsynced) = r.driver.gathers();
+        self.course.gathering += u64::from(gathering);
+        self.course.unsynced += u64::from(unsynced);
         if waited > 0 {
             self.seen[m].late = self.now() + waited;
         }
@@ -271,7 +308,8 @@ impl Sim {
         }
         let run = self.members[m].run;
         self.course.restarts += 1;
-        let soon = self.random_below(50 * MS);
+        let soon = 1 + self.random_below(50 * MS);
+        self.seen[m].due = self.now() + soon;
         self.at(soon, What::Due(m, run));
         self.after(m)?;
         self.nothing_uncommitted_in_files(m)

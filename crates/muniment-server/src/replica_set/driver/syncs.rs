@@ -1,0 +1,191 @@
+//! When the log is synced for the set.
+//!
+//! A majority counts what is durable, so while anybody waits for one each record is synced at once,
+//! here and at the other members. Else, when all that clients wait for is that members have their
+//! writes, records are gathered for [`SPAN`]: a sync for each, and telling each other of it, would take
+//! more of the processors than the writes themselves. The primary knows who waits. It tells the others
+//! with its reports whether it is calm: nobody has waited for [`CALM`]. The first who does has it say
+//! so at once.
+//!
+//! Invariant: what is to be synced is so [`SPAN`] later at the latest, whatever was told.
+
+use super::Driver;
+use muniment_repl::Role as CoreRole;
+use std::time::{Duration, Instant};
+
+/// Records are gathered for so long before a sync that nobody waits for.
+const SPAN: Duration = Duration::from_millis(2);
+/// When nobody has waited for so long, nobody is expected to.
+const CALM: Duration = Duration::from_millis(100);
+
+/// What is to be synced, and how soon.
+pub struct Syncs {
+    /// When the log is to be synced.
+    due: Option<Instant>,
+    /// When somebody was last seen to wait; `None`: long ago.
+    wanted: Option<Instant>,
+    /// What the leader has told last.
+    leader_is_calm: bool,
+    /// This member, which leads, has told the others that it is calm.
+    told_calm: bool,
+}
+
+impl Syncs {
+    pub fn new() -> Syncs {
+        Syncs {
+            due: None,
+            wanted: None,
+            leader_is_calm: false,
+            told_calm: false,
+        }
+    }
+
+    /// Somebody waits, seen at the time `now`.
+    fn want(&mut self, now: Instant) {
+        self.wanted = Some(now);
+        self.hurry(now);
+    }
+
+    /// What is gathered is synced now.
+    fn hurry(&mut self, now: Instant) {
+        self.due = self.due.map(|due| due.min(now));
+    }
+
+    fn is_calm(&self, now: Instant) -> bool {
+        let since = |wanted| now.saturating_duration_since(wanted);
+        self.wanted.is_none_or(|wanted| since(wanted) >= CALM)
+    }
+
+    /// The log has something new. `leads`: this member.
+    fn note(&mut self, now: Instant, leads: bool) {
+        let gathers = self.is_calm(now) && (leads || self.leader_is_calm);
+        let due = if gathers { now + SPAN } else { now };
+        self.due = Some(self.due.map_or(due, |before| before.min(due)));
+    }
+
+    /// Whether the log is to be synced at the time `now`, once.
+    fn take(&mut self, now: Instant) -> bool {
+        self.due.take_if(|due| *due <= now).is_some()
+    }
+}
+
+impl Driver {
+    /// Has the log synced soon, with a [`Driver::flush`], if there is anybody to hear of it.
+    pub(super) fn persist(&mut self) {
+        if !self.is_alone() {
+            self.look_who_waits();
+            let leads = self.leads();
+            self.syncs.note(self.now, leads);
+        }
+    }
+
+    /// Has what is to be synced synced when its time has come.
+    pub(super) fn sync_when_due(&mut self) {
+        let Some(due) = self.syncs.due else {
+            return;
+        };
+        let now = if due <= self.now {
+            self.now
+        } else {
+            self.instant()
+        };
+        if self.syncs.take(now) {
+            self.node.persister.call();
+        }
+    }
+
+    /// When there is something to sync.
+    pub(super) fn synced_by(&self) -> Option<Instant> {
+        self.syncs.due
+    }
+
+    /// Sees whether anybody waits for what is durable.
+    pub(super) fn look_who_waits(&mut self) {
+        if self.node.take_wanted() || self.store().is_watched() {
+            self.syncs.want(self.now);
+        }
+    }
+
+    /// What the leader's report says.
+    pub(super) fn heard_calm(&mut self, is_calm: bool) {
+        self.syncs.leader_is_calm = is_calm;
+        if !is_calm {
+            self.syncs.hurry(self.now);
+        }
+    }
+
+    /// Nobody knows yet how calm a new leader is.
+    pub(super) fn forget_calm(&mut self) {
+        self.syncs.leader_is_calm = false;
+        self.syncs.told_calm = false;
+        self.syncs.want(self.now);
+    }
+
+    /// What this member's report says of that.
+    pub(super) fn is_calm(&self) -> bool {
+        self.leads() && self.syncs.is_calm(self.now)
+    }
+
+    /// The others believe that all is calm, and it is so no longer.
+    pub(super) fn is_to_tell_of_haste(&self) -> bool {
+        self.syncs.told_calm && !self.is_calm()
+    }
+
+    /// All the others are told.
+    pub(super) fn told_all(&mut self, is_calm: bool) {
+        self.syncs.told_calm = is_calm;
+    }
+
+    fn leads(&self) -> bool {
+        self.role.0 == CoreRole::Leader
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_waits_for_is_gathered_and_then_synced_once() {
+        let (mut s, now) = (Syncs::new(), Instant::now());
+        assert!(!s.take(now));
+        s.note(now, true);
+        s.note(now + SPAN / 2, true);
+        assert!(!s.take(now + SPAN / 2) && s.due == Some(now + SPAN));
+        assert!(s.take(now + SPAN) && !s.take(now + SPAN));
+    }
+
+    #[test]
+    fn while_somebody_waits_each_record_is_synced_at_once() {
+        let (mut s, mut now) = (Syncs::new(), Instant::now());
+        // Who comes does not wait for what is gathered.
+        s.note(now, true);
+        assert!(!s.take(now));
+        s.want(now);
+        assert!(s.take(now));
+        s.note(now, true);
+        assert!(s.take(now));
+        now += CALM - SPAN;
+        s.note(now, true);
+        assert!(s.take(now));
+        now += SPAN;
+        s.note(now, true);
+        assert!(!s.take(now) && s.take(now + SPAN));
+    }
+
+    #[test]
+    fn who_follows_gathers_when_the_leader_is_calm() {
+        let (mut s, now) = (Syncs::new(), Instant::now());
+        s.note(now, false);
+        assert!(s.take(now));
+        s.leader_is_calm = true;
+        s.note(now, false);
+        assert!(!s.take(now));
+        s.hurry(now);
+        assert!(s.take(now));
+        // Somebody waits here, too.
+        s.want(now);
+        s.note(now, false);
+        assert!(s.take(now));
+    }
+}
