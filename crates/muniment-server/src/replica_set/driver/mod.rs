@@ -168,6 +168,8 @@ impl Driver {
             };
             node.inbox.wait(told, due);
             match node.driver.lock().as_mut() {
+                // It was only called to rest for shorter.
+                Some(driver) if driver.rests_on() => {}
                 Some(driver) if !driver.has_ended() => {
                     driver.wake();
                     driver.turn_now();
@@ -190,6 +192,11 @@ impl Driver {
         self.rests_until = Some(due);
         self.node.inbox.rests();
         (self.told, due)
+    }
+
+    /// Nothing came, and nothing is due: its thread can rest anew.
+    pub fn rests_on(&self) -> bool {
+        !self.has_ended() && !self.has_news() && self.instant() < self.due()
     }
 
     /// Its thread rests no longer.
@@ -263,11 +270,9 @@ impl Driver {
     }
 
     /// Something came.
-    #[cfg(test)]
     pub fn has_news(&self) -> bool {
-        self.gathers_until().is_some()
-            || self.node.inbox.has_news()
-            || self.node.inbox.has_more(self.told)
+        let inbox = &self.node.inbox;
+        inbox.has_news() || inbox.has_more(self.told)
     }
 
     /// Something that was given to a way waits for more, or so does a sync.
@@ -277,9 +282,9 @@ impl Driver {
     }
 
     /// When something that was put off is to happen.
-    fn gathers_until(&self) -> Option<Instant> {
-        let both = [self.gathered_until(), self.synced_by()];
-        both.into_iter().flatten().min()
+    pub fn gathers_until(&self) -> Option<Instant> {
+        let all = [self.gathered_until(), self.synced_by(), self.calm_from()];
+        all.into_iter().flatten().min()
     }
 
     /// When there has to be a turn although nothing came.

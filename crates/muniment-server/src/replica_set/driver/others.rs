@@ -161,12 +161,17 @@ impl Driver {
     pub(super) fn report(&mut self) -> Result<()> {
         let every = self.report_every();
         let since = self.now.saturating_duration_since(self.reported);
-        let due = since >= every || self.is_to_tell_of_haste();
+        let due = since >= every || self.is_to_tell_of_calm();
         if !due && !self.moved {
             return Ok(());
         }
         let (role, _, leader) = self.role;
         let to_all = due || role == CoreRole::Leader && since >= every / 4;
+        let calm = self.is_calm();
+        if to_all {
+            // Also where it cannot be said now: later ones say it, too.
+            self.told_all(calm);
+        }
         let Some(set) = &self.server.replica_set else {
             return Ok(());
         };
@@ -175,7 +180,6 @@ impl Driver {
             return Ok(());
         };
         let (now, sent) = self.clock();
-        let calm = self.is_calm();
         for (id, link) in &mut self.peers {
             if !to_all && Some(*id) != leader {
                 continue;
@@ -204,7 +208,6 @@ impl Driver {
         }
         if to_all {
             self.reported = self.now;
-            self.told_all(calm);
         }
         self.moved = false;
         Ok(())

@@ -4,8 +4,9 @@
 //! here and at the other members. Else, when all that clients wait for is that members have their
 //! writes, records are gathered for [`SPAN`]: a sync for each, and telling each other of it, would take
 //! more of the processors than the writes themselves. The primary knows who waits. It tells the others
-//! with its reports whether it is calm: nobody has waited for [`CALM`]. The first who does has it say
-//! so at once.
+//! with its reports whether it is calm: nobody has waited for [`CALM`]. When that changes it says so
+//! at once. Who waits at another member for what the majority has, as a change stream there, is not
+//! known to the primary, and waits as much longer.
 //!
 //! Invariant: what is to be synced is so [`SPAN`] later at the latest, whatever was told.
 
@@ -16,12 +17,14 @@ use std::time::{Duration, Instant};
 /// Records are gathered for so long before a sync that nobody waits for.
 const SPAN: Duration = Duration::from_millis(2);
 /// When nobody has waited for so long, nobody is expected to.
-const CALM: Duration = Duration::from_millis(100);
+const CALM: Duration = Duration::from_millis(20);
 
 /// What is to be synced, and how soon.
 pub struct Syncs {
     /// When the log is to be synced.
     due: Option<Instant>,
+    /// Somebody waits.
+    waits: bool,
     /// When somebody was last seen to wait; `None`: long ago.
     wanted: Option<Instant>,
     /// What the leader has told last.
@@ -34,6 +37,7 @@ impl Syncs {
     pub fn new() -> Syncs {
         Syncs {
             due: None,
+            waits: false,
             wanted: None,
             leader_is_calm: false,
             told_calm: false,
@@ -51,9 +55,13 @@ impl Syncs {
         self.due = self.due.map(|due| due.min(now));
     }
 
+    /// When it is calm if nobody comes; `None`: long since.
+    fn calm_from(&self) -> Option<Instant> {
+        self.wanted.map(|wanted| wanted + CALM)
+    }
+
     fn is_calm(&self, now: Instant) -> bool {
-        let since = |wanted| now.saturating_duration_since(wanted);
-        self.wanted.is_none_or(|wanted| since(wanted) >= CALM)
+        self.calm_from().is_none_or(|from| from <= now)
     }
 
     /// The log has something new. `leads`: this member.
@@ -99,9 +107,18 @@ impl Driver {
         self.syncs.due
     }
 
+    /// When the others are to hear that it is calm.
+    pub(super) fn calm_from(&self) -> Option<Instant> {
+        // While somebody waits there will be another turn.
+        let open = !self.syncs.told_calm && !self.syncs.waits;
+        let tells = open && self.leads() && !self.is_alone();
+        tells.then(|| self.syncs.calm_from()).flatten()
+    }
+
     /// Sees whether anybody waits for what is durable.
     pub(super) fn look_who_waits(&mut self) {
-        if self.node.take_wanted() || self.store().is_watched() {
+        self.syncs.waits = self.node.take_wanted() || self.store().is_watched();
+        if self.syncs.waits {
             self.syncs.want(self.now);
         }
     }
@@ -126,9 +143,9 @@ impl Driver {
         self.leads() && self.syncs.is_calm(self.now)
     }
 
-    /// The others believe that all is calm, and it is so no longer.
-    pub(super) fn is_to_tell_of_haste(&self) -> bool {
-        self.syncs.told_calm && !self.is_calm()
+    /// The others believe something else.
+    pub(super) fn is_to_tell_of_calm(&self) -> bool {
+        self.leads() && self.syncs.told_calm != self.is_calm()
     }
 
     /// All the others are told.
@@ -165,7 +182,7 @@ mod tests {
         assert!(s.take(now));
         s.note(now, true);
         assert!(s.take(now));
-        now += CALM - SPAN;
+        now += CALM - SPAN / 2;
         s.note(now, true);
         assert!(s.take(now));
         now += SPAN;

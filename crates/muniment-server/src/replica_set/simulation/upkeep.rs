@@ -13,10 +13,12 @@ impl Sim {
     /// The driver's thread wakes, takes a turn and rests.
     pub(super) fn turn(&mut self, m: usize) -> Found {
         let run = self.members[m].run;
-        if let Some(r) = &mut self.members[m].running {
+        if let Some(r) = &mut self.members[m].running
+            && !r.driver.rests_on()
+        {
             r.driver.wake();
+            self.help(m)?;
         }
-        self.help(m)?;
         let (true, Some(r)) = (self.is(m, run), &mut self.members[m].running) else {
             return Ok(());
         };
@@ -94,8 +96,11 @@ impl Sim {
             let mut desk = r.hands.desk.lock();
             (std::mem::take(&mut desk.ways), desk.jobs.len())
         };
-        let (told, has_ended) = (r.driver.has_news(), r.driver.has_ended());
-        if r.driver.oversleeps() {
+        let told = r.driver.has_news() || r.node.inbox.is_called_sooner();
+        let has_ended = r.driver.has_ended();
+        let put_off = r.driver.gathers_until().map(|at| self.time.of(at));
+        let overdue = put_off.is_some_and(|at| at + 20 * MS < self.now());
+        if !has_ended && (r.driver.oversleeps() || overdue) {
             return Err(format!("member {m} sleeps though something is put off"));
         }
         let (gathering, unsynced) = r.driver.gathers();
