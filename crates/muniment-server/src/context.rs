@@ -280,7 +280,8 @@ impl<'a> CommandContext<'a> {
 
     /// Notes that something was written without a commit number of its own (DDL).
     pub fn note_write(&mut self) {
-        self.commit = Some(self.engine().store.last_commit());
+        // Where it cannot be told now, the acknowledgement asks again, and fails if it has to.
+        self.commit = self.engine().store.last_commit().ok();
     }
 
     /// 166 for a view and a time-series collection.

@@ -459,10 +459,13 @@ impl Store {
     }
 
     /// The newest commit.
-    pub fn last_commit(&self) -> CommitId {
-        let last = self.inner.log().map(|log| log.last());
-        let Position { index, at, .. } = last.unwrap_or_default();
-        CommitId { index, at }
+    ///
+    /// # Errors
+    /// 14031 OutOfDiskSpace while the log cannot be opened anew after a failure: nobody knows it then,
+    /// and who is to wait for it must not take nothing for it.
+    pub fn last_commit(&self) -> Result<CommitId> {
+        let Position { index, at, .. } = self.inner.log()?.last();
+        Ok(CommitId { index, at })
     }
 
     /// Flushes the log to the disk now.

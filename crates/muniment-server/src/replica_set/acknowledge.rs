@@ -31,16 +31,16 @@ pub fn acknowledge(cx: &CommandContext<'_>) -> Result<Option<DocBuf>> {
     let (wc, store) = (&cx.write_concern, &cx.engine().store);
     let interrupt: &dyn Interrupt = &**cx.op;
     // A write that changed nothing still promises that what it saw is acknowledged.
-    let commit = || cx.commit.unwrap_or_else(|| store.last_commit());
+    let commit = || cx.commit.map_or_else(|| store.last_commit(), Ok);
     let Some(node) = with_others(cx.server) else {
         if wc.waits_for_journal() {
-            store.wait_journaled(commit(), interrupt)?;
+            store.wait_journaled(commit()?, interrupt)?;
         }
         return Ok(None);
     };
     let Some(concern) = concern_of(wc) else {
         if wc.journal {
-            store.wait_journaled(commit(), interrupt)?;
+            store.wait_journaled(commit()?, interrupt)?;
         }
         return Ok(None);
     };
@@ -49,7 +49,7 @@ pub fn acknowledge(cx: &CommandContext<'_>) -> Result<Option<DocBuf>> {
         Instant::now() + time
     });
     let waited = match concern.check(&node.members()) {
-        Ok(()) => node.wait(commit().index, &concern, until, interrupt),
+        Ok(()) => commit().and_then(|c| node.wait(c.index, &concern, until, interrupt)),
         Err(e) => Err(e),
     };
     Ok(match waited {

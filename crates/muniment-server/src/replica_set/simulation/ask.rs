@@ -236,7 +236,7 @@ impl Sim {
             };
             done &= said(r.command(body.as_doc()).as_doc()) == Said::Done;
         }
-        let last = r.store().last_commit().index;
+        let last = r.store().last_commit().map_or(u64::MAX, |c| c.index);
         let committed = r.store().committed().map_or(0, |p| p.index);
         self.made = done && committed >= last;
         self.after(to)
@@ -296,6 +296,11 @@ impl Sim {
                     self.clients[c].op = Some(op);
                     return Ok(());
                 }
+                let Ok(last) = last else {
+                    // The disk failed since: nobody can say what is to be waited for.
+                    self.clients[c].op = Some(op);
+                    return self.give_up(c);
+                };
                 let entry = self.seen[to].log.get(last.index as usize - 1);
                 let term = entry.map_or(0, |e| e.term);
                 self.acknowledge(c, op, to, last.index, term)
