@@ -115,6 +115,19 @@ fn what_is_written_is_on_all_members() {
     assert!(matches!(writable, Some(Value::Bool(true))));
 }
 
+/// Members get their votes one by one; whoever is told that the set is there counts on all of them.
+#[test]
+fn who_has_initiated_a_set_can_lose_the_primary_at_once() {
+    let mut set = Set::prepare(3, &ServerOptions::new());
+    let members = (0..3_i32).map(|i| doc! { "_id": i, "host": set.host(i as usize) });
+    let config = set.config(members.collect());
+    let mut c = set.connect(0);
+    c.command("admin", &doc! { "replSetInitiate": config })
+        .unwrap();
+    set.members[0].kill9();
+    assert_ne!(set.primary(), 0);
+}
+
 #[test]
 fn a_killed_primary_is_replaced_and_comes_back() {
     let mut set = Set::start(3);

@@ -125,7 +125,7 @@ pub fn start(server: &Arc<ServerState>) -> Result<()> {
     Ok(())
 }
 
-/// Longest wait for an election that nobody else is asked about.
+/// Longest wait for an election that nobody else is asked about, and for the others to vote.
 const ELECTED: Duration = Duration::from_secs(5);
 
 /// Waits until who votes alone is primary, and has what every primary has.
@@ -161,7 +161,28 @@ pub fn initiate(
 ) -> Result<()> {
     begin(server, set, config, Some(interrupt))?;
     wait_for_primary(server, set);
+    wait_for_voters(server, set, interrupt);
     Ok(())
+}
+
+/// Waits until all vote that are to, as far as they come: members get their votes one by one, and whoever
+/// has initiated a set of three counts on it to do without one.
+fn wait_for_voters(server: &ServerState, set: &ReplicaSet, interrupt: &dyn Interrupt) {
+    let Some(node) = set.node() else {
+        return;
+    };
+    let waits = || {
+        let members = node.members();
+        let now = members.in_force();
+        now.voters != now.config.wanted_voters()
+    };
+    let end = Instant::now() + ELECTED;
+    // Who is interrupted has initiated the set all the same.
+    while waits() && Instant::now() < end && interrupt.check().is_ok() {
+        if server.wait_for_stop_for(Duration::from_millis(1)) {
+            return;
+        }
+    }
 }
 
 /// The same without waiting for anything; without `interrupt` nobody is asked.
