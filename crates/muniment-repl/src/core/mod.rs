@@ -35,7 +35,7 @@ use lead::{Pending, Transfer};
 use raft::eraftpb::{
     ConfState, Entry as RaftEntry, HardState, Message as RaftMessage, MessageType,
 };
-use raft::{RawNode, StateRole};
+use raft::{ProgressState, RawNode, StateRole};
 use settle::raft_change;
 pub use stand::Occasion;
 use std::collections::{BTreeSet, VecDeque};
@@ -608,6 +608,22 @@ impl Core {
         }
         self.resume(member, position.durable);
         self.settle();
+    }
+
+    /// The way to a member, or the one back, is open now: what was sent on it before is lost, and a leader
+    /// sends again what the member has not acknowledged, instead of with the next heartbeats.
+    pub fn reached(&mut self, member: MemberId) {
+        if self.halted || !self.leads() || member == self.id() {
+            return;
+        }
+        let Some(progress) = self.node.raft.mut_prs().get_mut(member) else {
+            return;
+        };
+        if progress.state != ProgressState::Snapshot {
+            progress.become_probe();
+            self.node.raft.send_append(member);
+            self.settle();
+        }
     }
 
     /// A member is being synced anew, so that what it has does not count; or is no longer. What it

@@ -151,6 +151,7 @@ pub fn greet(server: &Arc<ServerState>, d: Doc<'_>, only_checks: bool) -> Result
     if node.members().in_force().config.version < in_force.config.version {
         node.inbox.put(Event::Greeted(from, Box::new(in_force)));
     }
+    node.inbox.put(Event::Met(from));
     Ok(Some(Incoming {
         node,
         from,

@@ -33,6 +33,8 @@ pub struct Report {
     pub follows: Option<MemberId>,
     /// It leads, and nobody waits for what is durable: see `driver::syncs`.
     pub calm: bool,
+    /// It has just been reached by the receiver: what it was sent before is lost.
+    pub met: bool,
     /// When it was sent, in microseconds of the sender's own clock.
     pub sent: i64,
     /// The newest `sent` of the receiver that the sender had, and how many microseconds ago it came.
@@ -58,8 +60,8 @@ impl Report {
             "sent": self.sent,
         };
         d.append_some("electedAt", self.elected_at.map(timestamp));
-        if self.calm {
-            d.append("calm", true);
+        for (name, is) in [("calm", self.calm), ("met", self.met)] {
+            d.append_some(name, is.then_some(true));
         }
         d.append_some("follows", self.follows.map(|id| id as i64));
         if let Some((sent, ago)) = self.echo {
@@ -73,6 +75,7 @@ impl Report {
     pub fn parse(d: Doc<'_>) -> Report {
         let int = |d: Doc<'_>, name: &str| d.get(name).and_then(number::to_i64_clamped);
         let number = |name: &str| int(d, name).unwrap_or(0);
+        let is = |name: &str| matches!(d.get(name), Some(Value::Bool(true)));
         let place = |name: &str| u64::try_from(number(name)).unwrap_or(0);
         let pair = |name: &str| {
             let d = d.get_doc(name).unwrap_or(Doc::EMPTY);
@@ -97,7 +100,8 @@ impl Report {
                 .filter(|v| matches!(v, Value::Timestamp { .. }))
                 .map(times_of),
             follows: int(d, "follows").and_then(|id| u64::try_from(id).ok()),
-            calm: matches!(d.get("calm"), Some(Value::Bool(true))),
+            calm: is("calm"),
+            met: is("met"),
             sent: number("sent"),
             echo: int(d, "echo").zip(int(d, "ago")),
         }
@@ -206,6 +210,7 @@ mod tests {
             elected_at: Some(Timestamp::new(5, 1)),
             follows: Some(1),
             calm: true,
+            met: true,
             sent: 1000,
             echo: Some((500, 20)),
         }

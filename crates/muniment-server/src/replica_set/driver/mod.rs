@@ -33,7 +33,7 @@ use muniment_repl::{
 use muniment_storage::{Positions, Record as LogRecord};
 use muniment_value::{Code, Doc, Error, Result, doc};
 use room::unless_full;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
@@ -58,6 +58,8 @@ pub enum Event {
     Report(Report),
     /// A member has opened its way to this one, and has a newer configuration.
     Greeted(MemberId, Box<InForce>),
+    /// A member has opened its way to this one: what it was to answer before has not arrived.
+    Met(MemberId),
     /// A request of a command.
     Ask(Request),
 }
@@ -107,6 +109,8 @@ pub struct Driver {
     rests_until: Option<Instant>,
     /// Something moved that the others are to hear of.
     moved: bool,
+    /// Who is to hear that its way leads here.
+    met: BTreeSet<MemberId>,
     /// When the log is to be synced.
     syncs: Syncs,
     /// Why it leads if nobody else votes.
@@ -146,6 +150,7 @@ impl Driver {
             next: now,
             rests_until: None,
             moved: true,
+            met: BTreeSet::new(),
             syncs: Syncs::new(),
             alone: TIMEOUT,
             named: true,
@@ -425,6 +430,11 @@ impl Driver {
             }
             Event::Report(report) => self.heard(report)?,
             Event::Greeted(from, in_force) => self.greeted(from, &in_force)?,
+            Event::Met(from) => {
+                self.core.reached(from);
+                self.effects()?;
+                self.met.insert(from);
+            }
             Event::Ask(request) => self.asked(request)?,
         }
         Ok(())

@@ -131,6 +131,7 @@ impl Driver {
             log_term: report.log_term,
             position: report.position,
         };
+        let met = report.met;
         if self.role.2 == Some(from) {
             self.heard_calm(report.calm);
         }
@@ -141,6 +142,9 @@ impl Driver {
             .lock()
             .note(report, now, clock, now_ms(), patience);
         self.core.report(from, told);
+        if met {
+            self.core.reached(from);
+        }
         self.effects()
     }
 
@@ -162,7 +166,7 @@ impl Driver {
         let every = self.report_every();
         let since = self.now.saturating_duration_since(self.reported);
         let due = since >= every || self.is_to_tell_of_calm();
-        if !due && !self.moved {
+        if !due && !self.moved && self.met.is_empty() {
             return Ok(());
         }
         let (role, _, leader) = self.role;
@@ -181,12 +185,15 @@ impl Driver {
         };
         let (now, sent) = self.clock();
         for (id, link) in &mut self.peers {
-            if !to_all && Some(*id) != leader {
+            let met = self.met.contains(id);
+            let moved = self.moved && Some(*id) == leader;
+            if !to_all && !moved && !met {
                 continue;
             }
             let report = Report {
                 from: self.node.id,
                 calm,
+                met,
                 term: self.core.term() as i64,
                 log_term: p.appended.term,
                 position: places(&p),
@@ -210,6 +217,7 @@ impl Driver {
             self.reported = self.now;
         }
         self.moved = false;
+        self.met.clear();
         Ok(())
     }
 
