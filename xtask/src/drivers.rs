@@ -1,10 +1,10 @@
 //! `cargo xtask drivers`: a driver's own integration tests, from a checkout outside the repository,
-//! against a replica set of one.
+//! against a replica set of one, or against the deployment that `--uri` names.
 //!
 //! What fails and is known to stands with its reason in `tests/unified/known-failures-DRIVER.txt`. As
 //! with the unified tests, one that fails and is not there, and one that is there and passes, fail the
-//! run. Lines that begin with `- ` name what is not run: it would wait for what a set of one or the
-//! machine does not have.
+//! run. Lines that begin with `- ` name what is not run: it would wait for what the machine does not
+//! have. What would wait for a second member begins with `-1 `, and is run with `--uri`.
 
 use crate::clients::{ensure, once, venv_with};
 use crate::run::{cargo, check, command, root, server_binary, target_dir};
@@ -21,6 +21,8 @@ struct Known {
     failing: Vec<String>,
     /// Parts of names of tests that are not run.
     left_out: Vec<String>,
+    /// Those that are not run against a set of one.
+    alone: Vec<String>,
 }
 
 /// How the tests went.
@@ -96,7 +98,10 @@ pub fn run(args: &[String]) -> Result<(), String> {
     let suite = std::path::absolute(suite).map_err(|e| e.to_string())?;
     let file = root().join(format!("tests/unified/known-failures-{}.txt", driver.name));
     let text = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
-    let known = parse(&text).map_err(|e| format!("{}: {e}", file.display()))?;
+    let mut known = parse(&text).map_err(|e| format!("{}: {e}", file.display()))?;
+    if uri.is_none() {
+        known.left_out.append(&mut known.alone);
+    }
 
     // Of another deployment some of what is known of a set of one may not hold.
     let all = only.is_empty() && uri.is_none();
@@ -105,17 +110,22 @@ pub fn run(args: &[String]) -> Result<(), String> {
         None => {
             check(cargo().args(["build", "--package", "muniment"]))?;
             let server = Server::start_with(&server_binary(), SET)?;
-            (driver.run)(&suite, &server.uri(), &known, &only)?
+            let uri = format!("{}?replicaSet=rs0", server.uri());
+            (driver.run)(&suite, &uri, &known, &only)?
         }
     };
     println!(
-        "\n{}: {} passed, {} skipped by the driver, {} failed, {} known to fail",
+        "\n{}: {} passed, {} skipped by the driver, {} failed",
         driver.name,
         results.passed,
         results.skipped,
-        results.failed.len(),
-        known.failing.len()
+        results.failed.len()
     );
+    for (name, cause) in &results.failed {
+        if known.failing.contains(name) {
+            println!("known to fail: {name}\n       {cause}");
+        }
+    }
     match judge(&results, &known, all) {
         wrong if wrong.is_empty() => Ok(()),
         wrong => Err(wrong.join("\n")),
@@ -134,10 +144,12 @@ fn parse(text: &str) -> Result<Known, String> {
         if reason.trim().is_empty() {
             return Err(format!("line {}: the reason is empty", n + 1));
         }
-        match name.strip_prefix("- ") {
-            Some(part) => known.left_out.push(part.trim().into()),
-            None => known.failing.push(name.trim().into()),
-        }
+        let (list, name) = match name.split_once(' ') {
+            Some(("-", part)) => (&mut known.left_out, part),
+            Some(("-1", part)) => (&mut known.alone, part),
+            _ => (&mut known.failing, name),
+        };
+        list.push(name.trim().into());
     }
     Ok(known)
 }
@@ -178,6 +190,19 @@ fn lines(name: &str, c: &mut Command) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
+/// Host and port of the first server of a connection string; the driver finds the others.
+fn first_host(uri: &str) -> Result<(&str, &str), String> {
+    let hosts = uri.strip_prefix("mongodb://").unwrap_or(uri);
+    let hosts = hosts.split(['/', '?']).next().unwrap_or_default();
+    let first = hosts.split(',').next().unwrap_or_default();
+    first
+        .rsplit_once(':')
+        .filter(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+        .ok_or(format!(
+            "--uri wants mongodb://host:port[,…]; it is '{uri}'"
+        ))
+}
+
 fn pymongo(suite: &Path, uri: &str, known: &Known, only: &[String]) -> Result<Results, String> {
     if !ensure("python3", "python3") {
         return Err("python3 is not installed".into());
@@ -189,11 +214,7 @@ fn pymongo(suite: &Path, uri: &str, known: &Known, only: &[String]) -> Result<Re
     let text = of("requirements.txt") + &of("requirements/test.txt");
     std::fs::write(&requirements, text).map_err(|e| e.to_string())?;
     let venv = venv_with("pymongo-suite", &requirements)?;
-    let port = uri
-        .trim_end_matches('/')
-        .rsplit(':')
-        .next()
-        .unwrap_or_default();
+    let (host, port) = first_host(uri)?;
     let mut c = command(venv.join("bin/python"), suite);
     c.args([
         "-B",
@@ -214,7 +235,7 @@ fn pymongo(suite: &Path, uri: &str, known: &Known, only: &[String]) -> Result<Re
     ])
     .args(known.left_out.iter().map(|id| format!("--deselect={id}")))
     .args(["--ignore=test/asynchronous"])
-    .env("DB_IP", "127.0.0.1")
+    .env("DB_IP", host)
     .env("DB_PORT", port)
     .env("COLUMNS", "1000");
     // A test that fails is not run again.
@@ -289,7 +310,7 @@ fn node(suite: &Path, uri: &str, known: &Known, only: &[String]) -> Result<Resul
         only => c.args(only),
     };
     c.env("AUTH", "noauth")
-        .env("MONGODB_URI", format!("{uri}?replicaSet=rs0"))
+        .env("MONGODB_URI", uri)
         .env("TS_NODE_TRANSPILE_ONLY", "true");
     read_tap(&lines("node", &mut c)?)
 }
@@ -346,9 +367,10 @@ mod tests {
 
     #[test]
     fn a_run_is_judged_by_what_is_known() {
-        let known = parse("# head\na b # why\nc # x # why\n- d # none\n\n").unwrap();
+        let known = parse("# head\na b # why\nc # x # why\n- d # none\n-1 e f # one\n\n").unwrap();
         assert_eq!(known.failing, ["a b", "c # x"]);
-        assert_eq!(known.left_out, ["d"]);
+        assert_eq!((known.left_out.len(), known.alone.len()), (1, 1));
+        assert_eq!((&*known.left_out[0], &*known.alone[0]), ("d", "e f"));
         assert!(parse("a\n").is_err() && parse("a # \n").is_err());
         let failed = [("a b", ""), ("e", "cause")];
         let failed = failed.map(|(n, c)| (n.to_string(), c.to_string()));
@@ -360,6 +382,14 @@ mod tests {
         assert_eq!(wrong.len(), 2, "{wrong:?}");
         assert!(wrong[0].contains("FAILED e") && wrong[1].contains("c # x"));
         assert_eq!(judge(&results, &known, false).len(), 1);
+    }
+
+    #[test]
+    fn the_first_host_of_a_connection_string() {
+        let set = first_host("mongodb://a:1,b:2,c:3/?replicaSet=r").unwrap();
+        assert_eq!(set, ("a", "1"));
+        assert_eq!(first_host("mongodb://[::1]:5?x=1").unwrap(), ("[::1]", "5"));
+        assert!(first_host("mongodb://a/").is_err() && first_host("").is_err());
     }
 
     #[test]
