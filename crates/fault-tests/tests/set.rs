@@ -1,5 +1,5 @@
-//! A set of three under everything that can happen to it: kills, power cuts, standstills, partitions
-//! in one direction and both, clocks that jump. Registers must be linearizable, transactions isolated,
+//! A set of three under everything that can happen to it: kills, power cuts, new disks, standstills,
+//! partitions in one direction and both, clocks that jump. Registers must be linearizable, transactions isolated,
 //! and nothing that was acknowledged by the majority lost.
 //!
 //! `MUNIMENT_LONG=1`: for half an hour.
@@ -12,7 +12,7 @@ use fault_tests::session::{Address, Session, code_of};
 use fault_tests::{DB, Rng, long, seed};
 use muniment_lab::topology::cluster::{Cluster, PATIENCE, Way};
 use muniment_lab::topology::shape::Shape;
-use muniment_value::{DocBuf, array, doc, number};
+use muniment_value::{ArrayBuf, DocBuf, array, doc, number};
 use muniment_wire::Connection;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
@@ -172,14 +172,18 @@ fn misfortunes(
     let pause = |rng: &mut Rng, least: u64, most: u64| {
         std::thread::sleep(Duration::from_millis(least + rng.below(most - least)));
     };
+    let mut soon = false;
     while Instant::now() < until {
-        pause(rng, 300, 1500);
+        match std::mem::take(&mut soon) {
+            true => pause(rng, 1, 300),
+            false => pause(rng, 300, 1500),
+        }
         let primary = cluster.primary_of(&[0, 1, 2], PATIENCE).unwrap();
         let any = rng.below(3) as usize;
         let one = if rng.below(3) > 0 { primary } else { any };
         let others: Vec<usize> = (0..3).filter(|m| *m != one).collect();
         let ways = [Way::Both, Way::There, Way::Back];
-        let name = match rng.below(9) {
+        let name = match rng.below(10) {
             0 => {
                 cluster.kill(one).unwrap();
                 pause(rng, 100, 3000);
@@ -221,9 +225,18 @@ fn misfortunes(
                 (0..3).for_each(|m| cluster.restart(m).unwrap());
                 "all power cut"
             }
+            7 => {
+                // Who has an empty disk counts for nothing until it is filled: of three only one may
+                // be so at a time. What follows soon meets the copy.
+                cluster.wait_until_well(PATIENCE).unwrap();
+                cluster.replace_disk(one).unwrap();
+                cluster.restart(one).unwrap();
+                soon = true;
+                "new disk"
+            }
             cut => {
                 // All of its lines, or one of them: then both still reach the third.
-                let all = cut == 7;
+                let all = cut == 8;
                 let to = if all {
                     &others[..]
                 } else {
@@ -256,6 +269,14 @@ fn a_set_is_linearizable_and_isolated_whatever_happens() {
     let create = doc! { "createIndexes": "lists", "indexes": array![index] };
     c.command(DB, &create).unwrap();
     c.command(DB, &doc! { "create": "registers" }).unwrap();
+    // What makes the copy for a new disk take its time.
+    let text = "a document that is there ".repeat(40);
+    for batch in 0..10 {
+        let document = |i| doc! { "_id": batch * 1000 + i, "t": text.as_str(), "k": i };
+        let documents = (0..1000).map(document).collect::<ArrayBuf>();
+        let insert = doc! { "insert": "ballast", "documents": documents };
+        c.command(DB, &insert).unwrap();
+    }
     let appends = Shared::new(Address::of_set(cluster.addresses()), Manner::Majority);
     let registers = Registers {
         begin: Instant::now(),

@@ -199,6 +199,14 @@ impl Message {
         }
     }
 
+    /// Whether only a leader sends such a message unasked.
+    pub fn is_of_leader(&self) -> bool {
+        matches!(
+            self.body,
+            Body::Append { .. } | Body::Heartbeat { .. } | Body::Trimmed { .. }
+        )
+    }
+
     /// Whether it is one that a member could have sent: entries without gaps, terms that never
     /// fall and are not above the sender's, nobody who is no one.
     pub fn is_sound(&self) -> bool {

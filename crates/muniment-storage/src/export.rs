@@ -7,7 +7,8 @@
 //! given); totals are counted anew by who imports. Names that ended and notes of dropped trees are
 //! of no use to who has neither the log before the position nor the trees.
 //!
-//! Trees come in the order of their numbers, but the catalog's last: who has it has all of it.
+//! Trees come in the order of their numbers, but the catalog's last: who has it has all of it. So a row
+//! says what was before it, and who lost the connection is given the rest ([`Export::go_on_behind`]).
 
 use crate::catalog::Entry;
 use crate::catalog::names::{totals_bytes, totals_of};
@@ -19,15 +20,16 @@ use bytes::Bytes;
 use muniment_log::Position;
 use muniment_query::Interrupt;
 use muniment_tree::{Cursor, Direction, Range};
-use muniment_value::{Error, Result};
+use muniment_value::{Code, Error, Result};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::sync::atomic::Ordering::SeqCst;
 
 /// Bytes of a chunk, about.
 const CHUNK: usize = 1 << 20;
 
 /// Rows of the catalog's tree.
-type Meta = BTreeMap<Vec<u8>, Vec<u8>>;
+type Meta = BTreeMap<Bytes, Bytes>;
 
 /// Rows of one tree, ascending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,6 +41,14 @@ pub struct Chunk {
 }
 
 impl Chunk {
+    /// The tree of the last chunk: the catalog's.
+    pub const LAST: u32 = keys::META;
+
+    /// It is the last of all.
+    pub fn is_last(&self) -> bool {
+        self.tree == Chunk::LAST
+    }
+
     /// As it is sent: the number of the tree, then each row's lengths and bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let bytes = self.rows.iter().map(|(k, v)| k.len() + v.len() + 10);
@@ -78,15 +88,33 @@ impl Chunk {
     }
 }
 
+/// A collection of an [`Export`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exported {
+    /// Its full name.
+    pub namespace: String,
+    /// How many documents it has, about: what was written while the export began may be in it or not.
+    pub documents: u64,
+    /// Their bytes, as exact.
+    pub bytes: u64,
+    /// Its trees, ascending: first that of the documents, then one for each index; with the bytes that
+    /// they take in files, about.
+    pub trees: Vec<(u32, u64)>,
+}
+
 /// A store's state, chunk by chunk. An error is the last that comes.
 pub struct Export {
     position: Position,
     view: Snapshot,
     bytes: u64,
+    all: BTreeSet<u32>,
+    collections: Vec<Exported>,
     /// Those that are to come.
     trees: VecDeque<u32>,
     current: Option<(u32, Box<dyn Cursor>)>,
-    meta: Option<Meta>,
+    meta: Meta,
+    /// The catalog came, or an error.
+    ended: bool,
 }
 
 impl Store {
@@ -108,28 +136,54 @@ impl Store {
             inner.wait_visible(interrupt)?;
             interrupt.check()?;
         };
-        let (meta, trees) = inner.exported_meta(&view)?;
-        let bytes = trees
-            .iter()
-            .map(|tree| inner.trees.tree_bytes(muniment_tree::TreeId(*tree)))
-            .sum();
+        let (meta, all) = inner.exported_meta(&view)?;
+        let bytes = all.iter().map(|tree| inner.stored(*tree)).sum();
         Ok(Export {
             position,
             view,
             bytes,
-            trees: trees.into_iter().collect(),
+            collections: inner.exported_collections(&all),
+            trees: all.iter().copied().collect(),
+            all,
             current: None,
-            meta: Some(meta),
+            meta,
+            ended: false,
         })
     }
 }
 
 impl Inner {
+    fn stored(&self, tree: u32) -> u64 {
+        self.trees.tree_bytes(muniment_tree::TreeId(tree))
+    }
+
+    /// Those of the collections that are there now; one that was dropped meanwhile is not named.
+    fn exported_collections(&self, trees: &BTreeSet<u32>) -> Vec<Exported> {
+        let there: Vec<_> = self.catalog.read().all().cloned().collect();
+        let there = there.iter().filter(|c| trees.contains(&c.id));
+        let exported = there.map(|c| {
+            let indexes = c.all_indexes();
+            let ids = std::iter::once(c.id).chain(indexes.iter().map(|i| i.id));
+            Exported {
+                namespace: c.namespace(),
+                documents: c.count(),
+                bytes: c.data_bytes(),
+                trees: ids
+                    .filter(|id| trees.contains(id))
+                    .map(|id| (id, self.stored(id)))
+                    .collect(),
+            }
+        });
+        let mut exported: Vec<_> = exported.collect();
+        exported.sort_by(|a: &Exported, b| a.namespace.cmp(&b.namespace));
+        exported
+    }
+
     /// The rows of the catalog's tree, and the other trees.
     fn exported_meta(&self, view: &Snapshot) -> Result<(Meta, BTreeSet<u32>)> {
         let mut rows = BTreeMap::new();
         let mut trees = BTreeSet::from([SESSIONS]);
-        let mut all = range(view, keys::META)?;
+        let mut all = range(view, keys::META, Bytes::new())?;
         while let Some((key, value)) = all.next()? {
             match key.first() {
                 Some(b'c') => {
@@ -137,10 +191,10 @@ impl Inner {
                     trees.insert(id);
                     let entry = Entry::from_doc(muniment_value::validate(&value)?, &self.path)?;
                     trees.extend(entry.indexes.iter().map(|i| i.id));
-                    rows.insert(key.to_vec(), value.to_vec());
+                    rows.insert(key, value);
                 }
                 Some(b'm' | b'n' | b'w') => {
-                    rows.insert(key.to_vec(), value.to_vec());
+                    rows.insert(key, value);
                 }
                 _ => {}
             }
@@ -149,20 +203,22 @@ impl Inner {
         rows.retain(|key, _| id_of(key).is_some_and(|id| trees.contains(&id)));
         let there: Vec<_> = self.catalog.read().all().cloned().collect();
         for collection in there.iter().filter(|c| trees.contains(&c.id)) {
-            let key = keys::totals(collection.id);
-            let [docs, bytes, last] = totals_of(rows.get(&key).map(Vec::as_slice));
+            let key = Bytes::from(keys::totals(collection.id));
+            let [docs, bytes, last] = totals_of(rows.get(&key).map(|v| &**v));
             let last = collection.append().last.max(last);
-            rows.insert(key, totals_bytes([docs, bytes, last]));
+            rows.insert(key, totals_bytes([docs, bytes, last]).into());
             for index in collection
                 .all_indexes()
                 .iter()
                 .filter(|i| trees.contains(&i.id))
             {
-                rows.extend(index.multikey().known().entries(index.id));
+                let known = index.multikey().known();
+                let entries = known.entries(index.id);
+                rows.extend(entries.map(|(k, v)| (k.into(), v.into())));
             }
         }
         let next_id = self.next_id.load(SeqCst).to_le_bytes();
-        rows.insert(keys::next_id(), next_id.to_vec());
+        rows.insert(keys::next_id().into(), next_id.to_vec().into());
         Ok((rows, trees))
     }
 
@@ -177,8 +233,8 @@ pub(crate) fn id_of(key: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(*id))
 }
 
-fn range(view: &Snapshot, tree: u32) -> Result<Box<dyn Cursor>> {
-    let all = view.raw_range(tree, Range::default(), Direction::Forward);
+fn range(view: &Snapshot, tree: u32, low: Bytes) -> Result<Box<dyn Cursor>> {
+    let all = view.raw_range(tree, Range { low, high: None }, Direction::Forward);
     all.ok_or_else(crate::view::closed)
 }
 
@@ -194,13 +250,55 @@ impl Export {
         self.bytes
     }
 
+    /// Its collections, by name.
+    pub fn collections(&self) -> &[Exported] {
+        &self.collections
+    }
+
+    /// What comes next is what is behind this row of this tree, whatever came before; `None`: all of it.
+    /// Also of an export that has ended, unless by an error of the storage, which comes again.
+    ///
+    /// # Errors
+    /// 2 BadValue: no such tree is in it. The store was closed.
+    pub fn go_on_behind(&mut self, row: Option<(u32, &[u8])>) -> Result<()> {
+        let catalog = row.is_some_and(|(tree, _)| tree == Chunk::LAST);
+        if let Some((tree, _)) = row.filter(|(tree, _)| !catalog && !self.all.contains(tree)) {
+            let what = format!("the copy has no tree {tree}");
+            return Err(Error::new(Code::BadValue, what));
+        }
+        self.ended = catalog;
+        self.current = None;
+        self.trees.clear();
+        if catalog {
+            return Ok(());
+        }
+        let behind = row.map_or(Bound::Unbounded, |(tree, _)| Bound::Excluded(tree));
+        let behind = self.all.range((behind, Bound::Unbounded));
+        self.trees.extend(behind);
+        if let Some((tree, key)) = row {
+            // The least key that is greater.
+            let low = [key, &[0]].concat();
+            self.current = Some((tree, range(&self.view, tree, low.into())?));
+        }
+        Ok(())
+    }
+
     fn chunk(&mut self) -> Result<Option<Chunk>> {
+        if self.ended {
+            return Ok(None);
+        }
         loop {
             let (tree, cursor) = match &mut self.current {
                 Some(current) => current,
                 none => match self.trees.pop_front() {
-                    Some(tree) => none.insert((tree, range(&self.view, tree)?)),
-                    None => return Ok(self.meta.take().map(meta_chunk)),
+                    Some(tree) => none.insert((tree, range(&self.view, tree, Bytes::new())?)),
+                    None => {
+                        self.ended = true;
+                        return Ok(Some(Chunk {
+                            tree: Chunk::LAST,
+                            rows: self.meta.clone().into_iter().collect(),
+                        }));
+                    }
                 },
             };
             let mut chunk = Chunk {
@@ -223,25 +321,12 @@ impl Export {
     }
 }
 
-fn meta_chunk(rows: Meta) -> Chunk {
-    Chunk {
-        tree: keys::META,
-        rows: rows
-            .into_iter()
-            .map(|(key, value)| (key.into(), value.into()))
-            .collect(),
-    }
-}
-
 impl Iterator for Export {
     type Item = Result<Chunk>;
 
     fn next(&mut self) -> Option<Result<Chunk>> {
         let next = self.chunk();
-        if next.is_err() {
-            (self.current, self.meta) = (None, None);
-            self.trees.clear();
-        }
+        self.ended |= next.is_err();
         next.transpose()
     }
 }

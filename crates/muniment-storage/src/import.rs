@@ -53,7 +53,7 @@ impl<I: Iterator<Item = Result<Chunk>>> Rows<I> {
                 Some(_) if self.meta.is_some() => {
                     return Err(Error::internal("the catalog is not the last of the chunks"));
                 }
-                Some(chunk) if chunk.tree == keys::META => self.meta = Some(chunk.rows),
+                Some(chunk) if chunk.is_last() => self.meta = Some(chunk.rows),
                 Some(chunk) => {
                     self.tree = chunk.tree;
                     self.rows = chunk.rows.into_iter();

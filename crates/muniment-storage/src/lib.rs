@@ -68,7 +68,7 @@ pub use catalog::ddl::Exclusive;
 pub use catalog::{CollectionOptions, IndexSpec, MAX_INDEXES};
 pub use collection::Collection;
 pub use commit::stage::KeyCounts;
-pub use export::{Chunk, Export};
+pub use export::{Chunk, Export, Exported};
 pub use follow::{FollowStats, Positions, Records};
 pub use history::Named;
 pub use index::Index;

@@ -139,6 +139,75 @@ fn who_was_filled_counts_on() {
     assert_eq!(all(&b, &on_b).len(), 10);
 }
 
+/// Who lost the connection behind any row is given the rest, of the same state.
+#[test]
+fn an_export_goes_on_behind_any_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let a = Store::open(member(dir.path())).unwrap();
+    a.open_door(2).unwrap();
+    let mut made = Vec::new();
+    for (name, docs, size) in [("db.a", 3, 10), ("db.empty", 0, 0), ("db.b", 4000, 900)] {
+        let options = CollectionOptions::default();
+        let c = a
+            .create_collection(name, options, &NeverInterrupted)
+            .unwrap();
+        for i in 0..docs {
+            insert(&a, &c, doc! { "_id": i, "t": "t".repeat(size) }).unwrap();
+        }
+        made.push(c);
+    }
+    a.set_committed(a.position().unwrap().applied.index)
+        .unwrap();
+    let mut export = a.export(&NeverInterrupted).unwrap();
+    let told: Vec<_> = export
+        .collections()
+        .iter()
+        .map(|c| (&*c.namespace, c.documents))
+        .collect();
+    assert_eq!(told, [("db.a", 3), ("db.b", 4000), ("db.empty", 0)]);
+    let rows = |chunks: &mut Export| -> Vec<(u32, Bytes, Bytes)> {
+        let each = |c: Chunk| c.rows.into_iter().map(move |(k, v)| (c.tree, k, v));
+        chunks.flat_map(|c| each(c.unwrap())).collect()
+    };
+    let all = rows(&mut export);
+    assert!(export.next().is_none());
+    // Whatever happens meanwhile, it is the same state.
+    let mut unit = a.write_unit(&made[2], &NeverInterrupted).unwrap();
+    let found = unit
+        .lock_by_id(muniment_value::Value::Int32(7))
+        .unwrap()
+        .unwrap();
+    let (key, old) = found.unwrap();
+    unit.delete(&key, &old).unwrap().unwrap();
+    unit.commit().unwrap();
+    a.drop_collection("db.a", &NeverInterrupted).unwrap();
+    a.set_committed(a.position().unwrap().applied.index)
+        .unwrap();
+    a.flush().unwrap();
+    export.go_on_behind(None).unwrap();
+    assert!(rows(&mut export) == all);
+    for at in (0..all.len()).filter(|i| i % 97 == 0 || i + 60 > all.len() || *i < 9) {
+        let (tree, key, _) = &all[at];
+        // In the middle of it, or when it has ended.
+        if at % 2 == 0 {
+            export.next();
+        }
+        export.go_on_behind(Some((*tree, key))).unwrap();
+        let rest = rows(&mut export);
+        let catalog = all.iter().filter(|r| r.0 == all[all.len() - 1].0).count();
+        // The catalog comes as one.
+        let expected = &all[(at + 1).min(all.len())..];
+        let expected = if at + catalog >= all.len() {
+            &[]
+        } else {
+            expected
+        };
+        assert!(rest == expected, "behind {at} of {}", all.len());
+    }
+    let e = export.go_on_behind(Some((999, b"k"))).unwrap_err();
+    assert_eq!(e.code(), muniment_value::Code::BadValue);
+}
+
 #[test]
 fn what_is_not_all_of_a_state_is_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -369,6 +369,20 @@ impl Cluster {
         layer.cut_power().context("the disk after the power cut")
     }
 
+    /// Kills a member and takes everything that it had: its machine gets an empty disk.
+    ///
+    /// # Errors
+    /// There is no such member; the disk's.
+    pub fn replace_disk(&mut self, member: usize) -> Result<()> {
+        self.kill(member)?;
+        let options = &self.members.get(member).ok_or_else(nobody)?.options;
+        let shadow = options.layer.as_ref().and_then(|l| l.shadow.as_ref());
+        for dir in shadow.into_iter().chain([&options.data]) {
+            std::fs::remove_dir_all(dir).context("emptying a disk")?;
+        }
+        std::fs::create_dir(&options.data).context("a new disk")
+    }
+
     /// Stops a member with SIGSTOP: it does nothing, and does not notice.
     ///
     /// # Errors

@@ -439,10 +439,7 @@ impl Core {
         }
         if self.in_force.voters.is_empty() {
             // A new member. It cannot begin with the log: what was in force before it is not there.
-            if matches!(
-                message.body,
-                Body::Append { .. } | Body::Heartbeat { .. } | Body::Trimmed { .. }
-            ) {
+            if message.is_of_leader() {
                 let (from, at_least) = (message.from, 0);
                 self.effects
                     .push_back(Effect::InitialSync { from, at_least });

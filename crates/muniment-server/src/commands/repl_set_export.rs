@@ -12,7 +12,12 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     access: Access::Member,
     admin_only: true,
-    fields: &[opt("setId", Types::ANY)],
+    fields: &[
+        opt("setId", Types::ANY),
+        opt("from", Types::NUMBER),
+        opt("goOn", Types::OBJECT),
+        opt("end", Types::NUMBER),
+    ],
     run: |cx| {
         let set = set_of(cx)?;
         export(cx, set)

@@ -42,6 +42,7 @@ pub use forward::forward;
 pub use frame::OP_REPLICATION;
 pub use host_port::HostPort;
 pub use incoming::{Incoming, greet};
+use initial_sync::Copies;
 pub use initial_sync::{Copied, export};
 pub use initiate::{initiate, start};
 pub use key::Keys;
@@ -223,6 +224,8 @@ pub struct ReplicaSet {
     /// Held by who initiates the set or joins it.
     begins: Mutex<()>,
     node: RwLock<Option<Arc<Node>>>,
+    /// What other members copy of this one's data.
+    pub(crate) copies: Copies,
 }
 
 impl ReplicaSet {
@@ -249,6 +252,7 @@ impl ReplicaSet {
             prepared: AtomicBool::new(false),
             begins: Mutex::new(()),
             node: RwLock::new(None),
+            copies: Copies::default(),
         }
     }
 

@@ -10,6 +10,7 @@
 
 use super::driver::{Driver, Event, Request};
 use super::frame::Record;
+use super::initial_sync::SyncProgress;
 use super::report::{Heard, Report};
 use muniment_query::Interrupt;
 use muniment_repl::{
@@ -329,6 +330,10 @@ pub struct Node {
     applied: AtomicU64,
     /// The member's data is being copied.
     syncing: AtomicBool,
+    /// See [`Node::leads_meanwhile`]; 0: nobody.
+    leads: AtomicU64,
+    /// How far the copy is.
+    pub progress: Mutex<SyncProgress>,
     /// Where from.
     source: Mutex<Option<Stream>>,
 }
@@ -346,6 +351,8 @@ impl Node {
             committed: AtomicU64::new(committed),
             applied: AtomicU64::new(0),
             syncing: AtomicBool::new(false),
+            leads: AtomicU64::new(0),
+            progress: Mutex::default(),
             source: Mutex::new(None),
             tracked: Mutex::new(Tracked {
                 members,
@@ -418,7 +425,18 @@ impl Node {
 
     /// A copy of another member's data begins; false if one is under way.
     pub fn begin_sync(&self) -> bool {
+        self.leads.store(0, SeqCst);
         !self.syncing.swap(true, SeqCst)
+    }
+
+    /// While a copy was under way this member was heard to lead.
+    pub fn heard_leading(&self, member: MemberId) {
+        self.leads.store(member, SeqCst);
+    }
+
+    /// Who was heard to lead last since the copy began.
+    pub fn leads_meanwhile(&self) -> Option<MemberId> {
+        Some(self.leads.load(SeqCst)).filter(|id| *id != 0)
     }
 
     /// One is under way: this member takes no part in anything.

@@ -356,6 +356,9 @@ impl Driver {
         self.next = (self.next + self.tick_length()).max(self.now);
         self.look_after_peers();
         self.measure_distances();
+        if let Some(set) = &self.server.replica_set {
+            set.copies.expire();
+        }
         if let Some(begins) = unless_full(self.store().log_begins_behind())? {
             self.core.trimmed(begins.index + 1);
             self.effects()?;
@@ -416,7 +419,11 @@ impl Driver {
     fn handle(&mut self, event: Event) -> Result<()> {
         match event {
             // What is acknowledged from here on would not be in the copy that takes the place of all.
-            Event::Received(..) if self.node.is_syncing() => {}
+            Event::Received(message, _) if self.node.is_syncing() => {
+                if message.is_of_leader() {
+                    self.node.heard_leading(message.from);
+                }
+            }
             // They come again when it is off: to the consensus they are lost.
             Event::Received(message, _)
                 if message.records().is_some() && self.server.failpoints.fires(STOP_PRODUCER) => {}

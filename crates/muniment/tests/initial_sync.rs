@@ -1,0 +1,304 @@
+//! Initial sync over a network that breaks, and from a source that does: real servers, over the wire.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod set;
+
+use muniment_value::{ArrayBuf, DocBuf, Value, array, doc, number};
+use muniment_wire::Connection;
+use set::lines;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use testkit::Set;
+
+/// Documents that there are before it begins, and the bytes of each.
+const DOCUMENTS: i32 = 24_000;
+const SIZE: usize = 1000;
+/// The member that is filled.
+const NEW: usize = 2;
+const BEGINS: &str = "Starting initial sync";
+
+/// A way to a member on which a connection breaks when so many bytes have come by it.
+struct Way {
+    address: String,
+    broken: Arc<AtomicUsize>,
+    ended: Arc<AtomicBool>,
+}
+
+impl Way {
+    /// `pause`: what every 64 KiB take.
+    fn to(member: &str, breaks_after: usize, pause: Duration) -> Way {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (broken, ended) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+        let (member, counted, over) = (member.to_string(), broken.clone(), ended.clone());
+        std::thread::spawn(move || {
+            for near in listener.incoming() {
+                if over.load(SeqCst) {
+                    return;
+                }
+                let near = near.unwrap();
+                let Ok(far) = TcpStream::connect(&member) else {
+                    continue;
+                };
+                let (a, b) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+                std::thread::spawn(move || pass(a, b, usize::MAX, Duration::ZERO));
+                let counted = counted.clone();
+                std::thread::spawn(move || {
+                    if pass(far, near, breaks_after, pause) {
+                        counted.fetch_add(1, SeqCst);
+                    }
+                });
+            }
+        });
+        Way {
+            address,
+            broken,
+            ended,
+        }
+    }
+}
+
+impl Drop for Way {
+    fn drop(&mut self) {
+        self.ended.store(true, SeqCst);
+        let _ = TcpStream::connect(&self.address);
+    }
+}
+
+/// True if the connection was broken behind so many bytes.
+fn pass(mut from: TcpStream, mut to: TcpStream, most: usize, pause: Duration) -> bool {
+    let (mut buffer, mut passed) = (vec![0; 64 << 10], 0);
+    let broken = loop {
+        match from.read(&mut buffer) {
+            Ok(n) if n > 0 => {
+                passed += n;
+                if passed > most {
+                    break true;
+                }
+                if to.write_all(&buffer[..n]).is_err() {
+                    break false;
+                }
+                if n > 8192 {
+                    sleep(pause);
+                }
+            }
+            _ => break false,
+        }
+    };
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+    broken
+}
+
+/// A set of three with something in it.
+fn filled() -> Set {
+    let set = Set::start(3);
+    let mut c = set.connect(set.primary());
+    let index = doc! { "key": doc! { "n": 1 }, "name": "n" };
+    let create = doc! { "createIndexes": "big", "indexes": array![index] };
+    c.command("test", &create).unwrap();
+    for batch in 0..DOCUMENTS / 1000 {
+        insert(&mut c, "big", batch * 1000..(batch + 1) * 1000);
+    }
+    c.command("test", &doc! { "create": "empty" }).unwrap();
+    insert(&mut c, "small", 0..5);
+    set.settle();
+    set
+}
+
+fn insert(c: &mut Connection, to: &str, ids: std::ops::Range<i32>) {
+    // Nothing that compresses well.
+    let mut x = 88_172_645_463_325_252_u64;
+    let mut text = || {
+        let mut bytes = Vec::with_capacity(SIZE);
+        while bytes.len() < SIZE {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            bytes.extend_from_slice(&x.to_le_bytes());
+        }
+        bytes
+    };
+    let documents: ArrayBuf = ids
+        .map(|i| {
+            let bytes = text();
+            let t = Value::Binary {
+                subtype: 0,
+                bytes: &bytes,
+            };
+            doc! { "_id": i, "n": i % 1000, "t": t }
+        })
+        .collect();
+    c.command("test", &doc! { "insert": to, "documents": documents })
+        .unwrap();
+}
+
+/// Takes everything from the member; from its next start on it reaches the others by these ways.
+fn emptied(set: &mut Set, ways: &[(usize, &Way)]) {
+    let routes: Vec<String> = ways
+        .iter()
+        .map(|(of, way)| format!("{}={}", set.host(*of), way.address))
+        .collect();
+    let routes = format!("replMemberRoutes={}", routes.join(","));
+    let member = &mut set.members[NEW];
+    member.kill9();
+    for entry in std::fs::read_dir(member.dir()).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => std::fs::remove_dir_all(path).unwrap(),
+            false => std::fs::remove_file(path).unwrap(),
+        }
+    }
+    member.set_args(&["--replSet", "rs0", "--setParameter", &routes]);
+    member.start_again();
+}
+
+fn number(d: &DocBuf, path: &str) -> Option<i64> {
+    let (above, last) = path.rsplit_once('/').unwrap_or(("", path));
+    let mut names = above.split('/').filter(|n| !n.is_empty());
+    let d = names.try_fold(d.as_doc(), |d, name| d.get_doc(name))?;
+    d.get(last).and_then(number::to_i64_exact)
+}
+
+/// The new member's status; `None` where it does not answer, or knows no set yet.
+fn status(set: &Set) -> Option<DocBuf> {
+    let mut c = Connection::connect_timeout(&set.host(NEW), Duration::from_secs(1)).ok()?;
+    c.command("admin", &doc! { "replSetGetStatus": 1 }).ok()
+}
+
+fn hash(set: &Set, i: usize) -> String {
+    let cmd = doc! {
+        "dbHash": 1,
+        "$readPreference": doc! { "mode": "secondaryPreferred" },
+    };
+    let reply = set.connect(i).command("test", &cmd).unwrap();
+    reply.as_doc().get_str("md5").unwrap().to_string()
+}
+
+/// What happens to the data until it is told to stop.
+fn write(c: &mut Connection, stop: &AtomicBool) {
+    let mut i = 0;
+    while !stop.load(SeqCst) {
+        let name = format!("c{}", i % 5);
+        insert(c, &name, i * 10..i * 10 + 10);
+        let change = doc! { "q": doc! { "n": i % 1000 }, "u": doc! { "$inc": doc! { "n": 1000 } }, "multi": true };
+        c.command("test", &doc! { "update": "big", "updates": array![change] })
+            .unwrap();
+        let gone = doc! { "q": doc! { "_id": DOCUMENTS - 1 - i }, "limit": 1 };
+        c.command("test", &doc! { "delete": "big", "deletes": array![gone] })
+            .unwrap();
+        if i % 7 == 6 {
+            c.command("test", &doc! { "drop": name.as_str() }).unwrap();
+        }
+        i += 1;
+        sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_copy_goes_on_where_the_connection_broke() {
+    if !testkit::persistent() {
+        return;
+    }
+    let mut set = filled();
+    let ways = [0, 1].map(|i| Way::to(&set.host(i), 3 << 20, Duration::from_millis(3)));
+    let begun = lines(&set.members[NEW], BEGINS);
+    emptied(&mut set, &[(0, &ways[0]), (1, &ways[1])]);
+    let primary = set.primary();
+    let stop = AtomicBool::new(false);
+    let mut seen: Vec<DocBuf> = Vec::new();
+    std::thread::scope(|s| {
+        s.spawn(|| write(&mut set.connect(primary), &stop));
+        let end = Instant::now() + Duration::from_secs(90);
+        loop {
+            assert!(Instant::now() < end, "{}", set.members[NEW].log());
+            if let Some(d) = status(&set) {
+                if number(&d, "myState") == Some(2) {
+                    assert!(d.as_doc().get("initialSyncStatus").is_none(), "{d:?}");
+                    break;
+                }
+                let told = d.as_doc().get_doc("initialSyncStatus");
+                seen.extend(told.map(|d| d.to_buf()));
+            }
+            sleep(Duration::from_millis(10));
+        }
+        stop.store(true, SeqCst);
+    });
+    let broken = ways[primary].broken.load(SeqCst);
+    assert!(broken >= 3, "{broken}");
+    let log = |what: &str| lines(&set.members[NEW], what);
+    assert_eq!(log(BEGINS), begun + 1);
+    assert_eq!(log("Initial sync failed"), 0);
+    assert!(log("Initial sync goes on where it was") >= 3);
+    // It was told how far it was, and never less than before.
+    let figures = |path: &str| {
+        seen.iter()
+            .filter_map(|d| number(d, path))
+            .collect::<Vec<_>>()
+    };
+    let big = |name: &str| figures(&format!("databases/test/test.big/{name}"));
+    for of in [
+        figures("approxTotalBytesCopied"),
+        figures("operationsRetried"),
+        figures("totalTimeUnreachableMillis"),
+        big("documentsCopied"),
+    ] {
+        assert!(of.windows(2).all(|w| w[0] <= w[1]), "{of:?}");
+        assert!(of.last() > of.first(), "{of:?}");
+    }
+    assert!(
+        big("documentsToCopy")
+            .iter()
+            .all(|n| *n >= i64::from(DOCUMENTS) - 100)
+    );
+    assert_eq!(big("indexes").first(), Some(&2));
+    let total = figures("approxTotalDataSize");
+    assert!(
+        total.last().unwrap() > &i64::from(DOCUMENTS * 1000),
+        "{total:?}"
+    );
+    assert!(figures("failedInitialSyncAttempts").iter().all(|n| *n == 0));
+    set.settle();
+    assert_eq!(hash(&set, NEW), hash(&set, primary));
+    // As who has it told is not asked again.
+    assert!(
+        status(&set)
+            .unwrap()
+            .as_doc()
+            .get("initialSyncStatus")
+            .is_none()
+    );
+}
+
+#[test]
+fn a_copy_begins_anew_when_the_source_has_lost_it() {
+    if !testkit::persistent() {
+        return;
+    }
+    let mut set = filled();
+    let ways = [0, 1].map(|i| Way::to(&set.host(i), usize::MAX, Duration::from_millis(10)));
+    let begun = lines(&set.members[NEW], BEGINS);
+    emptied(&mut set, &[(0, &ways[0]), (1, &ways[1])]);
+    let primary = set.primary();
+    set.until("no copy began", || {
+        let d = status(&set)?;
+        let copied = number(&d, "initialSyncStatus/approxTotalBytesCopied")?;
+        (copied > 1 << 20).then_some(())
+    });
+    set.members[primary].kill9();
+    set.members[primary].start_again();
+    let mut failed = 0;
+    set.until("it did not become a secondary", || {
+        let d = status(&set)?;
+        let attempts = number(&d, "initialSyncStatus/failedInitialSyncAttempts");
+        failed = failed.max(attempts.unwrap_or(0));
+        (number(&d, "myState") == Some(2)).then_some(())
+    });
+    assert!(failed >= 1);
+    assert!(lines(&set.members[NEW], BEGINS) >= begun + 2);
+    set.settle();
+    assert_eq!(hash(&set, NEW), hash(&set, set.primary()));
+}
