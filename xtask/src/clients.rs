@@ -201,19 +201,31 @@ pub fn mongosh() -> Result<Outcome, String> {
         return missing("Node.js (node and npm)");
     }
     let dir = npm("mongosh")?;
+    let run = |c: &mut Command, script: &str, last: &str| {
+        let c = c.args(["--quiet", "--norc", "--file", script]);
+        let printed = output(c.env("HOME", &dir))?;
+        println!("{printed}");
+        let passed = printed.contains(last);
+        let missed = format!("mongosh did not reach the end of {script}");
+        passed.then_some(()).ok_or(missed)
+    };
+    let shell = || command(dir.join("node_modules/.bin/mongosh"), &dir);
     let server = Server::start(&server_binary())?;
-    let printed = output(
-        command(dir.join("node_modules/.bin/mongosh"), &dir)
-            .arg(server.uri())
-            .args(["--quiet", "--norc", "--file", "smoke.js"])
-            .env("HOME", &dir),
+    run(
+        shell().arg(server.uri()),
+        "smoke.js",
+        "mongosh smoke passed",
     )?;
-    println!("{printed}");
-    if printed.contains("mongosh smoke passed") {
-        Ok(Outcome::Passed)
-    } else {
-        Err("mongosh did not reach the end of smoke.js".into())
-    }
+    let members: Vec<Server> = (0..4)
+        .map(|_| Server::start_with(&server_binary(), &["--replSet", "shell"]))
+        .collect::<Result<_, _>>()?;
+    let hosts: Vec<String> = members.iter().map(Server::host).collect();
+    run(
+        shell().arg("--nodb").env("HOSTS", hosts.join(",")),
+        "set.js",
+        "mongosh set passed",
+    )?;
+    Ok(Outcome::Passed)
 }
 
 pub fn go() -> Result<Outcome, String> {
@@ -311,5 +323,6 @@ pub fn mongo_tools() -> Result<Outcome, String> {
             .env("MUNIMENT_URI", set.uri())
             .env("MUNIMENT_TARGET_URI", target.uri()),
     )?;
+    check(suite("mongo_tools_set.py").env("MUNIMENT_BINARY", server_binary()))?;
     Ok(Outcome::Passed)
 }

@@ -50,7 +50,12 @@ impl Server {
 
     /// The connection string.
     pub fn uri(&self) -> String {
-        format!("mongodb://127.0.0.1:{}/", self.port)
+        format!("mongodb://{}/", self.host())
+    }
+
+    /// Its address.
+    pub fn host(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
     }
 
     /// How the server ended, if it did.

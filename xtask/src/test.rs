@@ -42,7 +42,11 @@ const STEPS: &[Step] = &[
         "mlaunch starts, stops and restarts it as mongod, alone and as a set of four",
         clients::mlaunch,
     ),
-    ("mongosh", "mongosh", clients::mongosh),
+    (
+        "mongosh",
+        "mongosh, on a server and on a set",
+        clients::mongosh,
+    ),
     (
         "node",
         "the Node driver, current, and Mongoose",
@@ -68,7 +72,7 @@ const STEPS: &[Step] = &[
     ("rust", "the Rust driver, current", clients::rust),
     (
         "mongo-tools",
-        "mongodump and mongorestore, also with an oplog, mongoimport, mongoexport, mongostat, mongotop, bsondump",
+        "mongodump and mongorestore, also with an oplog and of rollback files, mongoimport, mongoexport, mongostat, mongotop, bsondump",
         clients::mongo_tools,
     ),
     (
