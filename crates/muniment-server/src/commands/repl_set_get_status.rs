@@ -68,7 +68,11 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         },
     );
     w.field("lastStableRecoveryTimestamp", timestamp(committed.at));
-    let hidden = cx.request.body.get("initialSync").is_some_and(|v| !v.truthy());
+    let hidden = cx
+        .request
+        .body
+        .get("initialSync")
+        .is_some_and(|v| !v.truthy());
     let syncing = node.as_deref().filter(|node| node.is_syncing() && !hidden);
     if let Some(status) = syncing.and_then(|node| node.progress.lock().to_doc()) {
         w.field("initialSyncStatus", &status);
