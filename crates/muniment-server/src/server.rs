@@ -99,7 +99,9 @@ impl Server {
         let keys = match &stays {
             Some(stays) => stays.keys.clone(),
             None => {
-                let keys = options.key_file.as_deref().map(Keys::read).transpose()?;
+                let set = options.replica_set.as_deref().unwrap_or_default();
+                let read = |file| Keys::read(file, set);
+                let keys = options.key_file.as_deref().map(read).transpose()?;
                 keys.map(Arc::new)
             }
         };

@@ -5,7 +5,9 @@
 //! or a YAML list of several: then a member proves that it knows any of them, so that keys can be
 //! changed one member at a time (old and new on all, then the new one alone).
 //!
-//! A proof is an HMAC-SHA-256 over the exchange it belongs to: both sides' nonces, who calls whom,
+//! Each key is stretched once, when the file is read (PBKDF2-HMAC-SHA-256, with the set's name as salt), so
+//! that who is shown proofs, and may be anybody whom a member was told to call, cannot try short keys
+//! quickly. A proof is an HMAC-SHA-256 with what that gives over the exchange it belongs to: both sides' nonces, who calls whom,
 //! the set, and the side that proves, each with its length, behind words of its own. So no proof can be
 //! used again, for the other side, in another exchange or towards another member.
 //!
@@ -23,8 +25,10 @@ use std::path::Path;
 const LENGTHS: std::ops::RangeInclusive<usize> = 6..=1024;
 /// Bytes of a file that holds the most keys of the greatest length, with room for comments.
 const MOST_BYTES: u64 = 64 << 10;
+/// Rounds of stretching: 10 to 30 ms for each key, once.
+const ROUNDS: u32 = 50_000;
 /// What a proof is one of.
-const DOMAIN: &[u8] = b"Muniment: members of a replica set, version 1";
+const DOMAIN: &[u8] = b"Muniment: members of a replica set, version 2";
 
 /// Keys that a file may hold: who is shown proofs checks each against each.
 pub const MOST: usize = 8;
@@ -58,7 +62,7 @@ pub struct Exchange {
     pub called: Nonce,
 }
 
-/// The keys of a file.
+/// The keys of a file, stretched.
 pub struct Keys(Vec<Box<[u8]>>);
 
 impl std::fmt::Debug for Keys {
@@ -68,11 +72,11 @@ impl std::fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// Reads a file of keys.
+    /// Reads a file of keys of the set of this name.
     ///
     /// # Errors
     /// 2 BadValue for a file that others may read, and for what is no key; the disk's.
-    pub fn read(path: &Path) -> Result<Keys> {
+    pub fn read(path: &Path, set: &str) -> Result<Keys> {
         let shown = path.display();
         let cannot = |e| Error::from(e).context(&format!("cannot read the key file {shown}: "));
         let file = File::open(path).map_err(cannot)?;
@@ -92,8 +96,17 @@ impl Keys {
                 "the key file {shown} has more than {MOST_BYTES} bytes"
             )));
         }
-        Keys::parse(&text)
-            .map_err(|why| Error::bad_value(format!("security key in {shown}: {why}")))
+        let keys = Keys::parse(&text)
+            .map_err(|why| Error::bad_value(format!("security key in {shown}: {why}")))?;
+        Ok(keys.stretched(set))
+    }
+
+    fn stretched(&self, set: &str) -> Keys {
+        let salt = [DOMAIN, set.as_bytes()].concat();
+        let stretch = |key: &Box<[u8]>| -> Box<[u8]> {
+            Box::new(pbkdf2::pbkdf2_hmac_array::<Sha256, LEN>(key, &salt, ROUNDS))
+        };
+        Keys(self.0.iter().map(stretch).collect())
     }
 
     fn parse(text: &str) -> std::result::Result<Keys, String> {
@@ -264,7 +277,7 @@ mod tests {
         std::fs::write(file.path(), "abcdef").unwrap();
         let read = |mode| {
             std::fs::set_permissions(file.path(), PermissionsExt::from_mode(mode)).unwrap();
-            Keys::read(file.path())
+            Keys::read(file.path(), "rs")
         };
         for mode in [0o600, 0o400, 0o700] {
             read(mode).unwrap();
@@ -276,7 +289,18 @@ mod tests {
         std::fs::write(file.path(), vec![b' '; 1 << 20]).unwrap();
         let e = read(0o600).unwrap_err();
         assert!(e.message().contains("more than"), "{e}");
-        assert!(Keys::read(Path::new("/nowhere/key")).is_err());
+        assert!(Keys::read(Path::new("/nowhere/key"), "rs").is_err());
+    }
+
+    #[test]
+    fn a_key_is_stretched_for_its_set() {
+        let keys = |text: &str, set: &str| Keys::parse(text).unwrap().stretched(set).0;
+        let one = keys("abcdef", "rs0");
+        assert_eq!(one, keys("abc def", "rs0"));
+        assert_ne!(&*one[0], b"abcdef");
+        assert_ne!(one, keys("abcdef", "rs1"));
+        assert_ne!(one, keys("abcdeg", "rs0"));
+        assert_eq!(keys("- abcdeg\n- abcdef", "rs0")[1], one[0]);
     }
 
     fn exchange() -> Exchange {
