@@ -3,7 +3,7 @@
 
 mod set;
 
-use muniment_value::{DocBuf, Value, array, doc};
+use muniment_value::{ArrayBuf, DocBuf, Value, array, doc};
 use muniment_wire::Connection;
 use set::{ids, initiate_over_data, insert, lines, status_of, told_of};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -262,6 +262,47 @@ fn settings_hold_on_a_member_as_soon_as_it_has_them() {
     set.settle();
     told(&insert(&mut set.connect(set.primary()), 1, all()));
     everywhere(&set, "\"majority\"", 0);
+}
+
+/// While a primary hands over nobody can write. So nothing is handed to who would not take it: who has
+/// stepped down, however much better it is, and who is frozen.
+#[test]
+fn who_has_stepped_down_is_not_offered_the_lead() {
+    let set = Set::prepare(3, &ServerOptions::new());
+    let member = |i: usize| {
+        let better = if i == 0 { 3.0 } else { 1.0 };
+        doc! { "_id": i as i32, "host": set.host(i), "priority": better }
+    };
+    let members: ArrayBuf = (0..3).map(member).collect();
+    // So long that nobody loses the lead because the machine does much else.
+    let settings = doc! { "electionTimeoutMillis": 3000, "heartbeatIntervalMillis": 200 };
+    set.initiate(&doc! { "_id": "rs0", "members": members, "settings": settings });
+    let primary = || set.until("nobody is primary", || Some(set.primary()));
+    set.until("the best one does not lead", || {
+        (primary() == 0).then_some(())
+    });
+    let down = doc! { "replSetStepDown": 600, "secondaryCatchUpPeriodSecs": 30 };
+    admin(&mut set.connect(0), down.clone());
+    let second = set.until("nobody else leads", || Some(primary()).filter(|i| *i != 0));
+    let mut c = set.connect(second);
+    let end = Instant::now() + Duration::from_secs(8);
+    let mut id = 0;
+    while Instant::now() < end {
+        told(&insert(&mut c, id, doc! {}));
+        id += 1;
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // A frozen one is not the successor either.
+    let third = 3 - second;
+    admin(&mut c, down);
+    set.until("the third does not lead", || {
+        (primary() == third).then_some(())
+    });
+    // Who may again takes over.
+    admin(&mut set.connect(0), doc! { "replSetFreeze": 0 });
+    set.until("the best one does not lead again", || {
+        (primary() == 0).then_some(())
+    });
 }
 
 #[test]

@@ -6,6 +6,10 @@ use crate::config::{Change, Config, ConfigRecord, MemberId};
 use raft::{INVALID_ID, ProgressState};
 use std::sync::Arc;
 
+/// The time between two offers of the leadership doubles so many times: each that is not taken costs
+/// an election timeout in which nobody can write.
+const MOST_OFFERS: u32 = 3;
+
 /// A change of the configuration on its way.
 pub(super) struct Pending {
     /// Who asked.
@@ -156,6 +160,7 @@ impl Core {
             self.members.forget_others();
             // Whoever is better waits a little until the new leader leads in fact.
             self.takeover_after = self.now + self.options.election_ticks;
+            self.offers = 0;
         }
     }
 
@@ -339,8 +344,10 @@ impl Core {
         let best = self.successor(None, committed);
         if let Some(id) = best.filter(|id| self.in_force.rank(*id) > mine) {
             let election = self.options.election_ticks;
-            // It may be told not to campaign, which nobody knows here.
-            self.takeover_after = self.now + 3 * election;
+            // It may not take it, and while it is offered nobody can write: that it has been told not to
+            // campaign may not have come here yet, or its disk stands still.
+            self.takeover_after = self.now + 3 * (election << self.offers.min(MOST_OFFERS));
+            self.offers += 1;
             self.begin_transfer(None, Some(id), election, 0, false);
             if let Some(transfer) = &mut self.transfer {
                 transfer.mark = committed;

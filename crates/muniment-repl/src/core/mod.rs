@@ -290,6 +290,8 @@ pub struct Core {
     pending: Option<Pending>,
     transfer: Option<Transfer>,
     takeover_after: u64,
+    /// How often the leadership was offered to a better member in this term.
+    offers: u32,
     halted: bool,
     #[cfg(test)]
     pub(crate) bugs: crate::tests::Bugs,
@@ -392,6 +394,7 @@ impl Core {
             pending: None,
             transfer: None,
             takeover_after: 0,
+            offers: 0,
             halted: false,
             #[cfg(test)]
             bugs: crate::tests::Bugs::default(),
@@ -871,6 +874,8 @@ impl Core {
 
     fn set_in_force(&mut self, in_force: InForce) -> Effect {
         self.in_force = Arc::new(in_force);
+        // Others may be better now.
+        self.offers = 0;
         self.members.configure(self.in_force.clone());
         Effect::Config(self.in_force.clone())
     }

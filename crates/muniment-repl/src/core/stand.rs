@@ -60,13 +60,18 @@ impl Core {
         };
     }
 
+    /// This member has been told not to campaign: for a time ([`Core::freeze`]), or until further notice.
+    /// The others are to know, so that none of them hands the leadership to it.
+    pub fn abstains(&self) -> bool {
+        self.now < self.frozen_until || self.abstaining.contains(&self.id())
+    }
+
     /// Whether this member may ask for votes when nobody else does: it is a voter that is not told
     /// to wait, and all its log is durable, which raft takes for granted of a candidate.
     pub(super) fn may_stand(&self) -> bool {
         let raft = &self.node.raft;
         raft.promotable()
-            && self.now >= self.frozen_until
-            && !self.abstaining.contains(&self.id())
+            && !self.abstains()
             && raft.raft_log.persisted == raft.raft_log.last_index()
     }
 

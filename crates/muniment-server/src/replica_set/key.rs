@@ -103,10 +103,9 @@ impl Keys {
 
     fn stretched(&self, set: &str) -> Keys {
         let salt = [DOMAIN, set.as_bytes()].concat();
-        let stretch = |key: &Box<[u8]>| -> Box<[u8]> {
-            Box::new(pbkdf2::pbkdf2_hmac_array::<Sha256, LEN>(key, &salt, ROUNDS))
-        };
-        Keys(self.0.iter().map(stretch).collect())
+        let stretch = |key: &[u8]| pbkdf2::pbkdf2_hmac_array::<Sha256, LEN>(key, &salt, ROUNDS);
+        let keys = self.0.iter().map(|key| Box::from(stretch(key)));
+        Keys(keys.collect())
     }
 
     fn parse(text: &str) -> std::result::Result<Keys, String> {

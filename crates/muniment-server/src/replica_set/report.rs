@@ -33,6 +33,8 @@ pub struct Report {
     pub follows: Option<MemberId>,
     /// It leads, and nobody waits for what is durable: see `driver::syncs`.
     pub calm: bool,
+    /// It has been told not to campaign.
+    pub abstains: bool,
     /// It has just been reached by the receiver: what it was sent before is lost.
     pub met: bool,
     /// When it was sent, in microseconds of the sender's own clock.
@@ -60,7 +62,11 @@ impl Report {
             "sent": self.sent,
         };
         d.append_some("electedAt", self.elected_at.map(timestamp));
-        for (name, is) in [("calm", self.calm), ("met", self.met)] {
+        for (name, is) in [
+            ("calm", self.calm),
+            ("abstains", self.abstains),
+            ("met", self.met),
+        ] {
             d.append_some(name, is.then_some(true));
         }
         d.append_some("follows", self.follows.map(|id| id as i64));
@@ -101,6 +107,7 @@ impl Report {
                 .map(times_of),
             follows: int(d, "follows").and_then(|id| u64::try_from(id).ok()),
             calm: is("calm"),
+            abstains: is("abstains"),
             met: is("met"),
             sent: number("sent"),
             echo: int(d, "echo").zip(int(d, "ago")),
@@ -210,6 +217,7 @@ mod tests {
             elected_at: Some(Timestamp::new(5, 1)),
             follows: Some(1),
             calm: true,
+            abstains: true,
             met: true,
             sent: 1000,
             echo: Some((500, 20)),

@@ -468,6 +468,8 @@ impl Driver {
             }
             Request::Freeze(ticks, outcome) => {
                 self.core.freeze(ticks);
+                // The leader may be about to hand over to it.
+                self.moved = true;
                 self.lead_alone(TIMEOUT)?;
                 self.done(&outcome);
             }

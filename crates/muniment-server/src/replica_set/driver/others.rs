@@ -124,8 +124,8 @@ impl Driver {
         let from = report.from;
         self.core
             .syncing(from, report.state == Role::Startup2.state().0);
-        self.core
-            .abstain(from, report.state == Role::Recovering.state().0);
+        let recovers = report.state == Role::Recovering.state().0;
+        self.core.abstain(from, report.abstains || recovers);
         let told = muniment_repl::Report {
             term: report.term as u64,
             log_term: report.log_term,
@@ -193,6 +193,7 @@ impl Driver {
             let report = Report {
                 from: self.node.id,
                 calm,
+                abstains: self.core.abstains(),
                 met,
                 term: self.core.term() as i64,
                 log_term: p.appended.term,
