@@ -86,12 +86,26 @@ impl LocalState {
     }
 
     /// The state of a member whose data is a copy of the set's as of the committed place `last`,
-    /// whose term is `term`: what it has promised in elections stays.
-    pub fn synced(&self, last: u64, term: u64, in_force: InForce) -> LocalState {
+    /// whose term is `term`, made of a member that led in the term `led.1`. What it has promised in
+    /// elections stays; of what it does not know any more that member got the vote, or it would not have
+    /// led.
+    pub fn synced(
+        &self,
+        last: u64,
+        term: u64,
+        in_force: InForce,
+        led: (MemberId, u64),
+    ) -> LocalState {
+        let (leader, newest) = (led.0, led.1.max(term));
+        let vote = match newest {
+            newest if self.term >= newest => self.vote,
+            newest if led.1 == newest => leader,
+            _ => 0,
+        };
         LocalState {
             id: self.id,
-            term: self.term.max(term),
-            vote: if self.term >= term { self.vote } else { 0 },
+            term: self.term.max(newest),
+            vote,
             commit: last,
             known: last,
             // A log is never empty at 0 with a term.

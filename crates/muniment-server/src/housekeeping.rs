@@ -57,10 +57,14 @@ pub fn run(server: &Arc<ServerState>) {
     }
 }
 
-/// Ends transactions that have gone on for longer than they may, until the server ends. In a thread of
-/// its own: other jobs may wait for what such a transaction holds.
-pub fn end_old_transactions(server: &Arc<ServerState>) {
+/// Ends what has gone on for longer than it may, until the server ends: transactions, and copies of the
+/// data that nobody fetches. In a thread of its own: other jobs may wait for what such a transaction
+/// holds, and a full disk for the room that such a copy keeps.
+pub fn end_what_is_old(server: &Arc<ServerState>) {
     while !server.wait_for_stop_for(Duration::from_secs(1)) {
+        if let Some(set) = &server.replica_set {
+            set.copies.expire();
+        }
         let lifetime = server.parameters.transaction_lifetime_secs.load(Relaxed);
         let lifetime = Duration::from_secs(lifetime.max(1) as u64);
         for id in server.transactions.expired(lifetime) {

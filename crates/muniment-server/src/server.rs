@@ -159,7 +159,7 @@ impl Server {
         })?;
         let transactions = Arc::clone(&state);
         server.spawn("transactions", move || {
-            crate::housekeeping::end_old_transactions(&transactions);
+            crate::housekeeping::end_what_is_old(&transactions);
         })?;
         write_file(state.options.pid_file.as_deref(), std::process::id())?;
         write_file(state.options.port_file.as_deref(), state.port.into())?;

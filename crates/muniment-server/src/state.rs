@@ -333,6 +333,9 @@ impl ServerState {
     /// From here on operations fail with 11600 and connections end.
     pub fn begin_stopping(&self) {
         self.stopping.store(true, Ordering::Release);
+        if let Some(set) = &self.replica_set {
+            set.copies.close();
+        }
         self.engine.operations.kill_all(Code::InterruptedAtShutdown);
         let _topology = self.topology.lock();
         self.topology_signal.notify_all();

@@ -24,36 +24,39 @@ use muniment_value::{Code, Error, Result};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
 
-/// Bytes of a chunk, about.
-const CHUNK: usize = 1 << 20;
+/// Bytes of a chunk, about. Tests have many.
+const CHUNK: usize = if cfg!(test) { 8 << 10 } else { 1 << 20 };
+/// No chunk takes much longer, if need be without a row in it.
+const SILENT: Duration = Duration::from_secs(2);
 
 /// Rows of the catalog's tree.
 type Meta = BTreeMap<Bytes, Bytes>;
 
-/// Rows of one tree, ascending.
+/// Rows of one tree, ascending. There may be none: then all that it says is that more comes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunk {
     /// The tree's number.
     pub tree: u32,
+    /// It is the last of all.
+    pub last: bool,
     /// Keys and values.
     pub rows: Vec<(Bytes, Bytes)>,
 }
 
 impl Chunk {
-    /// The tree of the last chunk: the catalog's.
-    pub const LAST: u32 = keys::META;
-
-    /// It is the last of all.
-    pub fn is_last(&self) -> bool {
-        self.tree == Chunk::LAST
+    /// It is the catalog's, so that all other trees have come.
+    pub fn is_of_catalog(&self) -> bool {
+        self.tree == keys::META
     }
 
-    /// As it is sent: the number of the tree, then each row's lengths and bytes.
+    /// As it is sent: the number of the tree, whether it is the last, then each row's lengths and bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let bytes = self.rows.iter().map(|(k, v)| k.len() + v.len() + 10);
-        let mut out = Vec::with_capacity(4 + bytes.sum::<usize>());
+        let mut out = Vec::with_capacity(5 + bytes.sum::<usize>());
         out.extend_from_slice(&self.tree.to_le_bytes());
+        out.push(u8::from(self.last));
         for (key, value) in &self.rows {
             keys::put_varint(key.len(), &mut out);
             keys::put_varint(value.len(), &mut out);
@@ -66,8 +69,13 @@ impl Chunk {
     /// Reads [`Chunk::to_bytes`]; rows are slices of the bytes. `None` if it is malformed.
     pub fn from_bytes(bytes: &Bytes) -> Option<Chunk> {
         let tree = u32::from_le_bytes(*bytes.first_chunk()?);
+        let last = match bytes.get(4)? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
         let mut rows = Vec::new();
-        let mut at = 4;
+        let mut at = 5;
         while at < bytes.len() {
             let mut part = [0; 2];
             for len in &mut part {
@@ -84,7 +92,7 @@ impl Chunk {
             rows.push((bytes.slice(at..middle), bytes.slice(middle..end)));
             at = end;
         }
-        Some(Chunk { tree, rows })
+        Some(Chunk { tree, last, rows })
     }
 }
 
@@ -113,7 +121,9 @@ pub struct Export {
     trees: VecDeque<u32>,
     current: Option<(u32, Box<dyn Cursor>)>,
     meta: Meta,
-    /// The catalog came, or an error.
+    /// Where the catalog goes on.
+    catalog: Bound<Bytes>,
+    /// The last chunk came, or an error.
     ended: bool,
 }
 
@@ -147,6 +157,7 @@ impl Store {
             all,
             current: None,
             meta,
+            catalog: Bound::Unbounded,
             ended: false,
         })
     }
@@ -261,20 +272,22 @@ impl Export {
     /// # Errors
     /// 2 BadValue: no such tree is in it. The store was closed.
     pub fn go_on_behind(&mut self, row: Option<(u32, &[u8])>) -> Result<()> {
-        let catalog = row.is_some_and(|(tree, _)| tree == Chunk::LAST);
-        if let Some((tree, _)) = row.filter(|(tree, _)| !catalog && !self.all.contains(tree)) {
+        self.ended = false;
+        self.current = None;
+        self.trees.clear();
+        self.catalog = Bound::Unbounded;
+        if let Some((_, key)) = row.filter(|(tree, _)| *tree == keys::META) {
+            self.catalog = Bound::Excluded(Bytes::copy_from_slice(key));
+            return Ok(());
+        }
+        if let Some((tree, _)) = row.filter(|(tree, _)| !self.all.contains(tree)) {
+            self.ended = true;
             let what = format!("the copy has no tree {tree}");
             return Err(Error::new(Code::BadValue, what));
         }
-        self.ended = catalog;
-        self.current = None;
-        self.trees.clear();
-        if catalog {
-            return Ok(());
-        }
         let behind = row.map_or(Bound::Unbounded, |(tree, _)| Bound::Excluded(tree));
-        let behind = self.all.range((behind, Bound::Unbounded));
-        self.trees.extend(behind);
+        self.trees
+            .extend(self.all.range((behind, Bound::Unbounded)));
         if let Some((tree, key)) = row {
             // The least key that is greater.
             let low = [key, &[0]].concat();
@@ -287,23 +300,18 @@ impl Export {
         if self.ended {
             return Ok(None);
         }
+        let begun = Instant::now();
         loop {
             let (tree, cursor) = match &mut self.current {
                 Some(current) => current,
                 none => match self.trees.pop_front() {
                     Some(tree) => none.insert((tree, range(&self.view, tree, Bytes::new())?)),
-                    None => {
-                        self.ended = true;
-                        return Ok(Some(Chunk {
-                            tree: Chunk::LAST,
-                            rows: self.meta.clone().into_iter().collect(),
-                        }));
-                    }
+                    None => return Ok(Some(self.catalog_chunk())),
                 },
             };
             let mut chunk = Chunk {
                 tree: *tree,
-                rows: Vec::new(),
+                ..Chunk::default()
             };
             let mut bytes = 0;
             while bytes < CHUNK {
@@ -313,11 +321,38 @@ impl Export {
                 };
                 bytes += key.len() + value.len();
                 chunk.rows.push((key, value));
+                // Who waits for it is to see that it goes on.
+                if chunk.rows.len().is_multiple_of(64) && begun.elapsed() > SILENT {
+                    break;
+                }
             }
-            if !chunk.rows.is_empty() {
+            if !chunk.rows.is_empty() || begun.elapsed() > SILENT {
                 return Ok(Some(chunk));
             }
         }
+    }
+
+    fn catalog_chunk(&mut self) -> Chunk {
+        let mut chunk = Chunk {
+            tree: keys::META,
+            last: true,
+            rows: Vec::new(),
+        };
+        let from = (self.catalog.clone(), Bound::Unbounded);
+        let mut bytes = 0;
+        for (key, value) in self.meta.range::<Bytes, _>(from) {
+            if bytes >= CHUNK {
+                chunk.last = false;
+                break;
+            }
+            bytes += key.len() + value.len();
+            chunk.rows.push((key.clone(), value.clone()));
+        }
+        if let Some((key, _)) = chunk.rows.last() {
+            self.catalog = Bound::Excluded(key.clone());
+        }
+        self.ended = chunk.last;
+        chunk
     }
 }
 
@@ -341,10 +376,15 @@ mod tests {
         let row = |k: &str, v: &str| (Bytes::from(k.to_owned()), Bytes::from(v.to_owned()));
         let chunk = Chunk {
             tree: 77,
+            last: true,
             rows: vec![row("", ""), row("a", &"v".repeat(300)), row("b", "")],
         };
         let bytes = Bytes::from(chunk.to_bytes());
         assert_eq!(Chunk::from_bytes(&bytes).unwrap(), chunk);
+        assert_eq!(
+            Chunk::from_bytes(&Bytes::from_static(&[7, 0, 0, 0, 2])),
+            None
+        );
         for cut in 0..bytes.len() {
             if let Some(part) = Chunk::from_bytes(&bytes.slice(..cut)) {
                 assert!(chunk.rows.starts_with(&part.rows));

@@ -33,7 +33,9 @@ struct Rows<I> {
     tree: u32,
     rows: std::vec::IntoIter<(Bytes, Bytes)>,
     counted: HashMap<u32, Counted>,
-    meta: Option<Vec<(Bytes, Bytes)>>,
+    meta: Vec<(Bytes, Bytes)>,
+    /// The last chunk came.
+    ended: bool,
 }
 
 impl<I: Iterator<Item = Result<Chunk>>> Rows<I> {
@@ -50,10 +52,13 @@ impl<I: Iterator<Item = Result<Chunk>>> Rows<I> {
             }
             match self.chunks.next().transpose()? {
                 None => return Ok(None),
-                Some(_) if self.meta.is_some() => {
+                Some(chunk) if chunk.is_of_catalog() && !self.ended => {
+                    self.ended = chunk.last;
+                    self.meta.extend(chunk.rows);
+                }
+                Some(chunk) if self.ended || chunk.last || !self.meta.is_empty() => {
                     return Err(Error::internal("the catalog is not the last of the chunks"));
                 }
-                Some(chunk) if chunk.is_last() => self.meta = Some(chunk.rows),
                 Some(chunk) => {
                     self.tree = chunk.tree;
                     self.rows = chunk.rows.into_iter();
@@ -65,8 +70,11 @@ impl<I: Iterator<Item = Result<Chunk>>> Rows<I> {
     /// The rows of the catalog, with the totals as they were counted: of each collection, whether or
     /// not there was a cut that has them.
     fn meta(&mut self, path: &Path) -> Result<Vec<(Bytes, Bytes)>> {
-        let incomplete = || Error::internal("the chunks ended before the catalog came");
-        let rows = self.meta.take().ok_or_else(incomplete)?;
+        if !self.ended {
+            let what = "the chunks ended before all of the catalog came";
+            return Err(Error::internal(what));
+        }
+        let rows = std::mem::take(&mut self.meta);
         let mut meta: BTreeMap<Bytes, Bytes> = rows.into_iter().collect();
         let mut counted = Vec::new();
         for (key, entry) in meta.iter().filter(|(key, _)| key.first() == Some(&b'c')) {
@@ -132,7 +140,8 @@ impl Store {
             tree: 0,
             rows: Vec::new().into_iter(),
             counted: HashMap::new(),
-            meta: None,
+            meta: Vec::new(),
+            ended: false,
         };
         trees.load(position.at, &mut || rows.next())?;
         let meta = rows.meta(&options.path)?;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use testkit::Set;
+use testkit::{ServerOptions, Set};
 
 /// Documents that there are before it begins, and the bytes of each.
 const DOCUMENTS: i32 = 24_000;
@@ -301,4 +301,80 @@ fn a_copy_begins_anew_when_the_source_has_lost_it() {
     assert!(lines(&set.members[NEW], BEGINS) >= begun + 2);
     set.settle();
     assert_eq!(hash(&set, NEW), hash(&set, set.primary()));
+}
+
+/// By one way no chunk ever gets through; then another member leads, to which the way is good.
+#[test]
+fn a_copy_that_does_not_get_on_is_given_up_for_another_source() {
+    if !testkit::persistent() {
+        return;
+    }
+    let mut set = filled();
+    let primary = set.primary();
+    let bad = Way::to(&set.host(primary), 200 << 10, Duration::ZERO);
+    let begun = lines(&set.members[NEW], BEGINS);
+    emptied(&mut set, &[(primary, &bad)]);
+    let again = "Initial sync goes on where it was";
+    set.until("it does not try again", || {
+        (lines(&set.members[NEW], again) >= 2).then_some(())
+    });
+    let down = doc! { "replSetStepDown": 60, "secondaryCatchUpPeriodSecs": 20 };
+    set.connect(primary).command("admin", &down).unwrap();
+    set.until("it did not become a secondary", || {
+        (number(&status(&set)?, "myState") == Some(2)).then_some(())
+    });
+    assert!(lines(&set.members[NEW], BEGINS) > begun + 1);
+    // Not as fast as it can.
+    let tries = lines(&set.members[NEW], again);
+    assert!(tries < 120, "{tries}");
+    set.settle();
+    assert_eq!(hash(&set, NEW), hash(&set, primary));
+}
+
+/// Who has lost its disk is filled by a leader only that the others confirm: another one might lead, and
+/// might have acknowledged what only the empty member had beside it.
+#[test]
+fn an_emptied_voter_is_filled_by_who_leads_in_fact() {
+    if !testkit::persistent() {
+        return;
+    }
+    let mut set = Set::prepare(3, &ServerOptions::new());
+    let members: ArrayBuf = (0..3)
+        .map(|i| doc! { "_id": i as i32, "host": set.host(i) })
+        .collect();
+    // The leader takes its time to notice.
+    let settings = doc! { "electionTimeoutMillis": 60_000, "heartbeatIntervalMillis": 200 };
+    set.initiate(&doc! { "_id": "rs0", "members": members, "settings": settings });
+    let primary = set.primary();
+    assert_ne!(primary, NEW);
+    let other = &set.members[1 - primary];
+    let stopped = Stopped::new(other.pid().unwrap());
+    emptied(&mut set, &[]);
+    set.until("it was not refused", || {
+        let d = status(&set)?;
+        let failed = number(&d, "initialSyncStatus/failedInitialSyncAttempts")?;
+        assert_ne!(number(&d, "myState"), Some(2));
+        (failed >= 1).then_some(())
+    });
+    assert!(lines(&set.members[NEW], "has not confirmed") >= 1);
+    drop(stopped);
+    set.settle();
+    assert_eq!(hash(&set, NEW), hash(&set, primary));
+}
+
+/// A process that stands still until this goes.
+struct Stopped(rustix::process::Pid);
+
+impl Stopped {
+    fn new(pid: u32) -> Stopped {
+        let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+        Stopped(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = rustix::process::kill_process(self.0, rustix::process::Signal::CONT);
+    }
 }

@@ -263,9 +263,10 @@ impl Script {
             None => source.base_term,
         };
         let in_force = (**core.in_force()).clone();
+        let led = (from, core.term());
         c.with(id, |n| {
             n.crash(0);
-            n.saved = n.state().synced(at, term, in_force).encode();
+            n.saved = n.state().synced(at, term, in_force, led).encode();
             n.log.clear();
             (n.base, n.base_term, n.durable) = (at, term, at);
             n.start();

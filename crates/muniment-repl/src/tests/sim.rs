@@ -629,6 +629,10 @@ impl Sim {
         let at = core.committed();
         let term = source.record(at).map_or(source.base_term, |r| r.term);
         let in_force = (**core.in_force()).clone();
+        let led = match core.role() {
+            Role::Leader => (from, core.term()),
+            _ => (0, 0),
+        };
         let Some(node) = self
             .nodes
             .get_mut(&id)
@@ -638,7 +642,7 @@ impl Sim {
         };
         self.course.syncs += 1;
         node.crash(0);
-        node.saved = node.state().synced(at, term, in_force).encode();
+        node.saved = node.state().synced(at, term, in_force, led).encode();
         node.log.clear();
         (node.base, node.base_term, node.durable) = (at, term, at);
         self.at(1, What::Start(id));

@@ -15,6 +15,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: &[
         opt("setId", Types::ANY),
         opt("from", Types::NUMBER),
+        opt("empty", Types::BOOL),
         opt("goOn", Types::OBJECT),
         opt("end", Types::NUMBER),
     ],

@@ -101,9 +101,11 @@ pub fn put_report(out: &mut Vec<u8>, report: Doc<'_>) {
     end(out, at);
 }
 
-/// Appends a piece of a copy of a member's data.
+/// Appends a piece of a copy of a member's data, with its CRC-32C: what it is damaged by would be found by
+/// nobody else.
 pub fn put_export(out: &mut Vec<u8>, piece: &[u8]) {
     let at = begin(out, EXPORT);
+    out.extend_from_slice(&crc32c::crc32c(piece).to_le_bytes());
     out.extend_from_slice(piece);
     end(out, at);
 }
@@ -111,11 +113,14 @@ pub fn put_export(out: &mut Vec<u8>, piece: &[u8]) {
 /// What [`put_export`] wrote.
 ///
 /// # Errors
-/// 17 ProtocolError for another frame.
+/// 17 ProtocolError for another frame, and for one that is not as it was sent.
 pub fn taken_export(message: &[u8]) -> Result<&[u8]> {
-    match message.get(Header::LEN..).and_then(|b| b.split_first()) {
-        Some((&EXPORT, piece)) => Ok(piece),
-        _ => Err(malformed("no piece of a copy")),
+    let body = message.get(Header::LEN..).and_then(|b| b.split_first());
+    let piece = body.filter(|(kind, _)| **kind == EXPORT);
+    match piece.and_then(|(_, rest)| u32_of(rest)) {
+        Some((sum, piece)) if crc32c::crc32c(piece) == sum => Ok(piece),
+        Some(_) => Err(malformed("a piece of a copy is damaged")),
+        None => Err(malformed("no piece of a copy")),
     }
 }
 
@@ -291,6 +296,19 @@ mod tests {
             assert_eq!(r.payload, payloads[i]);
         }
         assert!(came.is_empty());
+    }
+
+    #[test]
+    fn a_piece_of_a_copy_is_as_it_was_sent_or_an_error() {
+        let mut out = Vec::new();
+        put_export(&mut out, b"rows");
+        assert_eq!(taken_export(&out).unwrap(), b"rows");
+        for at in Header::LEN..out.len() {
+            out[at] ^= 4;
+            assert!(taken_export(&out).is_err(), "{at}");
+            out[at] ^= 4;
+            assert!(taken_export(&out[..at]).is_err(), "{at}");
+        }
     }
 
     #[test]

@@ -356,9 +356,6 @@ impl Driver {
         self.next = (self.next + self.tick_length()).max(self.now);
         self.look_after_peers();
         self.measure_distances();
-        if let Some(set) = &self.server.replica_set {
-            set.copies.expire();
-        }
         if let Some(begins) = unless_full(self.store().log_begins_behind())? {
             self.core.trimmed(begins.index + 1);
             self.effects()?;

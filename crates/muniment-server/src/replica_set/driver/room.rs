@@ -28,6 +28,9 @@ impl Driver {
                             self.leads_no_more();
                         }
                     }
+                    if let Some(set) = set {
+                        set.copies.give_room();
+                    }
                     let pause = Duration::from_millis(100);
                     if self.server.world.pause(&self.server, pause) {
                         return Err(e);

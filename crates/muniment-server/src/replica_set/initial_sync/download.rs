@@ -1,6 +1,7 @@
-//! The copy as it arrives. A connection that breaks is opened anew, and the source asked for what is
-//! behind the last row that came; only when it does not keep the copy any more, or another member
-//! leads, the copy is given up.
+//! The copy as it arrives. When nothing comes by a connection any more it is opened anew, and the source
+//! asked for what is behind the last row that came. The copy is given up when the source answers that it
+//! has it no more, or anything else that is no matter of the moment; when nothing has come for as long
+//! as it keeps it ([`KEPT`]); and sooner when another member leads, which is a source, too.
 
 use super::super::frame::{Assembler, Frame, OP_REPLICATION, taken_export};
 use super::super::node::Node;
@@ -16,15 +17,18 @@ use muniment_wire::{Connection, Header, OP_MSG, OpMsg};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A source may take so long to begin: what is committed has to be visible.
+/// A source may say nothing for so long: at the beginning, as what is committed has to be visible, and in
+/// the middle. Each time that nothing came it gets twice the time, as it may walk over much that is deleted.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// One that says nothing for so long in the middle has gone.
-const SILENCE: Duration = Duration::from_secs(15);
+/// So often twice the time.
+const MOST_PATIENCE: u32 = 3;
+/// So long the source may take to hear that it needs to keep nothing.
+const LEAVE: Duration = Duration::from_secs(2);
 /// One that cannot be reached in this time cannot be reached.
 const REACHED: Duration = Duration::from_secs(5);
 /// Then it is tried again.
 const PAUSE: Duration = Duration::from_millis(250);
-/// After so long another source will do, if there is one.
+/// When nothing has come for so long another source will do, if there is one.
 const ELSEWHERE: Duration = Duration::from_secs(10);
 
 /// A copy on its way.
@@ -40,6 +44,9 @@ pub struct Download<'s> {
     copied: Copied,
     /// The last row that came.
     last: Option<(u32, Bytes)>,
+    /// When the last chunk came, and how often it was tried again since.
+    came: Instant,
+    tries: u32,
     whole: bool,
 }
 
@@ -61,8 +68,11 @@ impl<'s> Download<'s> {
         let (_, config) = set.initialized()?;
         let mut command = doc! { "_replSetExport": set.name(), "from": node.id as i64 };
         command.append_some("setId", config.id.map(Value::ObjectId));
-        let (connection, head) = open(server, node, host, &command)?;
-        let copied = parse(head.as_doc()).ok_or_else(malformed)?;
+        let mut first = command.clone();
+        let empty = node.members().in_force().voters.is_empty();
+        first.append_some("empty", empty.then_some(true));
+        let (connection, head) = open(server, node, host, &first, PATIENCE)?;
+        let copied = parse(head.as_doc(), from).ok_or_else(malformed)?;
         node.progress.lock().plan(head.as_doc(), copied.position.at);
         Ok(Download {
             server,
@@ -74,6 +84,8 @@ impl<'s> Download<'s> {
             copy: copy_of(head.as_doc()).ok_or_else(malformed)?,
             copied,
             last: None,
+            came: Instant::now(),
+            tries: 0,
             whole: false,
         })
     }
@@ -95,30 +107,28 @@ impl<'s> Download<'s> {
             self.check()?;
             match next_chunk(&mut self.connection) {
                 Ok(chunk) => {
-                    self.whole = chunk.is_last();
+                    self.whole = chunk.last;
                     if let Some((key, _)) = chunk.rows.last() {
                         self.last = Some((chunk.tree, key.clone()));
                     }
+                    (self.came, self.tries) = (Instant::now(), 0);
                     self.node.progress.lock().came(&chunk);
                     return Ok(Some(chunk));
                 }
-                Err(e) if is_of_network(&e) => self.go_on(&e)?,
+                Err(e) if is_of_network(&e) => self.go_on(e)?,
                 Err(e) => return Err(e),
             }
         }
     }
 
-    /// The source needs to keep nothing any more.
-    pub fn end(mut self) {
+    /// The source needs to keep nothing any more, whatever became of the copy.
+    pub fn end(self) {
         let mut command = self.command.clone();
         command.append("end", self.copy);
-        let mut tell = || {
-            self.connection.send_command("admin", &command, 0, &[])?;
-            // The answer to the export itself comes before that to this.
-            (0..2).try_for_each(|_| self.connection.recv_bytes().map(|_| ()))
-        };
-        // If it does not hear it, it keeps it for a while.
-        let _ = tell();
+        // If it does not hear it, it keeps it for a while. It reads nothing from a connection by which it
+        // sends.
+        let told = called(self.server, &self.host, LEAVE);
+        let _ = told.and_then(|mut c| c.command("admin", &command));
     }
 
     fn check(&self) -> Result<()> {
@@ -129,20 +139,19 @@ impl<'s> Download<'s> {
     }
 
     /// Goes on by another connection.
-    fn go_on(&mut self, broken: &Error) -> Result<()> {
-        let since = Instant::now();
+    fn go_on(&mut self, broken: Error) -> Result<()> {
         let told = doc! { "from": self.host.as_str(), "error": broken.to_string() };
         let lost = "The connection of the initial sync broke; it will be opened again";
         self.server
             .log
             .info("INITSYNC", 21_201, "initialsync", lost, &told);
         self.node.progress.lock().unreachable(true);
-        let opened = self.opened_again(since);
+        let opened = self.opened_again(broken);
         self.node.progress.lock().unreachable(false);
         self.connection = opened?;
         let told = doc! {
             "from": self.host.as_str(),
-            "unreachableMillis": since.elapsed().as_millis() as i64,
+            "unreachableMillis": self.came.elapsed().as_millis() as i64,
         };
         let again = "Initial sync goes on where it was";
         self.server
@@ -151,7 +160,7 @@ impl<'s> Download<'s> {
         Ok(())
     }
 
-    fn opened_again(&self, since: Instant) -> Result<Connection> {
+    fn opened_again(&mut self, mut why: Error) -> Result<Connection> {
         let mut go_on = doc! { "copy": self.copy };
         if let Some((tree, key)) = &self.last {
             go_on.append("tree", i64::from(*tree));
@@ -167,23 +176,29 @@ impl<'s> Download<'s> {
         command.append("goOn", go_on);
         loop {
             self.check()?;
+            // Since the last chunk: a way on which nothing but beginnings arrive is none.
+            let gone = self.came.elapsed();
+            let leads = self.node.leads_meanwhile();
+            let elsewhere = leads.is_some_and(|leads| leads != self.from);
+            let most = if elsewhere { ELSEWHERE } else { KEPT };
+            if self.tries > 0 && gone > most {
+                return Err(why.context("the source has gone: "));
+            }
+            if self.tries > 0 {
+                std::thread::sleep(PAUSE);
+            }
+            let patience = PATIENCE * (1 << self.tries.min(MOST_PATIENCE));
+            self.tries += 1;
             self.node.progress.lock().tried();
-            let e = match open(self.server, self.node, &self.host, &command) {
+            why = match open(self.server, self.node, &self.host, &command, patience) {
                 Ok((connection, head)) => {
-                    let same = parse(head.as_doc()).as_ref() == Some(&self.copied)
+                    let same = parse(head.as_doc(), self.from).as_ref() == Some(&self.copied)
                         && copy_of(head.as_doc()) == Some(self.copy);
                     return same.then_some(connection).ok_or_else(malformed);
                 }
-                Err(e) if is_of_network(&e) || e.code() == Code::LockBusy => e,
+                Err(e) if is_of_network(&e) || is_of_the_moment(&e) => e,
                 Err(e) => return Err(e),
             };
-            let gone = since.elapsed();
-            let leads = self.node.leads_meanwhile();
-            let elsewhere = leads.is_some_and(|leads| leads != self.from);
-            if gone > KEPT || (gone > ELSEWHERE && elsewhere) {
-                return Err(e.context("the source has gone: "));
-            }
-            std::thread::sleep(PAUSE);
         }
     }
 }
@@ -194,10 +209,10 @@ fn open(
     node: &Node,
     host: &str,
     command: &DocBuf,
+    patience: Duration,
 ) -> Result<(Connection, DocBuf)> {
-    let dialled = server.parameters.routes.read().to(host).to_string();
-    let mut c = Caller::of(server).call(host, &dialled, REACHED)?;
-    c.set_timeout(Some(PATIENCE))?;
+    let mut c = called(server, host, REACHED)?;
+    c.set_timeout(Some(patience))?;
     node.syncs_from(c.stream().try_clone()?);
     c.send_command("admin", command, 0, &[])?;
     let head = c.recv_bytes()?;
@@ -208,8 +223,12 @@ fn open(
     let Some(Frame::Report(head)) = Assembler::default().take(head)? else {
         return Err(malformed());
     };
-    c.set_timeout(Some(SILENCE))?;
     Ok((c, head))
+}
+
+fn called(server: &ServerState, host: &str, step: Duration) -> Result<Connection> {
+    let dialled = server.parameters.routes.read().to(host).to_string();
+    Caller::of(server).call(host, &dialled, step)
 }
 
 fn next_chunk(c: &mut Connection) -> Result<Chunk> {
@@ -241,11 +260,17 @@ fn is_of_network(e: &Error) -> bool {
     codes.contains(&e.code())
 }
 
+/// It may be answered otherwise soon: the former connection still has the copy, or the source has more
+/// connections than it takes.
+fn is_of_the_moment(e: &Error) -> bool {
+    [Code::LockBusy, Code::ResourceExhausted].contains(&e.code())
+}
+
 fn copy_of(d: Doc<'_>) -> Option<i64> {
     d.get("copy").and_then(number::to_i64_exact)
 }
 
-fn parse(d: Doc<'_>) -> Option<Copied> {
+fn parse(d: Doc<'_>, from: MemberId) -> Option<Copied> {
     let place = |name: &str| u64::try_from(number::to_i64_exact(d.get(name)?)?).ok();
     let Some(Value::Binary { bytes, .. }) = d.get("inForce") else {
         return None;
@@ -258,6 +283,10 @@ fn parse(d: Doc<'_>) -> Option<Copied> {
             at,
         },
         in_force: InForce::of_bytes(bytes)?,
+        led: match place("led")? {
+            0 => (0, 0),
+            term => (from, term),
+        },
     };
     // No start would take a state with a configuration that is ahead of its data.
     (copied.in_force.index <= copied.position.index).then_some(copied)

@@ -34,6 +34,8 @@ pub struct Copied {
     pub position: Position,
     /// The configuration in force there.
     pub in_force: InForce,
+    /// Its source, and the term in which that led; 0: it did not.
+    pub led: (MemberId, u64),
 }
 
 /// Copies the data of the member `from` as of a place of the log that is not before `at_least`, in a
@@ -94,6 +96,7 @@ fn copy(server: &Arc<ServerState>, node: &Node, from: MemberId, at_least: u64) -
     let mut download = Download::begin(server, node, from, host)?;
     let copied = download.copied().clone();
     if copied.position.index < at_least {
+        download.end();
         return Err(Error::new(
             Code::InvalidSyncSource,
             format!(
@@ -108,9 +111,9 @@ fn copy(server: &Arc<ServerState>, node: &Node, from: MemberId, at_least: u64) -
         ..StoreOptions::new(&dir)
     };
     let chunks = std::iter::from_fn(|| download.next().transpose());
-    Store::import(&options, copied.position, chunks)?;
+    let imported = Store::import(&options, copied.position, chunks);
     download.end();
-    Ok(copied)
+    imported.map(|()| copied)
 }
 
 /// The state of a member whose copy is whole; nothing votes for it any more.
@@ -122,8 +125,17 @@ pub fn finish(options: &ServerOptions, copied: Copied) -> Result<()> {
     let Some(state) = StateFile::new(disk.clone(), dbpath).read()? else {
         return Err(super::ended());
     };
-    let Copied { position, in_force } = copied;
+    let Copied {
+        position,
+        in_force,
+        led,
+    } = copied;
     let copy = dbpath.join(local::COPY);
-    StateFile::new(disk, &copy).write(&state.synced(position.index, position.term, in_force))?;
+    StateFile::new(disk, &copy).write(&state.synced(
+        position.index,
+        position.term,
+        in_force,
+        led,
+    ))?;
     local::end_copy(&copy)
 }

@@ -191,7 +191,7 @@ impl Attempt {
                 continue;
             };
             // What is in memory yet takes nothing in files.
-            let weight = (stored.max(0) + part.documents.max(0) + 1) as f64;
+            let weight = stored.max(0) as f64 + part.documents.max(0) as f64 + 1.0;
             self.weight.0 += weight;
             let tree = Tree {
                 part: of,
@@ -203,13 +203,15 @@ impl Attempt {
             self.trees.insert(number, tree);
         }
         part.indexes = (trees.len() as i64 / 2 - 1).max(0);
+        // Nothing of it would come.
+        part.ended = last.is_none().then(now);
         self.parts.push(part);
     }
 
     fn came(&mut self, chunk: &Chunk) {
         // Those before it are whole, also those of which nothing came.
         while let Some(tree) = self.trees.first_entry() {
-            if *tree.key() >= chunk.tree && !chunk.is_last() {
+            if *tree.key() >= chunk.tree && !chunk.is_of_catalog() {
                 break;
             }
             let tree = tree.remove();
@@ -249,9 +251,10 @@ impl Attempt {
     }
 
     fn append_to(&self, d: &mut DocBuf) {
-        let sum = |f: fn(&Part) -> i64| self.parts.iter().map(f).sum::<i64>();
+        let sum = |f: fn(&Part) -> i64| self.parts.iter().map(f).fold(0, i64::saturating_add);
         let elapsed = self.begun.elapsed();
-        d.append("approxTotalDataSize", sum(|p| p.bytes) + self.other.1);
+        let size = sum(|p| p.bytes).saturating_add(self.other.1);
+        d.append("approxTotalDataSize", size);
         d.append("approxTotalBytesCopied", sum(|p| p.bytes_copied));
         let share = self.share();
         if share > 0.0 {
@@ -335,6 +338,7 @@ mod tests {
         let row = (Bytes::from_static(b"k"), Bytes::from_static(&[7; 50]));
         Chunk {
             tree,
+            last: tree == 0,
             rows: vec![row; rows],
         }
     }
@@ -408,7 +412,7 @@ mod tests {
             (of("databasesToClone"), of("databasesCloned"))
         };
         assert_eq!(databases(&d), (1, 1));
-        progress.came(&chunk(muniment_storage::Chunk::LAST, 1));
+        progress.came(&chunk(0, 1));
         let d = progress.to_doc().unwrap();
         assert_eq!(databases(&d), (0, 2));
         assert_eq!(number(&d, &["remainingInitialSyncEstimatedMillis"]), 0);

@@ -2,27 +2,36 @@
 //!
 //! When the connection breaks the view is kept for a while ([`KEPT`]), so that who copies asks for the
 //! rest by a new connection; also when all was sent, as nobody knows what of it arrived, until the
-//! copy is said to be whole. Invariant: no view outlives the server's storage, and a member has one at
-//! most.
+//! copy is said to be whole, or of no use. Invariants: no view outlives the server's storage; of a
+//! member one is kept at most; behind a part of a frame nothing else goes by its connection.
+//!
+//! Who has lost its disk has lost what it had acknowledged, too, so that a leader that does not know yet
+//! what is committed, or that leads no more, must not be its source: it would give it less, and its vote
+//! might then elect somebody who has as little. So a source asks the others first ([`begin`]).
 
 use super::super::frame::{put_export, put_report};
 use super::super::{ReplicaSet, Role, timestamp};
 use crate::context::CommandContext;
 use muniment_query::Interrupt;
-use muniment_repl::InForce;
+use muniment_repl::{InForce, MemberId};
 use muniment_storage::{Export, Exported};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc, number};
 use muniment_wire::Stream;
 use parking_lot::{Condvar, Mutex};
 use std::io::Write;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// So long a view is kept that nobody reads: what is overwritten meanwhile takes room.
 pub const KEPT: Duration = Duration::from_secs(300);
-/// So long who copies may take nothing before the connection counts as broken.
+/// When who copies has taken nothing for about so long the connection counts as broken.
 const STUCK: Duration = Duration::from_secs(60);
 /// So long the thread of a broken connection may take to notice.
 const NOTICED: Duration = Duration::from_secs(5);
+/// How often who waits for that looks.
+const ASKS: Duration = Duration::from_millis(100);
+/// So long the others may take to say that a source leads.
+const CONFIRMED: Duration = Duration::from_secs(5);
 /// So long it may take until what is committed is in force.
 const SETTLES: Duration = Duration::from_secs(1);
 /// How often who waits for that looks.
@@ -35,9 +44,9 @@ struct Copying {
     /// Drawn, so that nobody is given another one after a restart.
     id: i64,
     /// Who makes it.
-    member: i64,
-    /// The connection that it goes by, or went by.
-    stream: Stream,
+    member: MemberId,
+    /// The connection that it goes by.
+    stream: Option<Stream>,
     /// What is sent, while no connection sends it.
     kept: Option<Box<Sent>>,
     since: Instant,
@@ -47,6 +56,8 @@ struct Copying {
 struct Sent {
     export: Export,
     in_force: InForce,
+    /// The term in which this member led then; 0: it did not.
+    led: u64,
 }
 
 /// The copies that members make of this one's data.
@@ -65,23 +76,22 @@ struct All {
 
 impl Copies {
     /// A new one, in place of that which the member has made so far.
-    fn begin<'c>(&'c self, member: i64, stream: Stream, sent: Sent) -> Result<Lent<'c>> {
+    fn begin<'c>(&'c self, member: MemberId, stream: Stream, sent: Sent) -> Result<Lent<'c>> {
         let id = drawn()?;
         let mut all = self.all.lock();
         if all.ended {
             return Err(super::super::ended());
         }
-        all.copies.retain(|c| {
-            if c.member == member && c.kept.is_none() {
-                // It may have ended by itself.
-                let _ = c.stream.shutdown();
-            }
-            c.member != member
-        });
+        all.copies
+            .iter()
+            .filter(|c| c.member == member)
+            .for_each(Copying::interrupt);
+        all.copies.retain(|c| c.member != member);
+        self.left.notify_all();
         all.copies.push(Copying {
             id,
             member,
-            stream,
+            stream: Some(stream),
             kept: None,
             since: Instant::now(),
         });
@@ -106,7 +116,7 @@ impl Copies {
                 )
             })?;
             if let Some(sent) = copying.kept.take() {
-                copying.stream = stream;
+                copying.stream = Some(stream);
                 return Ok(Lent {
                     copies: self,
                     id,
@@ -114,8 +124,9 @@ impl Copies {
                 });
             }
             // The former connection has not noticed yet.
-            let _ = copying.stream.shutdown();
-            if self.left.wait_until(&mut all, end).timed_out() {
+            copying.interrupt();
+            self.left.wait_for(&mut all, ASKS);
+            if Instant::now() > end {
                 let what = format!("the copy {id} still goes by another connection");
                 return Err(Error::new(Code::LockBusy, what));
             }
@@ -125,22 +136,46 @@ impl Copies {
     /// It is whole, or of no use.
     fn end(&self, id: i64) {
         self.all.lock().copies.retain(|c| c.id != id);
+        self.left.notify_all();
+    }
+
+    /// Drops what has been kept for longer than `most` without being sent.
+    fn drop_kept(&self, most: Duration) {
+        let old = |c: &Copying| c.kept.is_some() && c.since.elapsed() >= most;
+        let mut all = self.all.lock();
+        if all.copies.iter().any(old) {
+            all.copies.retain(|c| !old(c));
+            self.left.notify_all();
+        }
     }
 
     /// Drops what has been kept for too long.
     pub fn expire(&self) {
-        let old = |c: &Copying| c.kept.is_some() && c.since.elapsed() > KEPT;
-        let mut all = self.all.lock();
-        if all.copies.iter().any(old) {
-            all.copies.retain(|c| !old(c));
-        }
+        self.drop_kept(KEPT);
     }
 
-    /// The server ends: nothing is kept any more.
+    /// The disk is full: what is kept keeps the room of what was dropped meanwhile.
+    pub fn give_room(&self) {
+        self.drop_kept(Duration::ZERO);
+    }
+
+    /// The server ends: nothing is kept or sent any more.
     pub fn close(&self) {
         let mut all = self.all.lock();
         all.ended = true;
+        all.copies.iter().for_each(Copying::interrupt);
         all.copies.clear();
+        self.left.notify_all();
+    }
+}
+
+impl Copying {
+    /// Ends the connection that it goes by, if it still does.
+    fn interrupt(&self) {
+        if let Some(stream) = &self.stream {
+            // It may have ended by itself.
+            let _ = stream.shutdown();
+        }
     }
 }
 
@@ -172,6 +207,7 @@ impl Drop for Lent<'_> {
         // If it was ended meanwhile it goes here.
         if let Some(copying) = all.copies.iter_mut().find(|c| c.id == self.id) {
             copying.kept = Some(sent);
+            copying.stream = None;
             copying.since = Instant::now();
             self.copies.left.notify_all();
         }
@@ -189,8 +225,8 @@ fn drawn() -> Result<i64> {
 /// is behind the row that it names, with `end` nothing, and keeps nothing any more.
 ///
 /// # Errors
-/// 43 for a copy that is not kept; 46 for one that another connection sends; 93 for another set; 13436
-/// in a state in which nobody is a source; the storage's and the socket's.
+/// 43 for a copy that is not kept; 46 for one that another connection sends; 74 for who is no member; 93 for
+/// another set; 10107 and 13436 in a state in which nobody is a source; the storage's and the socket's.
 pub fn export(cx: &mut CommandContext<'_>, set: &ReplicaSet) -> Result<()> {
     let (member, config) = set.initialized()?;
     let body = cx.request.body;
@@ -203,15 +239,11 @@ pub fn export(cx: &mut CommandContext<'_>, set: &ReplicaSet) -> Result<()> {
             "the copy is asked for by another set",
         ));
     }
-    if let Some(id) = body.get("end").and_then(number::to_i64_exact) {
-        set.copies.end(id);
+    if let Some(end) = body.get("end") {
+        let id = number::to_i64_exact(end);
+        let bad = || Error::new(Code::BadValue, "end has to be the number of a copy");
+        set.copies.end(id.ok_or_else(bad)?);
         return Ok(());
-    }
-    if !matches!(member.role, Role::Primary | Role::Secondary) {
-        return Err(Error::new(
-            Code::NotPrimaryOrSecondary,
-            "node is not in primary or recovering state",
-        ));
     }
     let mut stream = cx.conn.stream.try_clone()?;
     stream.set_write_timeout(Some(STUCK))?;
@@ -223,10 +255,14 @@ pub fn export(cx: &mut CommandContext<'_>, set: &ReplicaSet) -> Result<()> {
             lent
         }
         None => {
-            let from = body.get("from").and_then(number::to_i64_exact);
-            let sent = begin(cx, set)?;
-            set.copies
-                .begin(from.unwrap_or(-1), stream.try_clone()?, sent)?
+            if !matches!(member.role, Role::Primary | Role::Secondary) {
+                return Err(Error::new(
+                    Code::NotPrimaryOrSecondary,
+                    "node is not in primary or recovering state",
+                ));
+            }
+            let (from, sent) = begin(cx, set)?;
+            set.copies.begin(from, stream.try_clone()?, sent)?
         }
     };
     let id = lent.id;
@@ -246,10 +282,19 @@ pub fn export(cx: &mut CommandContext<'_>, set: &ReplicaSet) -> Result<()> {
                 return Err(e);
             }
         }
-        stream.write_all(&out)?;
+        send(&mut stream, &out)?;
         out.clear();
     }
-    Ok(stream.write_all(&out)?)
+    send(&mut stream, &out)
+}
+
+/// Sends all of it, or ends the connection: an answer behind a part of a frame would be taken for the rest.
+fn send(stream: &mut Stream, bytes: &[u8]) -> Result<()> {
+    stream.write_all(bytes).inspect_err(|_| {
+        // It may have ended by itself.
+        let _ = stream.shutdown();
+    })?;
+    Ok(())
 }
 
 /// A row: the number of its tree, and its key.
@@ -270,9 +315,28 @@ fn wanted<'d>(go_on: Doc<'d>) -> Result<(i64, Option<Row<'d>>)> {
     Ok((id, behind))
 }
 
-/// A view of what is committed, and the configuration in force there.
-fn begin(cx: &CommandContext<'_>, set: &ReplicaSet) -> Result<Sent> {
+/// Who asks, and a view of what is committed, with the configuration in force there.
+fn begin(cx: &CommandContext<'_>, set: &ReplicaSet) -> Result<(MemberId, Sent)> {
     let node = set.node().ok_or_else(super::super::ended)?;
+    let from = cx.request.body.get("from").and_then(number::to_i64_exact);
+    let from = from.and_then(|from| MemberId::try_from(from).ok());
+    let in_force = Arc::clone(node.members().in_force());
+    let from = from.filter(|from| in_force.config.member(*from).is_some());
+    let nobody = || Error::new(Code::NodeNotFound, "the copy is asked for by no member");
+    let from = from.ok_or_else(nobody)?;
+    // Where only one other votes there is nobody else to ask.
+    let empty = matches!(cx.request.body.get("empty"), Some(Value::Bool(true)));
+    if empty && in_force.voters.contains(&from) && in_force.voters.len() > 2 {
+        if !set.is_primary() {
+            let what = "only a primary fills a member that has nothing";
+            return Err(Error::new(Code::NotWritablePrimary, what));
+        }
+        super::super::admit::still_leads(cx.server, set, cx.op, Some(CONFIRMED))?;
+    }
+    let led = match set.is_primary() {
+        true => u64::try_from(set.member().term).unwrap_or(0),
+        false => 0,
+    };
     loop {
         let export = cx.engine().store.export(&**cx.op)?;
         let place = export.position().index;
@@ -286,10 +350,13 @@ fn begin(cx: &CommandContext<'_>, set: &ReplicaSet) -> Result<Sent> {
             }
         };
         if let Some(in_force) = found {
-            return Ok(Sent {
+            let in_force = InForce::clone(&in_force);
+            let sent = Sent {
                 export,
-                in_force: InForce::clone(&in_force),
-            });
+                in_force,
+                led,
+            };
+            return Ok((from, sent));
         }
     }
 }
@@ -303,6 +370,7 @@ fn head(id: i64, sent: &Sent, asked: Doc<'_>) -> DocBuf {
         "index": position.index as i64,
         "term": position.term as i64,
         "at": timestamp(position.at),
+        "led": sent.led as i64,
         "inForce": Value::Binary { subtype: 0, bytes: &sent.in_force.to_bytes() },
     };
     if asked.get("goOn").is_none() {
@@ -329,5 +397,31 @@ fn told(c: &Exported) -> DocBuf {
         "documents": c.documents as i64,
         "bytes": c.bytes as i64,
         "trees": trees,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn nothing_goes_behind_a_part_of_a_frame() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let mut near = Stream::Unix(near);
+        near.set_write_timeout(Some(Duration::from_millis(20)))
+            .unwrap();
+        // Nobody takes it.
+        send(&mut near, &vec![7; 32 << 20]).unwrap_err();
+        let reader = std::thread::spawn(move || {
+            let mut came = Vec::new();
+            far.read_to_end(&mut came).unwrap();
+            came
+        });
+        assert!(near.write_all(b"an answer").is_err());
+        let came = reader.join().unwrap();
+        assert!(!came.is_empty() && came.iter().all(|b| *b == 7));
     }
 }
