@@ -1,4 +1,4 @@
-//! The simulator of a replica set, from commands to log: three to five members in one thread and
+//! The simulator of a replica set, from commands to log: three to seven members in one thread and
 //! virtual time, all drawn from one seed.
 //!
 //! Each member ([`member`]) is the server as it is, but for sockets and threads: commands go through

@@ -101,7 +101,7 @@ pub struct Sim {
 impl Sim {
     pub fn new(seed: u64, bugs: Bugs) -> Sim {
         let mut random = Random::new(seed ^ 0x5eed);
-        let n = random.pick(&[3, 3, 3, 4, 5]);
+        let n = random.pick(&[3, 3, 3, 3, 4, 5, 7]);
         let mut world = World {
             delay: (1 + random.below(40)) * MS,
             loss: random.pick(&[0, 0, 5, 30]),
