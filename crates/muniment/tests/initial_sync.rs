@@ -136,14 +136,18 @@ fn insert(c: &mut Connection, to: &str, ids: std::ops::Range<i32>) {
         .unwrap();
 }
 
-/// Takes everything from the member; from its next start on it reaches the others by these ways.
+/// Takes everything from the new member; from its next start on it reaches the others by these ways.
 fn emptied(set: &mut Set, ways: &[(usize, &Way)]) {
+    empty(set, NEW, ways);
+}
+
+fn empty(set: &mut Set, member: usize, ways: &[(usize, &Way)]) {
     let routes: Vec<String> = ways
         .iter()
         .map(|(of, way)| format!("{}={}", set.host(*of), way.address))
         .collect();
     let routes = format!("replMemberRoutes={}", routes.join(","));
-    let member = &mut set.members[NEW];
+    let member = &mut set.members[member];
     member.kill9();
     for entry in std::fs::read_dir(member.dir()).unwrap() {
         let path = entry.unwrap().path();
@@ -360,6 +364,69 @@ fn an_emptied_voter_is_filled_by_who_leads_in_fact() {
     drop(stopped);
     set.settle();
     assert_eq!(hash(&set, NEW), hash(&set, primary));
+}
+
+/// The only other voter is a delayed one, which has a record an hour later: the leader's time in office has to
+/// do.
+#[test]
+fn an_emptied_voter_beside_a_delayed_one_is_filled() {
+    if !testkit::persistent() {
+        return;
+    }
+    let mut set = Set::prepare(3, &ServerOptions::new());
+    let member = |i: usize| {
+        let mut d = doc! { "_id": i as i32, "host": set.host(i) };
+        if i == 1 {
+            d.append("priority", 0.0);
+            d.append("secondaryDelaySecs", 3600);
+        }
+        d
+    };
+    set.initiate(&set.config((0..3).map(member).collect()));
+    let primary = set.primary();
+    assert_ne!(primary, 1);
+    let lost = 2 - primary;
+    let mut c = set.connect(primary);
+    insert(&mut c, "small", 0..5);
+    set.until("the other has not all", || {
+        (hash(&set, lost) == hash(&set, primary)).then_some(())
+    });
+    empty(&mut set, lost, &[]);
+    set.until("it is not filled", || {
+        let mut c = Connection::connect_timeout(&set.host(lost), Duration::from_secs(1)).ok()?;
+        let d = c.command("admin", &doc! { "replSetGetStatus": 1 }).ok()?;
+        (number(&d, "myState") == Some(2)).then_some(())
+    });
+    assert!(lines(&set.members[lost], "has not confirmed") >= 1);
+    set.until("it has not all", || {
+        (hash(&set, lost) == hash(&set, primary)).then_some(())
+    });
+}
+
+/// The only one that may lead for good has lost its disk: who leads in its place takes no writes, and fills
+/// it all the same.
+#[test]
+fn the_only_one_that_may_lead_is_filled() {
+    if !testkit::persistent() {
+        return;
+    }
+    let mut set = Set::prepare(3, &ServerOptions::new());
+    let member = |i: usize| {
+        let priority = if i == 0 { 1.0 } else { 0.0 };
+        doc! { "_id": i as i32, "host": set.host(i), "priority": priority }
+    };
+    set.initiate(&set.config((0..3).map(member).collect()));
+    assert_eq!(set.primary(), 0);
+    insert(&mut set.connect(0), "small", 0..5);
+    set.settle();
+    empty(&mut set, 0, &[]);
+    assert_eq!(set.primary(), 0);
+    set.settle();
+    assert_eq!(hash(&set, 0), hash(&set, 1));
+    let mut c = set.connect(0);
+    let cmd = doc! { "count": "small" };
+    let reply = c.command("test", &cmd).unwrap();
+    assert_eq!(number(&reply, "n"), Some(5));
 }
 
 /// A process that stands still until this goes.

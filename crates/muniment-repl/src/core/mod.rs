@@ -876,6 +876,8 @@ impl Core {
         self.in_force = Arc::new(in_force);
         // Others may be better now.
         self.offers = 0;
+        let soon = self.now + self.options.election_ticks;
+        self.takeover_after = self.takeover_after.min(soon);
         self.members.configure(self.in_force.clone());
         Effect::Config(self.in_force.clone())
     }

@@ -11,7 +11,7 @@ use muniment_query::Interrupt;
 use muniment_repl::{Concern, W};
 use muniment_storage::Timestamp;
 use muniment_value::{Code, Doc, Error, Result};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Commands that need a primary beside those that write documents or change collections.
 const PRIMARY: &[&str] = &[
@@ -128,7 +128,7 @@ pub fn admit(
         }
     }
     if concern.get_str("level") == Some("linearizable") {
-        still_leads(server, set, op, None)?;
+        still_leads(server, set, op)?;
     }
     let at = concern.get("atClusterTime").map(times::of);
     // A primary has all there is at a time, and `Snapshots` sees to it that the majority has it.
@@ -180,16 +180,7 @@ fn wait_for(
 }
 
 /// Has the majority say that nobody else leads: a record that changes nothing is committed only then.
-///
-/// # Errors
-/// 262 if it has not said so in that time; 189 and 11602 if somebody else leads; what ends the operation.
-pub(super) fn still_leads(
-    server: &ServerState,
-    set: &super::ReplicaSet,
-    op: &OpContext,
-    patience: Option<Duration>,
-) -> Result<()> {
-    let until = patience.map(|patience| Instant::now() + patience);
+fn still_leads(server: &ServerState, set: &super::ReplicaSet, op: &OpContext) -> Result<()> {
     let (Some(node), Some(_)) = (set.node(), server.engine.store.majority()) else {
         return Ok(());
     };
@@ -198,10 +189,7 @@ pub(super) fn still_leads(
         w: W::Majority,
         journaled: false,
     };
-    if !node.wait(commit.index, &concern, until, op)? {
-        let what = "the majority has not confirmed that this member leads";
-        return Err(Error::new(Code::ExceededTimeLimit, what));
-    }
+    node.wait(commit.index, &concern, None, op)?;
     // The storage may learn a moment later how far the majority is.
     server.engine.store.wait_for_majority(commit.at, op)
 }

@@ -332,6 +332,8 @@ pub struct Node {
     syncing: AtomicBool,
     /// See [`Node::leads_meanwhile`]; 0: nobody.
     leads: AtomicU64,
+    /// See [`Node::leading_term`]; 0: it does not.
+    leading: AtomicU64,
     /// How far the copy is.
     pub progress: Mutex<SyncProgress>,
     /// Where from.
@@ -352,6 +354,7 @@ impl Node {
             applied: AtomicU64::new(0),
             syncing: AtomicBool::new(false),
             leads: AtomicU64::new(0),
+            leading: AtomicU64::new(0),
             progress: Mutex::default(),
             source: Mutex::new(None),
             tracked: Mutex::new(Tracked {
@@ -466,6 +469,11 @@ impl Node {
             // It may have ended by itself.
             let _ = source.shutdown();
         }
+    }
+
+    /// The term in which this member leads, also while it takes no writes; `None` if it does not.
+    pub fn leading_term(&self) -> Option<u64> {
+        Some(self.leading.load(SeqCst)).filter(|term| *term != 0)
     }
 
     /// The commit point.
@@ -608,8 +616,9 @@ impl Node {
         std::mem::take(&mut t.wanted) || t.waiters.wait_for_disks()
     }
 
-    /// The set is so far now.
-    pub fn publish(&self, members: &Members, committed: u64, applied: u64) {
+    /// The set is so far now, and this member leads in this term, if it does.
+    pub fn publish(&self, members: &Members, committed: u64, applied: u64, leading: Option<u64>) {
+        self.leading.store(leading.unwrap_or(0), SeqCst);
         self.committed.store(committed, SeqCst);
         let mut t = self.tracked.lock();
         self.applied.store(applied, SeqCst);

@@ -365,7 +365,10 @@ impl Driver {
 
     fn publish(&self) {
         let (committed, applied) = (self.core.committed(), self.core.applied());
-        self.node.publish(self.core.members(), committed, applied);
+        let leads = self.core.role() == CoreRole::Leader;
+        let leading = leads.then(|| self.core.term());
+        self.node
+            .publish(self.core.members(), committed, applied, leading);
     }
 
     fn store(&self) -> &Arc<muniment_storage::Store> {

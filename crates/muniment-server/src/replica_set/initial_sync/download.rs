@@ -108,10 +108,12 @@ impl<'s> Download<'s> {
             match next_chunk(&mut self.connection) {
                 Ok(chunk) => {
                     self.whole = chunk.last;
+                    // Without a row it only says that the source is there.
+                    self.came = Instant::now();
                     if let Some((key, _)) = chunk.rows.last() {
                         self.last = Some((chunk.tree, key.clone()));
+                        self.tries = 0;
                     }
-                    (self.came, self.tries) = (Instant::now(), 0);
                     self.node.progress.lock().came(&chunk);
                     return Ok(Some(chunk));
                 }
@@ -123,6 +125,9 @@ impl<'s> Download<'s> {
 
     /// The source needs to keep nothing any more, whatever became of the copy.
     pub fn end(self) {
+        if self.check().is_err() {
+            return;
+        }
         let mut command = self.command.clone();
         command.append("end", self.copy);
         // If it does not hear it, it keeps it for a while. It reads nothing from a connection by which it
@@ -196,7 +201,11 @@ impl<'s> Download<'s> {
                         && copy_of(head.as_doc()) == Some(self.copy);
                     return same.then_some(connection).ok_or_else(malformed);
                 }
-                Err(e) if is_of_network(&e) || is_of_the_moment(&e) => e,
+                Err(e) if is_of_network(&e) => e,
+                Err(e) if is_of_the_moment(&e) => {
+                    self.came = Instant::now();
+                    e
+                }
                 Err(e) => return Err(e),
             };
         }
@@ -235,7 +244,9 @@ fn next_chunk(c: &mut Connection) -> Result<Chunk> {
     let message = c.recv_bytes()?;
     match Header::parse(message).map(|h| h.op_code) {
         Some(OP_REPLICATION) => {
-            let bytes = Bytes::copy_from_slice(taken_export(message)?);
+            // What was damaged on the way is fetched again.
+            let damaged = |e: Error| Error::new(Code::SocketException, e.message().to_string());
+            let bytes = Bytes::copy_from_slice(taken_export(message).map_err(damaged)?);
             Chunk::from_bytes(&bytes).ok_or_else(malformed)
         }
         _ => {
@@ -260,8 +271,8 @@ fn is_of_network(e: &Error) -> bool {
     codes.contains(&e.code())
 }
 
-/// It may be answered otherwise soon: the former connection still has the copy, or the source has more
-/// connections than it takes.
+/// The source is there, and may answer otherwise soon: a former connection still has the copy, as its
+/// thread walks over much that is deleted, or there are more connections than it takes.
 fn is_of_the_moment(e: &Error) -> bool {
     [Code::LockBusy, Code::ResourceExhausted].contains(&e.code())
 }

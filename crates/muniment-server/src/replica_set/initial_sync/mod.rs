@@ -1,12 +1,14 @@
 //! Initial sync: a member that has nothing, or not enough to go on from, copies another member's data
 //! as of a committed place of the log, and begins anew with it.
 //!
-//! The source sends what one view of its storage sees ([`source`]); what arrives ([`download`]) is
-//! written beside the data ([`local`](super::local)) and takes its place when the member begins anew.
-//! Until then the member takes no part in anything: what it acknowledged meanwhile would not be in the
-//! copy. A connection that breaks is opened again and the copy goes on where it was; a member that ends
-//! begins another one.
+//! The source sends what one view of its storage sees ([`source`]). Before, where the copy is for who has
+//! lost its disk, it makes sure that it leads and knows all that is committed ([`barrier`]). What arrives
+//! ([`download`]) is written beside the data ([`local`](super::local)) and takes its place when the
+//! member begins anew. Until then the member takes no part in anything: what it acknowledged meanwhile
+//! would not be in the copy. A connection that breaks is opened again and the copy goes on where it was;
+//! a member that ends begins another one.
 
+mod barrier;
 mod download;
 mod progress;
 mod source;

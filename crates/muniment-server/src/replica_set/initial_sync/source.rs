@@ -5,12 +5,10 @@
 //! copy is said to be whole, or of no use. Invariants: no view outlives the server's storage; of a
 //! member one is kept at most; behind a part of a frame nothing else goes by its connection.
 //!
-//! Who has lost its disk has lost what it had acknowledged, too, so that a leader that does not know yet
-//! what is committed, or that leads no more, must not be its source: it would give it less, and its vote
-//! might then elect somebody who has as little. So a source asks the others first ([`begin`]).
 
 use super::super::frame::{put_export, put_report};
 use super::super::{ReplicaSet, Role, timestamp};
+use super::barrier::{self, Barriers};
 use crate::context::CommandContext;
 use muniment_query::Interrupt;
 use muniment_repl::{InForce, MemberId};
@@ -30,8 +28,8 @@ const STUCK: Duration = Duration::from_secs(60);
 const NOTICED: Duration = Duration::from_secs(5);
 /// How often who waits for that looks.
 const ASKS: Duration = Duration::from_millis(100);
-/// So long the others may take to say that a source leads.
-const CONFIRMED: Duration = Duration::from_secs(5);
+/// A view that is kept is between two connections at first: a full disk leaves it this time.
+const GRACE: Duration = Duration::from_secs(5);
 /// So long it may take until what is committed is in force.
 const SETTLES: Duration = Duration::from_secs(1);
 /// How often who waits for that looks.
@@ -64,6 +62,8 @@ struct Sent {
 #[derive(Default)]
 pub struct Copies {
     all: Mutex<All>,
+    /// For members that have nothing.
+    pub(super) barriers: Barriers,
     /// A connection has left what it sent.
     left: Condvar,
 }
@@ -156,7 +156,7 @@ impl Copies {
 
     /// The disk is full: what is kept keeps the room of what was dropped meanwhile.
     pub fn give_room(&self) {
-        self.drop_kept(Duration::ZERO);
+        self.drop_kept(GRACE);
     }
 
     /// The server ends: nothing is kept or sent any more.
@@ -324,19 +324,10 @@ fn begin(cx: &CommandContext<'_>, set: &ReplicaSet) -> Result<(MemberId, Sent)> 
     let from = from.filter(|from| in_force.config.member(*from).is_some());
     let nobody = || Error::new(Code::NodeNotFound, "the copy is asked for by no member");
     let from = from.ok_or_else(nobody)?;
-    // Where only one other votes there is nobody else to ask.
-    let empty = matches!(cx.request.body.get("empty"), Some(Value::Bool(true)));
-    if empty && in_force.voters.contains(&from) && in_force.voters.len() > 2 {
-        if !set.is_primary() {
-            let what = "only a primary fills a member that has nothing";
-            return Err(Error::new(Code::NotWritablePrimary, what));
-        }
-        super::super::admit::still_leads(cx.server, set, cx.op, Some(CONFIRMED))?;
+    if matches!(cx.request.body.get("empty"), Some(Value::Bool(true))) {
+        barrier::pass(cx, set, &node, from)?;
     }
-    let led = match set.is_primary() {
-        true => u64::try_from(set.member().term).unwrap_or(0),
-        false => 0,
-    };
+    let led = node.leading_term().unwrap_or(0);
     loop {
         let export = cx.engine().store.export(&**cx.op)?;
         let place = export.position().index;
