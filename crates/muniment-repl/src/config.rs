@@ -243,8 +243,17 @@ impl InForce {
     }
 
     /// The next step from who votes to what is wanted; `ready` says of a member that is to become
-    /// a voter whether it has caught up.
-    pub(crate) fn next_change(&self, ready: impl Fn(MemberId) -> bool) -> Option<Change> {
+    /// a voter whether it has caught up, `late` whether it gets the log with a delay. Such a one does not
+    /// become a voter before others if nothing could be committed without it then: they would wait for it.
+    pub(crate) fn next_change(
+        &self,
+        ready: impl Fn(MemberId) -> bool,
+        late: impl Fn(MemberId) -> bool,
+    ) -> Option<Change> {
+        let prompt = self.voters.iter().filter(|id| !late(**id)).count();
+        let needed = prompt < self.voters.len().div_ceil(2) + 1;
+        let others = |m: &Member| m.votes && !self.voters.contains(&m.id) && !late(m.id);
+        let first = needed && self.config.members.iter().any(others);
         let known = || self.voters.iter().chain(&self.learners);
         if let Some(gone) = known().find(|id| self.config.member(**id).is_none()) {
             return Some(Change::Remove(*gone));
@@ -254,7 +263,7 @@ impl InForce {
             if (!voter && !learner) || (voter && !m.votes) {
                 return Some(Change::Learner(m.id));
             }
-            if learner && m.votes && ready(m.id) {
+            if learner && m.votes && ready(m.id) && !(first && late(m.id)) {
                 return Some(Change::Voter(m.id));
             }
         }

@@ -184,7 +184,8 @@ impl Core {
             self.open_door(None);
         }
         if self.transfer.is_none() && self.may_configure() {
-            let next = self.in_force.next_change(|id| self.has_caught_up(id));
+            let late = |id| self.late.contains(&id);
+            let next = self.in_force.next_change(|id| self.has_caught_up(id), late);
             if let Some(change) = next {
                 let config = self.in_force.config.clone();
                 self.write_config(None, Some(change), config);

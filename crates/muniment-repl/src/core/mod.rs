@@ -265,6 +265,8 @@ pub struct Core {
     occasion: Occasion,
     /// Members that said they do not campaign; this one may be one of them.
     abstaining: BTreeSet<MemberId>,
+    /// Who is to get the log with a delay.
+    late: BTreeSet<MemberId>,
     effects: VecDeque<Effect>,
     door: Door,
     /// The term with which the door is or was open.
@@ -376,6 +378,7 @@ impl Core {
             frozen_until: 0,
             occasion: Occasion::default(),
             abstaining: BTreeSet::new(),
+            late: BTreeSet::new(),
             effects: VecDeque::new(),
             door: Door::Closed,
             door_term: 0,
@@ -640,10 +643,14 @@ impl Core {
         }
     }
 
-    /// This member gets the log with a delay: what is sent to it before it is due is lost on the way
-    /// and asked for again, so that one message on its way is enough.
-    pub fn delayed(&mut self, member: MemberId, delayed: bool) {
-        let window = if delayed { 1 } else { WINDOW };
+    /// This member is to get the log with a delay, and does `now`: what is sent to it before it is due is
+    /// lost on the way and asked for again, so that one message on its way is enough.
+    pub fn delayed(&mut self, member: MemberId, delayed: bool, now: bool) {
+        match delayed {
+            true => self.late.insert(member),
+            false => self.late.remove(&member),
+        };
+        let window = if now { 1 } else { WINDOW };
         self.node.raft.adjust_max_inflight_msgs(member, window);
     }
 

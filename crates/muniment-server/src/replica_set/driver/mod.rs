@@ -74,6 +74,8 @@ pub enum Request {
     Freeze(u64, Outcome),
     /// `replSetMaintenance`: whether it begins, and why it does not.
     Maintain(bool, SyncSender<Result<()>>),
+    /// Whether it leads: this member, which has lost what it had, does not count.
+    Confirm(MemberId, Outcome),
     /// `replSetReconfig` that nobody else is asked about.
     Force(Box<muniment_repl::Config>, Outcome),
 }
@@ -97,6 +99,8 @@ pub struct Driver {
     records: Vec<Record>,
     token: u64,
     outcomes: HashMap<u64, Outcome>,
+    /// Who waits for a majority to say that this member leads: [`Request::Confirm`].
+    confirms: BTreeMap<u64, Outcome>,
     role: (CoreRole, u64, Option<MemberId>),
     reported: Instant,
     /// What the times of reports count from.
@@ -143,6 +147,7 @@ impl Driver {
             records: Vec::new(),
             token: 0,
             outcomes: HashMap::new(),
+            confirms: BTreeMap::new(),
             role: (CoreRole::Follower, 0, None),
             reported: now,
             began: now,
@@ -352,6 +357,12 @@ impl Driver {
             self.effects()?;
             self.lead_alone("singleNodePromptElection")?;
         }
+        if self.core.role() != CoreRole::Leader {
+            for outcome in std::mem::take(&mut self.confirms).into_values() {
+                // Nobody waits any more if this fails.
+                let _ = outcome.send(Err(Refusal::NotLeader));
+            }
+        }
         // Who was stopped for long does not make up for it at once.
         self.next = (self.next + self.tick_length()).max(self.now);
         self.look_after_peers();
@@ -472,6 +483,15 @@ impl Driver {
                 self.moved = true;
                 self.lead_alone(TIMEOUT)?;
                 self.done(&outcome);
+            }
+            Request::Confirm(member, outcome) => {
+                self.core.syncing(member, true);
+                if self.core.read(token) {
+                    self.confirms.insert(token, outcome);
+                } else {
+                    // Nobody waits any more if this fails.
+                    let _ = outcome.send(Err(Refusal::NotLeader));
+                }
             }
             Request::Maintain(begins, outcome) => {
                 let done = self.maintain(begins);
@@ -635,7 +655,12 @@ impl Driver {
             }
             Effect::Role { role, term, leader } => self.take_role(role, term, leader),
             Effect::Config(in_force) => self.take_config(&in_force)?,
-            Effect::Readable { .. } => {}
+            Effect::Readable { token, .. } => {
+                if let Some(outcome) = self.confirms.remove(&token) {
+                    // Nobody waits any more if this fails.
+                    let _ = outcome.send(Ok(()));
+                }
+            }
             Effect::Outcome { token, result } => {
                 if let Some(outcome) = self.outcomes.remove(&token) {
                     // Who is told that it is done finds it done.

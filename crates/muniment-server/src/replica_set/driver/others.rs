@@ -110,9 +110,9 @@ impl Driver {
             let waits_for_vote = member.is_some_and(|m| m.votes) && !in_force.voters.contains(id);
             let joins =
                 waits_for_vote || self.node.heard.lock().of(*id).is_some_and(HeardOf::joins);
-            let delay = if joins { 0 } else { delay };
-            link.way.set_delay(delay);
-            self.core.delayed(*id, delay > 0);
+            let now = if joins { 0 } else { delay };
+            link.way.set_delay(now);
+            self.core.delayed(*id, delay > 0, now > 0);
         }
         // Who does not find it when it is due has to copy everything anew.
         let kept = Duration::from_secs(u64::from(longest)) + self.patience() * 6;

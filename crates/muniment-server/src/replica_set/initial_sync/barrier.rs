@@ -10,13 +10,18 @@
 //! before has the record, and refuses who has not; and whatever the member had acknowledged before is
 //! committed then, and in the copy.
 //!
-//! Where the record cannot be had, as the others are behind by design (`secondaryDelaySecs`), or nothing can
-//! be written, time does it: who has led for several election timeouts since, and has committed something
-//! in its term, is heard by a majority, and no election of before is still under way.
+//! Where the record cannot be had for long, as the others are behind by design (`secondaryDelaySecs`) or
+//! nothing can be written, or at all, as who leads only until it finds a better one takes no writes, a
+//! majority without that member is asked whether it leads, and that it has committed something in its
+//! term is asked of itself: then it knows of all that was acknowledged. That is as good in sets of three.
+//! In larger ones it leaves out an election that has been standing still since before the loss, with the
+//! lost vote in it.
 //!
-//! Not asked is who leads only until it finds a better one, and so takes no writes: its term has just begun.
+//! A member that is new to the leader has acknowledged nothing and voted for nobody that it knows of: then
+//! the question is enough, too.
 
 use super::super::ReplicaSet;
+use super::super::driver::Request;
 use super::super::node::Node;
 use crate::context::CommandContext;
 use muniment_query::Interrupt;
@@ -24,15 +29,16 @@ use muniment_repl::{InForce, MemberId};
 use muniment_value::{Code, Error, Result};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// So long who asks waits in one go.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(5);
-/// Who leads for so long, and three times as long as it would take to replace it, leads.
+/// So long the record is waited for, and nothing else.
 const LONG: Duration = Duration::from_secs(10);
-/// Who has not asked for so long begins anew.
+/// Who has not asked for so long, and an election timeout, begins anew.
 const FORGOTTEN: Duration = Duration::from_secs(30);
 
 /// What is waited for, by members. It stays while they ask again and again.
@@ -50,7 +56,7 @@ struct Barrier {
 
 impl Barriers {
     /// That of a member in this term.
-    fn of(&self, member: MemberId, term: u64) -> Barrier {
+    fn of(&self, member: MemberId, term: u64, election: Duration) -> Barrier {
         let now = Instant::now();
         let mut all = self.0.lock();
         let new = Barrier {
@@ -60,7 +66,7 @@ impl Barriers {
             record: None,
         };
         let barrier = all.entry(member).or_insert(new);
-        if barrier.term != term || barrier.asked.elapsed() > FORGOTTEN {
+        if barrier.term != term || barrier.asked.elapsed() > FORGOTTEN + election {
             *barrier = new;
         }
         barrier.asked = now;
@@ -79,7 +85,7 @@ impl Barriers {
     }
 }
 
-/// Lets `member`, which has nothing, pass.
+/// Lets `member`, which has nothing, pass; gives the term in which this member leads.
 ///
 /// # Errors
 /// 10107 for who does not lead; 262 if it is to ask again; what ends the operation.
@@ -88,36 +94,62 @@ pub fn pass(
     set: &ReplicaSet,
     node: &Node,
     member: MemberId,
-) -> Result<()> {
-    let Some(term) = node.leading_term() else {
-        let what = "a member that has nothing is filled by who leads";
-        return Err(Error::new(Code::NotWritablePrimary, what));
-    };
-    if !set.is_primary() || nobody_else(node.members().in_force(), node.id, member) {
-        return Ok(());
+) -> Result<u64> {
+    let term = node.leading_term().ok_or_else(leads_not)?;
+    let in_force = Arc::clone(node.members().in_force());
+    if nobody_else(&in_force, node.id, member) {
+        return Ok(term);
     }
-    let store = &cx.engine().store;
-    let barriers = &set.copies.barriers;
     let until = Until {
         op: &**cx.op,
         end: Instant::now() + PATIENCE,
     };
-    let Barrier { record, since, .. } = barriers.of(member, term);
-    let record = match record {
-        Some(record) => Some(record),
-        None => store.commit_nothing(&until).ok().map(|made| made.index),
-    };
-    if let Some(record) = record {
-        barriers.made(member, record);
+    if in_force.voters.contains(&member) && set.is_primary() {
+        let election = set.member().config.map_or(10_000, |c| c.election_ms);
+        let election = Duration::from_millis(u64::try_from(election).unwrap_or(10_000));
+        let barrier = set.copies.barriers.of(member, term, election);
+        match recorded(cx, set, node, member, &barrier, &until) {
+            Ok(()) => return Ok(term),
+            Err(e) if barrier.since.elapsed() < LONG => return Err(e),
+            // The other way.
+            Err(_) => cx.op.check()?,
+        }
     }
-    let election = set.member().config.map_or(10_000, |c| c.election_ms);
-    let election = Duration::from_millis(u64::try_from(election).unwrap_or(10_000));
+    let until = Until {
+        op: &**cx.op,
+        end: Instant::now() + PATIENCE,
+    };
+    let answer = node.ask_and_wait(|outcome| Request::Confirm(member, outcome), &until)?;
+    answer.map_err(|_| leads_not())?;
+    match node.leading_term() == Some(term) {
+        true => Ok(term),
+        false => Err(leads_not()),
+    }
+}
+
+fn leads_not() -> Error {
+    let what = "a member that has nothing is filled by who leads";
+    Error::new(Code::NotWritablePrimary, what)
+}
+
+/// Waits until the barrier's record, or a new one, is committed in its term.
+fn recorded(
+    cx: &CommandContext<'_>,
+    set: &ReplicaSet,
+    node: &Node,
+    member: MemberId,
+    barrier: &Barrier,
+    until: &Until<'_>,
+) -> Result<()> {
+    let barriers = &set.copies.barriers;
+    let record = match barrier.record {
+        Some(record) => record,
+        None => cx.engine().store.commit_nothing(until)?.index,
+    };
+    barriers.made(member, record);
     loop {
-        cx.op.check()?;
-        let committed = record.is_some_and(|record| node.committed() >= record);
-        let long = since.elapsed() > LONG + 3 * election;
-        let leads = node.leading_term() == Some(term);
-        if leads && (committed || long && store.committed()?.term == term) {
+        // In this order: what was made in another term may stand at the same place.
+        if node.committed() >= record && node.leading_term() == Some(barrier.term) {
             barriers.passed(member);
             return Ok(());
         }

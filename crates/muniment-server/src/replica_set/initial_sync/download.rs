@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// So often twice the time.
 const MOST_PATIENCE: u32 = 3;
+/// So often it is tried again without a row that comes.
+const MOST_TRIES: u32 = 1000;
 /// So long the source may take to hear that it needs to keep nothing.
 const LEAVE: Duration = Duration::from_secs(2);
 /// One that cannot be reached in this time cannot be reached.
@@ -186,7 +188,7 @@ impl<'s> Download<'s> {
             let leads = self.node.leads_meanwhile();
             let elsewhere = leads.is_some_and(|leads| leads != self.from);
             let most = if elsewhere { ELSEWHERE } else { KEPT };
-            if self.tries > 0 && gone > most {
+            if self.tries > MOST_TRIES || self.tries > 0 && gone > most {
                 return Err(why.context("the source has gone: "));
             }
             if self.tries > 0 {
@@ -201,11 +203,7 @@ impl<'s> Download<'s> {
                         && copy_of(head.as_doc()) == Some(self.copy);
                     return same.then_some(connection).ok_or_else(malformed);
                 }
-                Err(e) if is_of_network(&e) => e,
-                Err(e) if is_of_the_moment(&e) => {
-                    self.came = Instant::now();
-                    e
-                }
+                Err(e) if is_of_network(&e) || is_of_the_moment(&e) => e,
                 Err(e) => return Err(e),
             };
         }

@@ -324,10 +324,11 @@ fn begin(cx: &CommandContext<'_>, set: &ReplicaSet) -> Result<(MemberId, Sent)> 
     let from = from.filter(|from| in_force.config.member(*from).is_some());
     let nobody = || Error::new(Code::NodeNotFound, "the copy is asked for by no member");
     let from = from.ok_or_else(nobody)?;
-    if matches!(cx.request.body.get("empty"), Some(Value::Bool(true))) {
-        barrier::pass(cx, set, &node, from)?;
-    }
-    let led = node.leading_term().unwrap_or(0);
+    let empty = matches!(cx.request.body.get("empty"), Some(Value::Bool(true)));
+    let led = match empty {
+        true => barrier::pass(cx, set, &node, from)?,
+        false => node.leading_term().unwrap_or(0),
+    };
     loop {
         let export = cx.engine().store.export(&**cx.op)?;
         let place = export.position().index;
@@ -342,6 +343,10 @@ fn begin(cx: &CommandContext<'_>, set: &ReplicaSet) -> Result<(MemberId, Sent)> 
         };
         if let Some(in_force) = found {
             let in_force = InForce::clone(&in_force);
+            if empty && node.leading_term() != Some(led) {
+                let what = "this member led when it was asked, and does no more";
+                return Err(Error::new(Code::NotWritablePrimary, what));
+            }
             let sent = Sent {
                 export,
                 in_force,
