@@ -213,7 +213,7 @@ pub struct InForce {
 impl InForce {
     /// A member's priority in elections: 0 for one that must not lead, be it by its priority or
     /// because it is to have no vote or is to go.
-    pub(crate) fn rank(&self, id: MemberId) -> u32 {
+    pub fn rank(&self, id: MemberId) -> u32 {
         let member = self.config.member(id).filter(|m| m.votes);
         member.map_or(0, |m| m.priority)
     }

@@ -6,6 +6,8 @@ use crate::config::{Change, Config, ConfigRecord, MemberId};
 use raft::{INVALID_ID, ProgressState};
 use std::sync::Arc;
 
+/// Election timeouts for which late members let others become voters first.
+const PROMPT_FIRST: u64 = 6;
 /// The time between two offers of the leadership doubles so many times: each that is not taken costs
 /// an election timeout in which nobody can write.
 const MOST_OFFERS: u32 = 3;
@@ -161,6 +163,7 @@ impl Core {
             // Whoever is better waits a little until the new leader leads in fact.
             self.takeover_after = self.now + self.options.election_ticks;
             self.offers = 0;
+            self.let_prompt_first();
         }
     }
 
@@ -184,7 +187,8 @@ impl Core {
             self.open_door(None);
         }
         if self.transfer.is_none() && self.may_configure() {
-            let late = |id| self.late.contains(&id);
+            let waits = self.now < self.prompt_first;
+            let late = |id| waits && self.late.contains(&id);
             let next = self.in_force.next_change(|id| self.has_caught_up(id), late);
             if let Some(change) = next {
                 let config = self.in_force.config.clone();
@@ -326,6 +330,12 @@ impl Core {
             able.then_some((rank, progress.matched, *id))
         });
         Some(able.max()?.2)
+    }
+
+    /// From now on members that are late become voters behind others, for some time: until they vote they
+    /// get the log without a delay, which must not last.
+    pub(super) fn let_prompt_first(&mut self) {
+        self.prompt_first = self.now + PROMPT_FIRST * self.options.election_ticks;
     }
 
     /// A learner has everything that is committed, and still answers.

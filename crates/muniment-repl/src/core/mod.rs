@@ -292,6 +292,8 @@ pub struct Core {
     pending: Option<Pending>,
     transfer: Option<Transfer>,
     takeover_after: u64,
+    /// Until then late members do not become voters before others that are to.
+    prompt_first: u64,
     /// How often the leadership was offered to a better member in this term.
     offers: u32,
     halted: bool,
@@ -397,6 +399,7 @@ impl Core {
             pending: None,
             transfer: None,
             takeover_after: 0,
+            prompt_first: 0,
             offers: 0,
             halted: false,
             #[cfg(test)]
@@ -632,10 +635,17 @@ impl Core {
     /// A member is being synced anew, so that what it has does not count; or is no longer. What it
     /// acknowledged before is gone with its data, so a leader forgets it, too.
     pub fn syncing(&mut self, member: MemberId, syncing: bool) {
-        let begins = syncing && !self.members.is_syncing(member);
-        self.members.syncing(member, syncing);
-        if begins
-            && self.leads()
+        match syncing {
+            true if self.members.is_syncing(member) => {}
+            true => self.forget(member),
+            false => self.members.syncing(member, false),
+        }
+    }
+
+    /// What a member had acknowledged is gone, and it is about to be synced anew.
+    pub fn forget(&mut self, member: MemberId) {
+        self.members.syncing(member, true);
+        if self.leads()
             && let Some(progress) = self.node.raft.mut_prs().get_mut(member)
         {
             progress.matched = 0;
@@ -883,6 +893,7 @@ impl Core {
         self.in_force = Arc::new(in_force);
         // Others may be better now.
         self.offers = 0;
+        self.let_prompt_first();
         let soon = self.now + self.options.election_ticks;
         self.takeover_after = self.takeover_after.min(soon);
         self.members.configure(self.in_force.clone());

@@ -485,7 +485,7 @@ impl Driver {
                 self.done(&outcome);
             }
             Request::Confirm(member, outcome) => {
-                self.core.syncing(member, true);
+                self.core.forget(member);
                 if self.core.read(token) {
                     self.confirms.insert(token, outcome);
                 } else {
@@ -524,7 +524,8 @@ impl Driver {
     /// Goes on with a configuration that nobody else was asked about.
     fn force(&mut self, config: muniment_repl::Config) -> Result<()> {
         // What others wait for was asked of the core that goes.
-        for (_, outcome) in self.outcomes.drain() {
+        let confirms = std::mem::take(&mut self.confirms).into_values();
+        for outcome in self.outcomes.drain().map(|(_, o)| o).chain(confirms) {
             // Nobody waits any more if this fails.
             let _ = outcome.send(Err(Refusal::NotLeader));
         }

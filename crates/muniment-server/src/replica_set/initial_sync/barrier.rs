@@ -11,8 +11,7 @@
 //! committed then, and in the copy.
 //!
 //! Where the record cannot be had for long, as the others are behind by design (`secondaryDelaySecs`) or
-//! nothing can be written, or at all, as who leads only until it finds a better one takes no writes, a
-//! majority without that member is asked whether it leads, and that it has committed something in its
+//! nothing can be written, or at all, as who leads with priority 0 takes no writes, a majority without that member is asked whether it leads, and that it has committed something in its
 //! term is asked of itself: then it knows of all that was acknowledged. That is as good in sets of three.
 //! In larger ones it leaves out an election that has been standing still since before the loss, with the
 //! lost vote in it.
@@ -73,8 +72,9 @@ impl Barriers {
         *barrier
     }
 
-    fn made(&self, member: MemberId, record: u64) {
-        if let Some(barrier) = self.0.lock().get_mut(&member) {
+    fn made(&self, member: MemberId, term: u64, record: u64) {
+        let mut all = self.0.lock();
+        if let Some(barrier) = all.get_mut(&member).filter(|b| b.term == term) {
             barrier.record = Some(record);
         }
     }
@@ -104,7 +104,7 @@ pub fn pass(
         op: &**cx.op,
         end: Instant::now() + PATIENCE,
     };
-    if in_force.voters.contains(&member) && set.is_primary() {
+    if in_force.voters.contains(&member) && in_force.rank(node.id) > 0 {
         let election = set.member().config.map_or(10_000, |c| c.election_ms);
         let election = Duration::from_millis(u64::try_from(election).unwrap_or(10_000));
         let barrier = set.copies.barriers.of(member, term, election);
@@ -121,6 +121,7 @@ pub fn pass(
     };
     let answer = node.ask_and_wait(|outcome| Request::Confirm(member, outcome), &until)?;
     answer.map_err(|_| leads_not())?;
+    set.copies.barriers.passed(member);
     match node.leading_term() == Some(term) {
         true => Ok(term),
         false => Err(leads_not()),
@@ -146,7 +147,7 @@ fn recorded(
         Some(record) => record,
         None => cx.engine().store.commit_nothing(until)?.index,
     };
-    barriers.made(member, record);
+    barriers.made(member, barrier.term, record);
     loop {
         // In this order: what was made in another term may stand at the same place.
         if node.committed() >= record && node.leading_term() == Some(barrier.term) {

@@ -321,7 +321,8 @@ fn begin(cx: &CommandContext<'_>, set: &ReplicaSet) -> Result<(MemberId, Sent)> 
     let from = cx.request.body.get("from").and_then(number::to_i64_exact);
     let from = from.and_then(|from| MemberId::try_from(from).ok());
     let in_force = Arc::clone(node.members().in_force());
-    let from = from.filter(|from| in_force.config.member(*from).is_some());
+    let other = |from: &MemberId| *from != node.id && in_force.config.member(*from).is_some();
+    let from = from.filter(other);
     let nobody = || Error::new(Code::NodeNotFound, "the copy is asked for by no member");
     let from = from.ok_or_else(nobody)?;
     let empty = matches!(cx.request.body.get("empty"), Some(Value::Bool(true)));
