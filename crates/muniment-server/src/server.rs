@@ -157,9 +157,9 @@ impl Server {
         server.spawn("housekeeping", move || {
             crate::housekeeping::run(&housekeeping);
         })?;
-        let transactions = Arc::clone(&state);
-        server.spawn("transactions", move || {
-            crate::housekeeping::end_what_is_old(&transactions);
+        let expiry = Arc::clone(&state);
+        server.spawn("expiry", move || {
+            crate::housekeeping::end_what_is_old(&expiry);
         })?;
         write_file(state.options.pid_file.as_deref(), std::process::id())?;
         write_file(state.options.port_file.as_deref(), state.port.into())?;

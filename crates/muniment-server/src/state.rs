@@ -297,9 +297,6 @@ impl ServerState {
 
     /// Ends the threads of the replica set's member.
     pub fn end_member(&self) {
-        if let Some(set) = &self.replica_set {
-            set.copies.close();
-        }
         if let Some(node) = self.replica_set.as_ref().and_then(|set| set.node()) {
             node.stop();
         }

@@ -136,6 +136,19 @@ fn insert(c: &mut Connection, to: &str, ids: std::ops::Range<i32>) {
         .unwrap();
 }
 
+/// A set of three whose members are as told, with this election timeout.
+fn set_of(election_ms: i32, member: impl Fn(i32, &str) -> DocBuf) -> Set {
+    let set = Set::prepare(3, &ServerOptions::new());
+    let members: ArrayBuf = (0..3).map(|i| member(i, &set.host(i as usize))).collect();
+    let settings = doc! { "electionTimeoutMillis": election_ms, "heartbeatIntervalMillis": 200 };
+    let config = doc! { "_id": "rs0", "members": members, "settings": settings };
+    // All vote then; that a delayed one has all is not waited for.
+    set.connect(0)
+        .command("admin", &doc! { "replSetInitiate": config })
+        .unwrap();
+    set
+}
+
 /// Takes everything from the new member; from its next start on it reaches the others by these ways.
 fn emptied(set: &mut Set, ways: &[(usize, &Way)]) {
     empty(set, NEW, ways);
@@ -342,13 +355,8 @@ fn an_emptied_voter_is_filled_by_who_leads_in_fact() {
     if !testkit::persistent() {
         return;
     }
-    let mut set = Set::prepare(3, &ServerOptions::new());
-    let members: ArrayBuf = (0..3)
-        .map(|i| doc! { "_id": i as i32, "host": set.host(i) })
-        .collect();
     // The leader takes its time to notice.
-    let settings = doc! { "electionTimeoutMillis": 60_000, "heartbeatIntervalMillis": 200 };
-    set.initiate(&doc! { "_id": "rs0", "members": members, "settings": settings });
+    let mut set = set_of(60_000, |i, host| doc! { "_id": i, "host": host });
     let primary = set.primary();
     assert_ne!(primary, NEW);
     let other = &set.members[1 - primary];
@@ -373,23 +381,15 @@ fn an_emptied_voter_beside_a_delayed_one_is_filled() {
     if !testkit::persistent() {
         return;
     }
-    let mut set = Set::prepare(3, &ServerOptions::new());
-    let member = |i: usize| {
-        let mut d = doc! { "_id": i as i32, "host": set.host(i) };
+    // In another term the leader would have to wait for its first record, too, which is right.
+    let mut set = set_of(30_000, |i, host| {
+        let mut d = doc! { "_id": i, "host": host };
         if i == 1 {
             d.append("priority", 0.0);
             d.append("secondaryDelaySecs", 3600);
         }
         d
-    };
-    let members: ArrayBuf = (0..3).map(member).collect();
-    // In another term the leader would have to wait for its first record, too, which is right.
-    let settings = doc! { "electionTimeoutMillis": 30_000, "heartbeatIntervalMillis": 200 };
-    let config = doc! { "_id": "rs0", "members": members, "settings": settings };
-    // All vote then; that the delayed one has all is not waited for.
-    set.connect(0)
-        .command("admin", &doc! { "replSetInitiate": config })
-        .unwrap();
+    });
     let primary = set.primary();
     assert_ne!(primary, 1);
     let lost = 2 - primary;
@@ -417,12 +417,10 @@ fn the_only_one_that_may_lead_is_filled() {
     if !testkit::persistent() {
         return;
     }
-    let mut set = Set::prepare(3, &ServerOptions::new());
-    let member = |i: usize| {
+    let mut set = set_of(1000, |i, host| {
         let priority = if i == 0 { 1.0 } else { 0.0 };
-        doc! { "_id": i as i32, "host": set.host(i), "priority": priority }
-    };
-    set.initiate(&set.config((0..3).map(member).collect()));
+        doc! { "_id": i, "host": host, "priority": priority }
+    });
     assert_eq!(set.primary(), 0);
     insert(&mut set.connect(0), "small", 0..5);
     set.settle();

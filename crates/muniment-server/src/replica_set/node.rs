@@ -331,7 +331,7 @@ pub struct Node {
     /// The member's data is being copied.
     syncing: AtomicBool,
     /// See [`Node::leads_meanwhile`]; 0: nobody.
-    leads: AtomicU64,
+    heard_leader: AtomicU64,
     /// See [`Node::leading_term`]; 0: it does not.
     leading: AtomicU64,
     /// How far the copy is.
@@ -353,7 +353,7 @@ impl Node {
             committed: AtomicU64::new(committed),
             applied: AtomicU64::new(0),
             syncing: AtomicBool::new(false),
-            leads: AtomicU64::new(0),
+            heard_leader: AtomicU64::new(0),
             leading: AtomicU64::new(0),
             progress: Mutex::default(),
             source: Mutex::new(None),
@@ -428,18 +428,18 @@ impl Node {
 
     /// A copy of another member's data begins; false if one is under way.
     pub fn begin_sync(&self) -> bool {
-        self.leads.store(0, SeqCst);
+        self.heard_leader.store(0, SeqCst);
         !self.syncing.swap(true, SeqCst)
     }
 
     /// While a copy was under way this member was heard to lead.
     pub fn heard_leading(&self, member: MemberId) {
-        self.leads.store(member, SeqCst);
+        self.heard_leader.store(member, SeqCst);
     }
 
     /// Who was heard to lead last since the copy began.
     pub fn leads_meanwhile(&self) -> Option<MemberId> {
-        Some(self.leads.load(SeqCst)).filter(|id| *id != 0)
+        Some(self.heard_leader.load(SeqCst)).filter(|id| *id != 0)
     }
 
     /// One is under way: this member takes no part in anything.

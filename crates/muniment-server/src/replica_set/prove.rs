@@ -19,7 +19,7 @@
 use super::ReplicaSet;
 use super::host_port::HostPort;
 use super::incoming::named_set;
-use super::key::{Exchange, Keys, LEN, MOST, Nonce, Side};
+use super::key::{Exchange, Keys, MOST, Nonce, Side};
 use crate::context::{CommandContext, ConnLocal};
 use crate::log::Severity;
 use crate::registry::{Access, CommandSpec};
@@ -73,7 +73,7 @@ impl Caller {
         let Some(keys) = &self.keys else {
             return c.command("admin", &first).map(|_| ());
         };
-        let caller = nonce()?;
+        let caller = random()?;
         first.append("nonce", binary(&caller));
         let challenge = c.command("admin", &first)?;
         let called = bytes_of(challenge.as_doc().get("nonce"));
@@ -177,7 +177,7 @@ fn challenge(server: &ServerState, body: Doc<'_>) -> Result<(Proof, DocBuf)> {
         from,
         to,
         caller: caller.unwrap_or_default(),
-        called: nonce()?,
+        called: random()?,
     };
     let reply = doc! { "nonce": binary(&exchange.called) };
     Ok((Proof::Challenged(exchange), reply))
@@ -256,11 +256,14 @@ fn failed(why: impl std::fmt::Display) -> Error {
     )
 }
 
-fn nonce() -> Result<Nonce> {
-    let mut nonce = [0; LEN];
-    // Without randomness there is no proof.
-    getrandom::fill(&mut nonce).map_err(|e| Error::internal(format!("no random bytes: {e}")))?;
-    Ok(nonce)
+/// Bytes that nobody else has.
+///
+/// # Errors
+/// The system has none: then there is no proof.
+pub fn random<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|e| Error::internal(format!("no random bytes: {e}")))?;
+    Ok(bytes)
 }
 
 fn binary(bytes: &[u8]) -> Value<'_> {

@@ -80,6 +80,11 @@ pub enum Request {
     Force(Box<muniment_repl::Config>, Outcome),
 }
 
+/// Answers who asked, if it still waits.
+fn answer<T>(outcome: &SyncSender<T>, with: T) {
+    let _ = outcome.send(with);
+}
+
 /// The driver.
 pub struct Driver {
     server: Arc<ServerState>,
@@ -359,8 +364,7 @@ impl Driver {
         }
         if self.core.role() != CoreRole::Leader {
             for outcome in std::mem::take(&mut self.confirms).into_values() {
-                // Nobody waits any more if this fails.
-                let _ = outcome.send(Err(Refusal::NotLeader));
+                answer(&outcome, Err(Refusal::NotLeader));
             }
         }
         // Who was stopped for long does not make up for it at once.
@@ -489,21 +493,18 @@ impl Driver {
                 if self.core.read(token) {
                     self.confirms.insert(token, outcome);
                 } else {
-                    // Nobody waits any more if this fails.
-                    let _ = outcome.send(Err(Refusal::NotLeader));
+                    answer(&outcome, Err(Refusal::NotLeader));
                 }
             }
             Request::Maintain(begins, outcome) => {
                 let done = self.maintain(begins);
                 self.lead_alone(TIMEOUT)?;
                 self.publish();
-                // Nobody waits any more if this fails.
-                let _ = outcome.send(done);
+                answer(&outcome, done);
             }
             // The copy that is being made takes the place of all that would be written meanwhile.
             Request::Force(_, outcome) if self.node.is_syncing() => {
-                // Nobody waits any more if this fails.
-                let _ = outcome.send(Err(Refusal::Busy));
+                answer(&outcome, Err(Refusal::Busy));
             }
             Request::Force(config, outcome) => {
                 self.force(*config)?;
@@ -517,8 +518,7 @@ impl Driver {
     /// Who is told that it is done finds it done.
     fn done(&self, outcome: &Outcome) {
         self.publish();
-        // Nobody waits any more if this fails.
-        let _ = outcome.send(Ok(()));
+        answer(outcome, Ok(()));
     }
 
     /// Goes on with a configuration that nobody else was asked about.
@@ -526,8 +526,7 @@ impl Driver {
         // What others wait for was asked of the core that goes.
         let confirms = std::mem::take(&mut self.confirms).into_values();
         for outcome in self.outcomes.drain().map(|(_, o)| o).chain(confirms) {
-            // Nobody waits any more if this fails.
-            let _ = outcome.send(Err(Refusal::NotLeader));
+            answer(&outcome, Err(Refusal::NotLeader));
         }
         if self.store().is_door_open() {
             self.close_door()?;
@@ -658,16 +657,14 @@ impl Driver {
             Effect::Config(in_force) => self.take_config(&in_force)?,
             Effect::Readable { token, .. } => {
                 if let Some(outcome) = self.confirms.remove(&token) {
-                    // Nobody waits any more if this fails.
-                    let _ = outcome.send(Ok(()));
+                    answer(&outcome, Ok(()));
                 }
             }
             Effect::Outcome { token, result } => {
                 if let Some(outcome) = self.outcomes.remove(&token) {
                     // Who is told that it is done finds it done.
                     self.publish();
-                    // Nobody waits any more if this fails.
-                    let _ = outcome.send(result);
+                    answer(&outcome, result);
                 }
             }
             Effect::FarBehind(member) => self.info(

@@ -11,10 +11,10 @@
 //! committed then, and in the copy.
 //!
 //! Where the record cannot be had for long, as the others are behind by design (`secondaryDelaySecs`) or
-//! nothing can be written, or at all, as who leads with priority 0 takes no writes, a majority without that member is asked whether it leads, and that it has committed something in its
-//! term is asked of itself: then it knows of all that was acknowledged. That is as good in sets of three.
-//! In larger ones it leaves out an election that has been standing still since before the loss, with the
-//! lost vote in it.
+//! nothing can be written, or at all, as who leads with priority 0 takes no writes, a majority without
+//! that member is asked whether this one leads, and it must have committed something in its term: then it
+//! knows of all that was acknowledged. That is as good in sets of three. In larger ones it leaves out an
+//! election that has been standing still since before the loss, with the lost vote in it.
 //!
 //! A member that is new to the leader has acknowledged nothing and voted for nobody that it knows of: then
 //! the question is enough, too.
@@ -100,7 +100,7 @@ pub fn pass(
     if nobody_else(&in_force, node.id, member) {
         return Ok(term);
     }
-    let until = Until {
+    let patience = || Until {
         op: &**cx.op,
         end: Instant::now() + PATIENCE,
     };
@@ -108,18 +108,15 @@ pub fn pass(
         let election = set.member().config.map_or(10_000, |c| c.election_ms);
         let election = Duration::from_millis(u64::try_from(election).unwrap_or(10_000));
         let barrier = set.copies.barriers.of(member, term, election);
-        match recorded(cx, set, node, member, &barrier, &until) {
+        match recorded(cx, set, node, member, &barrier, &patience()) {
             Ok(()) => return Ok(term),
             Err(e) if barrier.since.elapsed() < LONG => return Err(e),
             // The other way.
             Err(_) => cx.op.check()?,
         }
     }
-    let until = Until {
-        op: &**cx.op,
-        end: Instant::now() + PATIENCE,
-    };
-    let answer = node.ask_and_wait(|outcome| Request::Confirm(member, outcome), &until)?;
+    let ask = |outcome| Request::Confirm(member, outcome);
+    let answer = node.ask_and_wait(ask, &patience())?;
     answer.map_err(|_| leads_not())?;
     set.copies.barriers.passed(member);
     match node.leading_term() == Some(term) {

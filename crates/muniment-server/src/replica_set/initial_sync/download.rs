@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 /// A source may say nothing for so long: at the beginning, as what is committed has to be visible, and in
 /// the middle. Each time that nothing came it gets twice the time, as it may walk over much that is deleted.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// So often twice the time.
-const MOST_PATIENCE: u32 = 3;
+/// So often that is doubled.
+const DOUBLES: u32 = 3;
 /// So often it is tried again without a row that comes.
 const MOST_TRIES: u32 = 1000;
 /// So long the source may take to hear that it needs to keep nothing.
@@ -194,7 +194,7 @@ impl<'s> Download<'s> {
             if self.tries > 0 {
                 std::thread::sleep(PAUSE);
             }
-            let patience = PATIENCE * (1 << self.tries.min(MOST_PATIENCE));
+            let patience = PATIENCE * (1 << self.tries.min(DOUBLES));
             self.tries += 1;
             self.node.progress.lock().tried();
             why = match open(self.server, self.node, &self.host, &command, patience) {

@@ -4,9 +4,9 @@
 //! rest by a new connection; also when all was sent, as nobody knows what of it arrived, until the
 //! copy is said to be whole, or of no use. Invariants: no view outlives the server's storage; of a
 //! member one is kept at most; behind a part of a frame nothing else goes by its connection.
-//!
 
 use super::super::frame::{put_export, put_report};
+use super::super::prove::random;
 use super::super::{ReplicaSet, Role, timestamp};
 use super::barrier::{self, Barriers};
 use crate::context::CommandContext;
@@ -77,7 +77,7 @@ struct All {
 impl Copies {
     /// A new one, in place of that which the member has made so far.
     fn begin<'c>(&'c self, member: MemberId, stream: Stream, sent: Sent) -> Result<Lent<'c>> {
-        let id = drawn()?;
+        let id = i64::from_le_bytes(random()?);
         let mut all = self.all.lock();
         if all.ended {
             return Err(super::super::ended());
@@ -212,13 +212,6 @@ impl Drop for Lent<'_> {
             self.copies.left.notify_all();
         }
     }
-}
-
-/// A number that nobody has been given.
-fn drawn() -> Result<i64> {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(|e| Error::internal(format!("no random bytes: {e}")))?;
-    Ok(i64::from_le_bytes(bytes))
 }
 
 /// Answers `_replSetExport`: says where the state is that of, then sends it. With `goOn` it sends what
