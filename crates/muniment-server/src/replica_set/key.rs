@@ -25,7 +25,7 @@ use std::path::Path;
 const LENGTHS: std::ops::RangeInclusive<usize> = 6..=1024;
 /// Bytes of a file that holds the most keys of the greatest length, with room for comments.
 const MOST_BYTES: u64 = 64 << 10;
-/// Rounds of stretching: 10 to 30 ms for each key, once.
+/// Rounds of stretching: some 6 ms for each key, once, at the start.
 const ROUNDS: u32 = 50_000;
 /// What a proof is one of.
 const DOMAIN: &[u8] = b"Muniment: members of a replica set, version 2";
